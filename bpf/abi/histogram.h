@@ -3,11 +3,12 @@
 
 /* The exponential grid of OpenTelemetry and of Prometheus' native histograms, for durations in nanoseconds.
  *
- * Schema 5: 32 buckets per power of two, bounds 2^(k/32), (lower, upper]: a bucket is 2.19 % wide, so its middle is
- * off by at most 1.09 %. Schema 3 has 8 per power of two, each made of four of schema 5.
+ * Schema 5: 32 buckets per power of two, bounds 2^(k/32), (lower, upper]: a bucket is 2.19 % wide, so its
+ * middle is off by at most 1.09 %. Schema 3 has 8 per power of two, each made of four of schema 5.
  *
- * From 2^8 ns (256 ns: below that the clock itself is the measurement) to 2^36 ns (68.7 s). Bin 0 takes what is
- * not larger than 256 ns, the last one what is larger than 68.7 s. Compiled for BPF and for user space. */
+ * From 2^8 ns (256 ns: below that the clock itself is the measurement) to 2^36 ns (68.7 s). Bin 0 takes what
+ * is not larger than 256 ns, the last one what is larger than 68.7 s. Compiled for BPF and for user
+ * space. */
 
 #include <linux/types.h>
 
@@ -20,8 +21,8 @@
 #define HISTOGRAM_COARSE_SCHEMA 3
 #define HISTOGRAM_COARSE_BINS (HISTOGRAM_OCTAVES * 8 + 2)
 
-/* (2^(s/32) - 1) * 2^64, rounded down: where the buckets of one octave begin, as the bits behind the leading one.
- * A value of at most 37 bits is larger than a bound exactly if its bits are. */
+/* (2^(s/32) - 1) * 2^64, rounded down: where the buckets of one octave begin, as the bits behind the leading
+ * one. A value of at most 37 bits is larger than a bound exactly if its bits are. */
 static const __u64 histogram_bounds[33] = {
         0x0000000000000000ULL, 0x059b0d31585743aeULL, 0x0b5586cf9890f629ULL, 0x11301d0125b50a4eULL,
         0x172b83c7d517adcdULL, 0x1d4873168b9aa780ULL, 0x2387a6e75623866cULL, 0x29e9df51fdee12c2ULL,
@@ -34,15 +35,18 @@ static const __u64 histogram_bounds[33] = {
         0xffffffffffffffffULL,
 };
 
-/* How many of the bounds lie below each 64th of an octave. Buckets are wider than a 64th, so at most one bound lies
- * within one, and a single comparison decides. */
+/* How many of the bounds lie below each 64th of an octave. Buckets are wider than a 64th, so at most one
+ * bound lies within one, and a single comparison decides. */
 static const __u8 histogram_guess[64] = {
-        0, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 8, 9, 10, 10, 11, 11, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18, 19,
-        19, 20, 20, 21, 21, 22, 22, 22, 23, 23, 24, 24, 25, 25, 26, 26, 26, 27, 27, 28, 28, 28, 29, 29, 30, 30, 30, 31, 31, 31, 32, 32,
+        0, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 8, 9, 10, 10, 11, 11, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17,
+                18, 18, 19,
+        19, 20, 20, 21, 21, 22, 22, 22, 23, 23, 24, 24, 25, 25, 26, 26, 26, 27, 27, 28, 28, 28, 29, 29, 30,
+        30, 30, 31, 31, 31, 32, 32,
 };
 
-/* An index that the verifier believes. A comparison in C may be made with one copy of the value and the access with
- * another, reloaded from the stack, that has no bounds in the verifier's eyes; this bounds the value itself. */
+/* An index that the verifier believes. A comparison in C may be made with one copy of the value and the
+ * access with another, reloaded from the stack, that has no bounds in the verifier's eyes; this bounds the
+ * value itself. */
 #ifdef __bpf__
 #define BPF_BOUND(index, size)                                                                       \
         __asm__ volatile("if %0 < %1 goto +1\n\t%0 = 0" : "+r"(index) : "i"(size))
@@ -50,16 +54,18 @@ static const __u8 histogram_guess[64] = {
 #define BPF_BOUND(index, size) ((void) ((index) < (size) ? 0 : ((index) = 0)))
 #endif
 
-/* Choices without a branch: the verifier walks both ways of each branch, and remembers what was chosen in either as long as that makes a
- * difference. What the compiler does not see through it does not turn into branches again. */
+/* Choices without a branch: the verifier walks both ways of each branch, and remembers what was chosen in
+ * either as long as that makes a difference. What the compiler does not see through it does not turn into
+ * branches again. */
 #ifdef __bpf__
 #define BPF_OPAQUE(x) __asm__ volatile("" : "+r"(x))
 #else
 #define BPF_OPAQUE(x) ((void) (x))
 #endif
 
-/* The condition of a loop that ends by itself: true. The verifier walks a round or two of such a loop, where it walks each of a
- * loop with a constant bound; what it costs to run is a counter on the stack. Since Linux 6.9. */
+/* The condition of a loop that ends by itself: true. The verifier walks a round or two of such a loop, where
+ * it walks each of a loop with a constant bound; what it costs to run is a counter on the stack. Since Linux
+ * 6.9. */
 #ifdef __bpf__
 #define can_loop                                                                                      \
         ({                                                                                            \
@@ -96,11 +102,12 @@ static inline __attribute__((always_inline)) __u64 histogram_choose(__u64 mask, 
         return (yes & mask) | (no & ~mask);
 }
 
-/* In BPF a function of its own, which the verifier walks once and not at each of the places that call it. Weak: each file
- * of programs has one, the linked object the first. */
+/* In BPF a function of its own, which the verifier walks once and not at each of the places that call it.
+ * Weak: each file of programs has one, the linked object the first. */
 #ifdef __bpf__
 #define BPF_SUBPROG __attribute__((noinline, weak))
-#define BPF_REQUIRE(pointer) do { if (!(pointer)) return 0; } while (0) /* the verifier knows nothing of who calls */
+#define BPF_REQUIRE(pointer) do { if (!(pointer)) return 0; } while (0) /* the verifier knows nothing of who
+                                                                         * calls */
 #else
 #define BPF_SUBPROG static inline
 #define BPF_REQUIRE(pointer)

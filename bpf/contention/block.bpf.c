@@ -7,11 +7,12 @@
  *   block_complete  the device has done some of it
  *   block_done      it is done
  *
- * These are the places where the kernel keeps the statistics of the device (/sys/block/DEVICE/stat), so that the figures can be
- * held against those. Of all other requests of the machine what their device does is counted, which is what a unit's share is
- * taken of, and each costs a look for its entry.
+ * These are the places where the kernel keeps the statistics of the device (/sys/block/DEVICE/stat), so that
+ * the figures can be held against those. Of all other requests of the machine what their device does is
+ * counted, which is what a unit's share is taken of, and each costs a look for its entry.
  *
- * Devices without a queue of requests (zram, device mapper, md) are not seen: what these ask of other devices is. */
+ * Devices without a queue of requests (zram, device mapper, md) are not seen: what these ask of other
+ * devices is. */
 
 #include "contention-maps.h"
 
@@ -27,8 +28,9 @@ struct block {
         bool writeback;         /* it was made by another than the unit */
 };
 
-/* By the request. Those of a queue are used again and again: an entry that was left behind, as a request was merged into another,
- * goes when the next one begins there. Sixteen devices with as many requests as most have at most. */
+/* By the request. Those of a queue are used again and again: an entry that was left behind, as a request was
+ * merged into another, goes when the next one begins there. Sixteen devices with as many requests as most
+ * have at most. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -52,7 +54,8 @@ static __always_inline bool request_is_command(struct request *request) {
         return operation == REQ_OP_DRV_IN || operation == REQ_OP_DRV_OUT;
 }
 
-/* As op_stat_group() of the kernel, with flushes apart. They are recognised when they are made: later the flag is gone. */
+/* As op_stat_group() of the kernel, with flushes apart. They are recognised when they are made: later the
+ * flag is gone. */
 static __always_inline __u32 request_kind(struct request *request) {
         __u32 operation = request->cmd_flags & REQ_OP_MASK;
 
@@ -60,7 +63,8 @@ static __always_inline __u32 request_kind(struct request *request) {
                 return QOS_BLOCK_DISCARDS;
         if (!(operation & 1))
                 return QOS_BLOCK_READS;
-        return request->cmd_flags & REQ_PREFLUSH && request->__data_len == 0 ? QOS_BLOCK_FLUSHES : QOS_BLOCK_WRITES;
+        return request->cmd_flags & REQ_PREFLUSH && request->__data_len == 0 ? QOS_BLOCK_FLUSHES :
+               QOS_BLOCK_WRITES;
 }
 
 static __always_inline __u32 request_row(struct request *request) {
@@ -83,7 +87,8 @@ static __always_inline __u32 request_row(struct request *request) {
         return 0;
 }
 
-/* For who asks whose the rest of a device is. Those that use devices at a time are some tens of groups; who has not for longest goes. */
+/* For who asks whose the rest of a device is. Those that use devices at a time are some tens of groups; who
+ * has not for longest goes. */
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
         __uint(max_entries, QOS_BLOCK_USERS);
@@ -110,9 +115,10 @@ static __always_inline void block_use(struct request *request, struct cgroup *gr
         __sync_fetch_and_add(&use->bytes, request->__data_len);
 }
 
-/* Whose it is. The kernel notes the innermost control group that has the io controller: around that of the task, or, as for what
- * was written and is brought to the disk later, elsewhere. Where the controller does not reach down to the task's own group,
- * that is more exact; for others than the task there is nothing else. */
+/* Whose it is. The kernel notes the innermost control group that has the io controller: around that of the
+ * task, or, as for what was written and is brought to the disk later, elsewhere. Where the controller does
+ * not reach down to the task's own group, that is more exact; for others than the task there is nothing
+ * else. */
 static __always_inline __u64 request_record(struct request *request, bool *ret_writeback) {
         struct cgroup *own = bpf_get_current_task_btf()->cgroups->dfl_cgrp, *noted = NULL, *around = NULL;
         __u32 level;
@@ -128,7 +134,8 @@ static __always_inline __u64 request_record(struct request *request, bool *ret_w
         level = noted->level;
         if (level <= own->level)
                 (void) bpf_probe_read_kernel(&around, sizeof(around),
-                                             (char*) own + bpf_core_field_offset(struct cgroup, ancestors) + level * sizeof(around));
+                                             (char*) own + bpf_core_field_offset(struct cgroup, ancestors) +
+                                             level * sizeof(around));
         if (around == noted) {
                 block_use(request, own);
                 return batch_record(own);
@@ -176,9 +183,10 @@ static __always_inline struct qos_contention_map* machine_enter(__u64 now) {
         return c;
 }
 
-/* Requests are completed with interrupts on, or in an interrupt, by their device: the one may come in the midst of the other, and no
- * program runs in the midst of itself. So there are two of each, and the second does what the first cannot: running says that it
- * is at work on this CPU: [0] of block_complete, [1] of block_done. */
+/* Requests are completed with interrupts on, or in an interrupt, by their device: the one may come in the
+ * midst of the other, and no program runs in the midst of itself. So there are two of each, and the second
+ * does what the first cannot: running says that it is at work on this CPU: [0] of block_complete, [1] of
+ * block_done. */
 BPF_ARRAY_MAP(block_running, PERCPU_ARRAY, 2, __u32);
 
 static __always_inline void block_run(__u32 i, bool running) {
@@ -209,7 +217,8 @@ static __always_inline int block_completed(struct request *request, unsigned int
 
         c = machine_enter(now);
         if (c)
-                contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_BYTES + kind, bytes);
+                contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_BYTES + kind,
+                                   bytes);
 
         b = block_find(key);
         c = b ? contention_enter(b->book, now) : NULL;
@@ -252,8 +261,10 @@ static __always_inline int block_is_done(struct request *request) {
                 served = now - b->start - queued;
                 row = request_row(request);
                 contention_count(c, QOS_BLOCK_FIRST_COUNTER + row * QOS_BLOCK_COUNTERS + b->kind, 1);
-                contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_QUEUE_NSEC, queued);
-                contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_DEVICE_NSEC, served);
+                contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_QUEUE_NSEC,
+                                   queued);
+                contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_DEVICE_NSEC,
+                                   served);
                 if (b->kind == QOS_BLOCK_READS || b->kind == QOS_BLOCK_WRITES) {
                         bool reads = b->kind == QOS_BLOCK_READS;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* What the programs of "cpu" and of the other probes of contention share: whose book, and where. Maps are weak, as in maps.h. */
+/* What the programs of "cpu" and of the other probes of contention share: whose book, and where. Maps are
+ * weak, as in maps.h. */
 
 #include "maps.h"
 
@@ -14,7 +15,8 @@ static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 gene
 /* The CPUs that the machine may have: the shards behind them are not of a CPU. */
 const volatile __u32 cpus __weak = 1;
 
-/* When the programs of a probe were loaded, CLOCK_MONOTONIC ns: what those before them have left behind is not looked at. */
+/* When the programs of a probe were loaded, CLOCK_MONOTONIC ns: what those before them have left behind is
+ * not looked at. */
 const volatile __u64 loaded_at __weak = 0;
 
 struct {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The writing half of the books of contention. Compiled for BPF and, for the unit tests, for user space; the including file
- * provides window_copy(), window_cpu(), contention_cpu_of(), contention_loop() and contention_now(). */
+/* The writing half of the books of contention. Compiled for BPF and, for the unit tests, for user space; the
+ * including file provides window_copy(), window_cpu(), contention_cpu_of(), contention_loop() and
+ * contention_now(). */
 
 #include "contention-map.h"
 
-/* A reader on another CPU looks at this before and after. x86 keeps the order of writes, others are told to. */
+/* A reader on another CPU looks at this before and after. x86 keeps the order of writes, others are told
+ * to. */
 static inline __attribute__((always_inline)) void contention_cpu_mark(struct qos_contention_cpu *s) {
 #if defined(__TARGET_ARCH_x86) || defined(__x86_64__)
         __asm__ volatile("" : : : "memory");
@@ -17,8 +19,10 @@ static inline __attribute__((always_inline)) void contention_cpu_mark(struct qos
 #endif
 }
 
-/* From one state to another, either of which may be none. By who writes this shard. served: the serving clock now. */
-static inline __attribute__((always_inline)) void state_transition(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 now, __u64 served) {
+/* From one state to another, either of which may be none. By who writes this shard. served: the serving
+ * clock now. */
+static inline __attribute__((always_inline)) void state_transition(struct qos_contention_cpu *s, __u64 from,
+                                                                   __u64 to, __u64 now, __u64 served) {
         BPF_BOUND(from, QOS_STATES);
         BPF_BOUND(to, QOS_STATES);
 
@@ -38,8 +42,10 @@ static inline __attribute__((always_inline)) void contention_cpu_count(struct qo
         s->counters[counter]++;
 }
 
-/* A part of a time that was booked as one state was in another. served: how far the serving clock went in that part. */
-static inline __attribute__((always_inline)) void state_reclassify(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
+/* A part of a time that was booked as one state was in another. served: how far the serving clock went in
+ * that part. */
+static inline __attribute__((always_inline)) void state_reclassify(struct qos_contention_cpu *s, __u64 from,
+                                                                   __u64 to, __u64 nsec, __u64 served) {
         BPF_BOUND(from, QOS_STATES);
         BPF_BOUND(to, QOS_STATES);
 
@@ -58,12 +64,12 @@ struct contention_sum {
         __u32 torn;             /* 1: one was written all the time */
 };
 
-/* Reads of another CPU's shard until none of what was read has changed meanwhile. A write takes some nanoseconds; who meets one
- * each time has met a virtual CPU that does not run, in the middle of it. */
+/* Reads of another CPU's shard until none of what was read has changed meanwhile. A write takes some
+ * nanoseconds; who meets one each time has met a virtual CPU that does not run, in the middle of it. */
 #define SHARD_READS 8
 
-/* CPUs are read one after the other. Who was held up in between for longer than this (iterators may be) would put together what
- * was not at the same time. */
+/* CPUs are read one after the other. Who was held up in between for longer than this (iterators may be)
+ * would put together what was not at the same time. */
 #define SUM_NSEC_MAX 1000000ULL
 
 static long contention_sum_step(__u64 i, void *data) {
@@ -76,8 +82,8 @@ static long contention_sum_step(__u64 i, void *data) {
         for (int try = 0; try < SHARD_READS; try++) {
                 __u32 writes;
 
-                /* An atomic operation whose result is used is the only barrier that BPF has: what is copied is read behind the
-                 * first look at the writes, and before the second one */
+                /* An atomic operation whose result is used is the only barrier that BPF has: what is copied
+                 * is read behind the first look at the writes, and before the second one */
                 copy->writes = *(const volatile __u32*) &s->writes;
                 writes = __sync_fetch_and_or(&copy->writes, 0);
                 window_copy(copy, s, sizeof(*copy));
@@ -98,9 +104,10 @@ static long contention_sum_step(__u64 i, void *data) {
         return 0;
 }
 
-/* What all CPUs have counted by now. Returns whether that is of one moment: rather none than a wrong one, those who would begin there have
- * no figures then. */
-BPF_SUBPROG int contention_sum_up(struct qos_contention_map *c, struct qos_contention_checkpoint *p, __u64 slot) {
+/* What all CPUs have counted by now. Returns whether that is of one moment: rather none than a wrong one,
+ * those who would begin there have no figures then. */
+BPF_SUBPROG int contention_sum_up(struct qos_contention_map *c, struct qos_contention_checkpoint *p,
+                                  __u64 slot) {
         struct contention_sum sum = { .c = c, .to = p, .slot = slot };
         __u64 begin;
 
@@ -121,8 +128,8 @@ BPF_SUBPROG int contention_sum_up(struct qos_contention_map *c, struct qos_conte
         return 1;
 }
 
-/* Writes the checkpoints that are due at epoch, as window_roll(). Who comes while another CPU does that goes on: what it books
- * is in the checkpoint or not, which is a matter of some microseconds of a state. */
+/* Writes the checkpoints that are due at epoch, as window_roll(). Who comes while another CPU does that goes
+ * on: what it books is in the checkpoint or not, which is a matter of some microseconds of a state. */
 BPF_SUBPROG int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 epoch) {
         BPF_REQUIRE(c);
 
@@ -153,7 +160,8 @@ BPF_SUBPROG int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 
                         newest = p;
                 } else
                         window_copy(p->threads, newest->threads,
-                                    sizeof(*p) - __builtin_offsetof(struct qos_contention_checkpoint, threads));
+                                    sizeof(*p) - __builtin_offsetof(struct qos_contention_checkpoint,
+                                                                    threads));
                 __sync_lock_test_and_set(&p->last, now);
 
                 c->written[level]++;
@@ -171,7 +179,8 @@ BPF_SUBPROG int max_ring_update(struct qos_max_ring *peaks, __u64 epoch, __u64 n
 
         BPF_REQUIRE(peaks);
         for (__u32 level = 0; level < QOS_LEVELS; level++) {
-                __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), word = subwindow << QOS_MAXIMUM_BITS | value, old;
+                __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), word = subwindow << QOS_MAXIMUM_BITS |
+                        value, old;
                 __u64 i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
 
                 BPF_BOUND(i, QOS_MAXIMA);
@@ -193,7 +202,8 @@ BPF_SUBPROG int max_ring_update(struct qos_max_ring *peaks, __u64 epoch, __u64 n
 }
 
 /* Adds a sample to a distribution. */
-static inline __attribute__((always_inline)) void contention_add(struct qos_contention_map *c, __u64 distribution, __u64 nsec) {
+static inline __attribute__((always_inline)) void contention_add(struct qos_contention_map *c,
+                                                                 __u64 distribution, __u64 nsec) {
         __u64 bin = histogram_coarse_bin(histogram_fine_bin(nsec));
 
         BPF_BOUND(distribution, QOS_CONTENTION_DISTRIBUTIONS);

@@ -7,13 +7,14 @@
 
 #include "histogram.h"
 
-/* Those that take turns on a CPU have it for some milliseconds each. Who waits for longer than so many turns is told whom he waited for
- * last: of more who compete these are a sample. */
+/* Those that take turns on a CPU have it for some milliseconds each. Who waits for longer than so many turns
+ * is told whom he waited for last: of more who compete these are a sample. */
 #define TURNS 16U
 
 struct cpu_occupant {
         __u64 group;            /* the id of a control group, or QOS_GROUP_* */
-        __u64 end;              /* CLOCK_MONOTONIC ns; 0: nothing was noted here. It began when the one before ended */
+        __u64 end;              /* CLOCK_MONOTONIC ns; 0: nothing was noted here. It began when the one
+                                 * before ended */
 };
 
 struct cpu_occupants {
@@ -27,7 +28,8 @@ static inline __attribute__((always_inline)) void cpu_occupants_push(struct cpu_
         __u64 i = t->newest;
 
         BPF_BOUND(i, TURNS);
-        /* Times of the scheduler's differ by some microseconds, and the offset of the clocks is measured again */
+        /* Times of the scheduler's differ by some microseconds, and the offset of the clocks is measured
+         * again */
         if ((__s64) (now - t->list[i].end) < 0)
                 now = t->list[i].end;
         if (t->list[i].group != group || t->list[i].end == 0) {
@@ -38,9 +40,11 @@ static inline __attribute__((always_inline)) void cpu_occupants_push(struct cpu_
         t->list[i].end = now;
 }
 
-/* How much of the last waited ns, which ended when the newest turn did, lies in the turn that was so many before that: the turns after it are to be
- * taken off before. Returns whether that is known. */
-static inline __attribute__((always_inline)) bool cpu_occupants_get(const struct cpu_occupants *t, __u64 back, __u64 waited, __u64 *ret_group, __u64 *ret_nsec) {
+/* How much of the last waited ns, which ended when the newest turn did, lies in the turn that was so many
+ * before that: the turns after it are to be taken off before. Returns whether that is known. */
+static inline __attribute__((always_inline)) bool cpu_occupants_get(const struct cpu_occupants *t,
+                                                                    __u64 back, __u64 waited,
+                                                                    __u64 *ret_group, __u64 *ret_nsec) {
         __u64 i = (t->newest - back) % TURNS, before = (t->newest - back - 1) % TURNS, length;
 
         if (t->list[i].end == 0 || t->list[before].end == 0 || back >= TURNS - 1)

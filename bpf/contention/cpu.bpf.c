@@ -2,10 +2,12 @@
 
 /* The probe "cpu": in which state each thread of the units is, at any time.
  *
- *   cpu_switch        a thread leaves the CPU, for the reason that is read there and then, and another one runs
+ *   cpu_switch        a thread leaves the CPU, for the reason that is read there and then, and another one
+ *                     runs
  *   cpu_wake          a thread is ready
  *   cpu_wake_new      … for the first time: it becomes known here
- *   cpu_waking        who has woken whom, in the task that does; also while the other one is on its way off the CPU
+ *   cpu_waking        who has woken whom, in the task that does; also while the other one is on its way off
+ *                     the CPU
  *   cpu_lock          a thread is about to wait for a lock of the kernel's
  *   cpu_unlock        … and has it
  *   cpu_find_threads  threads that are older than the attach, and those that came from other control groups
@@ -14,9 +16,10 @@
  *   cpu_migrate          somebody moves processes between control groups: the daemon is told to look for
  * them
  *
- * A thread that is known has storage; of all others of the machine each switch costs two looks whether there is any, and a note of whose turn it was. The three first run with
- * interrupts off and one after the other for each thread (the scheduler holds its locks), on whatever CPU. The iterator runs
- * beside them: see THREAD_SEEDED. */
+ * A thread that is known has storage; of all others of the machine each switch costs two looks whether there
+ * is any, and a note of whose turn it was. The three first run with interrupts off and one after the other
+ * for each thread (the scheduler holds its locks), on whatever CPU. The iterator runs beside them: see
+ * THREAD_SEEDED. */
 
 #include "contention-maps.h"
 #include "cpu-occupants.h"
@@ -33,10 +36,11 @@ char LICENSE[] SEC("license") = "GPL";
 /* Which the daemon knows. */
 const volatile __u32 page_size = 4096;
 
-/* ---- switches ------------------------------------------------------------------------------------------------- */
+/* ---- switches ----------------------------------------------------------------------------------------- */
 
 SEC("tp_btf/sched_switch")
-int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int state) {
+int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+             unsigned int state) {
         struct cpu_occupants *here;
         struct qos_contention_cpu *s;
         struct thread *t;
@@ -134,7 +138,8 @@ static __always_inline void moves_tell(void) {
         __u32 zero = 0, one = 1, *pending;
 
         pending = bpf_map_lookup_elem(&moved, &zero);
-        if (pending && __sync_lock_test_and_set(pending, 1) == 0 && bpf_ringbuf_output(&moves, &one, sizeof(one), 0) < 0)
+        if (pending && __sync_lock_test_and_set(pending, 1) == 0 &&
+            bpf_ringbuf_output(&moves, &one, sizeof(one), 0) < 0)
                 *pending = 0; /* the next one tells */
 }
 
@@ -176,9 +181,10 @@ static __always_inline void thread_set_waker(struct thread *t, struct task_struc
         t->waker.thread = waker->pid;
 }
 
-/* Keeps what is known of the waker until the wait is over, see wakeup.h. The kernel lets one task at a time wake a thread, from here until
- * it is ready. */
-static __always_inline void thread_note_waker(struct thread *t, struct task_struct *task, struct task_struct *waker) {
+/* Keeps what is known of the waker until the wait is over, see wakeup.h. The kernel lets one task at a time
+ * wake a thread, from here until it is ready. */
+static __always_inline void thread_note_waker(struct thread *t, struct task_struct *task,
+                                              struct task_struct *waker) {
         __u64 word = *(volatile __u64*) &t->word, state = word & THREAD_STATE;
         __u32 what = 0;
         struct call call;
@@ -186,7 +192,8 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
         t->wakeup.what = 0;
         if (state == QOS_STATE_NONE)
                 return;
-        /* The switch by which it leaves is not over, and what it waits for is not known. The state may be of a wait before, whose end was missed */
+        /* The switch by which it leaves is not over, and what it waits for is not known. The state may be of
+         * a wait before, whose end was missed */
         if (task->on_cpu)
                 state = QOS_STATE_RUNNING;
         if (wakeup_expected(state) && !(waker->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))) {
@@ -197,12 +204,14 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
         if (!what && !t->lock)
                 return;
         thread_set_waker(t, waker);
-        if (what && (state == QOS_STATE_RUNNING || state == QOS_STATE_PARK || state == QOS_STATE_POLL) && task_serves(waker, word & THREAD_BOOK))
+        if (what && (state == QOS_STATE_RUNNING || state == QOS_STATE_PARK || state == QOS_STATE_POLL) &&
+            task_serves(waker, word & THREAD_BOOK))
                 what |= WAKEUP_BY_REQUEST;
         t->wakeup.what = what | WAKEUP_TASK;
 }
 
-/* Runs in the task that wakes another, or in an interrupt on top of it: that it is in futex(2) then is chance. */
+/* Runs in the task that wakes another, or in an interrupt on top of it: that it is in futex(2) then is
+ * chance. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(cpu_waking, struct task_struct *task) {
         struct task_struct *waker = bpf_get_current_task_btf();
@@ -231,7 +240,7 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
         return 0;
 }
 
-/* ---- locks of the kernel --------------------------------------------------------------------------------------- */
+/* ---- locks of the kernel ------------------------------------------------------------------------------ */
 
 /* Flags of the trace: who waits for such a lock runs, and is in no state of waiting. */
 #define LCB_F_SPIN 1U
@@ -248,8 +257,8 @@ struct lock_scratch {
 
 BPF_ARRAY_MAP(lock_scratch, PERCPU_ARRAY, 1, struct lock_scratch);
 
-/* Places in the kernel, and 1: in a function of locks (lock_function()). A name takes the kernel a microsecond to find, and there are some
- * hundred places; of what finds no room here it is found again. */
+/* Places in the kernel, and 1: in a function of locks (lock_function()). A name takes the kernel a
+ * microsecond to find, and there are some hundred places; of what finds no room here it is found again. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 1024);
@@ -257,8 +266,8 @@ struct {
         __type(value, __u32);
 } lock_places SEC(".maps");
 
-/* A lock of which there is one has a name of its own; of the others it says more where they are taken, as there is one in each inode, each
- * socket, each address space. */
+/* A lock of which there is one has a name of its own; of the others it says more where they are taken, as
+ * there is one in each inode, each socket, each address space. */
 __attribute__((noinline, weak)) int lock_has_name(struct lock_scratch *s, __u64 lock) {
         if (!s)
                 return 0;
@@ -296,7 +305,8 @@ int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
         if (!t || !(*(volatile __u64*) &t->word & THREAD_STATE) || t->lock == lock)
                 return 0;
         t->lock = lock;
-        /* Mostly it waits for what it has waited for before, in the same call: a look at the stack takes some microseconds */
+        /* Mostly it waits for what it has waited for before, in the same call: a look at the stack takes
+         * some microseconds */
         call_read(task, &call);
         if (t->lock_known == lock && t->lock_call == call.number && t->lock_id)
                 return 0;
@@ -333,7 +343,8 @@ int BPF_PROG(cpu_unlock, void *lock, int result) {
         return 0;
 }
 
-/* Known threads that go elsewhere, and others that come to a unit: which they are (all of a process, perhaps) the iterator finds. */
+/* Known threads that go elsewhere, and others that come to a unit: which they are (all of a process,
+ * perhaps) the iterator finds. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(cpu_migrate, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
         if (thread_of(task) || batch_record(to))
@@ -341,10 +352,10 @@ int BPF_PROG(cpu_migrate, struct cgroup *to, const char *path, struct task_struc
         return 0;
 }
 
-/* ---- threads that are there already --------------------------------------------------------------------------- */
+/* ---- threads that are there already ------------------------------------------------------------------- */
 
-/* A task of which no event is known. What is read here may be a moment old: the daemon lets the iterator run twice, so that
- * those of which nothing has been heard since are looked at again. */
+/* A task of which no event is known. What is read here may be a moment old: the daemon lets the iterator run
+ * twice, so that those of which nothing has been heard since are looked at again. */
 static __always_inline __u32 task_state(struct task_struct *task, const struct thread *t, struct wait *w) {
         __u32 state = task->__state;
 
@@ -413,7 +424,8 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
 
                 old = *(volatile __u64*) &t->word;
                 word = book ? book | THREAD_SEEDED | state : 0;
-                if (old & THREAD_STATE && (old & THREAD_BOOK) == book && (!(old & THREAD_SEEDED) || old == word))
+                if (old & THREAD_STATE && (old & THREAD_BOOK) == book &&
+                    (!(old & THREAD_SEEDED) || old == word))
                         return 0; /* known, or as it was */
                 if (old == 0 && word == 0)
                         return 0;
@@ -449,14 +461,16 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 done = __sync_val_compare_and_swap(&t->word, old, word) == old;
         }
         if (!done)
-                return 0; /* it does one thing after the other: it is known by that, if the book is the same */
+                return 0; /* it does one thing after the other: it is known by that, if the book is the
+                           * same */
 
         if (old != 0) {
                 __u64 state = old & THREAD_STATE;
 
                 BPF_BOUND(state, QOS_STATES);
                 /* It has come to the CPU since it was found, which nobody saw as it was not known yet */
-                if ((word & THREAD_STATE) == QOS_STATE_RUNNING && (state == QOS_STATE_RUN_QUEUE || state == QOS_STATE_THROTTLED)) {
+                if ((word & THREAD_STATE) == QOS_STATE_RUNNING &&
+                    (state == QOS_STATE_RUN_QUEUE || state == QOS_STATE_THROTTLED)) {
                         now = arrival_time(task, t->since, now);
                         if (now > t->since)
                                 thread_end_ready(t, now - t->since);
@@ -470,13 +484,14 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         }
         thread_move(word, QOS_STATE_NONE, word & THREAD_STATE, now);
         /* It may have ended meanwhile, with its last switch before the exchange */
-        if (*(volatile unsigned int*) &task->exit_state && __sync_val_compare_and_swap(&t->word, word, 0) == word)
+        if (*(volatile unsigned int*) &task->exit_state &&
+            __sync_val_compare_and_swap(&t->word, word, 0) == word)
                 thread_move(word, word & THREAD_STATE, QOS_STATE_NONE, now);
         return 0;
 }
 
 
-/* ---- what is known of them ------------------------------------------------------------------------------------ */
+/* ---- what is known of them ---------------------------------------------------------------------------- */
 
 /* Attempts to read a thread while nothing happens to it: it takes some hundred nanoseconds. */
 #define THREAD_READS 8
@@ -534,7 +549,8 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
 
 BPF_ARRAY_MAP(mapping_scratch, PERCPU_ARRAY, 1, struct qos_mapping);
 
-/* Of each file where it begins, and what there is at the address that is looked for: run over one process. */
+/* Of each file where it begins, and what there is at the address that is looked for: run over one
+ * process. */
 SEC("iter/task_vma")
 int cpu_read_mappings(struct bpf_iter__task_vma *ctx) {
         struct vm_area_struct *vma = ctx->vma;
@@ -548,7 +564,8 @@ int cpu_read_mappings(struct bpf_iter__task_vma *ctx) {
         if (!ctx->task || !vma || !inquiry || !m)
                 return 0;
         file = vma->vm_file;
-        if (!file || vma->vm_start > inquiry->address || (vma->vm_pgoff != 0 && inquiry->address >= vma->vm_end))
+        if (!file || vma->vm_start > inquiry->address ||
+            (vma->vm_pgoff != 0 && inquiry->address >= vma->vm_end))
                 return 0;
 
         m->start = vma->vm_start;

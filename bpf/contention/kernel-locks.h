@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Which functions of the kernel are those that wait for a lock, whoever called them: by how their names begin. Pure: compiled for BPF and
- * for the unit tests. */
+/* Which functions of the kernel are those that wait for a lock, whoever called them: by how their names
+ * begin. Pure: compiled for BPF and for the unit tests. */
 
 #include <linux/types.h>
 #include <stdbool.h>

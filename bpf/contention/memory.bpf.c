@@ -2,16 +2,19 @@
 
 /* The probe "memory": what the threads of the units wait for memory, and what is done to get it.
  *
- *   memory_fault, memory_fault_kernel      a page fault begins: those that the thread has had before are counted
+ *   memory_fault, memory_fault_kernel      a page fault begins: those that the thread has had before are
+ *                                          counted
  *   memory_fork, memory_exit               a thread begins with none, and has no more
  *   memory_find_faults                     the last one of each thread, when somebody looks
  *   memory_fault_begin, memory_fault_end   what they take, where the kernel lets programs at its functions
- *   memory_reclaim_*, memory_limit_*       a thread looks for memory to free: for all, or within the limit of a control group
- *   memory_throttle                        a thread that writes has to wait for the disk, as too much is dirty
+ *   memory_reclaim_*, memory_limit_*       a thread looks for memory to free: for all, or within the limit
+ *                                          of a control group
+ *   memory_throttle                        a thread that writes has to wait for the disk, as too much is
+ *                                          dirty
  *   memory_oom                             a process is killed
  *
- * How many faults a thread has had the kernel counts itself, in the task. Here is only seen to that they are booked, each once,
- * and not later than at the next fault. */
+ * How many faults a thread has had the kernel counts itself, in the task. Here is only seen to that they are
+ * booked, each once, and not later than at the next fault. */
 
 #include "contention-maps.h"
 
@@ -28,14 +31,15 @@ struct memory_stall {
         __u64 major;
         __u64 fault_since;      /* CLOCK_MONOTONIC ns */
         __u64 reclaim_since;
-        __u32 turn;             /* of the run that is measured next (overhead.h): faults come by the hundred thousand */
+        __u32 turn;             /* of the run that is measured next (overhead.h): faults come by the hundred
+                                 * thousand */
         __u32 never;            /* 0, see overhead_begin_sample() */
 };
 
 BPF_STORAGE_MAP(memory_stalls, TASK, struct memory_stall);
 
-/* The storage of a thread of a unit. What a thread did before it was the unit's, or before it was seen, is not booked: begun is
- * whether it is seen from its beginning. */
+/* The storage of a thread of a unit. What a thread did before it was the unit's, or before it was seen, is
+ * not booked: begun is whether it is seen from its beginning. */
 static __always_inline struct memory_stall* memory_stall_get(struct task_struct *task, __u64 *ret_book,
                 bool begun) {
         struct memory_stall *s;
@@ -64,7 +68,8 @@ static __always_inline void memory_stall_end_overhead(__u64 book, __u64 begin) {
                 contention_record_overhead(book, begin, OVERHEAD_SAMPLE_PERIOD);
 }
 
-/* The thread itself and the iterator may do this at once: what the one has booked too much the other takes off. */
+/* The thread itself and the iterator may do this at once: what the one has booked too much the other takes
+ * off. */
 static __always_inline void faults_book(struct task_struct *task) {
         __u64 book, begin, minor, major;
         struct qos_contention_map *c;
@@ -78,8 +83,10 @@ static __always_inline void faults_book(struct task_struct *task) {
         major = *(volatile unsigned long*) &task->maj_flt;
         c = minor != s->minor || major != s->major ? contention_enter(book, bpf_ktime_get_ns()) : NULL;
         if (c) {
-                contention_count(c, QOS_MEMORY_MINOR_FAULTS, minor - __sync_lock_test_and_set(&s->minor, minor));
-                contention_count(c, QOS_MEMORY_MAJOR_FAULTS, major - __sync_lock_test_and_set(&s->major, major));
+                contention_count(c, QOS_MEMORY_MINOR_FAULTS,
+                                 minor - __sync_lock_test_and_set(&s->minor, minor));
+                contention_count(c, QOS_MEMORY_MAJOR_FAULTS,
+                                 major - __sync_lock_test_and_set(&s->major, major));
         }
         memory_stall_end_overhead(book, begin);
 }
@@ -131,7 +138,8 @@ int BPF_PROG(memory_fault_begin) {
 }
 
 SEC("fexit/handle_mm_fault")
-int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long address, unsigned int flags, void *regs, unsigned int result) {
+int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long address, unsigned int flags,
+             void *regs, unsigned int result) {
         struct qos_contention_map *c;
         struct memory_stall *s;
         __u64 now, begin;
@@ -143,7 +151,8 @@ int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long addres
         now = bpf_ktime_get_ns();
         c = contention_enter(s->book, now);
         if (c)
-                contention_sum_add(c, result & VM_FAULT_MAJOR || flags & FAULT_FLAG_TRIED ? QOS_MEMORY_MAJOR_NSEC : QOS_MEMORY_MINOR_NSEC,
+                contention_sum_add(c, result & VM_FAULT_MAJOR ||
+                                   flags & FAULT_FLAG_TRIED ? QOS_MEMORY_MAJOR_NSEC : QOS_MEMORY_MINOR_NSEC,
                                now - s->fault_since);
         s->fault_since = 0;
         memory_stall_end_overhead(s->book, begin);
@@ -201,7 +210,8 @@ int BPF_PROG(memory_limit_end) {
         return 0;
 }
 
-/* The argument "pause" of the tracepoint, in ticks: how long the thread is about to sleep. 0 or less: it does not. */
+/* The argument "pause" of the tracepoint, in ticks: how long the thread is about to sleep. 0 or less: it
+ * does not. */
 #define PAUSE_ARGUMENT 6
 #define PAUSE_ARGUMENT_BEFORE 10
 
@@ -215,7 +225,8 @@ int memory_throttle(__u64 *ctx) {
         book = batch_record(task->cgroups->dfl_cgrp);
         if (!book)
                 return 0;
-        /* Two instructions, of which the verifier sees one: the compiler may not make it one that reads here or there */
+        /* Two instructions, of which the verifier sees one: the compiler may not make it one that reads here
+         * or there */
         if (bpf_core_field_exists(struct trace_event_raw_balance_dirty_pages, wb_setpoint)) {
                 pause = (long) ctx[PAUSE_ARGUMENT];
                 __asm__ volatile("" : "+r"(pause) : "i"(PAUSE_ARGUMENT));

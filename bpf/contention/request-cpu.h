@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Where a thread's time went between reading a question and answering it. Pure: compiled for BPF and for the unit tests.
+/* Where a thread's time went between reading a question and answering it. Pure: compiled for BPF and for the
+ * unit tests.
  *
- * A thread's account changes only when it leaves the CPU or comes back. So what it was when a question was read is that of the run in which
- * it was read, and the time of the reading; questions that are read in one run share it. */
+ * A thread's account changes only when it leaves the CPU or comes back. So what it was when a question was
+ * read is that of the run in which it was read, and the time of the reading; questions that are read in one
+ * run share it. */
 
 #include "unit-map.h"
 
-/* Questions that a thread has read and not answered yet, those read last: an event loop reads what all its clients have sent, and then
- * answers all. What is more is not attributed. */
+/* Questions that a thread has read and not answered yet, those read last: an event loop reads what all its
+ * clients have sent, and then answers all. What is more is not attributed. */
 #define SERVICE_NOTES 32U
-/* Of so many runs: who answers in another run than it has read in has waited in between, and may have read something else. */
+/* Of so many runs: who answers in another run than it has read in has waited in between, and may have read
+ * something else. */
 #define SERVICE_RUNS 4U
 
 /* A thread's account. */
@@ -26,14 +29,16 @@ struct service {
         __u32 notes;            /* written so far, modulo 2^32 */
         __u32 runs;
         __u32 next;             /* where the next one to be answered is, most likely */
-        __u32 open;             /* 1: what it has read last is not answered, as far as is known: it works on that */
+        __u32 open;             /* 1: what it has read last is not answered, as far as is known: it works on
+                                 * that */
         __u64 read_at[SERVICE_NOTES]; /* by which it is known: nobody else reads at the same nanosecond */
         __u32 run[SERVICE_NOTES];
         struct request_cpu_run list[SERVICE_RUNS];
 };
 
 /* Where a run goes that is not the last one. NULL: it is. */
-static inline __attribute__((always_inline)) struct request_cpu_run* request_cpu_begin(struct service *s, __u64 since) {
+static inline __attribute__((always_inline)) struct request_cpu_run* request_cpu_begin(struct service *s,
+                __u64 since) {
         __u64 last = (s->runs - 1) % SERVICE_RUNS, i = s->runs % SERVICE_RUNS;
 
         if (s->runs > 0 && s->list[last].since == since)
@@ -51,9 +56,12 @@ static inline __attribute__((always_inline)) void request_cpu_note(struct servic
         s->open = 1;
 }
 
-/* Adds to sums, n times, what the thread was in from when it read that to now, of its account now. The sum of all states is the time in
- * between, also where one of them is below zero by what the clocks differ by. 0: it has not read it, as far as is known. */
-static inline __attribute__((always_inline)) int request_cpu_answer(struct service *s, const struct request_cpu_run *account, __u64 at, __u64 now,
+/* Adds to sums, n times, what the thread was in from when it read that to now, of its account now. The sum
+ * of all states is the time in between, also where one of them is below zero by what the clocks differ by.
+ * 0: it has not read it, as far as is known. */
+static inline __attribute__((always_inline)) int request_cpu_answer(struct service *s,
+                                                                    const struct request_cpu_run *account,
+                                                                    __u64 at, __u64 now,
                                                                 __u64 n, __u64 *sums) {
         const struct request_cpu_run *from;
         __u64 place = SERVICE_NOTES, run;
@@ -85,6 +93,7 @@ static inline __attribute__((always_inline)) int request_cpu_answer(struct servi
                         nsec -= at - from->since;
                 sums[i] += nsec * n;
         }
-        sums[QOS_STATE_BLOCKED_BY_REQUESTS] += (account->times[QOS_STATE_BLOCKED_BY_REQUESTS] - from->times[QOS_STATE_BLOCKED_BY_REQUESTS]) * n;
+        sums[QOS_STATE_BLOCKED_BY_REQUESTS] += (account->times[QOS_STATE_BLOCKED_BY_REQUESTS] -
+                                                from->times[QOS_STATE_BLOCKED_BY_REQUESTS]) * n;
         return 1;
 }

@@ -6,13 +6,14 @@
 #include "contention-maps.h"
 #include "kernel.h"
 
-/* When something happened is when the scheduler says so. A thread that wakes another which takes its CPU goes on for some
- * microseconds, until it comes to where it can be interrupted; the scheduler books them as those of the other one, and so do
- * cpu.stat and schedstat. With the clock at the time of the switch these would be off by some percent for a server that answers
- * on the same CPU that the client runs on.
+/* When something happened is when the scheduler says so. A thread that wakes another which takes its CPU
+ * goes on for some microseconds, until it comes to where it can be interrupted; the scheduler books them as
+ * those of the other one, and so do cpu.stat and schedstat. With the clock at the time of the switch these
+ * would be off by some percent for a server that answers on the same CPU that the client runs on.
  *
- * The scheduler's clock is not CLOCK_MONOTONIC: it is not adjusted. What lies between is measured every now and then, on whatever CPU.
- * The clock is some time old whenever it is looked at, therefore the smallest of some differences counts. */
+ * The scheduler's clock is not CLOCK_MONOTONIC: it is not adjusted. What lies between is measured every now
+ * and then, on whatever CPU. The clock is some time old whenever it is looked at, therefore the smallest of
+ * some differences counts. */
 struct clock {
         __u64 offset;           /* CLOCK_MONOTONIC - clock, by now */
         __u64 candidate;        /* the smallest of those that were measured since that was set */
@@ -21,7 +22,8 @@ struct clock {
         __u32 _padding;
 };
 
-/* Each millisecond, and 64 of them: that follows an adjustment by 500 ppm, the most there is, with an error of 32 us. */
+/* Each millisecond, and 64 of them: that follows an adjustment by 500 ppm, the most there is, with an error
+ * of 32 us. */
 #define CLOCK_SAMPLE_NSEC 1000000ULL
 #define CLOCK_SAMPLES 64
 
@@ -72,8 +74,8 @@ static __always_inline __u64 queue_time(struct task_struct *task, __u64 clock, _
         return behind < now ? now - behind : now;
 }
 
-/* … when the scheduler begins or ends to book its run time: when it chose whom to run it had the lock, and looked at the clock
- * again if it had looked for work on other CPUs. */
+/* … when the scheduler begins or ends to book its run time: when it chose whom to run it had the lock, and
+ * looked at the clock again if it had looked for work on other CPUs. */
 static __always_inline __u64 queue_switched(struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 now = queue_now(task), behind;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What a thread waits for in a system call: the one table. The numbers are those of the architecture that this is compiled for
- * (asm/unistd.h); calls that an architecture does not have are left out there. A call that is not listed says nothing by
- * itself: then it is the disk if the kernel says that the thread waits for I/O, a lock in the kernel if the wait cannot be
- * interrupted, and QOS_STATE_OTHER if neither is so.
+/* What a thread waits for in a system call: the one table. The numbers are those of the architecture that
+ * this is compiled for (asm/unistd.h); calls that an architecture does not have are left out there. A call
+ * that is not listed says nothing by itself: then it is the disk if the kernel says that the thread waits
+ * for I/O, a lock in the kernel if the wait cannot be interrupted, and QOS_STATE_OTHER if neither is so.
  *
  * docs/METRICS.md shows the same for people. */
 
@@ -142,7 +142,8 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_shmat] = QOS_STATE_MEMORY,
         [__NR_shmdt] = QOS_STATE_MEMORY,
 
-        /* Files and what they lie on; these wait for the journal of a file system without saying that it is I/O */
+        /* Files and what they lie on; these wait for the journal of a file system without saying that it is
+         * I/O */
         [__NR_msync] = QOS_STATE_DISK,
         [__NR_fsync] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
         [__NR_fdatasync] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,

@@ -8,16 +8,17 @@
 #include "thread.h"
 #include "wait-reason.h"
 
-/* ---- the quota ------------------------------------------------------------------------------------------------ */
+/* ---- the quota ---------------------------------------------------------------------------------------- */
 
-/* A thread that is ready may not run: by itself (since 6.18), or because its run queue may not, of which the kernel takes the
- * time. That is the clock of the load average, which goes with the CPU's frequency where it is known: up to some percent of
- * what is booked as throttled. */
+/* A thread that is ready may not run: by itself (since 6.18), or because its run queue may not, of which the
+ * kernel takes the time. That is the clock of the load average, which goes with the CPU's frequency where it
+ * is known: up to some percent of what is booked as throttled. */
 static __always_inline bool thread_is_throttled(struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
 
         if (bpf_core_field_exists(task->throttled)) {
-                /* Not in front of a loop, where a compiler would have it: without the field nothing of this may be reached */
+                /* Not in front of a loop, where a compiler would have it: without the field nothing of this
+                 * may be reached */
                 barrier_var(task);
                 if (BPF_CORE_READ(task, throttled))
                         return true;
@@ -26,10 +27,11 @@ static __always_inline bool thread_is_throttled(struct task_struct *task) {
 }
 
 static __always_inline __u64 queue_get_quota_nsec(struct cfs_rq *queue) {
-        return bpf_core_field_exists(queue->throttled_clock_pelt_time) ? BPF_CORE_READ(queue, throttled_clock_pelt_time) : 0;
+        return bpf_core_field_exists(queue->throttled_clock_pelt_time) ?
+               BPF_CORE_READ(queue, throttled_clock_pelt_time) : 0;
 }
 
-/* ---- accounts ------------------------------------------------------------------------------------------------- */
+/* ---- accounts ----------------------------------------------------------------------------------------- */
 
 /* As contention_cpu_mark(). The scheduler holds its locks, so that one program at a time writes. */
 static __always_inline void thread_mark(struct thread *t) {
@@ -45,7 +47,8 @@ static __always_inline void thread_mark(struct thread *t) {
 /* Attempts to exchange a thread's word: whoever was faster has done so once, for he is one of two. */
 #define THREAD_TRIES 4
 
-/* Puts a thread into a state; 0: it is in none any more. Returns the one that it was in, or 0 if it was in no book. */
+/* Puts a thread into a state; 0: it is in none any more. Returns the one that it was in, or 0 if it was in
+ * no book. */
 static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now,
                 struct qos_contention_cpu **ret) {
         __u64 old, word, served;
@@ -104,10 +107,11 @@ static __always_inline void thread_end_overhead(__u64 word, __u64 begin) {
                 thread_record_overhead(word, begin);
 }
 
-/* A part of a time that was booked as one state was in another. served: the serving clock when it came to the state that it has left.
- * How much of what that has gone on since belongs to the part is not known but for its ends: it is the end of a wait, which comes with
- * a question rather than without. */
-static __always_inline void thread_shift(struct thread *t, struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
+/* A part of a time that was booked as one state was in another. served: the serving clock when it came to
+ * the state that it has left. How much of what that has gone on since belongs to the part is not known but
+ * for its ends: it is the end of a wait, which comes with a question rather than without. */
+static __always_inline void thread_shift(struct thread *t, struct qos_contention_cpu *s, __u64 from,
+                                         __u64 to, __u64 nsec, __u64 served) {
         served = t->served - served;
         if ((__s64) served < 0)
                 served = 0;
@@ -129,13 +133,15 @@ static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64
                 nsec = 0;
         if (wakeup_ends(&t->wakeup, state, t->futex, t->row != 0, t->locked)) {
                 how |= RESOURCE_WOKEN;
-                if (!t->locked && (state == QOS_STATE_PARK || state == QOS_STATE_POLL) && t->wakeup.what & WAKEUP_BY_REQUEST) {
+                if (!t->locked && (state == QOS_STATE_PARK || state == QOS_STATE_POLL) &&
+                    t->wakeup.what & WAKEUP_BY_REQUEST) {
                         how |= RESOURCE_BY_REQUEST;
                         t->times[QOS_STATE_BLOCKED_BY_REQUESTS] += nsec;
                 }
         }
         if (c && !resource_end(c, t->row, how, nsec, &t->waker) && t->row == t->known.row)
-                t->known.state = QOS_STATE_NONE; /* the row is another one's by now, or there was none: perhaps there is one the next time */
+                /* the row is another one's by now, or there was none: perhaps there is one the next time */
+                t->known.state = QOS_STATE_NONE;
         t->row = 0;
 }
 
@@ -148,10 +154,11 @@ static __always_inline __u32 ready_state(struct thread *t, struct task_struct *t
         return thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE;
 }
 
-/* Of the time in the state that it has left, what has passed since then was another one: the event that said so is missing. That
- * happens where a program is not run because another one is interrupted, or by a kernel that runs none on top of some tasks. */
-static __always_inline void thread_correct(struct thread *t, struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 since, __u64 served,
-                                           __u64 at, __u64 now) {
+/* Of the time in the state that it has left, what has passed since then was another one: the event that said
+ * so is missing. That happens where a program is not run because another one is interrupted, or by a kernel
+ * that runs none on top of some tasks. */
+static __always_inline void thread_correct(struct thread *t, struct qos_contention_cpu *s, __u64 from,
+                                           __u64 to, __u64 since, __u64 served, __u64 at, __u64 now) {
         if (from > QOS_STATE_THROTTLED)
                 thread_end_wait(t, from, ((__s64) (at - since) > 0 ? at : now) - since);
         if ((__s64) (at - since) <= 0 || (__s64) (now - at) <= 0)
@@ -170,7 +177,8 @@ static __attribute__((noinline)) void thread_end_ready(struct thread *t, __u64 w
 }
 
 /* It leaves the CPU. */
-static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *task, __u32 state, __u64 now, struct qos_contention_cpu **ret) {
+static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *task, __u32 state, __u64 now,
+                                          struct qos_contention_cpu **ret) {
         __u64 since = t->since, served = t->served, at;
         __u32 old;
 
@@ -201,7 +209,8 @@ static __always_inline __u64 task_turn_group(struct task_struct *task) {
 }
 
 /* In whose turns it has waited for this CPU; other: who had the last one. The wait is one of that row. */
-static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct task_struct *other, __u64 waited) {
+static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct task_struct *other,
+                                                      __u64 waited) {
         struct qos_contention_map *c = contention_get(t->word);
         struct cpu_occupants *here;
         bool any = false;
@@ -220,14 +229,16 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
                 if (part == 0)
                         continue;
                 if (t->rival.row == 0 || t->rival.group != group) {
-                        struct qos_resource r = { .state = QOS_STATE_RUN_QUEUE, .kind = QOS_RESOURCE_CPU, .id = group };
+                        struct qos_resource r = { .state = QOS_STATE_RUN_QUEUE, .kind = QOS_RESOURCE_CPU,
+                                                  .id = group };
 
                         t->rival.group = group;
                         t->rival.row = resource_row(c, &r, &row);
                         if (row && back == 0)
                                 (void) bpf_core_read(row->name, sizeof(other->comm), &other->comm);
                 }
-                if (!resource_end(c, t->rival.row, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), part, &t->waker))
+                if (!resource_end(c, t->rival.row, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), part,
+                                  &t->waker))
                         t->rival.row = 0; /* it is another one's by now, or there was none */
                 any = true;
                 waited -= part;
@@ -238,7 +249,8 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
 }
 
 /* other: who had the CPU before */
-static __always_inline void thread_run(struct thread *t, struct task_struct *task, struct task_struct *other, __u64 now) {
+static __always_inline void thread_run(struct thread *t, struct task_struct *task, struct task_struct *other,
+                                       __u64 now) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 since = t->since, served = t->served, waited, quota;
         struct qos_contention_cpu *s;
@@ -252,12 +264,14 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                         thread_count(t, s, QOS_CONTENTION_CPU_MIGRATIONS);
                 t->cpu = cpu;
         }
-        if (old > QOS_STATE_THROTTLED && bpf_core_field_exists(task->sched_info) && task->sched_info.last_queued != 0) {
+        if (old > QOS_STATE_THROTTLED && bpf_core_field_exists(task->sched_info) &&
+            task->sched_info.last_queued != 0) {
                 __u64 at = queue_time(task, task->sched_info.last_queued, now);
 
                 thread_correct(t, s, old, QOS_STATE_RUN_QUEUE, since, served, at, now);
                 since = at;
-        } else if (old != QOS_STATE_RUN_QUEUE && (old != QOS_STATE_THROTTLED || bpf_core_field_exists(task->throttled)))
+        } else if (old != QOS_STATE_RUN_QUEUE &&
+                   (old != QOS_STATE_THROTTLED || bpf_core_field_exists(task->throttled)))
                 return;
 
         /* It was throttled for a part of the time */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* What is known of a thread of a unit that is watched with the probe "cpu": written by that one's programs, and asked by those of "requests"
- * in which state a thread was between reading a question and answering it. Maps are weak, as in maps.h. */
+/* What is known of a thread of a unit that is watched with the probe "cpu": written by that one's programs,
+ * and asked by those of "requests" in which state a thread was between reading a question and answering it.
+ * Maps are weak, as in maps.h. */
 
 #include "contention-maps.h"
 #include "wakeup.h"
@@ -16,17 +17,20 @@ struct thread {
         const void *queue;      /* … if it is still the same */
         __u32 cpu;              /* where it ran last, from 1; 0: not known */
         __u64 woke;             /* the address at which it has last woken others by futex(2) */
-        __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on afterwards */
+        __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on
+                                 * afterwards */
         __u32 writes;           /* odd while times or since are written */
         __u32 turn;             /* of the run that is measured next (overhead.h) */
         __u32 never;            /* 0, see overhead_begin_sample() */
         __u64 times[QOS_STATES]; /* ns, in states that it has left, and QOS_STATE_BLOCKED_BY_REQUESTS */
         __u64 counters[QOS_THREAD_COUNTERS];
-        __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has none */
+        __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has
+                                 * none */
         __u64 futex;            /* … its address; 0: it is none */
         const void *lock;       /* of the kernel, that it is about to wait for; NULL: none … */
         __u64 lock_id;          /* … by which that has a row; 0: nothing is known of it … */
-        const void *lock_known; /* … the one that these two are of, also when it is over, and the call in which it was */
+        const void *lock_known; /* … the one that these two are of, also when it is over, and the call in
+                                 * which it was */
         int lock_call;
         __u32 lock_kind;        /* … QOS_RESOURCE_KERNEL_* */
         __u32 locked;           /* 1: it waits for that */
@@ -49,7 +53,8 @@ struct thread {
 
 BPF_STORAGE_MAP(threads, TASK, struct thread) __weak;
 
-/* NULL: there is none. Most tasks of a machine have nothing kept with them: that is seen sooner than the kernel is asked. */
+/* NULL: there is none. Most tasks of a machine have nothing kept with them: that is seen sooner than the
+ * kernel is asked. */
 static __always_inline struct thread* thread_of(struct task_struct *task) {
         return task->bpf_storage ? bpf_task_storage_get(&threads, task, 0, 0) : NULL;
 }
@@ -57,7 +62,8 @@ static __always_inline struct thread* thread_of(struct task_struct *task) {
 /* What threads that read questions know of these. */
 BPF_STORAGE_MAP(services, TASK, struct service) __weak;
 
-/* The account of a thread, between two changes of it. Only the thread itself asks, or who takes it off the CPU. */
+/* The account of a thread, between two changes of it. Only the thread itself asks, or who takes it off the
+ * CPU. */
 static __always_inline void thread_get_account(const struct thread *t, struct request_cpu_run *ret) {
         ret->state = *(const volatile __u64*) &t->word & THREAD_STATE;
         ret->since = t->since;
@@ -65,14 +71,16 @@ static __always_inline void thread_get_account(const struct thread *t, struct re
                 ret->times[i] = t->times[i];
 }
 
-__attribute__((noinline, weak)) int answer_book(struct service *s, struct pending_responses *a, const struct answer *answer) {
+__attribute__((noinline, weak)) int answer_book(struct service *s, struct pending_responses *a,
+                                                const struct answer *answer) {
         if (!s || !a || !answer)
                 return 0;
         return request_cpu_answer(s, &a->account, answer->read_at, answer->now, answer->n, a->sums);
 }
 
 /* The first n of them. */
-__attribute__((noinline, weak)) int pending_responses_add(struct thread *t, struct service *s, struct pending_responses *a, __u32 n) {
+__attribute__((noinline, weak)) int pending_responses_add(struct thread *t, struct service *s,
+                                                          struct pending_responses *a, __u32 n) {
         __u32 slot, zero = 0, before, attributed = 0;
         struct qos_unit_map *u;
         void *map;
@@ -109,8 +117,9 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
         return 0;
 }
 
-/* Books the answers that have left while the thread ran, as far as it has read what they answer. No sub-window is entered: when they left one
- * was, and the scheduler may hold its locks. Those that a packet sends in the middle of this are not attributed. */
+/* Books the answers that have left while the thread ran, as far as it has read what they answer. No
+ * sub-window is entered: when they left one was, and the scheduler may hold its locks. Those that a packet
+ * sends in the middle of this are not attributed. */
 static __always_inline void pending_responses_settle(struct thread *t, struct service *s,
                 struct pending_responses *a) {
         __u32 watched = a->watched, n;
@@ -144,7 +153,8 @@ static __always_inline void pending_responses_turn(struct task_struct *task, str
                 pending_responses_settle(t, s, a);
 }
 
-/* The task that runs here is in the midst of a request of this book: it has read a question, and the answer has not left. */
+/* The task that runs here is in the midst of a request of this book: it has read a question, and the answer
+ * has not left. */
 static __always_inline bool task_serves(struct task_struct *task, __u64 book) {
         const struct service *s = bpf_task_storage_get(&services, task, 0, 0);
         const struct pending_responses *a;
@@ -153,10 +163,12 @@ static __always_inline bool task_serves(struct task_struct *task, __u64 book) {
         if (!s || !s->open || s->book != book)
                 return false;
         a = bpf_map_lookup_elem(&answers, &zero);
-        return a && a->n == 0; /* which question those are for that have left since it came to the CPU is looked up later */
+        /* which question those are for that have left since it came to the CPU is looked up later */
+        return a && a->n == 0;
 }
 
-/* The running task has read a question, or a part of one, at that time: the same that is noted with the connection. */
+/* The running task has read a question, or a part of one, at that time: the same that is noted with the
+ * connection. */
 __attribute__((noinline, weak)) int question_read(__u64 at) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct request_cpu_run *run;

@@ -11,7 +11,7 @@
 
 BPF_ARRAY_MAP(inspect_requests, ARRAY, 1, struct qos_inspect_request);
 
-/* ---- what a thread waits for ---------------------------------------------------------------------------------- */
+/* ---- what a thread waits for -------------------------------------------------------------------------- */
 
 static __always_inline __u32 inode_state(struct inode *inode) {
         switch (BPF_CORE_READ(inode, i_mode) & S_IFMT) {
@@ -24,7 +24,8 @@ static __always_inline __u32 inode_state(struct inode *inode) {
 
         case S_IFREG:
                 /* Some kernels call those so that are in no file system: eventfd, timerfd … */
-                return BPF_CORE_READ(inode, i_sb, s_magic) == ANON_INODE_FS_MAGIC ? QOS_STATE_POLL : QOS_STATE_DISK;
+                return BPF_CORE_READ(inode, i_sb, s_magic) == ANON_INODE_FS_MAGIC ? QOS_STATE_POLL :
+                       QOS_STATE_DISK;
 
         case S_IFBLK:
         case S_IFDIR:
@@ -74,11 +75,11 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, stru
         return inode_state(BPF_CORE_READ(file, f_inode));
 }
 
-/* Mutexes wait on 2 ("taken, and others wait": glibc, musl, Go, Rust), or on the owner's number with this bit. Everything else
- * is a wait for something to be done: condition variables, semaphores, idle pools. With a time limit or the like (BITSET) 2 says
- * less: condition variables of glibc count signals there, and Rust waits for all things so. Then it is a mutex if the thread has
- * woken others there itself. Condition variables of musl wait on 2 as well, on the stack of who waits: no mutex lies there, near its
- * end. */
+/* Mutexes wait on 2 ("taken, and others wait": glibc, musl, Go, Rust), or on the owner's number with this
+ * bit. Everything else is a wait for something to be done: condition variables, semaphores, idle pools. With
+ * a time limit or the like (BITSET) 2 says less: condition variables of glibc count signals there, and Rust
+ * waits for all things so. Then it is a mutex if the thread has woken others there itself. Condition
+ * variables of musl wait on 2 as well, on the stack of who waits: no mutex lies there, near its end. */
 #define FUTEX_COMMAND 0x7f
 #define FUTEX_PRIVATE 0x80
 #define FUTEX_WAIT 0
@@ -92,7 +93,8 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, stru
 #define STACK_NEAR 4096         /* bytes: the frames of a few functions */
 
 /* stack: where that of the thread ends. */
-static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 value, __u64 stack, __u64 woke) {
+static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 value, __u64 stack,
+                                         __u64 woke) {
         __u32 command = operation & FUTEX_COMMAND, v = value, owner = v & FUTEX_OWNER;
 
         if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2)
@@ -101,7 +103,8 @@ static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 v
                 return QOS_STATE_PARK;
         if (v & FUTEX_WAITERS && owner > 0 && owner <= OWNER_MAX)
                 return QOS_STATE_LOCK;
-        if (v == MUTEX_CONTENDED && address - stack >= STACK_NEAR && (command == FUTEX_WAIT || address == woke))
+        if (v == MUTEX_CONTENDED && address - stack >= STACK_NEAR &&
+            (command == FUTEX_WAIT || address == woke))
                 return QOS_STATE_LOCK;
         return QOS_STATE_PARK;
 }
@@ -112,9 +115,10 @@ struct call {
         __u64 stack;            /* its end */
 };
 
-/* The only descriptor that poll(2) was asked for; of several, which one is waited for nobody knows. The list is in the memory of the
- * program, which is that of the task that runs. */
-static __always_inline void poll_describe(struct task_struct *task, const struct call *call, struct wait *w) {
+/* The only descriptor that poll(2) was asked for; of several, which one is waited for nobody knows. The list
+ * is in the memory of the program, which is that of the task that runs. */
+static __always_inline void poll_describe(struct task_struct *task, const struct call *call,
+                                          struct wait *w) {
         int fd;
 
         if (call->arguments[1] != 1 || task != bpf_get_current_task_btf() ||
@@ -155,7 +159,8 @@ static __always_inline void call_read(struct task_struct *task, struct call *ret
 }
 
 /* The state of a thread that waits; state: what the scheduler calls it. w: all 0. */
-static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, const struct thread *t, struct wait *w) {
+static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, const struct thread *t,
+                                        struct wait *w) {
         bool io = BPF_CORE_READ_BITFIELD(task, in_iowait);
         struct call call;
         __u32 kind = 0, s;
@@ -165,8 +170,10 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
         /* With PREEMPT_RT spin locks are slept on, wherever the thread is */
         if (state & TASK_RTLOCK_WAIT)
                 return QOS_STATE_LOCK;
-        /* Who waits in vfork(2) for the other process to go its own way counts as frozen for the kernel, too, and cannot be interrupted */
-        if (state & (__TASK_STOPPED | __TASK_TRACED) || (BPF_CORE_READ_BITFIELD(task, frozen) && !(state & TASK_UNINTERRUPTIBLE)))
+        /* Who waits in vfork(2) for the other process to go its own way counts as frozen for the kernel,
+         * too, and cannot be interrupted */
+        if (state & (__TASK_STOPPED | __TASK_TRACED) ||
+            (BPF_CORE_READ_BITFIELD(task, frozen) && !(state & TASK_UNINTERRUPTIBLE)))
                 return QOS_STATE_OTHER;
         /* Its process dumps core, and it waits for the end of that */
         if (task->flags & PF_POSTCOREDUMP && state & TASK_NOLOAD)
@@ -185,7 +192,8 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                 return io || state & TASK_UNINTERRUPTIBLE ? QOS_STATE_MEMORY : QOS_STATE_OTHER;
 
         n = call.number;
-        /* What it does is known to the kernel alone: poll(), futex(2) with a time limit, or, mostly, a sleep */
+        /* What it does is known to the kernel alone: poll(), futex(2) with a time limit, or, mostly, a
+         * sleep */
         if (n == __NR_restart_syscall)
                 return t->waited ?: QOS_STATE_SLEEP;
         if (n < SYSCALLS_MAX) {
@@ -200,13 +208,15 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                         poll_describe(task, &call, w);
         }
 
-        /* What these wait for can be interrupted. What cannot is on the way there: memory that must be read first, or a lock of the
-         * kernel's; with io_uring a file */
+        /* What these wait for can be interrupted. What cannot is on the way there: memory that must be read
+         * first, or a lock of the kernel's; with io_uring a file */
         if (state & TASK_UNINTERRUPTIBLE &&
-            (kind == QOS_STATE_SOCKET || kind == QOS_STATE_POLL || kind == QOS_STATE_PIPE || kind == QOS_STATE_PARK || kind == QOS_STATE_SLEEP))
+            (kind == QOS_STATE_SOCKET || kind == QOS_STATE_POLL || kind == QOS_STATE_PIPE ||
+             kind == QOS_STATE_PARK || kind == QOS_STATE_SLEEP))
                 return !io ? QOS_STATE_LOCK : kind == QOS_STATE_POLL ? QOS_STATE_DISK : QOS_STATE_MEMORY;
         if (kind == SYSCALL_FUTEX) {
-                kind = futex_state(call.arguments[0], call.arguments[1], call.arguments[2], call.stack, t->woke);
+                kind = futex_state(call.arguments[0], call.arguments[1], call.arguments[2], call.stack,
+                                   t->woke);
                 if (state & TASK_UNINTERRUPTIBLE && kind == QOS_STATE_PARK)
                         return io ? QOS_STATE_MEMORY : QOS_STATE_LOCK;
                 if (!(state & TASK_UNINTERRUPTIBLE)) {
@@ -222,7 +232,8 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                 return kind;
         }
 
-        if (kind == SYSCALL_FCNTL && ((__u32) call.arguments[1] == F_SETLKW || (__u32) call.arguments[1] == F_OFD_SETLKW)) {
+        if (kind == SYSCALL_FCNTL &&
+            ((__u32) call.arguments[1] == F_SETLKW || (__u32) call.arguments[1] == F_OFD_SETLKW)) {
                 (void) file_state(task, call.arguments[0], w);
                 return QOS_STATE_LOCK;
         }
@@ -231,12 +242,14 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                 struct wait other = {};
 
                 s = file_state(task, call.arguments[0], w);
-                if (kind == SYSCALL_SPLICE && s == QOS_STATE_PIPE && file_state(task, call.arguments[2], &other) == QOS_STATE_SOCKET) {
+                if (kind == SYSCALL_SPLICE && s == QOS_STATE_PIPE &&
+                    file_state(task, call.arguments[2], &other) == QOS_STATE_SOCKET) {
                         s = QOS_STATE_SOCKET;
                         *w = other;
                 }
                 /* On the way there, as above */
-                if (state & TASK_UNINTERRUPTIBLE && !io && (s == QOS_STATE_SOCKET || s == QOS_STATE_POLL || s == QOS_STATE_PIPE)) {
+                if (state & TASK_UNINTERRUPTIBLE && !io &&
+                    (s == QOS_STATE_SOCKET || s == QOS_STATE_POLL || s == QOS_STATE_PIPE)) {
                         *w = (struct wait) {};
                         return QOS_STATE_LOCK;
                 }
@@ -248,7 +261,7 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
         return state & TASK_UNINTERRUPTIBLE ? QOS_STATE_LOCK : QOS_STATE_OTHER;
 }
 
-/* ---- what that is --------------------------------------------------------------------------------------------- */
+/* ---- what that is ------------------------------------------------------------------------------------- */
 
 static __always_inline void socket_describe(struct file *file, struct qos_resource *r) {
         struct socket *socket = BPF_CORE_READ(file, private_data);
@@ -300,7 +313,8 @@ static __always_inline void socket_describe(struct file *file, struct qos_resour
                 bpf_core_read(r->address, 4, &sk->__sk_common.skc_daddr);
 }
 
-static __always_inline void file_describe(struct task_struct *task, const struct wait *w, struct qos_resource *r) {
+static __always_inline void file_describe(struct task_struct *task, const struct wait *w,
+                                          struct qos_resource *r) {
         struct file *file = w->file;
         struct inode *inode = BPF_CORE_READ(file, f_inode);
         __u32 type = BPF_CORE_READ(inode, i_mode) & S_IFMT;
@@ -314,7 +328,8 @@ static __always_inline void file_describe(struct task_struct *task, const struct
         if (type == S_IFIFO) {
                 r->kind = QOS_RESOURCE_PIPE;
                 r->id = BPF_CORE_READ(inode, i_ino);
-        } else if (r->state == QOS_STATE_DISK || r->state == QOS_STATE_LOCK || r->state == QOS_STATE_PIPE) { /* a message queue */
+        } else if (r->state == QOS_STATE_DISK || r->state == QOS_STATE_LOCK || r->state == QOS_STATE_PIPE) {
+                /* A message queue */
                 r->kind = QOS_RESOURCE_FILE;
                 r->id = BPF_CORE_READ(inode, i_ino);
         } else {
@@ -378,7 +393,8 @@ static __always_inline void row_name(struct qos_wait_target *row, const struct w
                 return;
         }
         if (row->resource.kind != QOS_RESOURCE_SOCKET) {
-                (void) bpf_probe_read_kernel_str(row->name, sizeof(row->name), BPF_CORE_READ(file, f_path.dentry, d_name.name));
+                (void) bpf_probe_read_kernel_str(row->name, sizeof(row->name),
+                                                 BPF_CORE_READ(file, f_path.dentry, d_name.name));
                 return;
         }
         if (row->resource.family != AF_UNIX || row->resource.side == QOS_SIDE_NONE)
@@ -392,8 +408,10 @@ static __always_inline void row_name(struct qos_wait_target *row, const struct w
         bpf_core_read(row->name + 1, QOS_RESOURCE_NAME_SIZE - 1, &name->name[0].sun_path);
 }
 
-/* A row as it is remembered: from 1, and its generation; 0: there is none. ret: it was another one's, or nobody's; NULL: it was not. */
-static __always_inline __u64 resource_row(struct qos_contention_map *c, const struct qos_resource *r, struct qos_wait_target **ret) {
+/* A row as it is remembered: from 1, and its generation; 0: there is none. ret: it was another one's, or
+ * nobody's; NULL: it was not. */
+static __always_inline __u64 resource_row(struct qos_contention_map *c, const struct qos_resource *r,
+                                          struct qos_wait_target **ret) {
         struct qos_wait_target *row;
         __u64 i, k;
 
@@ -410,7 +428,8 @@ static __always_inline __u64 resource_row(struct qos_contention_map *c, const st
 }
 
 /* What the row of its wait is, before it is known that it waits. */
-static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task, __u64 book, __u32 state, const struct wait *w) {
+static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task, __u64 book, __u32 state,
+                                                       const struct wait *w) {
         struct qos_resource r = { .state = state };
         struct qos_wait_target *row;
         struct qos_contention_map *c;
@@ -447,7 +466,8 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
 #define KNOWN_LOCK 2
 
 /* The same, from what it waited for before if that was this. */
-static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct *task, __u64 book, __u32 state, const struct wait *w) {
+static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct *task, __u64 book,
+                                            __u32 state, const struct wait *w) {
         struct file *file = w->file;
         __u32 fd = w->lock ? KNOWN_LOCK : w->futex ? w->shared : w->fd;
         __u64 id = w->lock ?: w->futex;
@@ -467,8 +487,9 @@ static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct
         return t->known.row;
 }
 
-/* It is about to wait for a lock of the kernel, as nearly all of them so that no signal ends it. Where one may, it could be that the end of
- * an earlier wait was not seen: then it counts as what its call says, and so does what comes after it. */
+/* It is about to wait for a lock of the kernel, as nearly all of them so that no signal ends it. Where one
+ * may, it could be that the end of an earlier wait was not seen: then it counts as what its call says, and
+ * so does what comes after it. */
 static __always_inline void lock_describe(struct thread *t, __u32 state, struct wait *w) {
         if (!(state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT)))
                 t->lock = NULL;

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The writing half of the rows of what threads wait for. Compiled for BPF and, for the unit tests, for user space. */
+/* The writing half of the rows of what threads wait for. Compiled for BPF and, for the unit tests, for user
+ * space. */
 
 #include <stdbool.h>
 
 #include "contention-map.h"
 
-/* What has been used so often does not lose its place to those that come by once, however many they are for a while. */
+/* What has been used so often does not lose its place to those that come by once, however many they are for
+ * a while. */
 #define RESOURCE_CREDIT_MAX 1024U
 
 /* The row was another one's, or nobody's: its name and the like are to be filled in. */
 #define RESOURCE_NEW (1U << 31)
 
-static inline __attribute__((always_inline)) bool resource_equal(const struct qos_resource *a, const struct qos_resource *b) {
+static inline __attribute__((always_inline)) bool resource_equal(const struct qos_resource *a,
+                                                                 const struct qos_resource *b) {
         const __u64 *x = (const __u64*) a, *y = (const __u64*) b;
 
         for (unsigned i = 0; i < QOS_RESOURCE_WORDS; i++)
@@ -34,14 +37,16 @@ static inline __attribute__((always_inline)) __u64 resource_hash(const struct qo
         return h >> 32;
 }
 
-/* Gives the row to another resource. Only one does that at a time; who adds to it at the same moment, which are nanoseconds, of a
- * row that is hardly used, adds to the wrong one. */
-static inline __attribute__((always_inline)) bool resource_take(struct qos_contention_map *c, struct qos_wait_target *row,
+/* Gives the row to another resource. Only one does that at a time; who adds to it at the same moment, which
+ * are nanoseconds, of a row that is hardly used, adds to the wrong one. */
+static inline __attribute__((always_inline)) bool resource_take(struct qos_contention_map *c,
+                                                                struct qos_wait_target *row,
                                                                 const struct qos_resource *r) {
         __u32 generation = *(volatile __u32*) &row->generation;
         __u64 state = row->resource.state;
 
-        if (generation % 2 != 0 || __sync_val_compare_and_swap(&row->generation, generation, generation + 1) != generation)
+        if (generation % 2 != 0 ||
+            __sync_val_compare_and_swap(&row->generation, generation, generation + 1) != generation)
                 return false;
 
         BPF_BOUND(state, QOS_STATES);
@@ -58,8 +63,8 @@ static inline __attribute__((always_inline)) bool resource_take(struct qos_conte
         return true;
 }
 
-/* The row of what somebody begins to wait for, from 1, and RESOURCE_NEW perhaps; 0: it gets none, and the others are the nearer to
- * losing theirs. */
+/* The row of what somebody begins to wait for, from 1, and RESOURCE_NEW perhaps; 0: it gets none, and the
+ * others are the nearer to losing theirs. */
 BPF_SUBPROG __u32 resource_find(struct qos_contention_map *c, const struct qos_resource *r) {
         BPF_REQUIRE(c);
         BPF_REQUIRE(r);
@@ -93,7 +98,8 @@ BPF_SUBPROG __u32 resource_find(struct qos_contention_map *c, const struct qos_r
 }
 
 /* Somebody has ended a wait there. */
-static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_target *row, const struct qos_waker *waker) {
+static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_target *row,
+                                                               const struct qos_waker *waker) {
         struct qos_waker *place = NULL;
 
         for (unsigned i = 0; i < QOS_WAKERS; i++) {
@@ -127,7 +133,8 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_t
 #define RESOURCE_PART (1U << 10)
 
 /* A wait has ended, in the row that was found when it began; 0: it had none. */
-BPF_SUBPROG int resource_end(struct qos_contention_map *c, __u64 row_and_generation, __u64 state, __u64 nsec, const struct qos_waker *waker) {
+BPF_SUBPROG int resource_end(struct qos_contention_map *c, __u64 row_and_generation, __u64 state, __u64 nsec,
+                             const struct qos_waker *waker) {
         BPF_REQUIRE(c);
         BPF_REQUIRE(waker);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* The kernel types and fields that the programs read, and nothing else. libbpf moves each access to where the running
- * kernel has the field (CO-RE); a field that is not there refuses the program, which is then said in "qosctl probes".
+/* The kernel types and fields that the programs read, and nothing else. libbpf moves each access to where
+ * the running kernel has the field (CO-RE); a field that is not there refuses the program, which is then
+ * said in "qosctl probes".
  *
- * Every integer is unsigned, whatever the kernel calls it: where a field has become shorter or longer, the access is
- * changed accordingly only if it is unsigned on both sides, and the program is refused otherwise. Where the sign matters
- * the value is cast by whoever uses it. */
+ * Every integer is unsigned, whatever the kernel calls it: where a field has become shorter or longer, the
+ * access is changed accordingly only if it is unsigned on both sides, and the program is refused otherwise.
+ * Where the sign matters the value is cast by whoever uses it. */
 
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -104,13 +105,16 @@ struct mm_struct {
 /* ---- threads ---- */
 
 struct rq {
-        __u64 clock;                    /* what the scheduler takes for now: it reads the time once for all that it does at a time */
-        __u64 clock_task;               /* … without interrupts and stolen time, where the kernel takes these apart */
+        __u64 clock;                    /* what the scheduler takes for now: it reads the time once for all
+                                         * that it does at a time */
+        __u64 clock_task;               /* … without interrupts and stolen time, where the kernel takes these
+                                         * apart */
 };
 
 struct cfs_rq {
         struct rq *rq;                  /* only with CONFIG_FAIR_GROUP_SCHED */
-        unsigned int throttle_count;    /* of it and those above it; only with CONFIG_CFS_BANDWIDTH, as the next */
+        unsigned int throttle_count;    /* of it and those above it; only with CONFIG_CFS_BANDWIDTH, as the
+                                         * next */
         __u64 throttled_clock_pelt_time; /* how long it was in all */
 };
 
@@ -216,7 +220,8 @@ struct request {
         struct bio *bio;
 };
 
-/* What the trace of balance_dirty_pages() shows: since 6.15 its arguments are others, and so are these names. */
+/* What the trace of balance_dirty_pages() shows: since 6.15 its arguments are others, and so are these
+ * names. */
 struct trace_event_raw_balance_dirty_pages {
         unsigned long wb_setpoint;
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Definitions of the two kinds of maps that most are. Those in a header are followed by __weak: each object has them, the linked
- * one has them once. */
+/* Definitions of the two kinds of maps that most are. Those in a header are followed by __weak: each object
+ * has them, the linked one has them once. */
 
 #include "kernel.h"
 

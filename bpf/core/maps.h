@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* What the files of programs share: whose is it, and booking. Maps are weak: each file has them, the linked object once. */
+/* What the files of programs share: whose is it, and booking. Maps are weak: each file has them, the linked
+ * object once. */
 
 #include "kernel.h"
 #include "map-definition.h"
@@ -9,7 +10,8 @@
 #define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
 #define window_cpu() bpf_get_smp_processor_id()
 #define window_now() bpf_ktime_get_ns()
-/* Rounds of waiting for another CPU that writes checkpoints: some 20 us, where they are written in less than 10. */
+/* Rounds of waiting for another CPU that writes checkpoints: some 20 us, where they are written in less than
+ * 10. */
 #define WINDOW_WAITS (1U << 13)
 #define row_loop(n, step, data) bpf_loop(n, step, data, 0)
 #include "window-record.h"
@@ -82,7 +84,7 @@ static __always_inline struct qos_unit_map* unit_get(const struct qos_owner *own
         return u;
 }
 
-/* ---- what it costs -------------------------------------------------------------------------------------------- */
+/* ---- what it costs ------------------------------------------------------------------------------------ */
 
 /* A run of a program, from where it knows whose it is. */
 struct overhead {
@@ -90,10 +92,13 @@ struct overhead {
         __u64 begin;            /* CLOCK_MONOTONIC ns; 0: it is not measured */
 };
 
-/* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it would walk all that follows twice. */
-#define overhead_begin_sample(of) (overhead_sample(&(of)->turn) ? bpf_ktime_get_ns() : *(const volatile __u32*) &(of)->never)
+/* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it
+ * would walk all that follows twice. */
+#define overhead_begin_sample(of) (overhead_sample(&(of)->turn) ? bpf_ktime_get_ns() : \
+                                   *(const volatile __u32*) &(of)->never)
 
-static __always_inline void overhead_begin(struct overhead *overhead, const struct qos_owner *owner, struct qos_unit_map *u) {
+static __always_inline void overhead_begin(struct overhead *overhead, const struct qos_owner *owner,
+                                           struct qos_unit_map *u) {
         overhead->owner = owner_read(owner);
         overhead->begin = overhead_begin_sample(u);
 }
@@ -120,11 +125,12 @@ static __always_inline void overhead_end(struct overhead *overhead) {
         overhead->begin = 0;
 }
 
-/* ---- booking -------------------------------------------------------------------------------------------------- */
+/* ---- booking ------------------------------------------------------------------------------------------ */
 
 /* Where the figures of a socket go besides the unit's, or instead. */
 #define TARGET_ENTRY 0x7fU         /* the number of the row (unit-map.h), 0: none */
-#define TARGET_ONLY 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of others */
+#define TARGET_ONLY 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of
+                                 * others */
 
 static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
         ret->family = sk->__sk_common.skc_family;
@@ -135,9 +141,10 @@ static __always_inline void sock_local(const struct sock *sk, struct qos_address
                 *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
 }
 
-/* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had again. */
-static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct qos_owner *owner, const struct qos_address *a,
-                                           bool unsure) {
+/* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had
+ * again. */
+static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct qos_owner *owner,
+                                           const struct qos_address *a, bool unsure) {
         struct qos_exclude exclude = { .owner = *owner, .name = a->port, .kind = QOS_EXCLUDE_PORT };
 
         if (bpf_map_lookup_elem(&excludes, &exclude))
@@ -147,9 +154,9 @@ static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct 
 
 #define TARGET_GENERATION_SHIFT 8        /* above them the generation of the row */
 
-/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. Should it become that between this look
- * and what is booked after it, the new peer has one event of the old one's: the sum of all is right, and a row changes hands ten
- * times a second at most. */
+/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. Should it
+ * become that between this look and what is booked after it, the new peer has one event of the old one's:
+ * the sum of all is right, and a row changes hands ten times a second at most. */
 static __always_inline __u32 target_resolve(struct qos_unit_map *u, __u32 target) {
         __u32 row = target & TARGET_ENTRY;
 
@@ -161,7 +168,8 @@ static __always_inline __u32 target_resolve(struct qos_unit_map *u, __u32 target
         return target;
 }
 
-static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 target, __s32 in_flight, __u32 overlaps) {
+static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 target, __s32 in_flight,
+                                                 __u32 overlaps) {
         struct qos_peer_entry *row;
 
         if (!u || !(target & TARGET_ENTRY))
@@ -174,7 +182,8 @@ static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 t
         return 0;
 }
 
-static __always_inline void record_effect(struct qos_unit_map *u, __u32 target, const struct exchange_effect *effect) {
+static __always_inline void record_effect(struct qos_unit_map *u, __u32 target,
+                                          const struct exchange_effect *effect) {
         if (target) {
                 entry_apply(u, target, effect->in_flight, effect->overlap);
                 if (target & TARGET_ONLY)
@@ -186,7 +195,8 @@ static __always_inline void record_effect(struct qos_unit_map *u, __u32 target, 
                 window_count(u, QOS_COUNTER_OVERLAPS, 1);
 }
 
-/* Has what this share stands for ever answered anything? The first endpoint has what is not in the other ones' rows. */
+/* Has what this share stands for ever answered anything? The first endpoint has what is not in the other
+ * ones' rows. */
 static __attribute__((noinline)) int target_has_responded(struct qos_unit_map *u, __u32 target) {
         struct qos_peer_entry *row;
         __u32 n;
@@ -206,7 +216,8 @@ static __attribute__((noinline)) int target_has_responded(struct qos_unit_map *u
 }
 
 /* n events of the unit that have a counter in the rows, too. */
-static __always_inline void record_count(struct qos_unit_map *u, __u32 target, __u32 cell, __u32 row_cell, __u32 n) {
+static __always_inline void record_count(struct qos_unit_map *u, __u32 target, __u32 cell, __u32 row_cell,
+                                         __u32 n) {
         if (target & TARGET_ENTRY)
                 entry_count(entry_get(u, target & TARGET_ENTRY), row_cell, n);
         if (!(target & TARGET_ONLY))
@@ -234,8 +245,8 @@ struct request_record {
         __u32 target;
 };
 
-/* Answers that have left since a thread came to this CPU: who has sent them is looked up when it leaves it, or reads the next question. In
- * programs for packets there is no way from a task to what is known of it. */
+/* Answers that have left since a thread came to this CPU: who has sent them is looked up when it leaves it,
+ * or reads the next question. In programs for packets there is no way from a task to what is known of it. */
 #define ANSWERS_MAX SERVICE_NOTES
 struct pending_responses {
         __u32 watched;          /* 1: it is a thread whose time is watched */
@@ -294,8 +305,9 @@ BPF_SUBPROG int entry_record_more(struct qos_unit_map *u, const struct request_r
         return 0;
 }
 
-/* The first byte of n answers has left: the questions count, with what their life was so far. Of the distributions that
- * are kept as a difference (unit-map.h) only what differs is booked. This and the next are functions that the verifier walks once. */
+/* The first byte of n answers has left: the questions count, with what their life was so far. Of the
+ * distributions that are kept as a difference (unit-map.h) only what differs is booked. This and the next
+ * are functions that the verifier walks once. */
 BPF_SUBPROG int record_request(struct qos_unit_map *u, const struct request_record *b) {
         __u64 receive;
 
@@ -355,7 +367,8 @@ static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u
 }
 
 /* More in flight, since that time, of which so many wait: for the reading that has this session. */
-static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 target, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at,
+static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 target, enum qos_gauge gauge,
+                                             __u64 session, __u32 n, __u64 at,
                                             __u32 waiting) {
         struct qos_open_requests *g = &u->gauges[gauge];
         __u32 row = target & TARGET_ENTRY;
@@ -380,11 +393,13 @@ static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 targe
                 g->oldest_at = at;
 }
 
-/* Whose a control group is. A group with which no program keeps anything, as almost all of nobody's, costs one load.
+/* Whose a control group is. A group with which no program keeps anything, as almost all of nobody's, costs
+ * one load.
  *
- * NULL means that it is nobody's, whatever this program has interrupted: what only looks takes no lock. Until Linux 6.15 and 6.12.26
- * (f4edc66e48a6) it meant, too, that something else on this CPU was using the storage of a control group. Until 7.0 that is so for what
- * makes storage: see units_mkdir(). That a look succeeds then is tried on each kernel (tests/kernels/owner.bpf.c). */
+ * NULL means that it is nobody's, whatever this program has interrupted: what only looks takes no lock.
+ * Until Linux 6.15 and 6.12.26 (f4edc66e48a6) it meant, too, that something else on this CPU was using the
+ * storage of a control group. Until 7.0 that is so for what makes storage: see units_mkdir(). That a look
+ * succeeds then is tried on each kernel (tests/kernels/owner.bpf.c). */
 static __always_inline bool group_owner(struct cgroup *group, struct qos_owner *ret) {
         struct qos_owner *owner;
 
@@ -395,17 +410,21 @@ static __always_inline bool group_owner(struct cgroup *group, struct qos_owner *
         return true;
 }
 
-/* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
- * whose listener somebody else has opened, come this way. */
+/* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach,
+ * and those whose listener somebody else has opened, come this way. */
 static __always_inline bool task_owner(struct qos_owner *ret) {
         return group_owner(bpf_get_current_task_btf()->cgroups->dfl_cgrp, ret);
 }
 
-/* An open file of a task of the unit (both found in an iterator) that was forked by the service manager, and has not begun to be a program
- * of the unit: its files are still the manager's, which is the case for some microseconds, or for as long as others have the CPU. First
- * its memory is the manager's, too; in execve() it gets its own, and what is to be closed there is closed after that, perhaps between the
- * moment at which the iterator has seen it and this. What forks in the unit is another thing, also if its parent has ended. */
-static __attribute__((noinline)) int file_is_managers(struct task_struct *task, const struct qos_owner *owner, struct file *file, __u32 fd) {
+/* An open file of a task of the unit (both found in an iterator) that was forked by the service manager, and
+ * has not begun to be a program of the unit: its files are still the manager's, which is the case for some
+ * microseconds, or for as long as others have the CPU. First its memory is the manager's, too; in execve()
+ * it gets its own, and what is to be closed there is closed after that, perhaps between the moment at which
+ * the iterator has seen it and this. What forks in the unit is another thing, also if its parent has
+ * ended. */
+static __attribute__((noinline)) int file_is_managers(struct task_struct *task,
+                                                      const struct qos_owner *owner, struct file *file,
+                                                      __u32 fd) {
         unsigned long *bits, word = 0;
         struct task_struct *parent;
         struct qos_owner group;
@@ -418,11 +437,13 @@ static __attribute__((noinline)) int file_is_managers(struct task_struct *task, 
                 return 0;
         if (group_owner(parent->cgroups->dfl_cgrp, &group) && owner_equal(&group, owner))
                 return 0;
-        if (task->flags & PF_FORKNOEXEC && BPF_CORE_READ(task, mm, exe_file) == BPF_CORE_READ(parent, mm, exe_file))
+        if (task->flags & PF_FORKNOEXEC &&
+            BPF_CORE_READ(task, mm, exe_file) == BPF_CORE_READ(parent, mm, exe_file))
                 return 1;
         bits = BPF_CORE_READ(task, files, fdt, close_on_exec);
         if (BPF_CORE_READ_BITFIELD(task, in_execve) &&
-            bpf_probe_read_kernel(&word, sizeof(word), bits + fd / (8 * sizeof(word))) == 0 && word & 1UL << fd % (8 * sizeof(word)))
+            bpf_probe_read_kernel(&word, sizeof(word), bits + fd / (8 * sizeof(word))) == 0 &&
+            word & 1UL << fd % (8 * sizeof(word)))
                 return 1;
         open = BPF_CORE_READ(task, files, fdt, fd);
         return bpf_probe_read_kernel(&now, sizeof(now), open + fd) < 0 || now != file;

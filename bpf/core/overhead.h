@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What the programs themselves take. Two looks at the clock take 50 ns, a run 100 to 500: one run in OVERHEAD_SAMPLE_PERIOD is measured, and counts for
- * as many. Compiled for BPF and for the unit tests. */
+/* What the programs themselves take. Two looks at the clock take 50 ns, a run 100 to 500: one run in
+ * OVERHEAD_SAMPLE_PERIOD is measured, and counts for as many. Compiled for BPF and for the unit tests. */
 
 #include <stdbool.h>
 #include <linux/types.h>
@@ -13,8 +13,8 @@
 /* What took longer was interrupted, or its CPU is a virtual one that did not run. */
 #define OVERHEAD_NSEC_MAX 1000000ULL
 
-/* Whether this run is one that is measured. Programs on several CPUs at once may lose a run, or measure one too many, on which nothing
- * depends: an atomic operation would cost more than it. */
+/* Whether this run is one that is measured. Programs on several CPUs at once may lose a run, or measure one
+ * too many, on which nothing depends: an atomic operation would cost more than it. */
 static inline __attribute__((always_inline)) bool overhead_sample(__u32 *turn) {
         __u32 n = *(volatile __u32*) turn + 1;
 
@@ -25,7 +25,8 @@ static inline __attribute__((always_inline)) bool overhead_sample(__u32 *turn) {
         return true;
 }
 
-/* Where a thread begins to count: if all began at the same, those that live for less than OVERHEAD_SAMPLE_PERIOD runs would never be measured. */
+/* Where a thread begins to count: if all began at the same, those that live for less than
+ * OVERHEAD_SAMPLE_PERIOD runs would never be measured. */
 static inline __attribute__((always_inline)) __u32 overhead_first_sample(__u32 pid) {
         return (pid * 0x9e3779b1U >> 16) % OVERHEAD_SAMPLE_PERIOD;
 }

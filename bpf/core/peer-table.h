@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The rows of a unit (unit-map.h): booking, and who has one. Part of window-record.h, and compiled for the same two. */
+/* The rows of a unit (unit-map.h): booking, and who has one. Part of window-record.h, and compiled for the
+ * same two. */
 
 /* Writes the checkpoints of the rows that are due. */
 BPF_SUBPROG int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
@@ -57,8 +58,10 @@ WINDOW_INLINE void entry_uncount(struct qos_peer_entry *row, __u64 cell, __u32 n
 
 /* As window_maximum(). epoch: of the newest event. */
 WINDOW_INLINE void row_maximum(struct qos_peer_entry *row, __u64 epoch, __u64 nsec) {
-        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, subwindow = epoch / QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL);
-        __u64 i = subwindow % QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL), word = subwindow << QOS_MAXIMUM_BITS | value, old;
+        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK,
+                subwindow = epoch / QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL);
+        __u64 i = subwindow % QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL), word = subwindow << QOS_MAXIMUM_BITS |
+                value, old;
 
         BPF_BOUND(i, QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL));
         for (int try = 0; try < 4; try++) {
@@ -110,15 +113,16 @@ WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 booked_at
 WINDOW_INLINE __u64 address_difference(const struct qos_address *a, const struct qos_address *b) {
         const __u32 *x = (const __u32*) a->address, *y = (const __u32*) b->address;
 
-        return (x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (__u32) (a->port ^ b->port) | (__u32) (a->family ^ b->family);
+        return (x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (__u32) (a->port ^ b->port) |
+               (__u32) (a->family ^ b->family);
 }
 
 WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_address *b) {
         return address_difference(a, b) == 0;
 }
 
-/* From the local address of a connection to that of the listener it came in through, of those that have a row: the most
- * special one, as TCP chooses. 0: there is none. */
+/* From the local address of a connection to that of the listener it came in through, of those that have a
+ * row: the most special one, as TCP chooses. 0: there is none. */
 BPF_SUBPROG int entry_find_listener(struct qos_unit_map *u, struct qos_address *address) {
         struct qos_address any = {};
         __u64 found = 0;
@@ -142,9 +146,9 @@ BPF_SUBPROG int entry_find_listener(struct qos_unit_map *u, struct qos_address *
         return found != 0;
 }
 
-/* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0: it is the first
- * endpoint; for one that is not to be in the figures: there is no row. Two that look for the same new address at once may
- * get two rows: whoever reads adds them. */
+/* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0:
+ * it is the first endpoint; for one that is not to be in the figures: there is no row. Two that look for the
+ * same new address at once may get two rows: whoever reads adds them. */
 BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *address, int kind) {
         __u32 endpoints = 0;
 
@@ -167,32 +171,37 @@ BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *add
 
                 if (name->kind == (__u32) kind && address_equal(&name->address, address))
                         return i;
-                endpoints += ((1U << QOS_ENTRY_ENDPOINT | 1U << QOS_ENTRY_EXCLUDED) >> (name->kind & 31)) & 1;
+                endpoints += ((1U << QOS_ENTRY_ENDPOINT | 1U << QOS_ENTRY_EXCLUDED) >> (name->kind & 31)) &
+                             1;
         }
 
         if (kind == QOS_ENTRY_PEER || endpoints < QOS_ENDPOINT_ENTRIES_MAX)
                 for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
                         struct qos_peer_key *name = &u->names[i];
 
-                        if (name->kind != QOS_ENTRY_FREE || __sync_val_compare_and_swap(&name->taken, 0, 1) != 0)
+                        if (name->kind != QOS_ENTRY_FREE ||
+                            __sync_val_compare_and_swap(&name->taken, 0, 1) != 0)
                                 continue;
                         name->address = *address;
                         __sync_lock_test_and_set(&name->kind, kind);
                         return i;
                 }
 
-        return kind == QOS_ENTRY_PEER ? QOS_ENTRY_PEERS_OTHERS : kind == QOS_ENTRY_ENDPOINT ? QOS_ENTRY_ENDPOINTS_OTHERS : 0;
+        return kind == QOS_ENTRY_PEER ? QOS_ENTRY_PEERS_OTHERS : kind == QOS_ENTRY_ENDPOINT ?
+               QOS_ENTRY_ENDPOINTS_OTHERS : 0;
 }
 
-/* ---- peers: those that take most time have the rows ----------------------------------------------------------- */
+/* ---- peers: those that take most time have the rows --------------------------------------------------- */
 
-/* How often a row may pass from one peer to another: it takes some 3000 additions, ten times a second that is nothing. */
+/* How often a row may pass from one peer to another: it takes some 3000 additions, ten times a second that
+ * is nothing. */
 #define PEERS_PAUSE_NSEC 100000000ULL
 
 struct row_fold {
         struct qos_peer_entry *from;
         struct qos_peer_entry *to;
-        __u32 attribution[QOS_ENTRY_CHECKPOINTS];       /* of the checkpoint of to that was written with each of from; or none */
+        __u32 attribution[QOS_ENTRY_CHECKPOINTS];       /* of the checkpoint of to that was written with each
+                                                         * of from; or none */
 };
 
 /* Adds one cell of a row to the same of another, at each boundary that both know. */
@@ -215,7 +224,8 @@ static long row_fold_step(__u64 cell, void *data) {
                 if (k >= QOS_ENTRY_CHECKPOINTS)
                         continue;
                 BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
-                __sync_fetch_and_add(&f->to->checkpoints[k].cells[cell], f->from->checkpoints[i].cells[cell]);
+                __sync_fetch_and_add(&f->to->checkpoints[k].cells[cell],
+                                     f->from->checkpoints[i].cells[cell]);
         }
         return 0;
 }
@@ -288,19 +298,22 @@ BPF_SUBPROG int challenger_find(struct qos_unit_map *u, const struct qos_address
         BPF_REQUIRE(u);
         BPF_REQUIRE(address);
         for (int i = 0; i < QOS_CHALLENGERS; i++)
-                found = histogram_choose(histogram_if_zero(address_difference(&u->challengers.list[i].address, address)) &
+                found = histogram_choose(
+                        histogram_if_zero(address_difference(&u->challengers.list[i].address, address)) &
                                     ~histogram_if_zero(u->challengers.list[i].nsec), i, found);
         return found;
 }
 
-/* A new one, which takes as much from all others as the least of them has. Returns its place, or QOS_CHALLENGERS: there is none. */
+/* A new one, which takes as much from all others as the least of them has. Returns its place, or
+ * QOS_CHALLENGERS: there is none. */
 BPF_SUBPROG int challenger_enter(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec) {
         __u64 smallest = nsec, attribution = QOS_CHALLENGERS;
 
         BPF_REQUIRE(u);
         BPF_REQUIRE(address);
         for (int i = 0; i < QOS_CHALLENGERS; i++)
-                smallest = histogram_choose(histogram_if_less(u->challengers.list[i].nsec, smallest), u->challengers.list[i].nsec, smallest);
+                smallest = histogram_choose(histogram_if_less(u->challengers.list[i].nsec, smallest),
+                                            u->challengers.list[i].nsec, smallest);
         for (int i = 0; i < QOS_CHALLENGERS; i++) {
                 u->challengers.list[i].nsec -= smallest;
                 attribution = histogram_choose(histogram_if_zero(u->challengers.list[i].nsec), i,
@@ -325,7 +338,9 @@ BPF_SUBPROG int entry_find_least(struct qos_unit_map *u) {
 
         BPF_REQUIRE(u);
         for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
-                __u64 taken = entry_is_used(u, i), less = histogram_if_zero(u->names[i].kind ^ QOS_ENTRY_PEER) & histogram_if_less(taken, least);
+                __u64 taken = entry_is_used(u, i),
+                        less = histogram_if_zero(u->names[i].kind ^ QOS_ENTRY_PEER) &
+                               histogram_if_less(taken, least);
 
                 least = histogram_choose(less, taken, least);
                 row = histogram_choose(less, i, row);
@@ -333,9 +348,11 @@ BPF_SUBPROG int entry_find_least(struct qos_unit_map *u) {
         return row;
 }
 
-/* A peer without a row has taken nsec. As soon as it is ahead of its like by more than what the least of those with a row
- * has taken, it gets that row. Many that are alike do not chase each other. Returns the row; 0: none. */
-BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec, __u64 now) {
+/* A peer without a row has taken nsec. As soon as it is ahead of its like by more than what the least of
+ * those with a row has taken, it gets that row. Many that are alike do not chase each other. Returns the
+ * row; 0: none. */
+BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec,
+                               __u64 now) {
         struct qos_heavy_hitters *c;
         __u64 ahead, mine, row = 0;
 
@@ -360,7 +377,8 @@ BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address 
                 if (row > 0 && ahead > entry_is_used(u, row)) {
                         c->list[mine].nsec = 0;
                         c->changed_at = now;
-                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ENTRY_FREE); /* still taken: nobody finds it */
+                        /* still taken: nobody finds it */
+                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ENTRY_FREE);
                         __sync_fetch_and_add(&u->names[row].generation, 1);
                         entry_get(u, row)->earned = ahead;
                         row_fold(u, row);

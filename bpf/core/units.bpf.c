@@ -12,7 +12,8 @@ const volatile __u64 root_group_id = 1;
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
-        __uint(max_entries, 1024);      /* of 256 units: also those of their sockets, or of their instances */
+        /* of 256 units: also those of their sockets, or of their instances */
+        __uint(max_entries, 1024);
         __type(key, struct qos_path);
         __type(value, struct qos_owner);
 } paths SEC(".maps");
@@ -81,7 +82,8 @@ static long path_clear_step(__u64 i, void *data) {
         return 0;
 }
 
-/* Whose a group of this path is by itself: the path as the daemon sees it, without what is above its root. */
+/* Whose a group of this path is by itself: the path as the daemon sees it, without what is above its
+ * root. */
 static __always_inline struct qos_owner* path_owner(struct cgroup *group, const char *path) {
         struct path_walk walk = { .offset = -1 };
         struct path_cut cut = { .at = -1 };
@@ -130,8 +132,8 @@ static __always_inline struct qos_owner* path_owner(struct cgroup *group, const 
         return bpf_map_lookup_elem(&paths, p);
 }
 
-/* Runs before the directory is visible, so before any task can be in it. A group is the innermost unit's: that of its own
- * path, or else that of the group it is made in. */
+/* Runs before the directory is visible, so before any task can be in it. A group is the innermost unit's:
+ * that of its own path, or else that of the group it is made in. */
 SEC("tp_btf/cgroup_mkdir")
 int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
         struct qos_owner *known, outer, owner = {};
@@ -154,8 +156,9 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
                         return 0;
         }
 
-        /* Without memory, and before Linux 7.0 where this has interrupted something on its CPU that is using the storage of another group (the
-         * daemon at an attach, for one), there is none. The daemon finds the group then: manager_find_lost_groups() */
+        /* Without memory, and before Linux 7.0 where this has interrupted something on its CPU that is using
+         * the storage of another group (the daemon at an attach, for one), there is none. The daemon finds
+         * the group then: manager_find_lost_groups() */
         if (!bpf_cgrp_storage_get(&groups, group, &owner, BPF_LOCAL_STORAGE_GET_F_CREATE))
                 statistics_count(QOS_STATISTIC_GROUPS_LOST);
         return 0;
@@ -177,8 +180,9 @@ static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u) 
         return 0;
 }
 
-/* What the daemon has to say to a unit's map, in which only programs can write once it is frozen: that runs of programs were skipped, and, to
- * those who were given the map, that it is of no use any more. Runs over all of nests. */
+/* What the daemon has to say to a unit's map, in which only programs can write once it is frozen: that runs
+ * of programs were skipped, and, to those who were given the map, that it is of no use any more. Runs over
+ * all of nests. */
 SEC("iter/bpf_map_elem")
 int units_end_exports(struct bpf_iter__bpf_map_elem *ctx) {
         const struct qos_hierarchy *nest = ctx->value;

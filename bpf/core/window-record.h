@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The writing half of windows and distributions. Compiled for BPF and, for the unit tests, for user space; the
- * including file provides window_copy(), window_cpu(), window_now(), WINDOW_WAITS and row_loop(). The reading half is src/model/window.c. */
+/* The writing half of windows and distributions. Compiled for BPF and, for the unit tests, for user space;
+ * the including file provides window_copy(), window_cpu(), window_now(), WINDOW_WAITS and row_loop(). The
+ * reading half is src/model/window.c. */
 
 #include "unit-map.h"
 
@@ -34,10 +35,11 @@ static long window_wait_step(__u64 i, void *data) {
         return *(volatile __u32*) &(*u)->rolling == 0;
 }
 
-/* Writes the checkpoints that are due at epoch, for all levels. One program at a time: those on other CPUs wait, as what
- * they book would be in a sub-window that is over, after an idle time even long ago. Who interrupts the one that writes
- * cannot, and does that. So does who has waited in vain, as the one that writes was preempted: what is booked then may be in a
- * checkpoint that ends before it, each sample in one side of it as a whole. Totals do not depend on it. */
+/* Writes the checkpoints that are due at epoch, for all levels. One program at a time: those on other CPUs
+ * wait, as what they book would be in a sub-window that is over, after an idle time even long ago. Who
+ * interrupts the one that writes cannot, and does that. So does who has waited in vain, as the one that
+ * writes was preempted: what is booked then may be in a checkpoint that ends before it, each sample in one
+ * side of it as a whole. Totals do not depend on it. */
 BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
         __u32 self = window_cpu() + 1, who;
 
@@ -60,7 +62,8 @@ BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
                         if (now == before)
                                 break; /* the boundaries of a level are boundaries of all finer ones */
 
-                        i = QOS_LEVEL_FIRST_CHECKPOINT(level) + u->written[level] % QOS_LEVEL_CHECKPOINTS(level);
+                        i = QOS_LEVEL_FIRST_CHECKPOINT(level) +
+                            u->written[level] % QOS_LEVEL_CHECKPOINTS(level);
                         if (i >= QOS_CHECKPOINTS)
                                 break;
                         c = &u->checkpoints[i];
@@ -94,13 +97,14 @@ WINDOW_INLINE void window_advance(struct qos_unit_map *u, __u64 now) {
                 window_roll(u, now / QOS_EPOCH_NSEC);
 }
 
-/* Turns of one who sets the clock while questions come and go on other CPUs: whoever has turned it looks at the gauge again, and who was
- * slower than another leaves that to him. It takes that many changes right behind one's own turns for the clock to be wrong until the
- * next question. */
+/* Turns of one who sets the clock while questions come and go on other CPUs: whoever has turned it looks at
+ * the gauge again, and who was slower than another leaves that to him. It takes that many changes right
+ * behind one's own turns for the clock to be wrong until the next question. */
 #define SERVING_TRIES 8
 
-/* Makes the clock stand or go as the gauge says. Questions that come and go on several CPUs at once may do that in another order than
- * they have changed the gauge in: what counts is what it says when the clock has been set. */
+/* Makes the clock stand or go as the gauge says. Questions that come and go on several CPUs at once may do
+ * that in another order than they have changed the gauge in: what counts is what it says when the clock has
+ * been set. */
 BPF_SUBPROG int serving_clock_update(struct qos_unit_map *u) {
         BPF_REQUIRE(u);
         for (int try = 0; try < SERVING_TRIES; try++) {
@@ -140,8 +144,8 @@ BPF_SUBPROG int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64
                 p = &u->maxima[i][distribution];
                 word = subwindow << QOS_MAXIMUM_BITS | value;
 
-                /* Tries: one more than programs can nest or meet here in practice; who loses four times in a row
-                 * loses to larger values most likely */
+                /* Tries: one more than programs can nest or meet here in practice; who loses four times in a
+                 * row loses to larger values most likely */
                 for (int try = 0; try < 4; try++) {
                         old = *(volatile __u64*) p;
                         if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) {
@@ -156,7 +160,8 @@ BPF_SUBPROG int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64
         for (int try = 0; try < 4; try++) {
                 __u64 old = *(volatile __u64*) &u->maxima_total[distribution];
 
-                if (old >= nsec || __sync_val_compare_and_swap(&u->maxima_total[distribution], old, nsec) == old)
+                if (old >= nsec ||
+                    __sync_val_compare_and_swap(&u->maxima_total[distribution], old, nsec) == old)
                         break;
         }
         return 0;
@@ -180,11 +185,13 @@ WINDOW_INLINE void window_add(struct qos_unit_map *u, __u32 distribution, __u64 
 }
 
 /* n equal samples of this sub-window become others. */
-WINDOW_INLINE void window_move_sample(struct qos_unit_map *u, __u32 distribution, __u64 old_nsec, __u64 nsec, __u32 n) {
+WINDOW_INLINE void window_move_sample(struct qos_unit_map *u, __u32 distribution, __u64 old_nsec, __u64 nsec,
+                                      __u32 n) {
         __u32 from = window_cell(distribution, old_nsec), to = window_cell(distribution, nsec);
 
         if (from != to) {
-                /* This order, so that a reader in between sees one sample too many rather than a bin below zero */
+                /* This order, so that a reader in between sees one sample too many rather than a bin below
+                 * zero */
                 window_count(u, to, n);
                 window_uncount(u, from, n);
         }
@@ -192,10 +199,11 @@ WINDOW_INLINE void window_move_sample(struct qos_unit_map *u, __u32 distribution
         window_maximum(u, distribution, nsec);
 }
 
-/* A sample that was booked at booked_at has grown: it leaves the sub-window it was booked in and counts in the present
- * one. Where checkpoints were written meanwhile they contain the old value and must forget it, or windows that begin
- * there would count it as -1. */
-static __attribute__((noinline)) int window_forget(struct qos_unit_map *u, __u32 distribution, __u64 booked_at, __u64 nsec) {
+/* A sample that was booked at booked_at has grown: it leaves the sub-window it was booked in and counts in
+ * the present one. Where checkpoints were written meanwhile they contain the old value and must forget it,
+ * or windows that begin there would count it as -1. */
+static __attribute__((noinline)) int window_forget(struct qos_unit_map *u, __u32 distribution,
+                                                   __u64 booked_at, __u64 nsec) {
         __u32 cell = window_cell(distribution, nsec);
         __u64 epoch = booked_at / QOS_EPOCH_NSEC;
 
@@ -225,15 +233,18 @@ WINDOW_INLINE void window_move(struct qos_unit_map *u, __u32 distribution, __u64
 
 /* What happens to a unit's connections changes this, sooner or later. */
 WINDOW_INLINE __u64 window_activity(const struct qos_unit_map *u) {
-        return u->sums[QOS_SUM_BYTES_IN] * 3 + u->sums[QOS_SUM_BYTES_OUT] * 5 + u->opened * 7 + u->in_flight * 11 + u->open * 13;
+        return u->sums[QOS_SUM_BYTES_IN] * 3 + u->sums[QOS_SUM_BYTES_OUT] * 5 + u->opened * 7 +
+               u->in_flight * 11 + u->open * 13;
 }
 
 /* The same of what has the row, which may become another one's. */
 WINDOW_INLINE __u64 row_activity(const struct qos_unit_map *u, __u64 number) {
         const struct qos_peer_entry *row = &u->rows[number - 1];
 
-        return row->sums[QOS_ENTRY_SUM_BYTES_IN] * 3 + row->sums[QOS_ENTRY_SUM_BYTES_OUT] * 5 + row->sums[QOS_ENTRY_SUM_LATENCY] * 7 +
-                row->cells[QOS_ENTRY_COUNT] * 11ULL + row->in_flight * 13 + u->names[number].generation * 17ULL;
+        return row->sums[QOS_ENTRY_SUM_BYTES_IN] * 3 + row->sums[QOS_ENTRY_SUM_BYTES_OUT] * 5 +
+               row->sums[QOS_ENTRY_SUM_LATENCY] * 7 +
+                row->cells[QOS_ENTRY_COUNT] * 11ULL + row->in_flight * 13 +
+                u->names[number].generation * 17ULL;
 }
 
 /* Before all connections are summed up. */
@@ -249,7 +260,8 @@ BPF_SUBPROG int window_sum_begin(struct qos_unit_map *u) {
 }
 
 /* row: the number of that which has them, too; 0: none. alone: the unit has not. */
-WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open, __s64 in_flight, __u64 row, int alone) {
+WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open, __s64 in_flight, __u64 row,
+                              int alone) {
         struct qos_summed *s = &u->summed;
 
         if (s->session != session) {
@@ -266,9 +278,10 @@ WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open,
         }
 }
 
-/* After that: corrects the gauges. Connections go on meanwhile. Of those in the gauge that were not summed up, so many at most were opened since
- * that began: all others have been closed, and nobody has seen it. A program that has changed a connection may be about to change the
- * gauge, so it is as much as was too much the last time, too. Of what is in flight there is no such bound: that is corrected where nothing has
+/* After that: corrects the gauges. Connections go on meanwhile. Of those in the gauge that were not summed
+ * up, so many at most were opened since that began: all others have been closed, and nobody has seen it. A
+ * program that has changed a connection may be about to change the gauge, so it is as much as was too much
+ * the last time, too. Of what is in flight there is no such bound: that is corrected where nothing has
  * happened in the meantime. */
 BPF_SUBPROG int window_reconcile(struct qos_unit_map *u, __u64 session) {
         struct qos_summed *s;
@@ -285,7 +298,8 @@ BPF_SUBPROG int window_reconcile(struct qos_unit_map *u, __u64 session) {
         more -= (__s64) (*(volatile __u64*) &u->opened - s->begun) + s->open;
         if (more < 0 && !quiet)
                 more = 0;
-        correct = more == s->more_open || (more > 0 && s->more_open > more) ? more : more > 0 && s->more_open > 0 ? s->more_open : 0;
+        correct = more == s->more_open || (more > 0 && s->more_open > more) ? more : more > 0 &&
+                  s->more_open > 0 ? s->more_open : 0;
         if (correct != 0)
                 __sync_fetch_and_add(&u->open, -correct);
         s->more_open = more - correct;
@@ -297,7 +311,8 @@ BPF_SUBPROG int window_reconcile(struct qos_unit_map *u, __u64 session) {
         s->more_in_flight = more - correct;
 
         for (__u32 i = 1; i <= QOS_ENTRIES; i++) {
-                more = row_activity(u, i) == s->rows[i - 1].activity ? u->rows[i - 1].in_flight - s->rows[i - 1].in_flight : 0;
+                more = row_activity(u, i) == s->rows[i - 1].activity ?
+                       u->rows[i - 1].in_flight - s->rows[i - 1].in_flight : 0;
                 correct = more == s->rows[i - 1].more ? more : 0;
                 if (correct != 0)
                         __sync_fetch_and_add(&u->rows[i - 1].in_flight, -correct);

@@ -23,7 +23,8 @@ static inline __attribute__((always_inline)) __u32 datagram_word(const __u8 *hea
 }
 
 /* Which ports it uses does not matter: all fields that are not free are looked at. */
-static inline __attribute__((always_inline)) int datagram_is_dns(const __u8 *head, __u32 length, int answer) {
+static inline __attribute__((always_inline)) int datagram_is_dns(const __u8 *head, __u32 length,
+                                                                 int answer) {
         __u32 opcode = head[2] >> 3 & 0xf;
 
         /* QR; a standard query, a notification, an update; the bit that must be zero; one question */
@@ -33,13 +34,16 @@ static inline __attribute__((always_inline)) int datagram_is_dns(const __u8 *hea
                 /* Some answer to what they do not understand with the header alone */
                 return length >= DATAGRAM_HEAD && datagram_word(head, 4) <= 1;
 
-        /* A question is not truncated and has no result. What comes with it is little: a serial number, a cookie, a key.
-         * An update's zone is as a question, but it may have any number of parts */
-        return length >= DATAGRAM_DNS_QUESTION_MIN && !(head[2] & 0x02) && !(head[3] & 0x8f) && datagram_word(head, 4) == 1 &&
-                (opcode == 5 || (datagram_word(head, 6) <= 1 && datagram_word(head, 8) <= 1 && datagram_word(head, 10) <= 2));
+        /* A question is not truncated and has no result. What comes with it is little: a serial number, a
+         * cookie, a key. An update's zone is as a question, but it may have any number of parts */
+        return length >= DATAGRAM_DNS_QUESTION_MIN && !(head[2] & 0x02) && !(head[3] & 0x8f) &&
+               datagram_word(head, 4) == 1 &&
+                (opcode == 5 || (datagram_word(head, 6) <= 1 && datagram_word(head, 8) <= 1 &&
+                                 datagram_word(head, 10) <= 2));
 }
 
-/* A long header (RFC 8999) of a version there is: 1, 2, the drafts. Others are no more likely than any four bytes. */
+/* A long header (RFC 8999) of a version there is: 1, 2, the drafts. Others are no more likely than any four
+ * bytes. */
 static inline __attribute__((always_inline)) int datagram_is_quic(const __u8 *head, __u32 length) {
         __u32 version = datagram_word(head, 1) << 16 | datagram_word(head, 3);
 
@@ -48,7 +52,8 @@ static inline __attribute__((always_inline)) int datagram_is_quic(const __u8 *he
 }
 
 /* head: DATAGRAM_HEAD bytes, zeros behind the datagram's end. length: of the datagram. */
-static inline __attribute__((always_inline)) enum datagram_kind datagram_classify(const __u8 *head, __u32 length) {
+static inline __attribute__((always_inline)) enum datagram_kind datagram_classify(const __u8 *head,
+                                                                                  __u32 length) {
         if (datagram_is_quic(head, length))
                 return DATAGRAM_QUIC;
         if (datagram_is_dns(head, length, 0))

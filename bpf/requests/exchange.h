@@ -1,48 +1,51 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The state machine of one TCP connection in the server role: which data is a question, when it came, when it was
- * read, when its answer left.
+/* The state machine of one TCP connection in the server role: which data is a question, when it came, when
+ * it was read, when its answer left.
  *
- * It advances in the application's own order, read and then departure: both happen under the socket's lock. Arrivals
- * happen without that lock, early (data behind a question that is still being answered) and more than once
- * (retransmissions). They therefore only leave marks on the stream, "up to this byte at this time", which the read of
- * those bytes picks up. All positions are TCP sequence numbers, compared modulo 2^32.
+ * It advances in the application's own order, read and then departure: both happen under the socket's lock.
+ * Arrivals happen without that lock, early (data behind a question that is still being answered) and more
+ * than once (retransmissions). They therefore only leave marks on the stream, "up to this byte at this
+ * time", which the read of those bytes picks up. All positions are TCP sequence numbers, compared modulo
+ * 2^32.
  *
- * Pure: no map, no helper, time is an argument. Compiled for BPF, where the caller holds the connection's lock, and for
- * the unit tests. */
+ * Pure: no map, no helper, time is an argument. Compiled for BPF, where the caller holds the connection's
+ * lock, and for the unit tests. */
 
 #include "unit-map.h"
 
 #define EXCHANGE_INLINE static inline __attribute__((always_inline))
 
-/* Arrivals apart that are remembered while unread. One question in flight needs two (its first and its last segment);
- * what does not fit is merged into the last mark, whose beginning and end are kept. */
+/* Arrivals apart that are remembered while unread. One question in flight needs two (its first and its last
+ * segment); what does not fit is merged into the last mark, whose beginning and end are kept. */
 #define EXCHANGE_MARKS 4
 
-/* How far beyond the advertised window a segment may end to be taken for data of this connection: a window that was
- * shrunk meanwhile. What lies beyond is forged or broken, TCP drops it too. */
+/* How far beyond the advertised window a segment may end to be taken for data of this connection: a window
+ * that was shrunk meanwhile. What lies beyond is forged or broken, TCP drops it too. */
 #define EXCHANGE_WINDOW_SLACK (1 << 16)
 
-/* A silence after which what is said without a question belongs to no answer: events and notifications, that a server sends
- * as they happen, for hours on one connection. Parts of an answer that are that far apart are few. */
+/* A silence after which what is said without a question belongs to no answer: events and notifications, that
+ * a server sends as they happen, for hours on one connection. Parts of an answer that are that far apart are
+ * few. */
 #define EXCHANGE_SILENCE_NSEC 1000000000ULL
 
-/* Who has asked for that long, got no answer, and goes on after a silence, does not wait for one: logs, what a replica has received.
- * Shorter ones are questions that come slowly. */
+/* Who has asked for that long, got no answer, and goes on after a silence, does not wait for one: logs, what
+ * a replica has received. Shorter ones are questions that come slowly. */
 #define EXCHANGE_PATIENCE_NSEC 10000000000ULL
 
-/* Also without silences in between: a client that has gone on like that in so many parts, each after all before it had been read, sends
- * messages. */
+/* Also without silences in between: a client that has gone on like that in so many parts, each after all
+ * before it had been read, sends messages. */
 #define EXCHANGE_MESSAGES 8U
-/* The longest of them: what sensors, logs and counters report in one is shorter. A longer part may be one of an upload, whose response is
- * counted whenever it comes. */
+/* The longest of them: what sensors, logs and counters report in one is shorter. A longer part may be one of
+ * an upload, whose response is counted whenever it comes. */
 #define EXCHANGE_MESSAGE_MAX 1024U
 /* A longer part that comes sooner than this after the one before shows that it is no stream of messages. */
 #define EXCHANGE_MESSAGE_NSEC 10000000ULL
 
-/* What is left of a piece of FastCGI that came at once, and is no longer than this, belongs to the question whose other part was read: PHP
- * answers before it reads the empty record, of eight bytes, with which a question ends. */
+/* What is left of a piece of FastCGI that came at once, and is no longer than this, belongs to the question
+ * whose other part was read: PHP answers before it reads the empty record, of eight bytes, with which a
+ * question ends. */
 #define EXCHANGE_REST_MAX 8U
 
 enum exchange_state {
@@ -56,37 +59,50 @@ enum exchange_flag {
         EXCHANGE_READ_KNOWN = 1 << 1,   /* read_end is valid */
         EXCHANGE_OUT_KNOWN  = 1 << 2,   /* out_end is valid */
         EXCHANGE_HOLE       = 1 << 3,   /* data is missing before hole_end */
-        EXCHANGE_LEFT       = 1 << 4,   /* what is asked came before the last answer had left: perhaps it is a part of what that answers */
-        EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question. Who asks: one of the two has */
-        EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct pipeline beside this one (pipeline.h) */
-        EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
+        EXCHANGE_LEFT       = 1 << 4,   /* what is asked came before the last answer had left: perhaps it is
+                                         * a part of what that answers */
+        EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question. Who asks:
+                                         * one of the two has */
+        EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct pipeline beside this one
+                                         * (pipeline.h) */
+        EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been
+                                         * answered */
         EXCHANGE_TLS     = 1 << 8,   /* TLS: there is a struct tls (tls-record.h) */
         EXCHANGE_H2      = 1 << 9,   /* HTTP/2: there is a struct h2_conn (http2.h) */
         EXCHANGE_FRESH      = 1 << 10,  /* it was seen from its beginning */
-        EXCHANGE_FAREWELL   = 1 << 11,  /* what is asked may be a farewell: if nothing comes of it but the end, it was */
+        EXCHANGE_FAREWELL   = 1 << 11,  /* what is asked may be a farewell: if nothing comes of it but the
+                                         * end, it was */
         EXCHANGE_UNASKED    = 1 << 12,  /* the newest that came asks for nothing */
         EXCHANGE_ONE_WAY    = 1 << 13,  /* what is asked seems to want no answer */
-        EXCHANGE_PIPED      = 1 << 14,  /* who asks: several questions are open, answers are told apart when they are read: from read_end on */
+        EXCHANGE_PIPED      = 1 << 14,  /* who asks: several questions are open, answers are told apart when
+                                         * they are read: from read_end on */
         EXCHANGE_REST       = 1 << 15,  /* what is unread of the first mark is the rest of what was read */
-        EXCHANGE_FASTCGI    = 1 << 16,  /* questions are FastCGI's, whose last record may be read behind the answer */
-        EXCHANGE_WAITS      = 1 << 17,  /* who asks: what is asked is to wait, how long that takes says nothing of the peer */
-        EXCHANGE_UNCERTAIN  = 1 << 18,  /* who asks: TLS that may carry HTTP/2, whose last message may be no request */
-        EXCHANGE_UNREAD     = 1 << 18,  /* no read is seen: requests are not counted, but each is said to be one of which nothing is known */
+        EXCHANGE_FASTCGI    = 1 << 16,  /* questions are FastCGI's, whose last record may be read behind the
+                                         * answer */
+        EXCHANGE_WAITS      = 1 << 17,  /* who asks: what is asked is to wait, how long that takes says
+                                         * nothing of the peer */
+        EXCHANGE_UNCERTAIN  = 1 << 18,  /* who asks: TLS that may carry HTTP/2, whose last message may be no
+                                         * request */
+        EXCHANGE_UNREAD     = 1 << 18,  /* no read is seen: requests are not counted, but each is said to be
+                                         * one of which nothing is known */
         EXCHANGE_HTTP1      = 1 << 19,  /* it was HTTP/1.x, up to a request that is not understood */
-        EXCHANGE_SESSION    = 1 << 20,  /* both ends say what they like, when they like (SSH): its end leaves no question open */
+        EXCHANGE_SESSION    = 1 << 20,  /* both ends say what they like, when they like (SSH): its end leaves
+                                         * no question open */
 };
 
 struct exchange {
         __u8 state;             /* enum exchange_state */
         __u8 n_marks;
-        __u16 messages;         /* of what is asked: how many parts look like messages, less those that do not */
+        __u16 messages;         /* of what is asked: how many parts look like messages, less those that do
+                                 * not */
         __u32 flags;            /* enum exchange_flag */
         __u32 in_end;           /* highest byte that arrived */
         __u32 read_end;         /* the application has read up to here */
         __u32 out_end;          /* highest byte that left */
         union {
                 __u32 hole_end;
-                __u32 asked;    /* the other role: questions that have left and of which none has an answer, where they can be told apart */
+                __u32 asked;    /* the other role: questions that have left and of which none has an answer,
+                                 * where they can be told apart */
         };
         __u32 mark_end[EXCHANGE_MARKS];
         __u64 mark_at[EXCHANGE_MARKS];
@@ -111,7 +127,8 @@ struct exchange_effect {
         __u64 grown_from;       /* … from what it was with this last_out_at */
 };
 
-/* By the first record of the first question: version 1, the beginning of a question, whose body has eight bytes. bytes: the first one lowest. */
+/* By the first record of the first question: version 1, the beginning of a question, whose body has eight
+ * bytes. bytes: the first one lowest. */
 EXCHANGE_INLINE int exchange_is_fastcgi(__u64 bytes, __u32 length) {
         return length >= 6 && (bytes & 0xffff0000ffffULL) == 0x080000000101ULL;
 }
@@ -156,8 +173,8 @@ EXCHANGE_INLINE void exchange_mark(struct exchange *x, __u64 now, __u32 end) {
         x->tail_at = now;
 }
 
-/* The connection as TCP has it now: what came, was read and was sent before is not looked at. Without this call the
- * positions are taken from the first events. */
+/* The connection as TCP has it now: what came, was read and was sent before is not looked at. Without this
+ * call the positions are taken from the first events. */
 EXCHANGE_INLINE void exchange_begin(struct exchange *x, __u32 rcv_nxt, __u32 copied, __u32 snd_nxt) {
         x->in_end = rcv_nxt;
         x->read_end = copied;
@@ -165,9 +182,10 @@ EXCHANGE_INLINE void exchange_begin(struct exchange *x, __u32 rcv_nxt, __u32 cop
         x->flags |= EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN;
 }
 
-/* Payload [seq, end) reached the IP layer. rcv_nxt: what TCP has in order so far; window_end: what it would take. */
-EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, __u32 end, __u32 rcv_nxt, __u32 window_end,
-                                     struct exchange_effect *effect) {
+/* Payload [seq, end) reached the IP layer. rcv_nxt: what TCP has in order so far; window_end: what it would
+ * take. */
+EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, __u32 end, __u32 rcv_nxt,
+                                     __u32 window_end, struct exchange_effect *effect) {
 
         if (!(x->flags & EXCHANGE_IN_KNOWN)) {
                 x->in_end = rcv_nxt;
@@ -205,8 +223,10 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
                 exchange_open(x, now, effect);
 }
 
-/* A part of what is asked has come, or has left. before: when the one before it did; alone: all before it was taken, and its sender had no more to say. */
-EXCHANGE_INLINE void exchange_note_part(struct exchange *x, __u64 now, __u64 before, __u32 length, int alone) {
+/* A part of what is asked has come, or has left. before: when the one before it did; alone: all before it
+ * was taken, and its sender had no more to say. */
+EXCHANGE_INLINE void exchange_note_part(struct exchange *x, __u64 now, __u64 before, __u32 length,
+                                        int alone) {
         if (x->state != EXCHANGE_ASKED)
                 return;
         if (alone && length <= EXCHANGE_MESSAGE_MAX)
@@ -215,9 +235,11 @@ EXCHANGE_INLINE void exchange_note_part(struct exchange *x, __u64 now, __u64 bef
                 x->messages -= x->messages > 0;
 }
 
-/* The application has read up to copied: forgets the marks before that. False if that is nothing new. ret_first_at,
- * ret_last_at: when the first and the last byte came of what was read now, 0 if that was not seen. */
-EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_first_at, __u64 *ret_last_at) {
+/* The application has read up to copied: forgets the marks before that. False if that is nothing new.
+ * ret_first_at, ret_last_at: when the first and the last byte came of what was read now, 0 if that was not
+ * seen. */
+EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_first_at,
+                                  __u64 *ret_last_at) {
         __u64 first_at = 0, last_at = 0;
         __u32 begin = x->flags & EXCHANGE_READ_KNOWN ? x->read_end : copied;
 
@@ -237,10 +259,11 @@ EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_f
                         first_at = x->mark_at[0];
 
                 if (exchange_distance(copied, x->mark_end[0]) < 0) {
-                        /* Not all of it: when exactly the bytes read came is no longer known where arrivals were
-                         * merged, its beginning is the bound that is */
+                        /* Not all of it: when exactly the bytes read came is no longer known where arrivals
+                         * were merged, its beginning is the bound that is */
                         last_at = x->mark_at[0];
-                        if (x->flags & EXCHANGE_FASTCGI && exchange_distance(copied, begin) > 0 && x->mark_end[0] - copied <= EXCHANGE_REST_MAX)
+                        if (x->flags & EXCHANGE_FASTCGI && exchange_distance(copied, begin) > 0 &&
+                            x->mark_end[0] - copied <= EXCHANGE_REST_MAX)
                                 x->flags |= EXCHANGE_REST;
                         break;
                 }
@@ -255,12 +278,13 @@ EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_f
         return 1;
 }
 
-/* What clients say before they hang up, where nobody answers to it, alone in a segment. bytes: that, the first byte lowest. In other
- * protocols the same may be a question like any other: it counts if it is answered. */
+/* What clients say before they hang up, where nobody answers to it, alone in a segment. bytes: that, the
+ * first byte lowest. In other protocols the same may be a question like any other: it counts if it is
+ * answered. */
 #define EXCHANGE_FAREWELL_MAX 8U
 
-/* DISCONNECT of MQTT, since MQTT 5 also with a reason, and with no properties: then what was asked before wants no answer either, it
- * mostly is a message that nobody confirms. */
+/* DISCONNECT of MQTT, since MQTT 5 also with a reason, and with no properties: then what was asked before
+ * wants no answer either, it mostly is a message that nobody confirms. */
 EXCHANGE_INLINE int exchange_is_last_farewell(__u64 bytes, __u32 length) {
         return (length == 2 && bytes == 0x00e0) || (length == 3 && (bytes & 0xffff) == 0x01e0) ||
                 (length == 4 && (bytes & 0xff00ffff) == 0x000002e0);
@@ -269,10 +293,12 @@ EXCHANGE_INLINE int exchange_is_last_farewell(__u64 bytes, __u32 length) {
 EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
         switch (length) {
 
-        case 5: /* Terminate of PostgreSQL ("X", and its own length of 4), COM_QUIT of MySQL (a length of 1 in three bytes, the number 0,
-                 * and a command of one byte), the last of what a client of rsync has to say: data of one byte, the end of the list */
+        case 5: /* Terminate of PostgreSQL ("X", and its own length of 4), COM_QUIT of MySQL (a length of 1
+                 * in three bytes, the number 0, and a command of one byte), the last of what a client of
+                 * rsync has to say: data of one byte, the end of the list */
                 return bytes == 0x0400000058 || bytes == 0x0100000001 || bytes == 0x0007000001;
-        case 6: /* "quit", in large or small letters, and the end of the line: memcached, beanstalkd; others answer */
+        case 6: /* "quit", in large or small letters, and the end of the line: memcached, beanstalkd; others
+                 * answer */
                 return (bytes | 0x20202020) == 0x0a0d74697571;
         case 7: /* unbindRequest of LDAP: a sequence of five bytes, of a number of one byte and nothing */
                 return (bytes & 0xffff00ffffffff) == 0x00420001020530;
@@ -285,14 +311,16 @@ EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
         }
 }
 
-/* What is said in the midst of all else and never answered, alone in a segment. bytes: the first eight. Sealed, it is not known. */
+/* What is said in the midst of all else and never answered, alone in a segment. bytes: the first eight.
+ * Sealed, it is not known. */
 EXCHANGE_INLINE int exchange_is_remark(__u64 bytes, __u32 length) {
         switch (length) {
 
-        case 9: /* COM_STMT_CLOSE of MySQL: a length of 5, the number 0, the command, and which statement: many drivers say that behind each
-                 * query that has arguments */
+        case 9: /* COM_STMT_CLOSE of MySQL: a length of 5, the number 0, the command, and which statement:
+                 * many drivers say that behind each query that has arguments */
                 return (bytes & 0xffffffffff) == 0x1900000005;
-        case 39: /* What a PostgreSQL that replicates tells the one whose changes it gets: how far it has come ('r'), or … */
+        case 39: /* What a PostgreSQL that replicates tells the one whose changes it gets: how far it has
+                  * come ('r'), or … */
                 return (bytes & 0xffffffffffff) == 0x722600000064;
         case 30: /* … what it still needs ('h'): copied data ('d'), and its length */
                 return (bytes & 0xffffffffffff) == 0x681d00000064;
@@ -314,7 +342,8 @@ EXCHANGE_INLINE int exchange_is_idle(const struct exchange *x) {
 }
 
 /* As exchange_arrive(), of what asks for nothing. */
-EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, __u32 seq, __u32 end, __u32 rcv_nxt, __u32 window_end,
+EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, __u32 seq, __u32 end,
+                                             __u32 rcv_nxt, __u32 window_end,
                                              struct exchange_effect *effect) {
         __u32 done = x->flags & EXCHANGE_DONE;
 
@@ -348,8 +377,8 @@ EXCHANGE_INLINE void exchange_get_marks(const struct exchange *x, struct exchang
         ret->tail_at = x->tail_at;
 }
 
-/* When the byte before this position came; 0: not seen. last: the end of something, where merged arrivals count to their
- * end. */
+/* When the byte before this position came; 0: not seen. last: the end of something, where merged arrivals
+ * count to their end. */
 EXCHANGE_INLINE __u64 exchange_when(const struct exchange_marks *m, __u32 position, int last) {
         for (int i = 0; i < EXCHANGE_MARKS; i++)
                 if (i < (int) m->n && exchange_distance(position, m->end[i]) <= 0)
@@ -365,7 +394,8 @@ EXCHANGE_INLINE __u64 exchange_came_at_once(const struct exchange *x, __u32 posi
 }
 
 /* The application has read up to copied. unsent: bytes written by it that have not left. */
-EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, __u32 unsent, struct exchange_effect *effect) {
+EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, __u32 unsent,
+                                   struct exchange_effect *effect) {
         __u64 first_at, last_at;
 
         if (!exchange_take(x, copied, &first_at, &last_at))
@@ -378,8 +408,8 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
         }
 
         if (x->state != EXCHANGE_ASKED) {
-                /* A new question. What the application wrote before and TCP still holds answers the one before: from
-                 * here on the two cannot be told apart */
+                /* A new question. What the application wrote before and TCP still holds answers the one
+                 * before: from here on the two cannot be told apart */
                 if (x->state == EXCHANGE_ANSWERING && unsent > 0)
                         effect->overlap = 1;
 
@@ -391,12 +421,14 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 x->first_at = first_at;
                 x->last_at = 0;
         } else if (x->flags & EXCHANGE_LEFT && first_at > x->last_out_at) {
-                /* What was left got no answer so far: it was a part of the question before, and this is the next one; or there are two */
+                /* What was left got no answer so far: it was a part of the question before, and this is the
+                 * next one; or there are two */
                 x->flags &= ~EXCHANGE_LEFT;
                 effect->overlap = 1;
                 x->first_at = first_at;
                 x->last_at = 0;
-        } else if (first_at != 0 && (first_at > x->read_at + EXCHANGE_SILENCE_NSEC || x->messages >= EXCHANGE_MESSAGES) &&
+        } else if (first_at != 0 &&
+                   (first_at > x->read_at + EXCHANGE_SILENCE_NSEC || x->messages >= EXCHANGE_MESSAGES) &&
                    (x->flags & EXCHANGE_ONE_WAY || now > x->first_at + EXCHANGE_PATIENCE_NSEC)) {
                 x->flags |= EXCHANGE_ONE_WAY;
                 x->first_at = first_at;
@@ -444,8 +476,10 @@ EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nx
         return bytes;
 }
 
-/* Payload up to end leaves, bytes of it for the first time. complete: it is all that the application has written. */
-EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes, int complete, struct exchange_effect *effect) {
+/* Payload up to end leaves, bytes of it for the first time. complete: it is all that the application has
+ * written. */
+EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes, int complete,
+                                     struct exchange_effect *effect) {
         effect->bytes = bytes;
 
         if (x->flags & EXCHANGE_UNREAD) {
@@ -455,7 +489,8 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 return;
         }
         if (x->state == EXCHANGE_ASKED) {
-                if (x->flags & EXCHANGE_ONE_WAY && x->first_out_at != 0 && now > x->read_at + EXCHANGE_SILENCE_NSEC)
+                if (x->flags & EXCHANGE_ONE_WAY && x->first_out_at != 0 &&
+                    now > x->read_at + EXCHANGE_SILENCE_NSEC)
                         return; /* neither was this asked for; but the first word of all is an answer */
                 x->flags &= ~EXCHANGE_ONE_WAY;
                 x->state = EXCHANGE_ANSWERING;
@@ -497,8 +532,8 @@ EXCHANGE_INLINE void exchange_ask_none(struct exchange *x, struct exchange_effec
         x->asked = 0;
 }
 
-/* A part of a question leaves. Until the peer answers all of it is one. Who has hung up is not asked any more. read_at is when the
- * last part of it left, here. */
+/* A part of a question leaves. Until the peer answers all of it is one. Who has hung up is not asked any
+ * more. read_at is when the last part of it left, here. */
 EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange_effect *effect) {
         if (x->flags & EXCHANGE_DONE)
                 return;
@@ -513,8 +548,8 @@ EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange
         x->read_at = now;
 }
 
-/* The same, after the unit has said nothing for a while, or sent message after message, that the peer had not taken long ago: a question goes on like
- * that, or what wants no answer. */
+/* The same, after the unit has said nothing for a while, or sent message after message, that the peer had
+ * not taken long ago: a question goes on like that, or what wants no answer. */
 EXCHANGE_INLINE void exchange_ask_again(struct exchange *x, __u64 now, struct exchange_effect *effect) {
         if (x->state == EXCHANGE_ASKED && !(x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED)) &&
             (now > x->read_at + EXCHANGE_SILENCE_NSEC || x->messages >= EXCHANGE_MESSAGES) &&
@@ -528,14 +563,16 @@ EXCHANGE_INLINE void exchange_ask_again(struct exchange *x, __u64 now, struct ex
 }
 
 /* So many questions were found in what leaves. */
-EXCHANGE_INLINE void exchange_ask_more(struct exchange *x, __u64 now, __u32 n, struct exchange_effect *effect) {
+EXCHANGE_INLINE void exchange_ask_more(struct exchange *x, __u64 now, __u32 n,
+                                       struct exchange_effect *effect) {
         exchange_ask(x, now, effect); /* unless what is answered by now was asked before these */
         effect->in_flight -= exchange_extra(x);
         x->asked += n;
         effect->in_flight += exchange_extra(x);
 }
 
-/* Several questions are open, and nothing of their answers has come: these are told apart from here on. rcv_nxt: what came before. */
+/* Several questions are open, and nothing of their answers has come: these are told apart from here on.
+ * rcv_nxt: what came before. */
 EXCHANGE_INLINE void exchange_pipe(struct exchange *x, __u32 rcv_nxt) {
         if (x->state != EXCHANGE_ASKED || x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED))
                 return;
@@ -555,9 +592,10 @@ EXCHANGE_INLINE void exchange_piped(struct exchange *x, __u32 n, struct exchange
         effect->in_flight += exchange_extra(x);
 }
 
-/* All has been read up to this position, and that is the end of an answer. Where nothing is open any more, or the place in the answers
- * is lost, the next question is like any. Returns 1 then. */
-EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int end, int lost, struct exchange_effect *effect) {
+/* All has been read up to this position, and that is the end of an answer. Where nothing is open any more,
+ * or the place in the answers is lost, the next question is like any. Returns 1 then. */
+EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int end, int lost,
+                                       struct exchange_effect *effect) {
         __u64 first_at, last_at;
 
         x->flags |= EXCHANGE_READ_KNOWN;
@@ -572,17 +610,18 @@ EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int e
         return 1;
 }
 
-/* Payload up to end reached the IP layer, as for exchange_arrive(). Where its answer ends nobody knows: a question is in
- * flight until the first byte of it. Returns how many questions begin to be answered. */
-EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt, __u32 window_end,
-                                    struct exchange_effect *effect) {
+/* Payload up to end reached the IP layer, as for exchange_arrive(). Where its answer ends nobody knows: a
+ * question is in flight until the first byte of it. Returns how many questions begin to be answered. */
+EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt,
+                                    __u32 window_end, struct exchange_effect *effect) {
         __u32 n = 0;
 
         if (!(x->flags & EXCHANGE_IN_KNOWN)) {
                 x->in_end = rcv_nxt;
                 x->flags |= EXCHANGE_IN_KNOWN;
         }
-        if (exchange_distance(end, x->in_end) <= 0 || exchange_distance(end, window_end) > EXCHANGE_WINDOW_SLACK)
+        if (exchange_distance(end, x->in_end) <= 0 ||
+            exchange_distance(end, window_end) > EXCHANGE_WINDOW_SLACK)
                 return 0;
         effect->bytes = end - x->in_end;
         x->in_end = end;
@@ -617,10 +656,12 @@ EXCHANGE_INLINE int exchange_is_left(const struct exchange *x) {
         return x->state == EXCHANGE_ANSWERING && x->n_marks > 0 && x->mark_at[0] <= x->last_out_at;
 }
 
-/* The unit hangs up (it sends its FIN), or the connection is gone. asked: questions that were read and whose answers have
- * not begun to leave; unsent: bytes written by the application that have not left. */
-EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u32 unsent, struct exchange_effect *effect) {
-        /* What came before the last answer had left, and was not answered, was a part of what that answers (a body that is turned down) */
+/* The unit hangs up (it sends its FIN), or the connection is gone. asked: questions that were read and whose
+ * answers have not begun to leave; unsent: bytes written by the application that have not left. */
+EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u32 unsent,
+                                  struct exchange_effect *effect) {
+        /* What came before the last answer had left, and was not answered, was a part of what that answers
+         * (a body that is turned down) */
         if (unsent == 0 && !(x->flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_left(x)) {
                 exchange_shut(x, effect);
                 asked = 0;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* HPACK (RFC 7541), as much of it as tells how an answer of HTTP/2 ended: `:status`, `grpc-status`, and whether the content is
- * gRPC's or a stream of events; and of a question, where that is wanted, its `:path`. Names and values of other fields are skipped,
- * coded or not.
+/* HPACK (RFC 7541), as much of it as tells how an answer of HTTP/2 ended: `:status`, `grpc-status`, and
+ * whether the content is gRPC's or a stream of events; and of a question, where that is wanted, its `:path`.
+ * Names and values of other fields are skipped, coded or not.
  *
- * Fields are mostly sent as references into a table that both sides build up. An entry is found by how many were added after it, so
- * that nothing must be known of how long they are and which ones have gone: who refers to one has it still. Of entries that
- * were added before anybody looked, or further back than is remembered here, nothing is known, and that is said.
+ * Fields are mostly sent as references into a table that both sides build up. An entry is found by how many
+ * were added after it, so that nothing must be known of how long they are and which ones have gone: who
+ * refers to one has it still. Of entries that were added before anybody looked, or further back than is
+ * remembered here, nothing is known, and that is said.
  *
  * Pure: compiled for BPF, for the unit tests and for the fuzzers. */
 
@@ -54,8 +55,8 @@ enum hpack_content {
 
 #define HPACK_GRPC_UNKNOWN 2U   /* the code that stands for one that makes no sense */
 
-/* The paths in the table that are remembered: a service of gRPC has some methods. Those that were added last; the question with
- * another one has no name. */
+/* The paths in the table that are remembered: a service of gRPC has some methods. Those that were added
+ * last; the question with another one has no name. */
 #define HPACK_PATHS 32U
 /* Those that are in the table that is the same for all: "/", "/index.html" */
 #define HPACK_PATH_ROOT 0xfeU
@@ -82,7 +83,8 @@ struct hpack {
         __u8 content;           /* enum hpack_content */
         __u8 unknown;           /* 1: it has a field of which nothing is known */
         __u32 _padding;
-        __u16 entries[HPACK_ENTRIES]; /* enum hpack_name, and the value above it; by number modulo their count */
+        __u16 entries[HPACK_ENTRIES]; /* enum hpack_name, and the value above it; by number modulo their
+                                       * count */
 };
 
 /* The names of a path (exclude-key.h). */
@@ -131,11 +133,13 @@ static inline __attribute__((always_inline)) __u32 hpack_entry(const struct hpac
 
 /* ---- paths ---- */
 
-/* The letters that have codes of up to 15 bits (RFC 7541, appendix B), by length, and in order of their codes. The others are those that
- * must not be in a path, and "\\". */
-static const __u8 hpack_letters[128] = "012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<`{";
+/* The letters that have codes of up to 15 bits (RFC 7541, appendix B), by length, and in order of their
+ * codes. The others are those that must not be in a path, and "\\". */
+static const __u8 hpack_letters[128] =
+        "012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<`{";
 
-/* The letter that these bits begin with, the first one highest, and how many of them it takes. 0 of them: more than 15. */
+/* The letter that these bits begin with, the first one highest, and how many of them it takes. 0 of them:
+ * more than 15. */
 static inline __attribute__((always_inline)) __u32 hpack_letter(__u32 bits, __u32 *ret_length) {
         __u32 length, first, at;
 
@@ -209,8 +213,10 @@ static inline __attribute__((always_inline)) void hpack_path_letter(struct hpack
         q->path.n_directories++;
 }
 
-/* The next byte of a path, coded or not. Of a coded one a byte ends two letters at most, which have five bits and more. */
-static inline __attribute__((always_inline)) void hpack_path_byte(struct hpack_paths *q, __u32 byte, int huffman) {
+/* The next byte of a path, coded or not. Of a coded one a byte ends two letters at most, which have five
+ * bits and more. */
+static inline __attribute__((always_inline)) void hpack_path_byte(struct hpack_paths *q, __u32 byte,
+                                                                  int huffman) {
         __u32 letter, length;
 
         if (q->ended)
@@ -249,8 +255,10 @@ static inline __attribute__((always_inline)) void hpack_path_static(struct hpack
         q->path.known = 1;
 }
 
-/* The entry of the table with this number is a path, which is in this place unless it has been used again. */
-static inline __attribute__((always_inline)) void hpack_path_take(struct hpack_paths *q, __u32 which, __u32 number) {
+/* The entry of the table with this number is a path, which is in this place unless it has been used
+ * again. */
+static inline __attribute__((always_inline)) void hpack_path_take(struct hpack_paths *q, __u32 which,
+                                                                  __u32 number) {
         __u64 i = which;
 
         if (which >= HPACK_PATH_ROOT)
@@ -276,7 +284,8 @@ static inline __attribute__((always_inline)) __u32 hpack_path_add(struct hpack_p
 /* ---- fields ---- */
 
 /* Where q is given it is of questions, and nothing but their path has a meaning. */
-static inline __attribute__((always_inline)) void hpack_field(struct hpack *p, struct hpack_paths *q, __u32 name, __u32 value) {
+static inline __attribute__((always_inline)) void hpack_field(struct hpack *p, struct hpack_paths *q,
+                                                              __u32 name, __u32 value) {
         if (q) {
                 p->state = HPACK_FIELD;
                 return;
@@ -320,7 +329,8 @@ static inline __attribute__((always_inline)) __u32 hpack_name(const struct hpack
         return HPACK_OTHER;
 }
 
-/* The first digit of a number, which is taken off the word. Coded, 0 … 2 have five bits and the others six. 10: none is there. */
+/* The first digit of a number, which is taken off the word. Coded, 0 … 2 have five bits and the others six.
+ * 10: none is there. */
 static inline __attribute__((always_inline)) __u32 hpack_digit(__u64 *word, int huffman) {
         __u32 digit;
 
@@ -364,18 +374,22 @@ static inline __attribute__((always_inline)) __u32 hpack_grpc(const struct hpack
         return code;
 }
 
-/* "application/grpc", alone or with what it carries ("+proto", ";"): "-web" is another thing, for which there is no
- * grpc-status in the head. "text/event-stream". */
+/* "application/grpc", alone or with what it carries ("+proto", ";"): "-web" is another thing, for which
+ * there is no grpc-status in the head. "text/event-stream". */
 static inline __attribute__((always_inline)) __u32 hpack_content(const struct hpack *p) {
         if (p->huffman) {
                 if (p->begin == 0x1d75d0620d263d4cULL && p->more >> 40 == 0x4d6564)
                         /* "+" begins with eight ones, ";" (11111011) and "-" (010110) with less */
-                        return p->length == 11 || (p->more >> 32 & 0xff) >= 0xfb ? HPACK_CONTENT_GRPC : HPACK_CONTENT_OTHER;
-                return p->begin == 0x497ca582f72d4959ULL && p->more >> 40 == 0x09b0a3 ? HPACK_CONTENT_EVENTS : HPACK_CONTENT_OTHER;
+                        return p->length == 11 || (p->more >> 32 & 0xff) >= 0xfb ? HPACK_CONTENT_GRPC :
+                               HPACK_CONTENT_OTHER;
+                return p->begin == 0x497ca582f72d4959ULL &&
+                       p->more >> 40 == 0x09b0a3 ? HPACK_CONTENT_EVENTS : HPACK_CONTENT_OTHER;
         }
         if (p->begin == WORD_OF("applicat", 8) && p->more == WORD_OF("ion/grpc", 8))
-                return p->length == 16 || p->next == '+' || p->next == ';' ? HPACK_CONTENT_GRPC : HPACK_CONTENT_OTHER;
-        return p->begin == WORD_OF("text/eve", 8) && p->more == WORD_OF("nt-strea", 8) ? HPACK_CONTENT_EVENTS : HPACK_CONTENT_OTHER;
+                return p->length == 16 || p->next == '+' || p->next == ';' ? HPACK_CONTENT_GRPC :
+                       HPACK_CONTENT_OTHER;
+        return p->begin == WORD_OF("text/eve", 8) && p->more == WORD_OF("nt-strea", 8) ?
+               HPACK_CONTENT_EVENTS : HPACK_CONTENT_OTHER;
 }
 
 /* A name or a value has ended. */
@@ -432,7 +446,8 @@ static inline __attribute__((always_inline)) void hpack_index_end(struct hpack *
 }
 
 static inline __attribute__((always_inline)) int hpack_is_of_use(__u32 name, int questions) {
-        return questions ? name == HPACK_PATH : name == HPACK_STATUS || name == HPACK_CONTENT || name == HPACK_GRPC;
+        return questions ? name == HPACK_PATH : name == HPACK_STATUS || name == HPACK_CONTENT ||
+               name == HPACK_GRPC;
 }
 
 static inline __attribute__((always_inline)) void hpack_length_end(struct hpack *p, struct hpack_paths *q) {
@@ -459,7 +474,8 @@ static inline __attribute__((always_inline)) int hpack_number(struct hpack *p, _
         return !(byte & 0x80);
 }
 
-static inline __attribute__((always_inline)) void hpack_take(struct hpack *p, struct hpack_paths *q, __u32 byte) {
+static inline __attribute__((always_inline)) void hpack_take(struct hpack *p, struct hpack_paths *q,
+                                                             __u32 byte) {
         __u32 mask, at;
 
         switch (p->state) {
@@ -544,7 +560,8 @@ PARSER_FUNCTION __u32 hpack_question_byte(struct hpack *p, struct hpack_paths *q
 }
 
 /* Takes up to n bytes of a string that do not matter. */
-static inline __attribute__((always_inline)) __u32 hpack_skip_bytes(struct hpack *p, struct hpack_paths *q, __u32 n) {
+static inline __attribute__((always_inline)) __u32 hpack_skip_bytes(struct hpack *p, struct hpack_paths *q,
+                                                                    __u32 n) {
         if (n > p->left)
                 n = p->left;
         p->left -= n;

@@ -3,11 +3,13 @@
 
 /* HTTP/1.0 and 1.1.
  *
- * A message is a line, lines of fields, an empty line, and a body: so many bytes, or chunks that say their sizes, or what
- * comes until the connection is closed. Which of these an answer has depends on its question too. Of the fields four mean
- * something here, the rest is only looked through for where lines end. Lines may end with a bare "\n", as servers take them.
+ * A message is a line, lines of fields, an empty line, and a body: so many bytes, or chunks that say their
+ * sizes, or what comes until the connection is closed. Which of these an answer has depends on its question
+ * too. Of the fields four mean something here, the rest is only looked through for where lines end. Lines
+ * may end with a bare "\n", as servers take them.
  *
- * The head is taken line by line, eight bytes at a time; what a window cuts, byte by byte. Both ways come to the same. */
+ * The head is taken line by line, eight bytes at a time; what a window cuts, byte by byte. Both ways come to
+ * the same. */
 
 #include "parser.h"
 
@@ -40,9 +42,9 @@ enum http_state {
         HTTP_CLOSE,             /* in a body that ends with the connection */
 };
 
-/* word and word_left have the letters of a word, or of the end of a line, and how many there were. number (the lower half)
- * and left have the length of what is to come, or the name so far (HTTP_PATH). index: the class of an answer's status, 1 to 5;
- * of a question, how many directories of its path have been named. */
+/* word and word_left have the letters of a word, or of the end of a line, and how many there were. number
+ * (the lower half) and left have the length of what is to come, or the name so far (HTTP_PATH). index: the
+ * class of an answer's status, 1 to 5; of a question, how many directories of its path have been named. */
 enum http_flag {
         HTTP_CHUNKED    = 1 << 0,
         HTTP_SIZED      = 1 << 1,       /* there is a length; of a chunk: its size has a digit */
@@ -67,10 +69,11 @@ static inline __attribute__((always_inline)) __u32 http_lower(__u32 byte) {
         return byte >= 'A' && byte <= 'Z' ? byte - 'A' + 'a' : byte;
 }
 
-/* Letters, and what is used with them in the names of methods: the parser sees whether the line is one of HTTP's. Of a first
- * piece that ends early what there is must do. "PRI *" is the preface of HTTP/2. */
+/* Letters, and what is used with them in the names of methods: the parser sees whether the line is one of
+ * HTTP's. Of a first piece that ends early what there is must do. "PRI *" is the preface of HTTP/2. */
 static inline __attribute__((always_inline)) int http_detect(__u64 bytes, __u32 length) {
-        int small = 0, connect = (bytes & 0xffffffffffffffULL) == __builtin_bswap64(WORD_OF("CONNECT", 7) << 8),
+        int small = 0,
+                connect = (bytes & 0xffffffffffffffULL) == __builtin_bswap64(WORD_OF("CONNECT", 7) << 8),
                 options = (bytes & 0xffffffffffffffULL) == __builtin_bswap64(WORD_OF("OPTIONS", 7) << 8);
 
         for (__u32 i = 0; i < 8; i++) {
@@ -144,7 +147,8 @@ static inline __attribute__((always_inline)) __u32 http_question_head_end(struct
         __u32 meaning = 0;
 
         if (!(p->flags & PARSER_ASKED))
-                meaning = (p->flags & HTTP_BARE ? PARSED_BARE : 0) | (p->flags & HTTP_CONNECT ? PARSED_TUNNEL : 0);
+                meaning = (p->flags & HTTP_BARE ? PARSED_BARE : 0) |
+                          (p->flags & HTTP_CONNECT ? PARSED_TUNNEL : 0);
 
         if (p->flags & HTTP_CHUNKED)
                 http_size(p);
@@ -217,7 +221,8 @@ static inline __attribute__((always_inline)) __u32 http_target_end(struct parser
         __u64 word = (p->word & 0xff) == '\r' ? p->word >> 8 : p->word & 0xffffffffffffffULL;
 
         /* "TTP/1.x", if there is only room for that */
-        if ((word & 0xffffffffffffffULL) >> 8 != WORD_OF("TTP/1.", 6) || (word & 0xff) < '0' || (word & 0xff) > '9')
+        if ((word & 0xffffffffffffffULL) >> 8 != WORD_OF("TTP/1.", 6) || (word & 0xff) < '0' ||
+            (word & 0xff) > '9')
                 return PARSED_LOST;
         http_set_length(p, 0);
         p->state = HTTP_LINE;
@@ -291,7 +296,8 @@ static inline __attribute__((always_inline)) __u32 http_encoding_end(struct pars
 }
 
 static inline __attribute__((always_inline)) int http_is_token(__u32 byte) {
-        return byte > ' ' && byte < 0x7f && byte != ':' && byte != '"' && byte != '(' && byte != ')' && byte != ',' &&
+        return byte > ' ' && byte < 0x7f && byte != ':' && byte != '"' && byte != '(' && byte != ')' &&
+               byte != ',' &&
                 byte != '/' && byte != '{' && byte != '}' && byte != '@';
 }
 
@@ -488,7 +494,8 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
                         return 0;
                 }
                 /* "text/event-stream", "multipart/x-mixed-replace" */
-                if (p->word_left == 8 && p->word != WORD_OF("text/eve", 8) && p->word != WORD_OF("multipar", 8))
+                if (p->word_left == 8 && p->word != WORD_OF("text/eve", 8) &&
+                    p->word != WORD_OF("multipar", 8))
                         p->state = HTTP_REST;
                 if (p->word_left < 16)
                         return 0;
@@ -506,7 +513,8 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
                 return 0;
 
         case HTTP_SIZE:
-                n = byte >= '0' && byte <= '9' ? byte - '0' : http_lower(byte) >= 'a' && http_lower(byte) <= 'f' ?
+                n = byte >= '0' && byte <= '9' ? byte - '0' : http_lower(byte) >= 'a' &&
+                    http_lower(byte) <= 'f' ?
                         http_lower(byte) - 'a' + 10 : 16;
                 if (n < 16) {
                         n |= http_length(p) << 4;
@@ -575,8 +583,8 @@ static inline __attribute__((always_inline)) __u64 http_line_feeds(__u64 word) {
         return ~(((x & HTTP_BYTES(0x7f)) + HTTP_BYTES(0x7f)) | x) & HTTP_BYTES(0x80);
 }
 
-/* Goes on to the "\n" that ends a line, or to the end of the window. Keeps the last bytes in word. Returns where it is then,
- * twice, and 1 more if it is at a "\n". */
+/* Goes on to the "\n" that ends a line, or to the end of the window. Keeps the last bytes in word. Returns
+ * where it is then, twice, and 1 more if it is at a "\n". */
 PARSER_FUNCTION __u32 http_line_end(struct parser *p, const struct window *w, __u32 from, __u32 end) {
         __u32 at = from, n = 0;
         __u64 word, feeds = 0;
@@ -624,7 +632,8 @@ PARSER_FUNCTION __u32 http_line_end(struct parser *p, const struct window *w, __
 /* The first letters of a field that may mean something, lower case, as window_word_low() has them. */
 #define HTTP_FIELD(letters) ((__u32) __builtin_bswap32(WORD_OF(letters, 4)))
 
-/* Goes on over lines that mean nothing here: to the beginning of one that may, or to the end of the window. Returns where that is. */
+/* Goes on over lines that mean nothing here: to the beginning of one that may, or to the end of the window.
+ * Returns where that is. */
 PARSER_FUNCTION __u32 http_lines(struct parser *p, const struct window *w, __u32 from, __u32 end) {
         __u32 at = from, state, first, field;
         __u64 word, feeds;
@@ -648,7 +657,8 @@ PARSER_FUNCTION __u32 http_lines(struct parser *p, const struct window *w, __u32
                         at += 8;
                         continue;
                 }
-                /* Each byte up to the first "\n" has its lowest bit left, and their sum is how many they are */
+                /* Each byte up to the first "\n" has its lowest bit left, and their sum is how many they
+                 * are */
                 feeds = ((feeds & -feeds) - 1) & HTTP_BYTES(1);
                 at += feeds * HTTP_BYTES(1) >> 56;
                 /* Behind the window lies what is left over from before */
@@ -672,18 +682,21 @@ PARSER_FUNCTION __u32 http_path(struct parser *p, const struct window *w, __u32 
 
 #define HTTP_STATUS_LENGTH 12U
 
-/* The status that a response begins with, of which these are the first bytes, the first one highest; 0: it is not one of HTTP/1.x. */
+/* The status that a response begins with, of which these are the first bytes, the first one highest; 0: it
+ * is not one of HTTP/1.x. */
 static inline __attribute__((always_inline)) __u32 http_begins_with(__u64 word, __u32 more) {
         __u32 a = (more >> 16 & 0xff) - '0', b = (more >> 8 & 0xff) - '0', c = (more & 0xff) - '0';
 
-        if (word >> 8 != WORD_OF("HTTP/1.", 7) || (__u32) (word & 0xff) - '0' > 9 || more >> 24 != ' ' || a > 9 || b > 9 || c > 9)
+        if (word >> 8 != WORD_OF("HTTP/1.", 7) || (__u32) (word & 0xff) - '0' > 9 || more >> 24 != ' ' ||
+            a > 9 || b > 9 || c > 9)
                 return 0;
         return a * 100 + b * 10 + c;
 }
 
-/* The first line of a message as far as it is the same in nearly all. Returns how much that is, 0: something else. */
-static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser *p, const struct window *w, __u32 at, __u32 how,
-                                                                   __u32 *ret_meaning) {
+/* The first line of a message as far as it is the same in nearly all. Returns how much that is, 0: something
+ * else. */
+static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser *p, const struct window *w,
+                                                                   __u32 at, __u32 how, __u32 *ret_meaning) {
         __u64 word = window_word(w, at);
         __u32 code, length;
 
@@ -709,8 +722,10 @@ static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser
         return length;
 }
 
-/* "Content-Length:" with a value of up to five digits, to the end of its line. Returns its length, 0: something else. */
-static inline __attribute__((always_inline)) __u32 http_length_fast(struct parser *p, const struct window *w, __u32 at) {
+/* "Content-Length:" with a value of up to five digits, to the end of its line. Returns its length, 0:
+ * something else. */
+static inline __attribute__((always_inline)) __u32 http_length_fast(struct parser *p, const struct window *w,
+                                                                    __u32 at) {
         __u64 word = window_word(w, at + 15);
         __u32 length = 15, number = 0, digits = 0;
 
@@ -809,14 +824,17 @@ PARSER_FUNCTION __u32 http_step(struct parser *p, const struct window *w, __u32 
                 meaning = http_target_end(p);
         }
 
-        for (int i = 0; i < HTTP_FIELDS && meaning == 0 && (p->state == HTTP_LINE || p->state == HTTP_REST); i++) {
+        for (int i = 0; i < HTTP_FIELDS && meaning == 0 && (p->state == HTTP_LINE || p->state == HTTP_REST);
+             i++) {
                 at = http_lines(p, w, at, end);
-                if (p->state == HTTP_LINE && at + 2 <= end && window_word(w, at) >> 48 == WORD_OF("\r\n", 2)) {
+                if (p->state == HTTP_LINE && at + 2 <= end &&
+                    window_word(w, at) >> 48 == WORD_OF("\r\n", 2)) {
                         at += 2;
                         p->state = HTTP_HEAD;
                         goto head;
                 }
-                if (p->state != HTTP_LINE || at + HTTP_FAST_MAX > end || window_byte(w, at) == '\r' || window_byte(w, at) == '\n')
+                if (p->state != HTTP_LINE || at + HTTP_FAST_MAX > end || window_byte(w, at) == '\r' ||
+                    window_byte(w, at) == '\n')
                         break;
                 r = http_line_fast(p, w, at, how);
                 at += PARSED_TAKEN(r);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections whose questions and answers are in frames (http2.h): their way through the parser, and what is booked. Where
- * their bytes are loaded from is the caller's. */
+/* Connections whose questions and answers are in frames (http2.h): their way through the parser, and what is
+ * booked. Where their bytes are loaded from is the caller's. */
 
 #include "stream-chunk.h"
 #include "http2.h"
 
 /* A rule leaves it out. Apart, for the room that this takes on the stack. */
-__attribute__((noinline, weak)) int h2_conn_name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
+__attribute__((noinline, weak)) int h2_conn_name_is_excluded(const struct qos_owner *owner, __u32 kind,
+                                                             __u64 name) {
         return owner && name_is_excluded(owner, kind, name);
 }
 
@@ -67,7 +68,8 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
                 return 0;
 
         if (event & H2_BEGUN) {
-                window_count(u, QOS_COUNTER_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
+                window_count(u, QOS_COUNTER_COUNT +
+                             (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
                 if (event & H2_STREAMING)
                         window_count(u, QOS_COUNTER_STREAMS, 1);
                 if (s->flags & H2_STREAM_UNKNOWN)
@@ -88,9 +90,11 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
         return 0;
 }
 
-/* The preface may have been cut behind its first or second letter, which is how a question of HTTP/1 begins, too. */
+/* The preface may have been cut behind its first or second letter, which is how a question of HTTP/1 begins,
+ * too. */
 static __always_inline bool h2_conn_may_be_preface(const struct pipeline *t) {
-        return t->protocol == PROTOCOL_HTTP1 && t->in.state == HTTP_METHOD && t->in.word_left >= 1 && t->in.word_left <= 2 &&
+        return t->protocol == PROTOCOL_HTTP1 && t->in.state == HTTP_METHOD && t->in.word_left >= 1 &&
+               t->in.word_left <= 2 &&
                 !(t->flags & PIPELINE_UNDERSTOOD);
 }
 
@@ -123,7 +127,8 @@ static __always_inline __u32 h2_conn_advance(struct h2_conn_chunk *f, bool blind
 }
 
 /* What has become of the streams of a piece of questions. */
-static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct qos_unit_map *u, const struct qos_owner *owner, __u32 target) {
+static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct qos_unit_map *u,
+                                                    const struct qos_owner *owner, __u32 target) {
         if (h->piece.event & H2_NAMED) {
                 h->piece.event &= ~H2_NAMED;
                 h2_conn_look_up(h, owner);

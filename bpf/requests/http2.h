@@ -3,13 +3,14 @@
 
 /* HTTP/2, and gRPC, which is spoken in it.
  *
- * A connection carries many questions at a time, each on a stream of its own, in frames that say how long they are and to which
- * stream they belong. A question begins with the first byte of its HEADERS. It counts when the head of its answer has left, and is
- * answered with the last byte of the answer's last frame. Of a question nothing but its frames is looked at, and its path where some are
- * left out; of an answer also what its head says (hpack.h).
+ * A connection carries many questions at a time, each on a stream of its own, in frames that say how long
+ * they are and to which stream they belong. A question begins with the first byte of its HEADERS. It counts
+ * when the head of its answer has left, and is answered with the last byte of the answer's last frame. Of a
+ * question nothing but its frames is looked at, and its path where some are left out; of an answer also what
+ * its head says (hpack.h).
  *
- * As in pipeline.h everything here happens under the socket's own lock. Pure: compiled for BPF, for the unit tests and for the
- * fuzzers. */
+ * As in pipeline.h everything here happens under the socket's own lock. Pure: compiled for BPF, for the unit
+ * tests and for the fuzzers. */
 
 #include "hpack.h"
 #include "pipeline.h"
@@ -39,12 +40,13 @@ enum h2_flag {
 #define H2_PREFACE_SIZE 24U     /* what a client says first */
 #define H2_GOAWAY_SIZE 8U
 
-/* Streams of one connection that are open at a time. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or 250 (Go);
- * what does not fit is not counted, and that is said. */
+/* Streams of one connection that are open at a time. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or
+ * 250 (Go); what does not fit is not counted, and that is said. */
 #define H2_STREAMS 256U
-/* A stream lies at its number's place, or behind it where another one has lain longer. Streams that were opened in a row, and are
- * held (calls that watch for news), lie apart: next to each other they would be a wall for those whose place is in it. Up
- * to 128 that are held leave room within as many steps, whichever they are (simulated). */
+/* A stream lies at its number's place, or behind it where another one has lain longer. Streams that were
+ * opened in a row, and are held (calls that watch for news), lie apart: next to each other they would be a
+ * wall for those whose place is in it. Up to 128 that are held leave room within as many steps, whichever
+ * they are (simulated). */
 #define H2_PROBES 16
 #define H2_SPREAD 157U
 
@@ -55,7 +57,8 @@ enum h2_stream_flag {
         H2_STREAM_BEGUN   = 1 << 3,     /* the head has left */
         H2_STREAM_CUT     = 1 << 4,     /* it has ended before its answer was complete */
         H2_STREAM_EXCLUDED = 1 << 5,    /* the question is left out */
-        H2_STREAM_DOUBTED = 1 << 6,     /* its end was perhaps missed, and nothing is heard of it: it is in flight no longer */
+        H2_STREAM_DOUBTED = 1 << 6,     /* its end was perhaps missed, and nothing is heard of it: it is in
+                                         * flight no longer */
 };
 #define H2_STREAM_ASIDE (H2_STREAM_EXCLUDED | H2_STREAM_DOUBTED) /* it is not in h2.open */
 
@@ -86,11 +89,13 @@ struct h2_frames {
         __u8 ends;              /* the block that is not complete is the last thing on its stream */
         __u8 of_answer;         /* the block is an answer's, not a promise */
         __u32 word;             /* what the prefix said */
-        __u32 named;            /* of questions: 1: the block that is not complete is looked into, for its path */
+        __u32 named;            /* of questions: 1: the block that is not complete is looked into, for its
+                                 * path */
 };
 
 enum h2_sync {
-        H2_LOST,                /* where frames begin is not known: the connection is older than the attach */
+        H2_LOST,                /* where frames begin is not known: the connection is older than the
+                                 * attach */
         H2_EDGE,                /* the next byte is the first of a frame, if anything is */
         H2_SYNCED,
 };
@@ -98,7 +103,8 @@ enum h2_sync {
 enum h2_event {
         H2_BEGUN        = 1 << 0,       /* the head of its answer has left */
         H2_ENDED        = 1 << 1,       /* the last of it has */
-        H2_STREAMING    = 1 << 2,       /* so far as is known it never will be complete (server-sent events) */
+        H2_STREAMING    = 1 << 2,       /* so far as is known it never will be complete (server-sent
+                                         * events) */
         H2_NAMED        = 1 << 3,       /* the question that was read last has a name, see h2_exclude() */
 };
 
@@ -109,7 +115,8 @@ struct h2_piece {
         __u32 dropped;          /* streams that one side gave up */
         __u32 unseen;           /* questions that cannot be followed */
         __u32 lost;             /* 1: these are no frames */
-        __u32 event;            /* enum h2_event: what has become of this stream; the caller takes that, and sets this to 0 */
+        __u32 event;            /* enum h2_event: what has become of this stream; the caller takes that, and
+                                 * sets this to 0 */
         struct h2_stream stream;
 };
 
@@ -123,13 +130,15 @@ struct h2_conn {
         __u32 last_id;          /* the highest stream that was opened */
         __u32 open;             /* streams in the table */
         __u32 extra;            /* that are in flight besides the one that struct exchange has */
-        __u16 late;             /* 1: it was not seen from the beginning; frames are looked at with suspicion */
+        __u16 late;             /* 1: it was not seen from the beginning; frames are looked at with
+                                 * suspicion */
         __u16 settled;          /* 1: the server speaks HTTP/2, too */
         __u32 names;            /* 1: paths of questions are wanted */
         __u32 missed_from;      /* requests were missed on streams above this one … */
         __u32 missed_to;        /* … and below this one: they are known by their responses. 0: on none */
         __u64 missed_at;        /* when the last of these was read */
-        __u64 doubted_at;       /* when it was last looked which streams may have ended unseen; 0: none may have */
+        __u64 doubted_at;       /* when it was last looked which streams may have ended unseen; 0: none may
+                                 * have */
         __u64 begun_at;         /* when the first byte of the question's frame came */
         struct h2_piece piece;  /* of one of both; not on the stack, which is small */
         struct arrival_times times; /* of a piece of the questions */
@@ -142,17 +151,19 @@ static inline __attribute__((always_inline)) void h2_piece_begin(struct h2_piece
         piece->dropped = piece->unseen = piece->lost = piece->event = 0;
 }
 
-/* The preface that the client begins with, as protocol_detect() sees it. Of a first piece that ends early three letters must do: no
- * method of HTTP/1 begins with them. */
+/* The preface that the client begins with, as protocol_detect() sees it. Of a first piece that ends early
+ * three letters must do: no method of HTTP/1 begins with them. */
 static inline __attribute__((always_inline)) int h2_detect(__u64 bytes, __u32 length) {
         __u64 differs = bytes ^ __builtin_bswap64(WORD_OF("PRI * HT", 8));
 
         return length >= 3 && (length >= 8 ? differs : differs << (64 - 8 * length)) == 0;
 }
 
-/* Could these be the first eight bytes of a frame's header? Of the stream's number the last byte is not among them. */
+/* Could these be the first eight bytes of a frame's header? Of the stream's number the last byte is not
+ * among them. */
 static inline __attribute__((always_inline)) int h2_is_header(__u64 header) {
-        __u32 length = header >> 40, type = header >> 32 & 0xff, flags = header >> 24 & 0xff, stream = header & 0xffffff;
+        __u32 length = header >> 40, type = header >> 32 & 0xff, flags = header >> 24 & 0xff,
+                stream = header & 0xffffff;
 
         if (stream & 0x800000)
                 return 0;
@@ -163,7 +174,8 @@ static inline __attribute__((always_inline)) int h2_is_header(__u64 header) {
                 return !(flags & ~(H2_END_STREAM | H2_PADDED));
 
         case H2_HEADERS:
-                return length > 0 && !(flags & ~(H2_END_STREAM | H2_END_HEADERS | H2_PADDED | H2_HAS_PRIORITY));
+                return length > 0 &&
+                       !(flags & ~(H2_END_STREAM | H2_END_HEADERS | H2_PADDED | H2_HAS_PRIORITY));
 
         case H2_PRIORITY:
                 return length == 5 && flags == 0;
@@ -267,14 +279,16 @@ static inline __attribute__((always_inline)) void h2_close(struct h2_conn *h, st
                 h->open--;
 }
 
-static inline __attribute__((always_inline)) void h2_end(struct h2_conn *h, struct h2_stream *s, struct h2_piece *piece) {
+static inline __attribute__((always_inline)) void h2_end(struct h2_conn *h, struct h2_stream *s,
+                                                         struct h2_piece *piece) {
         piece->stream = *s;
         piece->event |= H2_ENDED;
         h2_close(h, s);
 }
 
 /* One side gives it up. */
-static inline __attribute__((always_inline)) void h2_drop(struct h2_conn *h, struct h2_stream *s, struct h2_piece *piece) {
+static inline __attribute__((always_inline)) void h2_drop(struct h2_conn *h, struct h2_stream *s,
+                                                          struct h2_piece *piece) {
         piece->dropped += !(s->flags & H2_STREAM_ASIDE);
         s->flags |= H2_STREAM_CUT;
         if (s->flags & H2_STREAM_BEGUN)
@@ -308,7 +322,8 @@ static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
 }
 
 /* Takes bytes of a frame's header. Returns how many. */
-static inline __attribute__((always_inline)) __u32 h2_header(struct h2_frames *f, const struct window *w, __u32 at, __u32 end) {
+static inline __attribute__((always_inline)) __u32 h2_header(struct h2_frames *f, const struct window *w,
+                                                             __u32 at, __u32 end) {
         if (f->have == 0 && at + H2_HEADER_SIZE <= end) {
                 f->header = window_word(w, at);
                 f->stream = window_byte(w, at + 8);
@@ -341,7 +356,8 @@ static inline __attribute__((always_inline)) int h2_is_blind(const struct h2_fra
                 return 1;
         if (f->prefix > 0)
                 return 0;
-        return (f->type != H2_HEADERS && f->type != H2_PUSH_PROMISE && f->type != H2_CONTINUATION) || f->left <= f->pad;
+        return (f->type != H2_HEADERS && f->type != H2_PUSH_PROMISE && f->type != H2_CONTINUATION) ||
+               f->left <= f->pad;
 }
 
 /* What is in front of the block of HEADERS. */
@@ -354,7 +370,8 @@ static inline __attribute__((always_inline)) void h2_prefix_begins(struct h2_fra
                 f->prefix = f->left;
 }
 
-/* A byte of that. Of how much padding there is the first one says, and only that: the block follows where all have been taken. */
+/* A byte of that. Of how much padding there is the first one says, and only that: the block follows where
+ * all have been taken. */
 static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __u32 byte) {
         if (f->flags & H2_PADDED) {
                 if (f->word == 0)
@@ -363,9 +380,10 @@ static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __
         }
 }
 
-/* The application has read up to this position, and the parser has not seen all of that, as the kernel has skipped a run of the program that
- * sees it. Where the next frame begins is not known until h2_resumes(). Responses are seen all, so that their table of fields (hpack.h) is as it
- * was; that of the requests begins anew, and what refers to a field from before is not known. */
+/* The application has read up to this position, and the parser has not seen all of that, as the kernel has
+ * skipped a run of the program that sees it. Where the next frame begins is not known until h2_resumes().
+ * Responses are seen all, so that their table of fields (hpack.h) is as it was; that of the requests begins
+ * anew, and what refers to a field from before is not known. */
 EXCHANGE_INLINE void h2_miss(struct h2_conn *h, __u32 position, __u64 now) {
         const struct h2_frames fresh = {};
         __u32 n = position - h->in_pos;
@@ -392,43 +410,49 @@ static inline __attribute__((always_inline)) __u32 h2_frame_size(__u64 header, _
 
         if (!h2_is_header(header) || type == H2_PUSH_PROMISE)
                 return 0;
-        if (type == H2_SETTINGS || type == H2_PING || type == H2_GOAWAY ? stream != 0 : type != H2_WINDOW_UPDATE && !(stream & 1))
+        if (type == H2_SETTINGS || type == H2_PING || type == H2_GOAWAY ? stream != 0 :
+            type != H2_WINDOW_UPDATE && !(stream & 1))
                 return 0;
         return H2_HEADER_SIZE + (__u32) (header >> 40);
 }
 
-/* Is what begins so to be looked at more closely (h2_frame_size()), before the parser resumes with it? Where a request is open, or a response has
- * not left, it may be the middle of a frame. */
+/* Is what begins so to be looked at more closely (h2_frame_size()), before the parser resumes with it? Where
+ * a request is open, or a response has not left, it may be the middle of a frame. */
 static inline __attribute__((always_inline)) int h2_is_doubtful(const struct h2_conn *h, __u32 unsent) {
         return h->open > 0 || unsent > 0;
 }
 
-/* Does the parser resume with what is read at this position, which begins so? As pipeline_resumes(). framed: it is nothing but whole frames. In
- * what is no header three bytes would have to say how long the piece is. */
-static inline __attribute__((always_inline)) int h2_resumes(struct h2_conn *h, __u32 position, __u64 bytes, __u32 length, __u32 unsent, int framed) {
-        if (position != h->in_pos || (h2_is_doubtful(h, unsent) && !framed) || !h2_detect_late(bytes, length))
+/* Does the parser resume with what is read at this position, which begins so? As pipeline_resumes(). framed:
+ * it is nothing but whole frames. In what is no header three bytes would have to say how long the piece
+ * is. */
+static inline __attribute__((always_inline)) int h2_resumes(struct h2_conn *h, __u32 position, __u64 bytes,
+                                                            __u32 length, __u32 unsent, int framed) {
+        if (position != h->in_pos || (h2_is_doubtful(h, unsent) && !framed) ||
+            !h2_detect_late(bytes, length))
                 return 0;
         h->in.synced = H2_SYNCED;
         h->late = 1;
         return 1;
 }
 
-/* How long the server says nothing on a stream whose end may have been missed until it is in flight no longer: by default nginx waits as long
- * for whom it asks. */
+/* How long the server says nothing on a stream whose end may have been missed until it is in flight no
+ * longer: by default nginx waits as long for whom it asks. */
 #define H2_DOUBT_NSEC (60 * 1000000000ULL)
 
 static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struct h2_conn *h, __u64 now) {
         return h->doubted_at != 0 && now - h->doubted_at >= H2_DOUBT_NSEC;
 }
 
-/* A client gives a request up with a frame that may have been among what was missed, unless it has sent more of that request since. Returns of
- * how many nothing was heard for so long; should a response come nevertheless, they are in flight again (h2_hear()). */
+/* A client gives a request up with a frame that may have been among what was missed, unless it has sent more
+ * of that request since. Returns of how many nothing was heard for so long; should a response come
+ * nevertheless, they are in flight again (h2_hear()). */
 PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, __u64 now) {
         __u32 before;
 
         if (!h)
                 return 0;
-        /* What is found is noted in memory: the verifier would tell apart as many ways through the loop as there are sums */
+        /* What is found is noted in memory: the verifier would tell apart as many ways through the loop as
+         * there are sums */
         before = h->open;
         h->doubted_at = 0;
         for (__u32 i = 0; i < H2_STREAMS; i++) {
@@ -485,7 +509,8 @@ PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_piece *piece
                         hpack_begin(&h->asked);
                         h->paths.path.known = 0;
                 } else
-                        h->asked.inserted = h->asked.lost = 0; /* what this one adds to the table is not seen */
+                        /* what this one adds to the table is not seen */
+                        h->asked.inserted = h->asked.lost = 0;
         }
         if (f->type == H2_HEADERS && f->stream & 1 && f->stream > h->last_id) {
                 h->last_id = f->stream;
@@ -502,7 +527,8 @@ PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_piece *piece
         return 0;
 }
 
-/* The frame is complete: it came at this time. What comes behind the beginning of the answer was not waited for. */
+/* The frame is complete: it came at this time. What comes behind the beginning of the answer was not waited
+ * for. */
 PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, __u64 last_at, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
@@ -560,9 +586,11 @@ PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, __u64 window) {
         return n;
 }
 
-/* Takes some bytes at … end of the connection's window (at in the upper half), and what follows of them that need not be looked
- * at, of which there are ahead. Returns how many. One step, which the verifier walks once. */
-PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, __u64 window, __u32 ahead, const struct arrival_times *times, struct h2_piece *piece) {
+/* Takes some bytes at … end of the connection's window (at in the upper half), and what follows of them that
+ * need not be looked at, of which there are ahead. Returns how many. One step, which the verifier walks
+ * once. */
+PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, __u64 window, __u32 ahead,
+                                       const struct arrival_times *times, struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n;
         struct h2_frames *f;
 
@@ -603,8 +631,10 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, __u64 window, __u32 ah
 /* … and what is looked at byte by byte of the blocks that are not longer. */
 #define H2_ANSWER_STEPS 96
 
-/* Takes bytes at … end of the window, as many as it likes, and returns how many. Stops where something has become of a stream. */
-PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, __u64 window, __u32 ahead, const struct arrival_times *times, struct h2_piece *piece) {
+/* Takes bytes at … end of the window, as many as it likes, and returns how many. Stops where something has
+ * become of a stream. */
+PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, __u64 window, __u32 ahead,
+                                   const struct arrival_times *times, struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
 
         if (!h || !times || !piece)
@@ -668,7 +698,8 @@ PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_piece *piece) 
 }
 
 /* The server says that it has not looked at what is on streams above this one, and will not. */
-static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, __u32 last, struct h2_piece *piece) {
+static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, __u32 last,
+                                                             struct h2_piece *piece) {
         for (__u32 i = 0; i < H2_STREAMS; i++) {
                 struct h2_stream *s = &h->streams[i];
 
@@ -684,7 +715,8 @@ static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, 
 }
 
 /* The head of an answer is complete, or what stands behind it. */
-static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *h, struct h2_stream *s, struct h2_piece *piece) {
+static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *h, struct h2_stream *s,
+                                                                struct h2_piece *piece) {
         struct hpack *p = &h->hpack;
 
         if (p->state != HPACK_FIELD)
@@ -794,7 +826,8 @@ PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, __u64 window, __u32 ahea
                 if (f->have < H2_HEADER_SIZE)
                         return n;
                 /* The first frame of all is SETTINGS */
-                if (h->late ? !h2_is_header(f->header) : !h->settled && (f->header >> 32 & 0xff) != H2_SETTINGS) {
+                if (h->late ? !h2_is_header(f->header) : !h->settled &&
+                    (f->header >> 32 & 0xff) != H2_SETTINGS) {
                         piece->lost = 1;
                         return n;
                 }
@@ -845,8 +878,8 @@ static inline __attribute__((always_inline)) __s32 h2_extra(struct h2_conn *h) {
         return (__s32) (h->extra - before);
 }
 
-/* Brings the gauge of in-flight questions up to date. What has come and not been read may be one. The time is that of any: which
- * is the oldest is looked for where that is asked. */
+/* Brings the gauge of in-flight questions up to date. What has come and not been read may be one. The time
+ * is that of any: which is the oldest is looked for where that is asked. */
 EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
                 struct exchange_effect *effect) {
         if (h->open > 0)
@@ -867,8 +900,8 @@ BPF_SUBPROG int h2_clear(struct h2_conn *h) {
         return 0;
 }
 
-/* Frames are not where they should be: from here on the connection is like any other. What was open is not followed any
- * further, and that is said. Before h2_clear(). */
+/* Frames are not where they should be: from here on the connection is like any other. What was open is not
+ * followed any further, and that is said. Before h2_clear(). */
 EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
                 struct exchange_effect *effect) {
         effect->overlap = h->open > 0 || h->settled;
@@ -877,13 +910,14 @@ EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
         exchange_shut(x, effect);
 }
 
-/* Has a call of gRPC failed? Those that OpenTelemetry takes for errors of a server: UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED,
- * INTERNAL, UNAVAILABLE, DATA_LOSS; the others are the client's, or are answers. None was said: clients take it for UNKNOWN,
- * unless they have given it up themselves. */
+/* Has a call of gRPC failed? Those that OpenTelemetry takes for errors of a server: UNKNOWN,
+ * DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS; the others are the client's, or are
+ * answers. None was said: clients take it for UNKNOWN, unless they have given it up themselves. */
 static inline __attribute__((always_inline)) int h2_is_failed_call(const struct h2_stream *s) {
         __u32 code = s->grpc > 0 ? s->grpc - 1U : HPACK_GRPC_UNKNOWN;
 
-        return s->flags & H2_STREAM_GRPC && !(s->flags & (H2_STREAM_CUT | H2_STREAM_OPEN)) && (code == 2 || code == 4 || (code >= 12 && code <= 15));
+        return s->flags & H2_STREAM_GRPC && !(s->flags & (H2_STREAM_CUT | H2_STREAM_OPEN)) &&
+               (code == 2 || code == 4 || (code >= 12 && code <= 15));
 }
 
 /* Nobody knows whether. */

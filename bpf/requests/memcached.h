@@ -46,9 +46,9 @@ enum memcached_state {
         MEMCACHED_BODY,         /* before the last byte of the message */
 };
 
-/* word: the letters of a word; of the first one of a line the first eight, and their number in number; of the
- * others the last eight. index: which word it is. number: the length of what is to come. left: what the line
- * is. */
+/* word: the letters of a word; of the first one of a line the first eight, and their number in number; of
+ * the others the last eight. index: which word it is. number: the length of what is to come. left: what the
+ * line is. */
 enum memcached_flag {
         MEMCACHED_KNOWN         = 1 << 0,       /* of requests: one fitted as a whole; outlives it … */
         MEMCACHED_BATCH         = 1 << 1,       /* … as does: quiet ones came, and no "mn" yet */
@@ -63,8 +63,10 @@ enum memcached_flag {
 /* What a line is by its first word: how many words it has, that one included, and which of them matter. */
 #define MEMCACHED_WORDS(least, most) ((least) | (most) << 4)    /* at most 15: any number */
 #define MEMCACHED_DATA(word) ((word) << 8)                      /* has the length of the data; 0: none has */
-#define MEMCACHED_ENDS(word) ((word) << 12)                     /* "noreply" may be the last, from this on; 0: not */
-#define MEMCACHED_FLAGS(word) ((word) << 16)                    /* there may be the flag "q", from this on; 0: not */
+#define MEMCACHED_ENDS(word) ((word) << 12)                     /* "noreply" may be the last, from this on;
+                                                                 * 0: not */
+#define MEMCACHED_FLAGS(word) ((word) << 16)                    /* there may be the flag "q", from this on;
+                                                                 * 0: not */
 
 #define MEMCACHED_LEAST(line) ((line) & 15)
 #define MEMCACHED_MOST(line) ((line) >> 4 & 15)
@@ -84,8 +86,8 @@ enum memcached_line {
 
 #define MEMCACHED_BYTES(byte) (0x0101010101010101ULL * (byte))
 
-/* How many of the eight bytes, the first one lowest, come before one that is in no word: a space, or a control
- * character. */
+/* How many of the eight bytes, the first one lowest, come before one that is in no word: a space, or a
+ * control character. */
 static inline __attribute__((always_inline)) __u32 memcached_letters(__u64 word) {
         __u64 others = (word - MEMCACHED_BYTES(' ' + 1)) & ~word & MEMCACHED_BYTES(0x80);
 
@@ -97,7 +99,8 @@ static inline __attribute__((always_inline)) __u32 memcached_letters(__u64 word)
 }
 
 /* Of a word and its length, by these names. */
-#define MEMCACHED_IS(w) (length == sizeof(w) - 1 && word == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
+#define MEMCACHED_IS(w) (length == sizeof(w) - 1 && \
+                         word == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
 
 /* A request by its first word: the first eight letters, and the length. 0: memcached does not know it. */
 PARSER_FUNCTION __u32 memcached_command(__u64 word, __u32 length) {
@@ -186,8 +189,8 @@ static inline __attribute__((always_inline)) int memcached_is_request(__u32 opco
 
 #define MEMCACHED_KEY_MAX 250U
 
-/* By the first word of a first line, or the first third of a first header: the rest of the line must fit, and
- * what the server says. Of "delete" beanstalkd has one with a number. */
+/* By the first word of a first line, or the first third of a first header: the rest of the line must fit,
+ * and what the server says. Of "delete" beanstalkd has one with a number. */
 PARSER_FUNCTION int memcached_detect(__u64 bytes, __u32 length) {
         __u64 word = __builtin_bswap64(bytes);
         __u32 n, command, next;
@@ -287,8 +290,8 @@ PARSER_FUNCTION __u32 memcached_arguments(struct parser *p, const struct window 
 /* ---- headers ---- */
 
 /* The first half of a header: key: the length of the key; body: that of all behind the header. */
-static inline __attribute__((always_inline)) __u32 memcached_header(struct parser *p, __u32 opcode, __u32 key,
-                                                                    __u32 body, int answers) {
+static inline __attribute__((always_inline)) __u32 memcached_header(struct parser *p, __u32 opcode,
+                                                                    __u32 key, __u32 body, int answers) {
         int quiet = opcode < 64 && MEMCACHED_QUIET_OPCODES >> opcode & 1;
 
         if (answers) {
@@ -320,8 +323,9 @@ static inline __attribute__((always_inline)) __u32 memcached_header_byte(struct 
 }
 
 /* If all of the first half is in the window. */
-static inline __attribute__((always_inline)) __u32 memcached_header_fast(struct parser *p, const struct window *w,
-                                                                         __u32 at, int answers) {
+static inline __attribute__((always_inline)) __u32 memcached_header_fast(struct parser *p,
+                                                                         const struct window *w, __u32 at,
+                                                                         int answers) {
         __u64 word = window_word(w, at);
 
         return memcached_header(p, word >> 48 & 0xff, word >> 32 & 0xffff, window_word(w, at + 8) >> 32,
@@ -527,7 +531,8 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_word(struct 
         if (line & MEMCACHED_ALONE && p->word_left == ' ')
                 return PARSED_LOST;
 
-        /* Behind quiet requests all is theirs up to "MN". Behind "watch" nothing is asked, if it is let in */
+        /* Behind quiet requests all is theirs up to "MN". Behind "watch" nothing is asked, if it is let
+         * in */
         if (!(how & PROTOCOL_BARE) || line & MEMCACHED_MN)
                 p->flags &= ~PARSER_UNASKED;
         if (how & PROTOCOL_TUNNEL && p->number == 2 && p->word == WORD_OF("OK", 2))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "tls": what the processes of units that are attached with it read from OpenSSL's library, and write to it.
+/* The probe "tls": what the processes of units that are attached with it read from OpenSSL's library, and
+ * write to it.
  *
  *   openssl_enter   where it is called: SSL_read, SSL_write and their kind, SSL_do_handshake, SSL_sendfile
  *   openssl_leave   where it returns: the same, but the last
@@ -14,7 +15,8 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A piece of the questions on its way through the parser, passed by its address as the place of chunk_init(). */
+/* A piece of the questions on its way through the parser, passed by its address as the place of
+ * chunk_init(). */
 struct library_piece {
         const void *buffer;
         __u32 end;              /* so many bytes */
@@ -36,7 +38,8 @@ __attribute__((noinline, weak)) int library_questions_take(struct pipeline *t, s
                 if (n > 0 && bpf_probe_read_user(t->window.bytes, n, q->buffer + f->window_begin) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += pipeline_request_bytes(t, chunk_window(f), &q->times, q->position + f->at, &f->piece);
+                        f->at += pipeline_request_bytes(t, chunk_window(f), &q->times, q->position + f->at,
+                                                        &f->piece);
                 if (f->piece.named) {
                         f->piece.named = 0;
                         question_look_up(t, &q->owner);
@@ -56,10 +59,12 @@ __attribute__((noinline, weak)) int library_answers_take(struct pipeline *t, __u
         while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop) {
                 n = chunk_advance(f, t, &t->out);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_probe_read_user(t->window.bytes, n, (void*) (long) (buffer + f->window_begin)) < 0)
+                if (n > 0 &&
+                    bpf_probe_read_user(t->window.bytes, n, (void*) (long) (buffer + f->window_begin)) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+                        f->at += pipeline_response_bytes(t, f->at - f->window_begin,
+                                                         f->window_end - f->window_begin, &f->piece);
         }
         return 0;
 }
@@ -74,7 +79,8 @@ struct openssl_h2_chunk {
         __u32 target;
 };
 
-__attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, struct qos_unit_map *u, struct openssl_h2_chunk *q) {
+__attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, struct qos_unit_map *u,
+                                                             struct openssl_h2_chunk *q) {
         struct h2_conn_chunk *f;
         __u32 n;
 
@@ -98,7 +104,8 @@ __attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, 
         return 0;
 }
 
-__attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h, struct qos_unit_map *u, struct openssl_h2_chunk *a) {
+__attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h, struct qos_unit_map *u,
+                                                              struct openssl_h2_chunk *a) {
         struct h2_conn_chunk *f;
         __u32 n;
 
@@ -123,7 +130,8 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
 }
 
 /* Frames have come out of the library, or are on their way into it. */
-static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const struct qos_owner *owner, const void *buffer, __u32 n,
+static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const struct qos_owner *owner,
+                                                const void *buffer, __u32 n,
                                                  int answers) {
         struct openssl_h2_chunk f = {};
         struct tls_plaintext_h2 *m;
@@ -194,8 +202,10 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
         return 0;
 }
 
-/* It is HTTP/2. late: it was not seen from the beginning; taken: so many bytes of it were taken for something else before. */
-static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, const struct qos_owner *owner, __u32 late, __u32 taken) {
+/* It is HTTP/2. late: it was not seen from the beginning; taken: so many bytes of it were taken for
+ * something else before. */
+static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, const struct qos_owner *owner,
+                                                      __u32 late, __u32 taken) {
         struct tls_plaintext_h2 *m;
         struct qos_unit_map *u;
         __u32 zero = 0;
@@ -218,7 +228,8 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
                         m->target = o->target;
                         h2_begin(&m->h2, 0, late);
                         m->h2.in.left -= taken;
-                        /* What the socket has in flight is none until these frames say so (tls_plaintext_h2_commit()) */
+                        /* What the socket has in flight is none until these frames say so
+                         * (tls_plaintext_h2_commit()) */
                         if (o->asked)
                                 tls_plaintext_h2_count(m, -1);
                 }
@@ -232,7 +243,8 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
 }
 
 /* Plaintext of a question, where the protocol is not known, or may be another: which is it? */
-static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
+static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, const struct qos_owner *owner,
+                                                    const void *buffer, __u32 n) {
         __u32 length = n, protocol, taken;
         __u64 first = 0;
 
@@ -269,7 +281,9 @@ static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, con
 }
 
 /* n bytes of questions have come out of the library. */
-static __attribute__((noinline)) int library_questions(struct tls_plaintext *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
+static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
+                                                       const struct qos_owner *owner, const void *buffer,
+                                                       __u32 n) {
         struct library_piece q = {};
         struct chunk *f;
 
@@ -312,8 +326,8 @@ static __attribute__((noinline)) int library_questions(struct tls_plaintext *o, 
 }
 
 /* Bytes of answers, n without the first ones, are on their way into the library. */
-static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, const struct qos_owner *owner, const void *buffer, __u32 skip,
-                                                     __u32 n) {
+static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, const struct qos_owner *owner,
+                                                     const void *buffer, __u32 skip, __u32 n) {
         struct tcp_sock *tp;
         struct chunk *f;
 
@@ -344,8 +358,10 @@ static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, co
         return 0;
 }
 
-/* The entry of an object in this process, and nobody else at it. NULL: its connection is not known, or not this unit's. */
-static __always_inline struct tls_plaintext* library_find(const struct tls_plaintext_key *key, const struct qos_owner *owner) {
+/* The entry of an object in this process, and nobody else at it. NULL: its connection is not known, or not
+ * this unit's. */
+static __always_inline struct tls_plaintext* library_find(const struct tls_plaintext_key *key,
+                                                          const struct qos_owner *owner) {
         struct tls_plaintext *o = bpf_map_lookup_elem(&plaintext, key);
 
         if (!o || o->generation != owner->generation)
@@ -392,8 +408,8 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *ove
                 statistics_count(QOS_STATISTIC_CALLS_LOST);
                 return 0;
         }
-        /* A call within another: sealed twice, and the outer one has the plaintext. What was left by a jump, or when the programs
-         * were taken away, is none */
+        /* A call within another: sealed twice, and the outer one has the plaintext. What was left by a jump,
+         * or when the programs were taken away, is none */
         if (call->key.ssl != 0 && PT_REGS_SP(ctx) < call->stack && call->inner++ < INNER_CALLS_MAX)
                 return 0;
 
@@ -498,7 +514,7 @@ int openssl_leave(struct pt_regs *ctx) {
         return r;
 }
 
-/* ---- where it is ---------------------------------------------------------------------------------------------- */
+/* ---- where it is -------------------------------------------------------------------------------------- */
 
 BPF_ARRAY_MAP(openssl_scratch, PERCPU_ARRAY, 1, struct qos_openssl_library);
 
@@ -524,7 +540,8 @@ static __always_inline void library_find_names(struct qos_openssl_library *l, st
                 if (at > sizeof(l->names) - LIBRARY_NAME_SIZE)
                         return;
                 BPF_BOUND(at, sizeof(l->names) - LIBRARY_NAME_SIZE + 1);
-                n = bpf_probe_read_kernel_str(l->names + at, LIBRARY_NAME_SIZE, BPF_CORE_READ(d, d_name.name));
+                n = bpf_probe_read_kernel_str(l->names + at, LIBRARY_NAME_SIZE,
+                                              BPF_CORE_READ(d, d_name.name));
                 if (n <= 1)
                         return;
                 at += n;
@@ -532,8 +549,8 @@ static __always_inline void library_find_names(struct qos_openssl_library *l, st
         }
 }
 
-/* The files that a process has mapped whose names begin with "libssl": run over one process. What is in them is found out by the
- * daemon, which may not read /proc of others. */
+/* The files that a process has mapped whose names begin with "libssl": run over one process. What is in them
+ * is found out by the daemon, which may not read /proc of others. */
 SEC("iter/task_vma")
 int units_find_libraries(struct bpf_iter__task_vma *ctx) {
         struct vm_area_struct *vma = ctx->vma;
@@ -550,7 +567,8 @@ int units_find_libraries(struct bpf_iter__task_vma *ctx) {
         file = vma->vm_file;
         if (!file)
                 return 0;
-        if (bpf_probe_read_kernel(name.letters, 6, BPF_CORE_READ(file, f_path.dentry, d_name.name)) < 0 || name.word != libssl.word)
+        if (bpf_probe_read_kernel(name.letters, 6, BPF_CORE_READ(file, f_path.dentry, d_name.name)) < 0 ||
+            name.word != libssl.word)
                 return 0;
 
         l = bpf_map_lookup_elem(&openssl_scratch, &zero);

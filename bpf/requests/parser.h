@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What a parser of a protocol is. A parser tells where in a stream the messages end, of one direction each: the questions
- * in what the application reads, the answers in what leaves. It sees the stream through a window of some bytes, keeps its
- * place in struct parser from one window to the next, and may skip what means nothing to it. It never looks back.
+/* What a parser of a protocol is. A parser tells where in a stream the messages end, of one direction each:
+ * the questions in what the application reads, the answers in what leaves. It sees the stream through a
+ * window of some bytes, keeps its place in struct parser from one window to the next, and may skip what
+ * means nothing to it. It never looks back.
  *
  * A parser for one more protocol is a file like resp.h, and a line in the functions of protocols.h.
  *
@@ -47,28 +48,32 @@ struct parser {
 #define PARSER_ASKED (1 << 4)
 /* In the flags of an answer: it answers nothing, or that is not known yet … */
 #define PARSER_UNASKED (1 << 5)
-/* … it never is complete, as far as its sender knows: how long it takes says nothing (server-sent events). */
+/* … it never is complete, as far as its sender knows: how long it takes says nothing (server-sent
+ * events). */
 #define PARSER_STREAM (1 << 6)
 
 /* What a byte meant. */
 enum parsed {
         PARSED_END      = 1 << 0,       /* it was the last one of a message */
         PARSED_NOTHING  = 1 << 1,       /* … that is no question and no answer (an empty line, a push) */
-        PARSED_WAITS    = 1 << 2,       /* … that asks the server to wait for something (BLPOP): its time says nothing of the server */
+        PARSED_WAITS    = 1 << 2,       /* … that asks the server to wait for something (BLPOP): its time
+                                         * says nothing of the server */
         PARSED_PUSHES   = 1 << 3,       /* … after which the server speaks unasked (SUBSCRIBE, MONITOR) */
         PARSED_LOST     = 1 << 4,       /* this is not the protocol, or the place in it is lost */
         PARSED_BARE     = 1 << 5,       /* … whose answer has no body (HEAD) */
-        PARSED_TUNNEL   = 1 << 6,       /* … that asks for a stream without questions (CONNECT, PSYNC), or an answer that begins one */
+        PARSED_TUNNEL   = 1 << 6,       /* … that asks for a stream without questions (CONNECT, PSYNC), or an
+                                         * answer that begins one */
         PARSED_ASKED    = 1 << 7,       /* a question has come so far that it can be answered */
         PARSED_STREAM   = 1 << 8,       /* an answer has come so far that it is known to be a stream */
-        PARSED_NAMED    = 1 << 8,       /* a question has come so far that it has a name, see protocol_name() */
+        PARSED_NAMED    = 1 << 8,       /* a question has come so far that it has a name, see
+                                         * protocol_name() */
 };
 
 /* Of an answer: behind it there is HTTP/2, where the answer to the same question follows on stream 1. */
 #define PARSED_UPGRADE (PARSED_NOTHING | PARSED_TUNNEL | PARSED_BARE)
 
-/* What a parser returns for the bytes of a window: how many it took, how many messages ended in them that are questions or
- * answers and nothing else, and what else the last one was that ended (enum parsed). */
+/* What a parser returns for the bytes of a window: how many it took, how many messages ended in them that
+ * are questions or answers and nothing else, and what else the last one was that ended (enum parsed). */
 #define PARSED(meaning, taken, messages) ((meaning) | (taken) << 10 | (messages) << 20)
 #define PARSED_MEANING(r) ((r) & 0x3ff)
 #define PARSED_TAKEN(r) ((r) >> 10 & 0x3ff)
@@ -87,9 +92,9 @@ enum parsed {
 #define PROTOCOL_TUNNEL (1U << 11)      /* … with PARSED_TUNNEL */
 #define PROTOCOL_NAMES (1U << 12)       /* names of questions are wanted */
 
-/* What of the stream can be seen at a time. Loading it costs as much as parsing it, the more at once the better; it lies
- * in the storage of the connection, which is charged to the application. Eight bytes at a time may be read from any
- * place in it. */
+/* What of the stream can be seen at a time. Loading it costs as much as parsing it, the more at once the
+ * better; it lies in the storage of the connection, which is charged to the application. Eight bytes at a
+ * time may be read from any place in it. */
 #define WINDOW_SIZE 256U
 
 struct window {
@@ -105,7 +110,8 @@ static inline __attribute__((always_inline)) __u64 window_word_low(const struct 
         __u64 word;
 
 #ifdef __bpf__
-        /* Bytes are copied one by one, as clang knows of no alignment; all that run BPF load words from anywhere */
+        /* Bytes are copied one by one, as clang knows of no alignment; all that run BPF load words from
+         * anywhere */
         word = *(const __u64*) (w->bytes + (at & (WINDOW_SIZE - 1)));
 #else
         __builtin_memcpy(&word, w->bytes + (at & (WINDOW_SIZE - 1)), sizeof(word));

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What is known of a connection whose protocol is parsed: where its questions and answers end, and which questions wait
- * for their answer. Everything here happens under the socket's own lock, read and departure, in the application's order;
- * arrivals, which do not, stay in struct exchange.
+/* What is known of a connection whose protocol is parsed: where its questions and answers end, and which
+ * questions wait for their answer. Everything here happens under the socket's own lock, read and departure,
+ * in the application's order; arrivals, which do not, stay in struct exchange.
  *
  * Answers are taken to come in the order of the questions. Pure: compiled for BPF and for the unit tests. */
 
 #include "exchange.h"
 #include "protocols.h"
 
-/* Questions that came in the same segment and were read together have all their times in common, and are kept as one
- * group. A client that pipelines has few groups outstanding, whatever their size; what does not fit joins the newest. */
+/* Questions that came in the same segment and were read together have all their times in common, and are
+ * kept as one group. A client that pipelines has few groups outstanding, whatever their size; what does not
+ * fit joins the newest. */
 #define PIPELINE_BATCHES 8
 
 struct pipeline_batch {
@@ -25,28 +26,34 @@ struct pipeline_batch {
 
 enum pipeline_flag {
         PIPELINE_RESPONDING  = 1 << 0,       /* an answer has begun to leave and has not ended */
-        PIPELINE_RESPONDED   = 1 << 1,       /* one has left: what struct exchange has of the last answer is this one's */
+        PIPELINE_RESPONDED   = 1 << 1,       /* one has left: what struct exchange has of the last answer is
+                                              * this one's */
         PIPELINE_SERVER_PUSH     = 1 << 2,       /* the server speaks unasked */
         PIPELINE_UNDERSTOOD = 1 << 3,       /* at least one question was: it is this protocol */
         PIPELINE_TUNNEL     = 1 << 4,       /* the newest question asks for one */
-        PIPELINE_LOST_SYNC     = 1 << 5,       /* the last answer was not understood: where it ends is not known */
+        PIPELINE_LOST_SYNC     = 1 << 5,       /* the last answer was not understood: where it ends is not
+                                                * known */
         PIPELINE_EXCLUDING   = 1 << 6,       /* the question that is being read is left out */
         PIPELINE_EXCLUDED   = 1 << 7,       /* the last answer that has begun is to one that is left out */
 };
 
-/* Bytes of requests were read that the parser has not seen: the kernel has skipped a run of the program that sees them, or they were
- * spliced. Until the parser resumes (pipeline_resumes()), requests are known by their responses, in which nothing is missed. */
+/* Bytes of requests were read that the parser has not seen: the kernel has skipped a run of the program that
+ * sees them, or they were spliced. Until the parser resumes (pipeline_resumes()), requests are known by
+ * their responses, in which nothing is missed. */
 enum pipeline_missed {
         PIPELINE_FOLLOWED,
-        PIPELINE_MISSED,                    /* each response is one to a request, of which perhaps nothing was seen */
-        PIPELINE_MISSED_ANSWERED,           /* as many responses have been sent as there were requests, as far as is known */
+        PIPELINE_MISSED,                    /* each response is one to a request, of which perhaps nothing
+                                             * was seen */
+        PIPELINE_MISSED_ANSWERED,           /* as many responses have been sent as there were requests, as
+                                             * far as is known */
 };
 
-/* Questions that wait for their answer, of which it is known that it has no body. A client that has more of them on their
- * way is not understood. */
+/* Questions that wait for their answer, of which it is known that it has no body. A client that has more of
+ * them on their way is not understood. */
 #define PIPELINE_BODYLESS_MAX 64U
 
-/* Such that are left out, the same. Of Redis' own tools the one that pipelines most is mostly told to have 128 on their way. */
+/* Such that are left out, the same. Of Redis' own tools the one that pipelines most is mostly told to have
+ * 128 on their way. */
 #define PIPELINE_EXCLUDED_MAX 128U
 
 /* When the bytes of a piece of the questions came. */
@@ -67,7 +74,8 @@ struct pipeline {
         __u8 head;              /* the oldest group */
         __u8 n_groups;
         __u64 begun_at;         /* when the first byte of the question came that is half read */
-        __u64 bare;             /* of the questions that wait, the oldest in the lowest bit: its answer has no body … */
+        __u64 bare;             /* of the questions that wait, the oldest in the lowest bit: its answer has
+                                 * no body … */
         __u64 excluded[PIPELINE_EXCLUDED_MAX / 64]; /* … it is left out */
         __u64 oldest_at;        /* when the oldest of the others began to come … */
         __u32 excluding;        /* … which are not so many of those asked */
@@ -139,14 +147,16 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
                 t->oldest_at = first_at;
         t->asked += n;
         t->excluding += excluded;
-        t->flags = (t->flags & ~(PIPELINE_TUNNEL | PIPELINE_LOST_SYNC | PIPELINE_EXCLUDING)) | PIPELINE_UNDERSTOOD;
+        t->flags = (t->flags & ~(PIPELINE_TUNNEL | PIPELINE_LOST_SYNC | PIPELINE_EXCLUDING)) |
+                   PIPELINE_UNDERSTOOD;
         if (parsed & PARSED_PUSHES)
                 t->flags |= PIPELINE_SERVER_PUSH;
         if (parsed & PARSED_TUNNEL)
                 t->flags |= PIPELINE_TUNNEL;
 
         /* The times of one whose rest is to come will change */
-        if (t->n_groups > 0 && (t->n_groups == PIPELINE_BATCHES || (g->first_at == first_at && g->last_at == last_at &&
+        if (t->n_groups > 0 &&
+            (t->n_groups == PIPELINE_BATCHES || (g->first_at == first_at && g->last_at == last_at &&
                                                                g->read_at == 0 && g->waits == waits &&
                                                                !(parsed & PARSED_ASKED)))) {
                 g->n += n;
@@ -164,7 +174,8 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
         t->n_groups++;
 }
 
-/* More was read of the newest question, which had come so far that it could be answered. It may have been. */
+/* More was read of the newest question, which had come so far that it could be answered. It may have
+ * been. */
 EXCHANGE_INLINE void pipeline_push_more(struct pipeline *t, __u64 last_at) {
         struct pipeline_batch *g = pipeline_newest(t);
 
@@ -174,7 +185,8 @@ EXCHANGE_INLINE void pipeline_push_more(struct pipeline *t, __u64 last_at) {
         g->read_at = 0;
 }
 
-/* Something more is requested. A response to an unseen request, that has not ended by then, was one without a body (HEAD). */
+/* Something more is requested. A response to an unseen request, that has not ended by then, was one without
+ * a body (HEAD). */
 EXCHANGE_INLINE void pipeline_end_unseen(struct pipeline *t) {
         const struct parser fresh = {};
 
@@ -182,7 +194,8 @@ EXCHANGE_INLINE void pipeline_end_unseen(struct pipeline *t) {
         t->flags &= ~(PIPELINE_RESPONDING | PIPELINE_LOST_SYNC);
 }
 
-/* The application has read up to this position, and the parser has not seen all of that. first_at, last_at: when these bytes came. */
+/* The application has read up to this position, and the parser has not seen all of that. first_at, last_at:
+ * when these bytes came. */
 EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u64 first_at, __u64 last_at,
                 __u32 unsent) {
         const struct parser fresh = {};
@@ -197,7 +210,8 @@ EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u6
                 return;
         }
         /* All that was to come of one: it has ended, and the next byte begins a request */
-        if (t->missed == PIPELINE_FOLLOWED && t->in.flags & PARSER_ASKED && protocol_is_rest(t->protocol, &t->in, n)) {
+        if (t->missed == PIPELINE_FOLLOWED && t->in.flags & PARSER_ASKED &&
+            protocol_is_rest(t->protocol, &t->in, n)) {
                 pipeline_push_more(t, last_at);
                 t->in = fresh;
                 return;
@@ -219,13 +233,15 @@ EXCHANGE_INLINE void pipeline_push_unseen(struct pipeline *t, __u32 n) {
         pipeline_push(t, n, t->begun_at, t->begun_at, 0);
 }
 
-/* Does the parser resume with what is read at this position, which begins so? Where all before it was read and answered, and nothing waits to
- * be sent, it is the beginning of a request, unless it does not look like one. */
+/* Does the parser resume with what is read at this position, which begins so? Where all before it was read
+ * and answered, and nothing waits to be sent, it is the beginning of a request, unless it does not look like
+ * one. */
 EXCHANGE_INLINE int pipeline_resumes(struct pipeline *t, __u32 position, __u64 bytes, __u32 length,
                 __u32 unsent) {
         const struct parser fresh = {};
 
-        if (position != t->in_pos || t->asked > 0 || unsent > 0 || protocol_detect(bytes, length) != t->protocol)
+        if (position != t->in_pos || t->asked > 0 || unsent > 0 ||
+            protocol_detect(bytes, length) != t->protocol)
                 return 0;
         pipeline_end_unseen(t);
         t->in = fresh;
@@ -298,7 +314,9 @@ PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipe
 
 /* How many more questions are in flight than before, besides the one that struct exchange counts. */
 EXCHANGE_INLINE __s32 pipeline_extra(struct pipeline *t) {
-        __u32 n = pipeline_outstanding(t) + ((t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING), before = t->extra;
+        __u32 n = pipeline_outstanding(t) +
+                ((t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING),
+                before = t->extra;
 
         t->extra = n > 1 ? n - 1 : 0;
         return (__s32) (t->extra - before);
@@ -315,7 +333,8 @@ EXCHANGE_INLINE int pipeline_is_late(const struct pipeline *t) {
 }
 
 /* Brings the gauge of in-flight questions up to date. complete: nothing is left to send. */
-EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u64 now, int complete, struct exchange_effect *effect) {
+EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u64 now, int complete,
+                                     struct exchange_effect *effect) {
         __u64 at = 0;
 
         if (pipeline_is_late(t))
@@ -326,7 +345,8 @@ EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u
         if (pipeline_outstanding(t) > 0)
                 at = t->oldest_at ?: now;
         else if (!(t->flags & PIPELINE_EXCLUDED) &&
-                 (t->flags & PIPELINE_RESPONDING || (!complete && !(t->flags & PIPELINE_SERVER_PUSH) && !pipeline_is_streaming(t))))
+                 (t->flags & PIPELINE_RESPONDING ||
+                  (!complete && !(t->flags & PIPELINE_SERVER_PUSH) && !pipeline_is_streaming(t))))
                 at = x->first_at ?: now;
         else if (x->flags & EXCHANGE_LATE)
                 at = 0;
@@ -349,8 +369,8 @@ EXCHANGE_INLINE void pipeline_reset(struct pipeline *t) {
         t->excluding = 0;
 }
 
-/* The parser has lost its place among the questions: from here on the connection is like any other, and what was half
- * known is said to be unsure. Or it never was this protocol, and nothing is lost. */
+/* The parser has lost its place among the questions: from here on the connection is like any other, and what
+ * was half known is said to be unsure. Or it never was this protocol, and nothing is lost. */
 EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
                 struct exchange_effect *effect) {
         const struct pipeline_batch *g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
@@ -393,7 +413,8 @@ EXCHANGE_INLINE void pipeline_end(struct pipeline *t, struct exchange *x, struct
 }
 
 /* The unit hangs up in order. unsent: bytes that have not left. */
-EXCHANGE_INLINE void pipeline_half_close(struct pipeline *t, struct exchange *x, __u64 now, __u32 unsent, struct exchange_effect *effect) {
+EXCHANGE_INLINE void pipeline_half_close(struct pipeline *t, struct exchange *x, __u64 now, __u32 unsent,
+                                         struct exchange_effect *effect) {
         if (!protocol_ends_with_stream(t->protocol, &t->out))
                 return;
 
@@ -403,24 +424,28 @@ EXCHANGE_INLINE void pipeline_half_close(struct pipeline *t, struct exchange *x,
         pipeline_commit(t, x, now, unsent == 0, effect);
 }
 
-/* Is what leaves now, from the beginning of an answer on, a whole one, so that it need not be parsed? A single question
- * was asked, nothing else has come, and all that the application has written leaves: then it is as on any connection
- * where questions wait for answers. More than what servers write at once may be a part. */
+/* Is what leaves now, from the beginning of an answer on, a whole one, so that it need not be parsed? A
+ * single question was asked, nothing else has come, and all that the application has written leaves: then it
+ * is as on any connection where questions wait for answers. More than what servers write at once may be a
+ * part. */
 #define PIPELINE_WHOLE_MAX 65536U
 
-EXCHANGE_INLINE int pipeline_is_whole(const struct pipeline *t, const struct exchange *x, __u32 bytes, int complete) {
-        return !protocol_is_framed(t->protocol) && t->asked == 1 && !t->missed && !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) &&
+EXCHANGE_INLINE int pipeline_is_whole(const struct pipeline *t, const struct exchange *x, __u32 bytes,
+                                      int complete) {
+        return !protocol_is_framed(t->protocol) && t->asked == 1 && !t->missed &&
+               !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) &&
                 t->in.state == 0 && x->n_marks == 0 && complete && bytes < PIPELINE_WHOLE_MAX;
 }
 
 /* Do these bytes belong to the answer before: nothing else was asked, and nobody knows where it ends? */
 EXCHANGE_INLINE int pipeline_is_more(const struct pipeline *t) {
-        return t->asked == 0 && t->missed != PIPELINE_MISSED && !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) && t->out.state == 0 &&
+        return t->asked == 0 && t->missed != PIPELINE_MISSED &&
+               !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) && t->out.state == 0 &&
                 (t->flags & PIPELINE_LOST_SYNC || !protocol_is_framed(t->protocol));
 }
 
-/* RESP3: what a server tells who wants to know which keys have changed, when it likes. It is no answer, and no part of one. bytes: how
- * what leaves begins, the first one lowest: ">2", and the end of the line. */
+/* RESP3: what a server tells who wants to know which keys have changed, when it likes. It is no answer, and
+ * no part of one. bytes: how what leaves begins, the first one lowest: ">2", and the end of the line. */
 EXCHANGE_INLINE int pipeline_is_push(__u64 bytes, __u32 protocol) {
         return protocol == PROTOCOL_REDIS && (bytes & 0xffff00ff) == 0x0a0d003e;
 }
@@ -436,12 +461,13 @@ struct parsed_chunk {
         __u32 status5xx;
 };
 
-/* An answer begins. Before all was asked that it may answer: then that is answered early (a head that never ended, a
- * line that is too long). */
+/* An answer begins. Before all was asked that it may answer: then that is answered early (a head that never
+ * ended, a line that is too long). */
 EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *piece) {
         __u32 class = protocol_status_class(t->protocol, &t->out);
 
-        if (piece->begun >= t->asked && protocol_is_framed(t->protocol) && t->in.state != 0 && !(t->in.flags & PARSER_ASKED)) {
+        if (piece->begun >= t->asked && protocol_is_framed(t->protocol) && t->in.state != 0 &&
+            !(t->in.flags & PARSER_ASKED)) {
                 pipeline_push(t, 1, t->begun_at, t->begun_at, 0);
                 t->in.flags |= PARSER_ASKED;
         } else if (piece->begun >= t->asked && t->missed)
@@ -496,7 +522,8 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
                         pipeline_push_unseen(t, piece->begun - t->asked);
         } else if (n == 1)
                 pipeline_begins(t, piece);
-        if (meaning & PARSED_STREAM && !(piece->begun > 0 ? pipeline_is_excluded(t, piece->begun - 1) : t->flags & PIPELINE_EXCLUDED))
+        if (meaning & PARSED_STREAM &&
+            !(piece->begun > 0 ? pipeline_is_excluded(t, piece->begun - 1) : t->flags & PIPELINE_EXCLUDED))
                 piece->streams++;
 
         /* What nobody asked for is no answer, whatever it looks like */
@@ -513,9 +540,11 @@ EXCHANGE_INLINE __u64 pipeline_when(const struct arrival_times *times, __u32 pos
         return times->came_at ?: exchange_when(&times->marks, position, last);
 }
 
-/* window: at in the upper half, end in the lower one. position: of the first of the bytes in the stream. If piece->named comes back set, the caller decides by protocol_name()
- * whether the question is left out, sets PIPELINE_EXCLUDING then, and clears it. */
-EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window, const struct arrival_times *times, __u32 position,
+/* window: at in the upper half, end in the lower one. position: of the first of the bytes in the stream. If
+ * piece->named comes back set, the caller decides by protocol_name() whether the question is left out, sets
+ * PIPELINE_EXCLUDING then, and clears it. */
+EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
+                                             const struct arrival_times *times, __u32 position,
                                           struct parsed_chunk *piece) {
         __u32 at = window >> 32, end = window, r, n, meaning;
         int halfway, asked, too_many;
@@ -528,8 +557,8 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window, c
 
         if (!halfway)
                 t->begun_at = pipeline_when(times, position + 1, 0);
-        r = protocol_take_questions(t->protocol | times->names | (times->came_at == 0 ? PROTOCOL_SINGLE : 0), &t->in, &t->window,
-                                    at, end);
+        r = protocol_take_questions(t->protocol | times->names | (times->came_at == 0 ? PROTOCOL_SINGLE : 0),
+                                    &t->in, &t->window, at, end);
         n = PARSED_MESSAGES(r);
         meaning = PARSED_MEANING(r);
         last_at = pipeline_when(times, position + PARSED_TAKEN(r), 1);
@@ -560,7 +589,8 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window, c
 }
 
 /* The same, walked by the verifier once. */
-PARSER_FUNCTION __u32 pipeline_request_bytes(struct pipeline *t, __u64 window, const struct arrival_times *times, __u32 position,
+PARSER_FUNCTION __u32 pipeline_request_bytes(struct pipeline *t, __u64 window,
+                                             const struct arrival_times *times, __u32 position,
                                           struct parsed_chunk *piece) {
         return t && times && piece ? pipeline_take_requests(t, window, times, position, piece) : 0;
 }
@@ -572,10 +602,11 @@ EXCHANGE_INLINE void pipeline_request_chunk(struct pipeline *t, const struct arr
                 pipeline_push_more(t, pipeline_when(times, position, 1));
 }
 
-/* Is the first answer on the connection none of the protocol? Then neither was the question, which only looked like
- * it. */
+/* Is the first answer on the connection none of the protocol? Then neither was the question, which only
+ * looked like it. */
 EXCHANGE_INLINE int pipeline_has_lost_sync(const struct pipeline *t, const struct parsed_chunk *piece) {
-        return piece->lost && piece->begun == 0 && !(t->flags & PIPELINE_RESPONDED) && protocol_is_guessed(t->protocol);
+        return piece->lost && piece->begun == 0 && !(t->flags & PIPELINE_RESPONDED) &&
+               protocol_is_guessed(t->protocol);
 }
 
 /* After the piece: how many questions it begins to answer. */
@@ -584,8 +615,8 @@ EXCHANGE_INLINE __u32 pipeline_responses(struct pipeline *t, const struct parsed
         const struct parser fresh = {};
 
         if (piece->lost) {
-                /* The place is found again where nothing is left to send: all that was read is answered then, as far as
-                 * anybody can tell */
+                /* The place is found again where nothing is left to send: all that was read is answered
+                 * then, as far as anybody can tell */
                 t->out = fresh;
                 t->flags = (t->flags & ~PIPELINE_RESPONDING) | PIPELINE_LOST_SYNC;
                 return complete ? t->asked : piece->begun;

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What it means to a connection in the server role that the application has read, whichever protocol is spoken.
+/* What it means to a connection in the server role that the application has read, whichever protocol is
+ * spoken.
  *
- * Since Linux 7.0 programs at tracepoints can be preempted, and the kernel skips runs of the same program for all other tasks of that CPU until
- * it goes on. So nothing here depends on a run that must not be missed: how far the application has read is TCP's own position, and whoever
- * comes next (a later read, the response when it leaves, the end of the connection) makes good what was missed.
+ * Since Linux 7.0 programs at tracepoints can be preempted, and the kernel skips runs of the same program
+ * for all other tasks of that CPU until it goes on. So nothing here depends on a run that must not be
+ * missed: how far the application has read is TCP's own position, and whoever comes next (a later read, the
+ * response when it leaves, the end of the connection) makes good what was missed.
  *
  * Pure: compiled for BPF, where the caller holds the connection's lock, and for the unit tests. */
 
 #include "http2.h"
 #include "tls-record.h"
 
-/* The application has read up to copied, at the latest now. unsent: bytes written by it that have not left. Of t, h and s one is given where
- * the connection is parsed, or sealed. */
-EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h2_conn *h, struct tls *s, __u64 now, __u32 copied, __u32 unsent,
-                                struct exchange_effect *effect) {
+/* The application has read up to copied, at the latest now. unsent: bytes written by it that have not left.
+ * Of t, h and s one is given where the connection is parsed, or sealed. */
+EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h2_conn *h, struct tls *s,
+                                __u64 now, __u32 copied, __u32 unsent, struct exchange_effect *effect) {
         __u64 first_at, last_at;
 
         if (t) {

@@ -3,8 +3,9 @@
 
 /* RESP, versions 2 and 3: the protocol of Redis, Valkey, KeyDB, and of those that speak it.
  *
- * A question is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", or a line ("inline command"). An answer is one value, which may contain
- * others to any depth: how many values are still to come is all that must be remembered, not their nesting. */
+ * A question is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", or a line ("inline command"). An answer is one value,
+ * which may contain others to any depth: how many values are still to come is all that must be remembered,
+ * not their nesting. */
 
 #include "parser.h"
 
@@ -29,7 +30,8 @@ enum resp_flag {
         RESP_PAIRS      = 1 << 2,       /* the number counts pairs (a map) */
         RESP_STRING     = 1 << 3,       /* the number is the length of a string */
         RESP_ATTRIBUTE  = 1 << 4,       /* … or of pairs in front of the value */
-        RESP_PUSH       = PARSER_UNASKED, /* of an answer: it is none, but a push; of a question: it asks for such */
+        RESP_PUSH       = PARSER_UNASKED, /* of an answer: it is none, but a push; of a question: it asks for
+                                           * such */
         RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
         RESP_WAITS      = 1 << 7,
         RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC: neither of both */
@@ -68,17 +70,23 @@ static inline __attribute__((always_inline)) int resp_detect(__u64 bytes, __u32 
 #define RESP_IS(word, length, w)                                                                        \
         ((length) == sizeof(w) - 1 && (word) == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
 
-/* What a command means by its name. Where names are longer than eight letters, their length tells them apart. */
+/* What a command means by its name. Where names are longer than eight letters, their length tells them
+ * apart. */
 static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u32 length) {
-        if (RESP_IS(word, length, "BLPOP") || RESP_IS(word, length, "BRPOP") || RESP_IS(word, length, "BLMOVE") ||
-            RESP_IS(word, length, "BLMPOP") || RESP_IS(word, length, "BZMPOP") || RESP_IS(word, length, "BZPOPMIN") ||
-            RESP_IS(word, length, "BZPOPMAX") || RESP_IS(word, length, "BRPOPLPUSH") || RESP_IS(word, length, "WAIT") ||
+        if (RESP_IS(word, length, "BLPOP") || RESP_IS(word, length, "BRPOP") ||
+            RESP_IS(word, length, "BLMOVE") ||
+            RESP_IS(word, length, "BLMPOP") || RESP_IS(word, length, "BZMPOP") ||
+            RESP_IS(word, length, "BZPOPMIN") ||
+            RESP_IS(word, length, "BZPOPMAX") || RESP_IS(word, length, "BRPOPLPUSH") ||
+            RESP_IS(word, length, "WAIT") ||
             RESP_IS(word, length, "WAITAOF"))
                 return PARSED_WAITS;
-        if (RESP_IS(word, length, "SUBSCRIBE") || RESP_IS(word, length, "PSUBSCRIBE") || RESP_IS(word, length, "SSUBSCRIBE") ||
+        if (RESP_IS(word, length, "SUBSCRIBE") || RESP_IS(word, length, "PSUBSCRIBE") ||
+            RESP_IS(word, length, "SSUBSCRIBE") ||
             RESP_IS(word, length, "MONITOR"))
                 return PARSED_PUSHES;
-        /* Behind the answer a replica is told what changes, and says how far it has come, which nobody answers */
+        /* Behind the answer a replica is told what changes, and says how far it has come, which nobody
+         * answers */
         if (RESP_IS(word, length, "SYNC") || RESP_IS(word, length, "PSYNC"))
                 return PARSED_TUNNEL;
         return 0;
@@ -153,7 +161,8 @@ PARSER_FUNCTION int resp_question_word(struct parser *p) {
                 if (RESP_IS(p->word, p->number, "CLIENT") || RESP_IS(p->word, p->number, "REPLCONF"))
                         p->index = RESP_INDEX_CLIENT;
         } else if (p->index == RESP_INDEX_CLIENT + 1) {
-                /* A replica says how far it has come, which is not answered: as a command that is to be skipped */
+                /* A replica says how far it has come, which is not answered: as a command that is to be
+                 * skipped */
                 if (RESP_IS(p->word, p->number, "ACK"))
                         p->flags |= RESP_SKIP;
                 if (!RESP_IS(p->word, p->number, "REPLY"))
@@ -285,10 +294,11 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
         return PARSED_LOST;
 }
 
-/* A line "*N" or "$N" of up to three digits, as a whole; word: its first eight bytes. Returns its length, 0 if it is
- * anything else. */
+/* A line "*N" or "$N" of up to three digits, as a whole; word: its first eight bytes. Returns its length, 0
+ * if it is anything else. */
 static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *ret_number) {
-        __u32 a = (__u32) (word >> 48 & 0xff) - '0', b = (__u32) (word >> 40 & 0xff) - '0', c = (__u32) (word >> 32 & 0xff) - '0';
+        __u32 a = (__u32) (word >> 48 & 0xff) - '0', b = (__u32) (word >> 40 & 0xff) - '0',
+                c = (__u32) (word >> 32 & 0xff) - '0';
 
         if (a > 9)
                 return 0;
@@ -313,9 +323,10 @@ static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *
 /* Lines in one step: a usual command has so many, or fewer. */
 #define RESP_LINES 4
 
-/* Nearly all commands are arrays of short strings with a short name: they are taken line by line. Whatever is not so,
- * or not all in the window, is taken byte by byte. */
-PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {
+/* Nearly all commands are arrays of short strings with a short name: they are taken line by line. Whatever
+ * is not so, or not all in the window, is taken byte by byte. */
+PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
+                                         __u32 how) {
         __u32 at = from, number, length, meaning;
         int named;
 
@@ -430,7 +441,8 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
                         p->state = RESP_AFTER;
                         return 0;
                 }
-                n = (__u64) p->left + ((__u64) p->number << !!(p->flags & RESP_PAIRS)) + !!(p->flags & RESP_ATTRIBUTE);
+                n = (__u64) p->left + ((__u64) p->number << !!(p->flags & RESP_PAIRS)) +
+                    !!(p->flags & RESP_ATTRIBUTE);
                 if (n > RESP_NUMBER_MAX)
                         return PARSED_LOST;
                 p->left = n;
@@ -446,16 +458,18 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
         return PARSED_LOST;
 }
 
-/* The most frequent answers as a whole: "+OK", nothing, strings of less than 1000 bytes. The rest byte by byte. */
-PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {
+/* The most frequent answers as a whole: "+OK", nothing, strings of less than 1000 bytes. The rest byte by
+ * byte. */
+PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
+                                       __u32 how) {
         __u32 number, length, meaning;
         __u64 word;
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
 
-        /* What comes behind the answer to SYNC looks like answers, and is none. Where it begins does not matter: nothing is asked
-         * any more, unless it is an error */
+        /* What comes behind the answer to SYNC looks like answers, and is none. Where it begins does not
+         * matter: nothing is asked any more, unless it is an error */
         if (how & PROTOCOL_TUNNEL && p->state == RESP_START && window_byte(w, from) != '-')
                 return PARSED(PARSED_END | PARSED_TUNNEL, 1U, 0);
 

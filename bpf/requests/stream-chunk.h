@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* The way of a piece of a stream through a parser, window by window. Where its bytes are loaded from is the caller's. */
+/* The way of a piece of a stream through a parser, window by window. Where its bytes are loaded from is the
+ * caller's. */
 
 #include "maps.h"
 #include "pipeline.h"
@@ -18,8 +19,8 @@ struct chunk {
         __u32 window_end;
 };
 
-/* The place of a piece of so many bytes, in the connection's memory: what the verifier knows of places on the stack makes each round of a
- * loop another one to it. */
+/* The place of a piece of so many bytes, in the connection's memory: what the verifier knows of places on
+ * the stack makes each round of a loop another one to it. */
 static __always_inline struct chunk* chunk_init(struct pipeline *t, __u32 end) {
         struct chunk *f = (struct chunk*) t->work;
 
@@ -82,6 +83,7 @@ __attribute__((noinline, weak)) int question_look_up(struct pipeline *t, const s
         return 0;
 }
 
-/* How often the protocol of a connection is looked for, each time at the beginning of a question: a first one of a single
- * byte tells nothing, and one that was open before the attach may be in the middle of something. */
+/* How often the protocol of a connection is looked for, each time at the beginning of a question: a first
+ * one of a single byte tells nothing, and one that was open before the attach may be in the middle of
+ * something. */
 #define TRIES_MAX 4

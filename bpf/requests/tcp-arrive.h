@@ -8,8 +8,8 @@
 #include "tcp-segment.h"
 #include "udp.h"
 
-/* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and never the
- * child's: kept here for the child, which is made on the same CPU right after. */
+/* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and
+ * never the child's: kept here for the child, which is made on the same CPU right after. */
 struct handoff {
         __u64 at;
         __u32 seq;
@@ -21,24 +21,29 @@ struct handoff {
 
 BPF_ARRAY_MAP(accept_handoffs, PERCPU_ARRAY, 1, struct handoff);
 
-/* The kernel drops what would need room where there is none, which it looks at next. sk_drops counts more than that: whatever of a
- * handshake is thrown away, as the acknowledgement that TCP_DEFER_ACCEPT has no use for. */
+/* The kernel drops what would need room where there is none, which it looks at next. sk_drops counts more
+ * than that: whatever of a handshake is thrown away, as the acknowledgement that TCP_DEFER_ACCEPT has no use
+ * for. */
 static __always_inline bool listener_is_full(const struct tcp_sock *tp, const struct segment *segment) {
         const struct inet_connection_sock *icsk = (const struct inet_connection_sock*) tp;
         const struct sock *sk = (const struct sock*) tp;
-        __u32 flags = segment->flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK), max = sk->sk_max_ack_backlog;
+        __u32 flags = segment->flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK),
+                max = sk->sk_max_ack_backlog;
 
         if (sk->sk_ack_backlog > max) {
                 if (flags == TCP_FLAG_ACK)
-                        return segment->len > 0 || segment->flags & TCP_FLAG_FIN || icsk->icsk_accept_queue.rskq_defer_accept == 0;
+                        return segment->len > 0 || segment->flags & TCP_FLAG_FIN ||
+                               icsk->icsk_accept_queue.rskq_defer_accept == 0;
                 return flags == TCP_FLAG_SYN;
         }
         return flags == TCP_FLAG_SYN && icsk->icsk_accept_queue.qlen.counter > max &&
-                bpf_core_field_exists(sk->__sk_common.skc_net.net) && BPF_CORE_READ(sk, __sk_common.skc_net.net, ipv4.sysctl_tcp_syncookies) == 0;
+                bpf_core_field_exists(sk->__sk_common.skc_net.net) &&
+                BPF_CORE_READ(sk, __sk_common.skc_net.net, ipv4.sysctl_tcp_syncookies) == 0;
 }
 
-/* The entry of a listener, to which a segment comes before there is a connection. The one that accepts for a listener of MPTCP is in
- * no table of files: whose it is says the application's own, which was found there. */
+/* The entry of a listener, to which a segment comes before there is a connection. The one that accepts for a
+ * listener of MPTCP is in no table of files: whose it is says the application's own, which was found
+ * there. */
 static __attribute__((noinline)) struct conn* listener_get(struct bpf_sock *sk, struct conn *c) {
         struct mptcp_sock *msk;
         struct qos_owner owner;
@@ -65,7 +70,8 @@ static __attribute__((noinline)) struct conn* listener_get(struct bpf_sock *sk, 
         return c;
 }
 
-static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c, const struct segment *segment) {
+static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c,
+                                            const struct segment *segment) {
         struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
         struct qos_unit_map *u;
 
@@ -106,8 +112,10 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
 #define SEGMENT_SAYS_SHIFT 28
 
 /* As client_arrives(), apart for the room on the stack. */
-static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment, __u64 tcp, __u64 now) {
-        __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
+static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment,
+                                                    __u64 tcp, __u64 now) {
+        __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1),
+                says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
         struct exchange_effect effect = {};
         struct attribution p;
         __u64 before;
@@ -184,7 +192,8 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
                 client_hears_announcement(c, u, tp, segment.seq + segment.len);
                 return 1;
         }
-        says = c->kind != CONN_CLIENT && exchange_look(segment.len) > 0 ? segment_says(skb, segment.offset, segment.len) : 0;
+        says = c->kind != CONN_CLIENT && exchange_look(segment.len) > 0 ? segment_says(skb, segment.offset,
+                        segment.len) : 0;
         if (segment.flags & TCP_FLAG_PSH)
                 says |= SEGMENT_PUSHED;
         now = bpf_ktime_get_ns();
@@ -194,11 +203,13 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
         rcv_nxt = tp->rcv_nxt;
         window_end = tp->rcv_wup + tp->rcv_wnd;
         if (c->kind == CONN_CLIENT) {
-                if (client_arrives(c, u, (__u64) segment.seq << 32 | segment.len, (__u64) rcv_nxt << 32 | window_end, now))
+                if (client_arrives(c, u, (__u64) segment.seq << 32 | segment.len, (__u64) rcv_nxt << 32 |
+                                   window_end, now))
                         client_seeks_row((struct sock*) tp, c, u, now);
                 return 1;
         }
 
-        server_arrives(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len, (__u64) rcv_nxt << 32 | window_end, now);
+        server_arrives(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len,
+                       (__u64) rcv_nxt << 32 | window_end, now);
         return 1;
 }

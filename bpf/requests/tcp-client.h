@@ -44,8 +44,10 @@ static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, _
                 if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header)) < 0)
                         return 0;
                 type = header >> 24 & 0xff;
-                size = H2_HEADER_SIZE + ((header & 0xff) << 16 | (header >> 8 & 0xff) << 8 | (header >> 16 & 0xff));
-                if (size > length || (type != H2_RST_STREAM && type != H2_SETTINGS && type != H2_PING && type != H2_GOAWAY && type != H2_WINDOW_UPDATE))
+                size = H2_HEADER_SIZE +
+                       ((header & 0xff) << 16 | (header >> 8 & 0xff) << 8 | (header >> 16 & 0xff));
+                if (size > length || (type != H2_RST_STREAM && type != H2_SETTINGS && type != H2_PING &&
+                                      type != H2_GOAWAY && type != H2_WINDOW_UPDATE))
                         return 0;
                 offset += size;
                 length -= size;
@@ -54,7 +56,8 @@ static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, _
 }
 
 /* What a segment is; acknowledged: all before it; muxed: in HTTP/2. */
-static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length, bool acknowledged, bool muxed) {
+static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length,
+                                                   bool acknowledged, bool muxed) {
         __u64 bytes = 0;
         __u32 says;
 
@@ -70,8 +73,10 @@ static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 
         return acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION;
 }
 
-/* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. Returns how much leaves. */
-static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qos_unit_map *u, __u64 tcp, __u32 says, __u64 now) {
+/* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt.
+ * Returns how much leaves. */
+static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qos_unit_map *u, __u64 tcp,
+                                                       __u32 says, __u64 now) {
         struct exchange_effect effect = {};
         __u64 begins = 0;
         struct attribution p;
@@ -94,7 +99,8 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
                 else
                         exchange_ask(&c->x, now, &effect);
         } else if (bytes > 0 && c->x.state == EXCHANGE_ANSWERING && !(c->x.flags & EXCHANGE_H2))
-                c->x.state = EXCHANGE_IDLE; /* who says that has had its answer, what comes now is a stream */
+                /* who says that has had its answer, what comes now is a stream */
+                c->x.state = EXCHANGE_IDLE;
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = bytes > 0 ? attribution_resolve(u, &p) : NULL;
@@ -107,9 +113,11 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
         return bytes | begins;
 }
 
-/* Is it an announcement of HTTP, in front of the answer ("100 Continue", "103 Early Hints")? Behind 101 there is no other one. */
+/* Is it an announcement of HTTP, in front of the answer ("100 Continue", "103 Early Hints")? Behind 101
+ * there is no other one. */
 #define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 ", and two ends of lines */
-static __attribute__((noinline)) int client_is_announced(struct __sk_buff *skb, const struct conn *c, __u32 offset, __u32 length) {
+static __attribute__((noinline)) int client_is_announced(struct __sk_buff *skb, const struct conn *c,
+                                                         __u32 offset, __u32 length) {
         __u64 bytes;
 
         if (!skb || !c || length < CLIENT_ANNOUNCED_MIN || c->x.state != EXCHANGE_ASKED ||
@@ -121,7 +129,8 @@ static __attribute__((noinline)) int client_is_announced(struct __sk_buff *skb, 
 }
 
 /* It comes: bytes, and the question is open still. end: of the segment. */
-static __attribute__((noinline)) int client_hears_announcement(struct conn *c, struct qos_unit_map *u, const struct tcp_sock *tp, __u32 end) {
+static __attribute__((noinline)) int client_hears_announcement(struct conn *c, struct qos_unit_map *u,
+                                                               const struct tcp_sock *tp, __u32 end) {
         __u64 now = bpf_ktime_get_ns();
         struct exchange_effect effect = {};
         __u32 rcv_nxt, window_end, done;
@@ -146,7 +155,8 @@ static __attribute__((noinline)) int client_hears_announcement(struct conn *c, s
         return zero();
 }
 
-static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment, __u64 tcp, __u64 now) {
+static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment,
+                                                    __u64 tcp, __u64 now) {
         struct exchange_effect effect = {};
         struct request_record book = { .now = now };
         __u32 seq = segment >> 32;
@@ -177,7 +187,8 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
 }
 
 /* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
-static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c, struct qos_unit_map *u, __u64 now) {
+static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c,
+                                                      struct qos_unit_map *u, __u64 now) {
         struct qos_address a = {};
         __u64 row;
 
@@ -186,7 +197,8 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
         sock_remote(sk, &a);
         row = entry_find(u, &a, QOS_ENTRY_PEER);
         if (row == QOS_ENTRY_PEERS_OTHERS)
-                row = peer_challenge(u, &a, c->x.flags & EXCHANGE_WAITS ? 0 : exchange_between(c->x.first_at, now), now);
+                row = peer_challenge(u, &a, c->x.flags & EXCHANGE_WAITS ? 0 :
+                                     exchange_between(c->x.first_at, now), now);
         if (row == 0)
                 return 0;
 
@@ -199,9 +211,10 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
         return 0;
 }
 
-/* What the end of a connection with a question open, or of an attempt to connect, says about the peer. where: up to which position the unit
- * has read, and the new state. */
-static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit_map *u, __u32 error, __u32 old_state, __u64 where) {
+/* What the end of a connection with a question open, or of an attempt to connect, says about the peer.
+ * where: up to which position the unit has read, and the new state. */
+static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit_map *u, __u32 error,
+                                                 __u32 old_state, __u64 where) {
         __u32 copied = where >> 32, new_state = where, cell, asked;
         struct exchange_effect effect = {};
         bool unread, missed;
@@ -250,8 +263,8 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
 
 /* ---- several questions at once ---- */
 
-/* Of a peer whose protocol is parsed: counts the questions in the last bytes of what leaves. Returns 1: that is not understood.
- * Walked by the verifier by itself. */
+/* Of a peer whose protocol is parsed: counts the questions in the last bytes of what leaves. Returns 1: that
+ * is not understood. Walked by the verifier by itself. */
 __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct pipeline *t, __u32 bytes) {
         __u32 offset, n;
         struct chunk *f;
@@ -281,8 +294,9 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct p
 #define CLIENT_PIPES 32         /* several questions are open, whose answers can be told apart */
 #define CLIENT_WAITS 64         /* the newest asks the peer to wait, or to speak when it likes */
 
-/* TLS, with ClientHello or later: unless that shows that it is not, the connection may be HTTP/2, which ends with a message that is not answered (GOAWAY) and
- * cannot be told from a request. offset: of what leaves in the packet. */
+/* TLS, with ClientHello or later: unless that shows that it is not, the connection may be HTTP/2, which ends
+ * with a message that is not answered (GOAWAY) and cannot be told from a request. offset: of what leaves in
+ * the packet. */
 static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, struct conn *c, __u32 offset) {
         struct bpf_dynptr data;
 
@@ -294,9 +308,11 @@ static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, st
         return zero();
 }
 
-/* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how many questions, and how many
- * of them were asked while another was open, unless their answers are told apart. */
-static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit_map *u, __u64 found, __u32 what, __u32 rcv_nxt) {
+/* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how
+ * many questions, and how many of them were asked while another was open, unless their answers are told
+ * apart. */
+static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit_map *u, __u64 found,
+                                                  __u32 what, __u32 rcv_nxt) {
         __u32 asked = found >> 32, bundled = found;
         struct exchange_effect effect = { .overlap = !!(what & CLIENT_OVERLAPS) };
         __u64 now = bpf_ktime_get_ns();
@@ -306,7 +322,8 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
                 return 0;
         bpf_spin_lock(&c->lock);
         if (what & CLIENT_PARSED) {
-                c->x.flags = (c->x.flags & ~EXCHANGE_WAITS) | EXCHANGE_PARSED | (what & CLIENT_WAITS ? EXCHANGE_WAITS : 0);
+                c->x.flags = (c->x.flags & ~EXCHANGE_WAITS) | EXCHANGE_PARSED |
+                             (what & CLIENT_WAITS ? EXCHANGE_WAITS : 0);
                 exchange_ask_more(&c->x, now, asked, &effect);
         } else
                 c->x.flags &= ~(EXCHANGE_PARSED | EXCHANGE_PIPED | EXCHANGE_WAITS);
@@ -340,10 +357,11 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
         return zero() + 1;
 }
 
-/* Who asks more than one thing at once gets more than one answer, of which nobody here knows where the one ends and the other begins.
- * They count, and how long each took is not known. Where even how many they are is not, that is said. */
-static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
-                                                   __u64 left) {
+/* Who asks more than one thing at once gets more than one answer, of which nobody here knows where the one
+ * ends and the other begins. They count, and how long each took is not known. Where even how many they are
+ * is not, that is said. */
+static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                   struct conn *c, struct qos_unit_map *u, __u64 left) {
         bool unread = left & CLIENT_UNREAD, muxed, overlap = false;
         __u32 bytes = left, protocol, asked = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
         struct pipeline *t = NULL;
@@ -366,12 +384,15 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                         return 0;
                 protocol = protocol_detect(first, n);
                 muxed = h2_detect(first, n) ||
-                        (protocol == PROTOCOL_PLAIN && !(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n));
-                t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&pipelines, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
+                        (protocol == PROTOCOL_PLAIN && !(c->x.flags & EXCHANGE_FRESH) &&
+                         h2_detect_late(first, n));
+                t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&pipelines, sk, 0,
+                                                                    BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
                 if (!t && !muxed) {
                         if (protocol != PROTOCOL_PLAIN)
                                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
-                        else if (tls_is_greeting(first, n) || (!(c->x.flags & EXCHANGE_FRESH) && tls_detect(first, n)))
+                        else if (tls_is_greeting(first, n) ||
+                                 (!(c->x.flags & EXCHANGE_FRESH) && tls_detect(first, n)))
                                 client_begins_tls(skb, c, skb->len - bytes);
                         c->tries = protocol != PROTOCOL_PLAIN ? TRIES_MAX : c->tries + 1;
                         if (exchange_is_ssh(first)) {
@@ -408,7 +429,8 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
 
         if (muxed && left & CLIENT_ASKS)
                 overlap = true; /* of HTTP/2 any may be many */
-        /* Where there are more of them than have times of their own, or the peer speaks unasked, they are not told apart */
+        /* Where there are more of them than have times of their own, or the peer speaks unasked, they are
+         * not told apart */
         if (t && t->asked > 1 && t->n_groups < PIPELINE_BATCHES &&
                         !(t->flags & (PIPELINE_SERVER_PUSH | PIPELINE_TUNNEL))) {
                 struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
@@ -419,14 +441,18 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 }
         }
         return client_notes(c, u, (__u64) asked << 32 | bundled,
-                            (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) | (muxed ? CLIENT_H2 : 0) | pipes |
+                            (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) |
+                            (muxed ? CLIENT_H2 : 0) | pipes |
                             (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
-                            (t && (t->flags & PIPELINE_SERVER_PUSH || (t->n_groups > 0 && pipeline_newest(t)->waits)) ? CLIENT_WAITS : 0), rcv_nxt);
+                            (t && (t->flags & PIPELINE_SERVER_PUSH ||
+                                   (t->n_groups > 0 && pipeline_newest(t)->waits)) ? CLIENT_WAITS : 0),
+                                   rcv_nxt);
 }
 
 /* ---- their answers (EXCHANGE_PIPED) ---- */
 
-/* A piece of the answers on its way through the parser, passed by its address as the place of chunk_init(). */
+/* A piece of the answers on its way through the parser, passed by its address as the place of
+ * chunk_init(). */
 struct client_piece {
         struct chunk f;          /* end: of what came at the same time */
         __u32 offset;           /* of the piece in the buffer … */
@@ -441,7 +467,8 @@ struct client_piece {
 #define ANSWERED_MAX (ANSWERED_UNSURE - 1)
 
 /* What is booked of an answer that grows: what it was, which was booked then, and what it is now. */
-__attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const struct request_record *b, __u64 was, __u64 is) {
+__attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const struct request_record *b,
+                                                 __u64 was, __u64 is) {
         if (!u || !b || !(b->target & TARGET_ENTRY))
                 return 0;
         entry_move_sample(entry_get(u, b->target & TARGET_ENTRY), b->before, was, b->now, is);
@@ -449,7 +476,8 @@ __attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const s
 }
 
 /* Answers to so many questions of one group begin in what came at this time; 0: no question is open. */
-__attribute__((noinline, weak)) __u32 client_hears_group(struct pipeline *t, struct qos_unit_map *u, struct request_record *b, __u32 n, __u64 at) {
+__attribute__((noinline, weak)) __u32 client_hears_group(struct pipeline *t, struct qos_unit_map *u,
+                                                         struct request_record *b, __u32 n, __u64 at) {
         struct pipeline_batch group;
 
         if (!t || !u || !b)
@@ -473,10 +501,12 @@ static __always_inline void client_book_begin(struct pipeline *t, __u32 target) 
         book->target = target;
 }
 
-/* What came at this time was read, and answers to so many questions begin in it: books them, and returns how many. In struct exchange: first_at, when the
- * question was asked whose answer began last; last_at, when the newest part of that came; last_out_at, when that was booked. Under the
- * socket's own lock these are nobody else's. Walked by the verifier by itself. */
-__attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit_map *u, struct pipeline *t, __u64 at, __u32 found) {
+/* What came at this time was read, and answers to so many questions begin in it: books them, and returns how
+ * many. In struct exchange: first_at, when the question was asked whose answer began last; last_at, when the
+ * newest part of that came; last_out_at, when that was booked. Under the socket's own lock these are nobody
+ * else's. Walked by the verifier by itself. */
+__attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit_map *u,
+                                                   struct pipeline *t, __u64 at, __u32 found) {
         __u32 left = found & ANSWERED_MAX, n = 0, taken;
         struct request_record *book;
 
@@ -488,7 +518,8 @@ __attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qo
 
         book->before = x->last_out_at;
         if (found & ANSWERED_MORE && at > x->last_at) {
-                client_grows(u, book, exchange_between(x->first_at, x->last_at), exchange_between(x->first_at, at));
+                client_grows(u, book, exchange_between(x->first_at, x->last_at),
+                             exchange_between(x->first_at, at));
                 x->last_at = at;
                 x->last_out_at = book->now;
         }
@@ -527,7 +558,8 @@ static __attribute__((noinline)) int client_is_answered(struct conn *c, struct q
 }
 
 /* What came at the same time, or a window of it. Returns 1: that was the last. */
-static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x, struct pipeline *t, struct qos_unit_map *u,
+static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x,
+                                              struct pipeline *t, struct qos_unit_map *u,
                                               struct client_piece *a) {
         struct chunk *f = &a->f;
         struct exchange_marks *marks = &t->times.marks;
@@ -564,7 +596,8 @@ static __always_inline int client_answer_step(struct bpf_dynptr *data, struct ex
                         f->piece.lost = 1;
                         return 1;
                 }
-                f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+                f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin,
+                                                 &f->piece);
         }
         if (f->at == from || f->piece.tunnel)
                 f->piece.lost = 1;
@@ -574,7 +607,8 @@ static __always_inline int client_answer_step(struct bpf_dynptr *data, struct ex
 }
 
 /* As questions_take(). */
-__attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x, struct pipeline *t, struct qos_unit_map *u,
+__attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x,
+                                                struct pipeline *t, struct qos_unit_map *u,
                                                 struct client_piece *a) {
         struct bpf_dynptr data;
 
@@ -590,7 +624,8 @@ __attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_truste
 }
 
 /* All has been read up to this position of the stream. Apart, for the room on the stack. */
-static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit_map *u, __u32 position, bool lost) {
+static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                                     __u32 position, bool lost) {
         struct exchange_effect effect = {};
         struct qos_unit_map *at;
         struct attribution p;
@@ -610,12 +645,14 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
                 at = attribution_resolve(u, &p);
                 if (at) {
                         client_book_begin(t, p.target);
-                        client_is_answered(c, at, client_books(&c->x, at, t, bpf_ktime_get_ns(), ANSWERED_UNSURE | ANSWERED_MAX));
+                        client_is_answered(c, at, client_books(&c->x, at, t, bpf_ktime_get_ns(),
+                                                               ANSWERED_UNSURE | ANSWERED_MAX));
                 }
         }
 
         bpf_spin_lock(&c->lock);
-        ended = exchange_pipe_read(&c->x, position, t->out.state == 0 && !(t->flags & PIPELINE_RESPONDING), lost, &effect);
+        ended = exchange_pipe_read(&c->x, position, t->out.state == 0 && !(t->flags & PIPELINE_RESPONDING),
+                                   lost, &effect);
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (ended) {
@@ -639,9 +676,10 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
 #define CLIENT_READ 1
 #define CLIENT_LOST 2
 
-/* A piece of what the unit is answered, as receive_parse(). client_has_read() is to be called behind it: not in here, for the room on the
- * stack. */
-static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u32 copied, __u64 piece) {
+/* A piece of what the unit is answered, as receive_parse(). client_has_read() is to be called behind it: not
+ * in here, for the room on the stack. */
+static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c,
+                                                  struct qos_unit_map *u, __u32 copied, __u64 piece) {
         struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };
         struct exchange_effect effect = {};
         struct attribution p;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections on TCP: what is kept with a socket, whose it is, and how that changes. What tcp.bpf.c, which sees what happens to them,
- * and tcp-iter.bpf.c, which goes over all there are, share. */
+/* Connections on TCP: what is kept with a socket, whose it is, and how that changes. What tcp.bpf.c, which
+ * sees what happens to them, and tcp-iter.bpf.c, which goes over all there are, share. */
 
 #include "maps.h"
 #include "stream-chunk.h"
@@ -17,25 +17,29 @@ enum conn_kind {
         CONN_OTHER,             /* nobody's */
 };
 
-/* Socket storage is charged to the application's own option memory (net.core.optmem_max, 128 KiB since 6.9, 20 KiB
- * before): it has to stay small. */
+/* Socket storage is charged to the application's own option memory (net.core.optmem_max, 128 KiB since 6.9,
+ * 20 KiB before): it has to stay small. */
 struct conn {
         struct qos_owner owner;         /* one word; written under the lock */
-        struct bpf_spin_lock lock;      /* of x, and of what the unit's gauges have: arrivals come without the socket's own lock */
+        struct bpf_spin_lock lock;      /* of x, and of what the unit's gauges have: arrivals come without
+                                         * the socket's own lock */
         __u8 kind;                      /* enum conn_kind */
         __u8 found;                     /* enum conn_found */
-        __u16 target;                    /* TARGET_ENTRY, TARGET_ONLY, and above them the generation of the row; under the lock */
+        __u16 target;                    /* TARGET_ENTRY, TARGET_ONLY, and above them the generation of the
+                                          * row; under the lock */
         __u32 counted;                  /* 1: in the unit's open connections */
         __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
         __u32 retransmits;              /* total_retrans when it was last looked at */
-        __u16 tries;                    /* how often the protocol was looked for in vain; under the socket's own lock */
+        __u16 tries;                    /* how often the protocol was looked for in vain; under the socket's
+                                         * own lock */
         __u16 tcp_state;                /* the last that was seen of it, the same */
         struct exchange x;
 };
 
 /* Who reads first shows whose a connection is: */
 enum conn_found {
-        CONN_FOUND_LISTENER = 1,        /* nobody saw who opened the listener; read by nobody's task it is nobody's */
+        CONN_FOUND_LISTENER = 1,        /* nobody saw who opened the listener; read by nobody's task it is
+                                         * nobody's */
         CONN_FOUND_OUTER,               /* a unit was attached in the one whose it was until then */
 };
 
@@ -89,9 +93,10 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
                 words[0] = sk->__sk_common.skc_daddr;
 }
 
-/* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
- * older than the attach. */
-static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qos_unit_map *u, __u32 kind, __u32 slot, __u32 generation) {
+/* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for
+ * connections older than the attach. */
+static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qos_unit_map *u, __u32 kind,
+                                                      __u32 slot, __u32 generation) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
         struct qos_address a = {};
         __u32 row, alone = 0, found;
@@ -108,9 +113,10 @@ static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qo
                 /* It is being closed, its port has been given back; what it had went where it was */
                 if (a.port == 0)
                         return 0;
-                /* Under load connections are seen before the listeners that were there at the attach are found, one after
-                 * the other. Then requests_retarget comes and knows better than to take each for an endpoint. Of those whose
-                 * listener is never found it is not known which one they came in at: they are the unit's alone */
+                /* Under load connections are seen before the listeners that were there at the attach are
+                 * found, one after the other. Then requests_retarget comes and knows better than to take
+                 * each for an endpoint. Of those whose listener is never found it is not known which one
+                 * they came in at: they are the unit's alone */
                 found = kind != CONN_SERVER || entry_find_listener(u, &a);
                 row = endpoint_find(u, &owner, &a, !found);
                 alone = row & TARGET_ONLY;
@@ -121,9 +127,9 @@ static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qo
         return row | alone | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
 }
 
-/* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit
- * that was detached. Of several who try, one does it and gets true. Positions in the streams are taken from the first
- * event, or set by the caller. */
+/* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged
+ * to a unit that was detached. Of several who try, one does it and gets true. Positions in the streams are
+ * taken from the first event, or set by the caller. */
 static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *owner, __u32 kind) {
         struct qos_owner o = *owner;
         struct exchange x = {};
@@ -144,8 +150,9 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
         return fresh;
 }
 
-/* A connection may become another unit's at any time, or get another row (conn_move()), and what the gauges have of it goes
- * with it. What is changed of them is therefore noted under the lock, and booked in the place that it has then. */
+/* A connection may become another unit's at any time, or get another row (conn_move()), and what the gauges
+ * have of it goes with it. What is changed of them is therefore noted under the lock, and booked in the
+ * place that it has then. */
 struct attribution {
         struct qos_owner owner;
         __u32 target;
@@ -175,7 +182,8 @@ static __always_inline struct qos_unit_map* attribution_resolve(struct qos_unit_
 }
 
 /* The same without other business under the lock. */
-static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit_map *u, const struct exchange_effect *effect, __u64 now) {
+static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit_map *u,
+                                                const struct exchange_effect *effect, __u64 now) {
         struct attribution p;
 
         if (!c || !u || !effect)
@@ -211,7 +219,8 @@ static __always_inline void conn_count(struct conn *c, struct qos_unit_map *u, b
         __sync_fetch_and_add(&u->open, open ? 1 : -1);
 }
 
-static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, __u32 target, __s32 in_flight, __s32 open) {
+static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, __u32 target, __s32 in_flight,
+                                                __s32 open) {
         struct exchange_effect effect = { .in_flight = in_flight };
         struct qos_unit_map *u;
 
@@ -228,8 +237,8 @@ static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, _
         return 0;
 }
 
-/* Makes a connection or a listener that of another unit; of nobody where to is {}. Of the same, it gets the row that it should
- * have by now. */
+/* Makes a connection or a listener that of another unit; of nobody where to is {}. Of the same, it gets the
+ * row that it should have by now. */
 static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
         struct qos_owner from, owner;
         __u32 target = 0, before;
@@ -264,11 +273,12 @@ static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, 
         return 0;
 }
 
-/* Makes the entry that came from the listener that of the connection, whatever is seen of it first: the end of the
- * handshake, or a segment on another CPU that overtakes it, or all that there is where inet_sock_set_state is not watched.
- * begin: of the stream. What lies between it and rcv_nxt came with the handshake (fast open), or while we were at it. */
-static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit_map *u, struct tcp_sock *tp, __u32 begin,
-                                                 __u64 now) {
+/* Makes the entry that came from the listener that of the connection, whatever is seen of it first: the end
+ * of the handshake, or a segment on another CPU that overtakes it, or all that there is where
+ * inet_sock_set_state is not watched. begin: of the stream. What lies between it and rcv_nxt came with the
+ * handshake (fast open), or while we were at it. */
+static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit_map *u, struct tcp_sock *tp,
+                                                 __u32 begin, __u64 now) {
         struct exchange_effect effect = {};
         __u32 end, snd_nxt, retransmits;
         struct attribution p;
@@ -292,7 +302,8 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
                 c->x.flags |= EXCHANGE_FRESH;
-                /* The application reads from another socket, which gathers what several connections bring: nothing tells when */
+                /* The application reads from another socket, which gathers what several connections bring:
+                 * nothing tells when */
                 if (mptcp)
                         c->x.flags |= EXCHANGE_DONE | EXCHANGE_UNREAD;
                 if (end != begin)
@@ -310,9 +321,10 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         return 0;
 }
 
-/* A connection of a listener that was found and not seen being opened (the service manager opens them for others, and one
- * socket may be passed to several services), or one that was an outer unit's before another was attached in it, and is in no
- * table of open files: the unit that reads first has it. Returns that, NULL: none. */
+/* A connection of a listener that was found and not seen being opened (the service manager opens them for
+ * others, and one socket may be passed to several services), or one that was an outer unit's before another
+ * was attached in it, and is in no table of open files: the unit that reads first has it. Returns that,
+ * NULL: none. */
 static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct conn *c,
                 struct qos_unit_map *u) {
         struct task_struct *task = bpf_get_current_task_btf();
@@ -334,14 +346,14 @@ static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct c
         return to;
 }
 
-/* Only accepted sockets have a backlog limit: it is the listener's, copied with the rest of it. One that asked for the
- * connection never had listen() called on it. */
+/* Only accepted sockets have a backlog limit: it is the listener's, copied with the rest of it. One that
+ * asked for the connection never had listen() called on it. */
 static __always_inline __u32 sock_kind(const struct sock *sk) {
         return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_CLIENT;
 }
 
-/* What a static function returns that always returns the same is left out by the compiler, and the verifier refuses what is in
- * its place if that happens to be a pointer to the stack. */
+/* What a static function returns that always returns the same is left out by the compiler, and the verifier
+ * refuses what is in its place if that happens to be a pointer to the stack. */
 static __always_inline int zero(void) {
         int r = 0;
 
@@ -352,7 +364,8 @@ static __always_inline int zero(void) {
 /* ---- sockets that were not seen from their beginning ---- */
 
 /* A socket that is used by a task of the unit and was not known to be the unit's. */
-static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, const struct qos_owner *owner, struct qos_unit_map *u) {
+static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, const struct qos_owner *owner,
+                                               struct qos_unit_map *u) {
         struct conn *c;
 
         c = bpf_sk_storage_get(&conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -383,7 +396,8 @@ static __always_inline __u32 tcp_read_end(const struct tcp_sock *tp, __u32 state
         return copied - (fin_received(state) && copied == tp->rcv_nxt);
 }
 
-/* After a reset what was queued can still be read. Whoever asked that has gone, and nothing tells of the socket any more. */
+/* After a reset what was queued can still be read. Whoever asked that has gone, and nothing tells of the
+ * socket any more. */
 static __always_inline bool connection_is_gone(const struct sock *sk) {
         return sk->__sk_common.skc_state == TCP_CLOSE;
 }
@@ -395,7 +409,8 @@ static __always_inline bool socket_is_mptcp(const struct sock *sk) {
         return bpf_core_field_exists(tp->is_mptcp) && BPF_CORE_READ(tp, is_mptcp);
 }
 
-static __always_inline void listener_learn(struct sock *sk, const struct qos_owner *owner, struct qos_unit_map *u, bool found) {
+static __always_inline void listener_learn(struct sock *sk, const struct qos_owner *owner,
+                                           struct qos_unit_map *u, bool found) {
         struct qos_listener *l;
         struct conn *c;
 
@@ -405,8 +420,8 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
                 return;
         c->found = found;
 
-        /* A listener of MPTCP is two sockets: the one that the application has, and one of TCP that accepts for it, whose connections
-         * are marked by its own entry. It is one listener, the application's */
+        /* A listener of MPTCP is two sockets: the one that the application has, and one of TCP that accepts
+         * for it, whose connections are marked by its own entry. It is one listener, the application's */
         if (sk->sk_protocol == IPPROTO_TCP && socket_is_mptcp(sk))
                 return;
         l = bpf_sk_storage_get(&listeners, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);

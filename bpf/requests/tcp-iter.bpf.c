@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* All connections on TCP that there are, gone over when the daemon asks: at an attach, which of them are a unit's, and then what only
- * they can tell.
+/* All connections on TCP that there are, gone over when the daemon asks: at an attach, which of them are a
+ * unit's, and then what only they can tell.
  *
  *   units_…      whose they are
  *   requests_…   figures of the probe "requests" that are in the sockets alone, and where they are booked */
@@ -23,7 +23,8 @@ struct {
 /* ---- whose they are ---- */
 
 /* Does the one lie in the other? */
-static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inner, const struct qos_owner *outer) {
+static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inner,
+                                                     const struct qos_owner *outer) {
         struct qos_owner o;
 
         if (!inner || !outer)
@@ -89,9 +90,11 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 return 0;
 
         /* Of MPTCP only listeners: the sockets of TCP behind the others cannot be had from here */
-        if (sk->sk_protocol != IPPROTO_TCP && (sk->sk_protocol != IPPROTO_MPTCP || sk->__sk_common.skc_state != TCP_LISTEN))
+        if (sk->sk_protocol != IPPROTO_TCP &&
+            (sk->sk_protocol != IPPROTO_MPTCP || sk->__sk_common.skc_state != TCP_LISTEN))
                 return 0;
-        /* bpf_skc_to_tcp_sock() wants a pointer that the verifier trusts, which one read from a file is not */
+        /* bpf_skc_to_tcp_sock() wants a pointer that the verifier trusts, which one read from a file is
+         * not */
         tp = (struct tcp_sock*) sk;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -118,9 +121,9 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         c = conn_learn(sk, sock_kind(sk), &owner, u);
         if (!c)
                 return 0;
-        /* Nothing is in flight that was read before now: what was asked of the unit before the attach is not counted.
-         * What is unread at the attach came at the latest now. Of a connection that is found later, as it waited to be
-         * accepted at the attach, nobody knows when it came */
+        /* Nothing is in flight that was read before now: what was asked of the unit before the attach is not
+         * counted. What is unread at the attach came at the latest now. Of a connection that is found later, as it
+         * waited to be accepted at the attach, nobody knows when it came */
         now = bpf_ktime_get_ns();
         copied = BPF_CORE_READ(tp, copied_seq);
         rcv_nxt = BPF_CORE_READ(tp, rcv_nxt);
@@ -138,8 +141,8 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         return 0;
 }
 
-/* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table of files are
- * with the outer one still, and what was a detached one's is the outer one's now. */
+/* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table
+ * of files are with the outer one still, and what was a detached one's is the outer one's now. */
 SEC("iter/bpf_sk_storage_map")
 int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -171,8 +174,8 @@ int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
 }
 
 
-/* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and makes those at
- * known addresses their unit's. */
+/* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and
+ * makes those at known addresses their unit's. */
 SEC("iter/task_file")
 int units_find_activated(struct bpf_iter__task_file *ctx) {
         struct qos_activation_socket passed = {};
@@ -189,7 +192,8 @@ int units_find_activated(struct bpf_iter__task_file *ctx) {
         if (!socket)
                 return 0;
         sk = socket->sk;
-        if (!sk || (sk->sk_protocol != IPPROTO_TCP && sk->sk_protocol != IPPROTO_MPTCP) || sk->__sk_common.skc_state != TCP_LISTEN)
+        if (!sk || (sk->sk_protocol != IPPROTO_TCP && sk->sk_protocol != IPPROTO_MPTCP) ||
+            sk->__sk_common.skc_state != TCP_LISTEN)
                 return 0;
 
         passed.cookie = bpf_get_socket_cookie(sk);
@@ -279,8 +283,8 @@ static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, con
         return 0;
 }
 
-/* What an endpoint that has never answered anything has read is in flight no longer (it collects logs): it would be for as long as its
- * connections are open. */
+/* What an endpoint that has never answered anything has read is in flight no longer (it collects logs): it
+ * would be for as long as its connections are open. */
 static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_unit_map *u, __u64 now) {
         struct exchange_effect effect = {};
         struct attribution p;
@@ -303,7 +307,8 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
         return effect.in_flight != 0;
 }
 
-/* The oldest question of each unit that is in flight, and how long those wait of which no answer has begun to leave. */
+/* The oldest question of each unit that is in flight, and how long those wait of which no answer has begun
+ * to leave. */
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -326,7 +331,8 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 o.h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS) {
                 struct tls_conn *s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-                struct tls_plaintext_h2 *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2, &s->key) : NULL;
+                struct tls_plaintext_h2 *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2,
+                                &s->key) : NULL;
 
                 if (m)
                         o.h = &m->h2;
@@ -336,7 +342,8 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_ignored(&c->x, o.now) && question_ignore(c, u, o.now))
+        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_ignored(&c->x, o.now) &&
+            question_ignore(c, u, o.now))
                 return 0;
 
         if (u->oldest_session != session.id) {
@@ -365,8 +372,9 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
-/* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. Not by the files of
- * tasks, which sockets that wait to be accepted, that PID 1 holds, or that io_uring has alone, are not in. */
+/* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. Not
+ * by the files of tasks, which sockets that wait to be accepted, that PID 1 holds, or that io_uring has
+ * alone, are not in. */
 SEC("iter/bpf_sk_storage_map")
 int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -379,7 +387,8 @@ int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER) || sk->__sk_common.skc_state == TCP_CLOSE)
+        if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER) ||
+            sk->__sk_common.skc_state == TCP_CLOSE)
                 return 0;
         owner = owner_read(&c->owner);
         if (unit_get(&owner))
@@ -415,7 +424,8 @@ static long gauges_end_step(__u64 i, void *data) {
         return 0;
 }
 
-/* The gauges of connections as they are, where the kernel has skipped a program that would have changed them. */
+/* The gauges of connections as they are, where the kernel has skipped a program that would have changed
+ * them. */
 SEC("iter/bpf_sk_storage_map")
 int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Questions, as the application takes their bytes out of the socket: which protocol it is, and how many there are. */
+/* Questions, as the application takes their bytes out of the socket: which protocol it is, and how many
+ * there are. */
 
 #include "read-position.h"
 #include "tls-conn.h"
 
-/* A piece of the questions on its way through the parser. where: of the piece in the buffer, and in the stream; span: what of it is parsed,
- * and how long it is. Leaves its place behind in t->work. Walked by the verifier by itself. */
-__attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct pipeline *t, const struct qos_owner *owner,
-                                                   __u64 where, __u64 span) {
+/* A piece of the questions on its way through the parser. where: of the piece in the buffer, and in the
+ * stream; span: what of it is parsed, and how long it is. Leaves its place behind in t->work. Walked by the
+ * verifier by itself. */
+__attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct pipeline *t,
+                                                   const struct qos_owner *owner, __u64 where, __u64 span) {
         struct bpf_dynptr data;
         struct chunk *f;
         __u32 n;
@@ -23,10 +25,12 @@ __attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_tru
         while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
                 n = chunk_advance(f, t, &t->in);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data, (__u32) (where >> 32) + f->window_begin, 0) < 0)
+                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data,
+                                             (__u32) (where >> 32) + f->window_begin, 0) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += pipeline_request_bytes(t, chunk_window(f), &t->times, (__u32) where + f->at, &f->piece);
+                        f->at += pipeline_request_bytes(t, chunk_window(f), &t->times, (__u32) where + f->at,
+                                                        &f->piece);
                 if (f->piece.named) {
                         f->piece.named = 0;
                         question_look_up(t, owner);
@@ -37,8 +41,10 @@ __attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_tru
 
 /* ---- in frames ---- */
 
-/* The connection's questions and answers are in frames. Returns RECEIVE_H2, unless there is no room for it. */
-static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct conn *c, __u32 copied, __u32 late) {
+/* The connection's questions and answers are in frames. Returns RECEIVE_H2, unless there is no room for
+ * it. */
+static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct conn *c, __u32 copied,
+                                                      __u32 late) {
         struct h2_conn *h;
 
         if (!sk || !c)
@@ -66,7 +72,8 @@ struct h2_conn_request_chunk {
 };
 
 /* As questions_take(). */
-__attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __arg_trusted, struct h2_conn *h, struct qos_unit_map *u,
+__attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __arg_trusted,
+                                                          struct h2_conn *h, struct qos_unit_map *u,
                                                        struct h2_conn_request_chunk *q) {
         struct bpf_dynptr data;
         struct h2_conn_chunk *f;
@@ -80,7 +87,8 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
         while (!h->piece.lost && f->at < f->end && can_loop) {
                 n = h2_conn_advance(f, h2_is_blind(&h->in, 0));
                 BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_dynptr_read(h->window.bytes, n, &data, f->offset + f->window_begin, 0) < 0) {
+                if (n > 0 && bpf_dynptr_read(h->window.bytes, n, &data, f->offset + f->window_begin,
+                                             0) < 0) {
                         h->piece.lost = 1;
                         break;
                 }
@@ -95,7 +103,8 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
 }
 
 /* Is this piece nothing but whole frames? Apart, for the room that this takes on the stack. */
-__attribute__((noinline, weak)) int receive_is_framed(struct sk_buff *skb __arg_trusted, __u32 offset, __u32 length) {
+__attribute__((noinline, weak)) int receive_is_framed(struct sk_buff *skb __arg_trusted, __u32 offset,
+                                                      __u32 length) {
         struct bpf_dynptr data;
         __u32 at = 0, n;
 
@@ -117,7 +126,8 @@ __attribute__((noinline, weak)) int receive_is_framed(struct sk_buff *skb __arg_
 }
 
 /* A piece of what the client says on such a connection, as receive_parse(). */
-static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
+static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u,
+                                                __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, parsed;
         struct h2_conn_request_chunk q = { .f = { .offset = piece >> 32, .position = copied,
                 .end = piece } };
@@ -138,7 +148,8 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
         h2_piece_begin(&h->piece, bpf_ktime_get_ns());
         if (h2_is_time_to_doubt(h, h->piece.now)) {
                 window_advance(u, h->piece.now);
-                window_count(u, QOS_COUNTER_DROPS, h2_doubt(h, h->piece.now)); /* read_apply() brings the gauge up to date */
+                /* read_apply() brings the gauge up to date */
+                window_count(u, QOS_COUNTER_DROPS, h2_doubt(h, h->piece.now));
         }
         parsed = h->in_pos - copied;
         if ((__s32) parsed < 0)
@@ -196,7 +207,8 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
 }
 
 /* Was the first piece the beginning of HTTP/2's preface? */
-static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct pipeline *t, __u64 bytes, __u64 piece) {
+static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct pipeline *t,
+                                                        __u64 bytes, __u64 piece) {
         __u32 copied = piece >> 32, taken;
         struct h2_conn *h;
 
@@ -218,10 +230,11 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
 
 /* ---- whatever it is ---- */
 
-/* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. where: the
- * position in the stream at which the piece begins, and what the application has written that has not left; piece: where it is in the
- * buffer, and its length. */
-static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
+/* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack.
+ * where: the position in the stream at which the piece begins, and what the application has written that has
+ * not left; piece: where it is in the buffer, and its length. */
+static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct conn *c,
+                                                   struct qos_unit_map *u, __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
         struct qos_owner owner;
@@ -247,7 +260,8 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 if (n > sizeof(first))
                         n = sizeof(first);
                 BPF_BOUND(n, sizeof(first) + 1);
-                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 || bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
+                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
+                    bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
                 /* Behind what asks for TLS in another protocol, and is not answered (MySQL) */
                 if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
@@ -265,13 +279,15 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 if (h2_detect(first, n))
                         return receive_h2_begin(sk, c, copied, 0);
                 if (c->tries == 0 && c->x.state == EXCHANGE_ANSWERING) {
-                        /* The first request of all was missed: the connection is as one that is older than the attach */
+                        /* The first request of all was missed: the connection is as one that is older than
+                         * the attach */
                         bpf_spin_lock(&c->lock);
                         c->x.flags &= ~EXCHANGE_FRESH;
                         bpf_spin_unlock(&c->lock);
                 }
                 /* Its server reads that byte by byte, of which one alone may begin a request of HTTP */
-                if ((first & 0xff) == 'S' && bpf_dynptr_read(&word, sizeof(word), &data, offset, 0) == 0 && exchange_is_ssh(word)) {
+                if ((first & 0xff) == 'S' && bpf_dynptr_read(&word, sizeof(word), &data, offset, 0) == 0 &&
+                    exchange_is_ssh(word)) {
                         bpf_spin_lock(&c->lock);
                         c->x.flags |= EXCHANGE_SESSION;
                         bpf_spin_unlock(&c->lock);

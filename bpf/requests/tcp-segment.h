@@ -47,8 +47,8 @@ static __always_inline bool segment_parse(struct __sk_buff *skb, struct segment 
                         return false;
                 offset = 40;
 
-                /* Extension headers: hop-by-hop, routing, destination options. More than four of them in front of TCP
-                 * are no traffic that a server answers */
+                /* Extension headers: hop-by-hop, routing, destination options. More than four of them in
+                 * front of TCP are no traffic that a server answers */
                 for (int i = 0; i < 4 && (next == 0 || next == 43 || next == 60); i++) {
                         __u8 extension[2];
 

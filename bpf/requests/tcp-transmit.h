@@ -12,11 +12,13 @@ struct transmit {
         __u64 now;
         __u32 bytes;            /* that leave for the first time, at the end of the packet */
         bool complete;          /* nothing is left to send */
-        struct request_record book;    /* as struct exchange has it afterwards; where it is parsed, room to work in */
+        struct request_record book;    /* as struct exchange has it afterwards; where it is parsed, room to
+                                        * work in */
         struct attribution attribution;     /* where it is booked */
 };
 
-static __always_inline void transmit_apply(struct transmit *d, struct exchange *x, struct exchange_effect *effect) {
+static __always_inline void transmit_apply(struct transmit *d, struct exchange *x,
+                                           struct exchange_effect *effect) {
         exchange_depart(x, d->now, d->bytes, d->complete, effect);
         d->book.first_at = x->last_at == 0 ? 0 : x->first_at;
         d->book.last_at = x->last_at;
@@ -31,9 +33,10 @@ static __always_inline void transmit_apply(struct transmit *d, struct exchange *
 #define TRANSMIT_LOST_SYNC (1ULL << 35) /* the connection never spoke that protocol */
 #define TRANSMIT_TAKEN_SHIFT 40        /* … which is behind so many bytes */
 
-/* The parts of pipeline_transmit(), each with a room of its own on the stack, which is small. This one is walked by the verifier by
- * itself: what it may return is not followed through the other. */
-__attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *t, struct qos_unit_map *u,
+/* The parts of pipeline_transmit(), each with a room of its own on the stack, which is small. This one is
+ * walked by the verifier by itself: what it may return is not followed through the other. */
+__attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *t,
+                                                     struct qos_unit_map *u,
                                                        const struct transmit *d) {
         __u32 offset, n;
         struct chunk *f;
@@ -50,7 +53,8 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
                 if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+                        f->at += pipeline_response_bytes(t, f->at - f->window_begin,
+                                                         f->window_end - f->window_begin, &f->piece);
         }
         if (pipeline_has_lost_sync(t, &f->piece))
                 return TRANSMIT_LOST_SYNC;
@@ -79,9 +83,10 @@ struct first {
         __u64 booked;           /* 0: none of them is in a distribution */
 };
 
-/* Answers begin to leave: those to the oldest questions that were asked together, at most so many. Returns how many. Walked by the
- * verifier by itself, as its loop would be for each of its rounds. */
-__attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, struct qos_unit_map *u, struct transmit *d, __u32 answers,
+/* Answers begin to leave: those to the oldest questions that were asked together, at most so many. Returns
+ * how many. Walked by the verifier by itself, as its loop would be for each of its rounds. */
+__attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, struct qos_unit_map *u,
+                                                            struct transmit *d, __u32 answers,
                                                            struct first *ret) {
         struct pipeline_batch group;
         struct request_record *book;
@@ -127,7 +132,8 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
 }
 
 /* The answer before goes on. */
-static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct qos_unit_map *u, struct transmit *d) {
+static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct qos_unit_map *u,
+                                                          struct transmit *d) {
         if (!c || !u || !d)
                 return 0;
         d->book.now = d->now;
@@ -140,9 +146,10 @@ static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct
         return zero();
 }
 
-/* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
- * touch too. */
-static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct conn *c, struct qos_unit_map *u, struct transmit *d,
+/* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for
+ * what arrivals touch too. */
+static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct conn *c,
+                                                     struct qos_unit_map *u, struct transmit *d,
                                                     __u64 parsed) {
         __u32 n, answers = parsed;
         struct exchange_effect effect = {};
@@ -204,7 +211,9 @@ struct h2_conn_response_chunk {
         __u32 target;
 };
 
-__attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb, struct h2_conn *h, struct qos_unit_map *u, struct h2_conn_response_chunk *a) {
+__attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb, struct h2_conn *h,
+                                                           struct qos_unit_map *u,
+                                                           struct h2_conn_response_chunk *a) {
         struct h2_conn_chunk *f;
         __u32 n;
 
@@ -229,7 +238,8 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
 }
 
 /* Of a connection with frames, as pipeline_transmit(). */
-static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
+static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                      struct conn *c, struct qos_unit_map *u,
                                                  const struct transmit *d) {
         struct exchange_effect effect = {};
         struct h2_conn_response_chunk a = {};
@@ -251,7 +261,8 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
                 if (h->piece.lost)
                         return h2_conn_abandon(c, h, u);
                 if (h->piece.dropped > 0)
-                        record_count(u, a.target, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, h->piece.dropped);
+                        record_count(u, a.target, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET,
+                                     h->piece.dropped);
         } else if (d->complete)
                 h->out.synced = H2_EDGE;
 
@@ -266,7 +277,8 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
 }
 
 /* From HTTP/1.1 the connection goes over to HTTP/2, with the question that asked for it. */
-static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u, struct pipeline *t) {
+static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct conn *c,
+                                                     struct qos_unit_map *u, struct pipeline *t) {
         struct exchange_effect effect = {};
         struct pipeline_batch group;
         struct h2_conn *h;
@@ -293,8 +305,9 @@ static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct
         return 1;
 }
 
-/* The class of the status that a response begins with, if that is an error in HTTP; 0: it is something else. What was not understood here, and
- * is answered so, was a request of HTTP for the server, which did not understand it, either, or failed. */
+/* The class of the status that a response begins with, if that is an error in HTTP; 0: it is something else.
+ * What was not understood here, and is answered so, was a request of HTTP for the server, which did not
+ * understand it, either, or failed. */
 __attribute__((noinline, weak)) __u32 transmit_error(struct __sk_buff *skb, const struct transmit *d) {
         struct {
                 __be64 word;
@@ -318,9 +331,10 @@ static __attribute__((noinline)) __u64 transmit_peek(struct __sk_buff *skb, cons
         return bytes;
 }
 
-/* The protocol was another one. What was read, and how much of it ever was asked for, is as on any connection. */
-static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, struct conn *c, struct transmit *d,
-                                                        struct exchange_effect *effect) {
+/* The protocol was another one. What was read, and how much of it ever was asked for, is as on any
+ * connection. */
+static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, struct conn *c,
+                                                        struct transmit *d, struct exchange_effect *effect) {
         struct pipeline *t;
 
         if (!sk || !c || !d || !effect)
@@ -343,7 +357,8 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
 #define PIPELINE_TRANSMITS_PLAIN 2    /* … all, as on any connection, see transmit_lost_sync() */
 
 /* Of a connection whose protocol is parsed. Apart, as receive_parse(). */
-static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
+static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                       struct conn *c, struct qos_unit_map *u,
                                                   struct transmit *d) {
         bool more, whole;
         __u64 parsed = 0;

@@ -2,13 +2,15 @@
 
 /* The probe "requests": exchanges on TCP, of the units that answer and of those that ask.
  *
- *   arrival     cgroup_skb/ingress           at the root: a unit's own group, and a program attached to it, die with
+ *   arrival     cgroup_skb/ingress at the root: a unit's own group, and a program attached to it, die with
  *                                            each restart (the group is made anew)
- *   read        tcp_rcv_space_adjust         fires for every way to take bytes out of the socket, with copied_seq
+ *   read        tcp_rcv_space_adjust fires for every way to take bytes out of the socket, with copied_seq
  *                                            already moved
- *   content     skb_copy_datagram_iovec      the bytes on their way to the application, in order and once: in arrivals
- *                                            they are neither. What is spliced does not pass here, and is not parsed
- *   departure   cgroup_skb/egress            sock_send_length comes after the data left, and too late to order it
+ *   content     skb_copy_datagram_iovec the bytes on their way to the application, in order and once: in
+ *               arrivals
+ *                                            they are neither. What is spliced does not pass here, and is
+ *                                            not parsed
+ *   departure   cgroup_skb/egress sock_send_length comes after the data left, and too late to order it
  *   connection  inet_sock_set_state          listen(), accepted, closing, gone
  *
  * Every program may be missing: without one its own figures are missing, and nothing else. */
@@ -26,7 +28,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
 
-/* ---- arrival -------------------------------------------------------------------------------------------------- */
+/* ---- arrival ------------------------------------------------------------------------------------------ */
 
 SEC("cgroup_skb/ingress")
 int requests_ingress(struct __sk_buff *skb) {
@@ -37,22 +39,24 @@ int requests_ingress(struct __sk_buff *skb) {
         return r;
 }
 
-/* ---- content -------------------------------------------------------------------------------------------------- */
+/* ---- content ------------------------------------------------------------------------------------------ */
 
-/* A connection of which nothing is known is that of the unit that reads. Apart, for the room on the stack. */
+/* A connection of which nothing is known is that of the unit that reads. Apart, for the room on the
+ * stack. */
 static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         struct qos_owner owner;
         struct qos_unit_map *u;
 
-        /* No process has locked the socket: the kernel reads for it (kTLS, sockmap), in the midst of any task. No file: a socket of the
-         * kernel's own, whose reader may be any task */
+        /* No process has locked the socket: the kernel reads for it (kTLS, sockmap), in the midst of any
+         * task. No file: a socket of the kernel's own, whose reader may be any task */
         if (!sk || !sk->sk_lock.owned || !task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
                 return NULL;
         u = unit_get(&owner);
         return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
 }
 
-/* The same where nothing was read before: it is parsed from its beginning. When these bytes came was not seen. */
+/* The same where nothing was read before: it is parsed from its beginning. When these bytes came was not
+ * seen. */
 static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) {
         struct tcp_sock *tp;
         __u32 copied, end, snd_nxt;
@@ -113,10 +117,12 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
                 if (!u)
                         return 0;
         }
-        /* What has an entry as a server's connection is TCP. bpf_skc_to_tcp_sock() wants more trust than this has */
+        /* What has an entry as a server's connection is TCP. bpf_skc_to_tcp_sock() wants more trust than
+         * this has */
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
-        /* Where in the stream, and so in the buffer: TCP_SKB_CB(skb)->seq. One further on is only looked at (MSG_PEEK) */
+        /* Where in the stream, and so in the buffer: TCP_SKB_CB(skb)->seq. One further on is only looked at
+         * (MSG_PEEK) */
         if (bpf_core_read(&offset, sizeof(offset), &skb->cb) < 0)
                 return 0;
         copied = tp->copied_seq;
@@ -133,7 +139,8 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
         else if (c->x.flags & EXCHANGE_H2)
                 what = RECEIVE_H2;
         else
-                what = receive_parse(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
+                what = receive_parse(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 |
+                                     (__u32) len);
         if (what == RECEIVE_TLS) {
                 if (watch_get(&c->owner))
                         tls_plaintext_bind(sk, c, u);
@@ -153,10 +160,12 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         return r;
 }
 
-/* ---- departure ------------------------------------------------------------------------------------------------ */
+/* ---- departure ---------------------------------------------------------------------------------------- */
 
-/* The application has read up to this position, and no program has run for that: at the latest now. Apart, for the room on the stack. */
-static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit_map *u, __u32 copied) {
+/* The application has read up to this position, and no program has run for that: at the latest now. Apart,
+ * for the room on the stack. */
+static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                                 __u32 copied) {
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
         struct pipeline *t = NULL;
@@ -249,18 +258,20 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
 
         snd_nxt = tp->snd_nxt;
         /* After the unit has hung up the last position is that of the FIN */
-        written_end = tp->write_seq - (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_LAST_ACK || sk->state == TCP_CLOSING);
+        written_end = tp->write_seq - (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_LAST_ACK ||
+                                       sk->state == TCP_CLOSING);
         d.complete = exchange_distance(segment.seq + segment.len, written_end) >= 0;
-        /* CLOCK_MONOTONIC ns, which TCP takes each time it begins to transmit (tcp_mstamp_refresh() in tcp_write_xmit(),
-         * tcp_write_timer_handler()), just before this. Reading the clock once more takes 24 ns, of some 300 that an
-         * exchange costs */
+        /* CLOCK_MONOTONIC ns, which TCP takes each time it begins to transmit (tcp_mstamp_refresh() in
+         * tcp_write_xmit(), tcp_write_timer_handler()), just before this. Reading the clock once more takes
+         * 24 ns, of some 300 that an exchange costs */
         d.now = tp->tcp_clock_cache;
         if (c->kind == CONN_CLIENT) {
                 __u64 bytes;
 
                 bytes = client_transmit(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt,
-                                       client_says(skb, segment.offset, segment.len, segment.seq == tp->snd_una,
-                                                   c->x.flags & EXCHANGE_H2), d.now);
+                                       client_says(skb, segment.offset, segment.len,
+                                                   segment.seq == tp->snd_una, c->x.flags & EXCHANGE_H2),
+                                                   d.now);
                 if (bytes > 0 && c->tries < TRIES_MAX) {
                         if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
                                 bytes |= CLIENT_UNREAD;
@@ -320,7 +331,8 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
                 return 1;
         if (sealed && effect.begun && !(d.attribution.target & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_TLS, 1);
-        if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) && !(d.attribution.target & TARGET_ONLY))
+        if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) &&
+            !(d.attribution.target & TARGET_ONLY))
                 class = transmit_error(skb, &d);
         if (class != 0) {
                 window_count(u, QOS_COUNTER_COUNT + PROTOCOL_HTTP1, 1);
@@ -347,7 +359,8 @@ int requests_egress(struct __sk_buff *skb) {
         return r;
 }
 
-/* Apart from requests_egress, and attached behind it, so that this is there only while a unit has the probe "tls". */
+/* Apart from requests_egress, and attached behind it, so that this is there only while a unit has the probe
+ * "tls". */
 SEC("cgroup_skb/egress")
 int openssl_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
@@ -391,7 +404,7 @@ int openssl_egress(struct __sk_buff *skb) {
         return 1;
 }
 
-/* ---- read ----------------------------------------------------------------------------------------------------- */
+/* ---- read --------------------------------------------------------------------------------------------- */
 
 /* The parts of requests_read, each with a room of its own on the stack. */
 
@@ -443,8 +456,8 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         }
 
         copied = tcp_read_end(tp, sk->__sk_common.skc_state);
-        /* Splice passes here once more for the FIN, which has a position but no byte. Where that is the first that is seen
-         * of a connection it was idle, or nothing tells that it was not */
+        /* Splice passes here once more for the FIN, which has a position but no byte. Where that is the
+         * first that is seen of a connection it was idle, or nothing tells that it was not */
         if (copied != tp->copied_seq && !(c->x.flags & EXCHANGE_READ_KNOWN))
                 return 0;
         unsent = tp->write_seq - tp->snd_nxt;
@@ -529,7 +542,7 @@ static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, 
         window_count(u, QOS_COUNTER_RETRANSMITS, total - old);
 }
 
-/* ---- connections begin and end -------------------------------------------------------------------------------- */
+/* ---- connections begin and end ------------------------------------------------------------------------ */
 
 /* What a connection that ends with a question open says about the unit. */
 static __always_inline __u32 end_cell(int error, int old_state) {
@@ -542,7 +555,8 @@ static __always_inline __u32 end_cell(int error, int old_state) {
         return QOS_COUNTER_ERRORS_RESET;
 }
 
-static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state, struct overhead *overhead) {
+static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state,
+                                              struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct qos_owner owner;
         struct tcp_sock *tp;
@@ -617,15 +631,18 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 window_advance(u, now);
                 window_count(u, QOS_COUNTER_ACCEPTED, 1);
 
-                /* Perhaps not the first of its data: segments overtake each other, and the acknowledgement */
+                /* Perhaps not the first of its data: segments overtake each other, and the
+                 * acknowledgement */
                 if (h && (h->at == 0 || h->client_port != sk->__sk_common.skc_dport ||
-                          exchange_distance(h->seq, copied) < 0 || exchange_distance(window_end, h->end) < 0))
+                          exchange_distance(h->seq, copied) < 0 ||
+                          exchange_distance(window_end, h->end) < 0))
                         h = NULL;
 
                 if (c->kind == CONN_LISTENER)
                         conn_accept(c, u, tp, copied, h ? h->at : now);
 
-                /* Also where a segment on another CPU was faster than this one, and has made the connection ours */
+                /* Also where a segment on another CPU was faster than this one, and has made the connection
+                 * ours */
                 if (h) {
                         bpf_spin_lock(&c->lock);
                         exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
@@ -664,7 +681,8 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &s->key) : NULL;
                         if (o && o->sock != (__u64) (long) sk)
                                 o = NULL;
-                        if (o && o->pipeline.protocol != PROTOCOL_PLAIN && o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(o))
+                        if (o && o->pipeline.protocol != PROTOCOL_PLAIN &&
+                            o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(o))
                                 t = &o->pipeline;
                 }
                 muxed = o && o->pipeline.protocol == PROTOCOL_HTTP2;
@@ -672,7 +690,8 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
 
                 bpf_spin_lock(&c->lock);
                 if (s && t) {
-                        /* The parser knows which requests are open. What was not read is mostly the client's close_notify */
+                        /* The parser knows which requests are open. What was not read is mostly the client's
+                         * close_notify */
                         if (c->x.in_end - c->x.read_end <= TLS_FAREWELL_SIZE)
                                 c->x.n_marks = 0;
                         pipeline_commit(t, &c->x, now, unsent == 0, &effect);
@@ -717,13 +736,16 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         return 0;
                 window_advance(u, now);
                 if (effect.unanswered && missed)
-                        window_count(u, QOS_COUNTER_DROPS, effect.unanswered); /* what was missed may have been no request */
+                        /* what was missed may have been no request */
+                        window_count(u, QOS_COUNTER_DROPS, effect.unanswered);
                 else if (effect.unanswered) {
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
                         /* Who tells something to one that only listens, and hangs up, has not given up */
-                        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || target_has_responded(u, p.target))
-                                record_count(u, p.target, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, effect.unanswered);
+                        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 ||
+                            target_has_responded(u, p.target))
+                                record_count(u, p.target, cell, cell - QOS_COUNTER_ERRORS_RESET +
+                                             QOS_ENTRY_ERRORS_RESET, effect.unanswered);
                 }
                 /* One that failed to leave is in the count, and is not traced by all kernels */
                 conn_count_retransmits(c, tp->total_retrans, u);
@@ -742,10 +764,10 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
         return r;
 }
 
-/* A task's program may be interrupted by packets that change the state of other sockets. The kernel lets no program interrupt
- * itself, and what comes is lost to it, the end of a handshake with the data that it brought as well as the end of a
- * connection. Therefore there are two, of which one is free unless interrupts interrupt interrupts, and whoever is first
- * does it. */
+/* A task's program may be interrupted by packets that change the state of other sockets. The kernel lets no
+ * program interrupt itself, and what comes is lost to it, the end of a handshake with the data that it
+ * brought as well as the end of a connection. Therefore there are two, of which one is free unless
+ * interrupts interrupt interrupts, and whoever is first does it. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         return state_changed(sk, old_state, new_state);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections that are sealed: their records as they are read and as they leave, and, where the probe "tls" sees it, their plaintext
- * (tls-plaintext.h), as it meets the records. */
+/* Connections that are sealed: their records as they are read and as they leave, and, where the probe "tls"
+ * sees it, their plaintext (tls-plaintext.h), as it meets the records. */
 
 #include "tcp-transmit.h"
 
-/* Units whose sealed connections are read by who is in no known library: for the daemon, which looks for it. One is written at
- * a time for each. */
+/* Units whose sealed connections are read by who is in no known library: for the daemon, which looks for it.
+ * One is written at a time for each. */
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 4096);
@@ -26,7 +26,8 @@ struct tls_chunk {
 };
 
 /* The records of a piece that is read, as questions_take(). */
-__attribute__((noinline, weak)) int tls_conn_take(struct sk_buff *skb __arg_trusted, struct tls *tls, struct tls_chunk *f) {
+__attribute__((noinline, weak)) int tls_conn_take(struct sk_buff *skb __arg_trusted, struct tls *tls,
+                                                  struct tls_chunk *f) {
         struct bpf_dynptr data;
         __u32 there, n, r;
         __u64 bytes;
@@ -54,7 +55,8 @@ __attribute__((noinline, weak)) int tls_conn_take(struct sk_buff *skb __arg_trus
 }
 
 /* … that leaves. */
-__attribute__((noinline, weak)) int tls_conn_take_out(struct __sk_buff *skb, struct tls *tls, struct tls_chunk *f) {
+__attribute__((noinline, weak)) int tls_conn_take_out(struct __sk_buff *skb, struct tls *tls,
+                                                      struct tls_chunk *f) {
         __u32 there, n, r;
         __u64 bytes;
 
@@ -106,7 +108,8 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
                 c->tries = TRIES_MAX;
                 return 0;
         }
-        /* Perhaps it was known before, to a unit that was detached: what is spoken and that the handshake is over is as it was */
+        /* Perhaps it was known before, to a unit that was detached: what is spoken and that the handshake is
+         * over is as it was */
         tls_plaintext_reset(sk, s);
         s->left_bytes = 0;
         s->tls.in = s->tls.out = fresh;
@@ -142,7 +145,8 @@ static long offer_step(__u64 i, void *data) {
         return tls_offer_step(&f->offer, bpf_ntohl(bytes)) != 0;
 }
 
-/* Does ClientHello, which begins at the offset in its buffer, not offer HTTP/2? No, if not all of it is in the buffer. */
+/* Does ClientHello, which begins at the offset in its buffer, not offer HTTP/2? No, if not all of it is in
+ * the buffer. */
 static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u32 offset, __u32 there) {
         struct offer_feed f = {};
         __u8 session, compressions;
@@ -174,7 +178,8 @@ static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u
 }
 
 /* A piece of what the client says on a sealed connection, as receive_parse(). */
-static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, struct conn *c, __u64 where, __u64 piece) {
+static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, struct conn *c, __u64 where,
+                                                           __u64 piece) {
         struct tls_chunk f = { .offset = piece >> 32, .end = piece };
         __u32 copied = where >> 32, unsent = where;
         struct tls_conn *s;
@@ -206,7 +211,8 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
         if (tls->phase == TLS_HELLO && tls->in.have == 0 && tls->in.left == 0) {
                 struct bpf_dynptr data;
 
-                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) == 0 && offer_is_plain(&data, f.offset, skb->len))
+                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) == 0 &&
+                    offer_is_plain(&data, f.offset, skb->len))
                         tls->plain = 1;
         }
         if ((__s32) (tls->in_pos - copied) > 0)
@@ -267,11 +273,14 @@ static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64
 /* Whether what is known of the plaintext is this connection's, and all of it. */
 static __always_inline bool tls_plaintext_holds(const struct tls_plaintext *o, const struct sock *sk,
                 struct conn *c) {
-        return o->sock == (__u64) (long) sk && o->generation == c->owner.generation && !o->lost && watch_get(&c->owner);
+        return o->sock == (__u64) (long) sk && o->generation == c->owner.generation && !o->lost &&
+               watch_get(&c->owner);
 }
 
-/* From here on the connection is counted by its records again. False: another program is at it, and it is not. */
-static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struct qos_unit_map *u, struct tls_conn *s, struct tls_plaintext *o) {
+/* From here on the connection is counted by its records again. False: another program is at it, and it is
+ * not. */
+static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struct qos_unit_map *u,
+                                                           struct tls_conn *s, struct tls_plaintext *o) {
         struct exchange_effect effect = {};
 
         if (!c || !u || !s || !o || !tls_plaintext_lock(o))
@@ -283,7 +292,8 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
                 /* Not what only looked like it */
                 if (!o->late || (m && m->h2.settled))
                         s->tls.http2 = 1;
-                /* What was open is not followed any further; nobody wants to know where the probe has been taken away */
+                /* What was open is not followed any further; nobody wants to know where the probe has been
+                 * taken away */
                 effect.overlap = tls_plaintext_h2_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
                 o->pipeline.protocol = PROTOCOL_PLAIN;
         }
@@ -303,7 +313,9 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
 }
 
 /* What is known of the plaintext; NULL: the connection is counted by its records. */
-static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct sock *sk, struct conn *c, struct qos_unit_map *u, struct tls_conn *s) {
+static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct sock *sk, struct conn *c,
+                                                                         struct qos_unit_map *u,
+                                                                         struct tls_conn *s) {
         struct tls_plaintext *o;
 
         if (!sk || !c || !u || !s || s->key.ssl == 0)
@@ -336,7 +348,8 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
         if (!s || s->tls.tries >= TRIES_MAX)
                 return 0;
-        /* After a reset what has come is read still, and nobody would come to take away what is known of the connection */
+        /* After a reset what has come is read still, and nobody would come to take away what is known of the
+         * connection */
         if (sk->__sk_common.skc_state == TCP_CLOSE)
                 return 0;
         owner = owner_read(&c->owner);
@@ -383,8 +396,8 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         return 0;
 }
 
-/* Of a connection in frames: what there is of questions is known when it comes out of the library, and what has not been read may be
- * one. */
+/* Of a connection in frames: what there is of questions is known when it comes out of the library, and what
+ * has not been read may be one. */
 static __always_inline void tls_plaintext_commit(struct exchange *x, struct exchange_effect *effect) {
         x->state = EXCHANGE_IDLE;
         if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
@@ -393,7 +406,8 @@ static __always_inline void tls_plaintext_commit(struct exchange *x, struct exch
                 exchange_shut(x, effect);
 }
 
-/* That was done, and the library need not subtract any longer what was not known to be frames when it was read. */
+/* That was done, and the library need not subtract any longer what was not known to be frames when it was
+ * read. */
 static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintext *o) {
         if (!o || !o->asked)
                 return 0;
@@ -402,7 +416,8 @@ static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintex
 }
 
 /* Sealed bytes up to a position were read. where: that, and what has not left of what was written. */
-static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct qos_unit_map *u, struct tls *t, struct tls_plaintext *o,
+static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct qos_unit_map *u,
+                                                         struct tls *t, struct tls_plaintext *o,
                                                     __u64 where) {
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns(), first_at, last_at;
@@ -447,12 +462,14 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
 
 /* ---- departure ---- */
 
-/* Something leaves without a question and without having been seen to be written. In the beginning these are tickets for
- * sessions, of which OpenSSL sends two at once or apart; later the library is used in a way that is not known here. */
+/* Something leaves without a question and without having been seen to be written. In the beginning these are
+ * tickets for sessions, of which OpenSSL sends two at once or apart; later the library is used in a way that
+ * is not known here. */
 #define STRAYS_MAX 4
 
-/* The first request may be read from the socket together with the client's Finished (Apache reads 8,000 bytes at a time). What leaves
- * before the library has delivered anything of it still belongs to the handshake: session tickets. */
+/* The first request may be read from the socket together with the client's Finished (Apache reads 8,000
+ * bytes at a time). What leaves before the library has delivered anything of it still belongs to the
+ * handshake: session tickets. */
 static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) {
         if (o->late || o->delivered)
                 return false;
@@ -461,8 +478,8 @@ static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) 
         return !o->delivered;
 }
 
-/* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the plaintext is seen: what that
- * means is for openssl_egress to say. */
+/* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the
+ * plaintext is seen: what that means is for openssl_egress to say. */
 static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct transmit *d, struct exchange_effect *effect) {
         struct tls_chunk f = {};
@@ -527,7 +544,8 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
                 u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&d->attribution.owner) : NULL;
                 if (u) {
                         window_advance(u, d->now);
-                        record_count(u, target_resolve(u, d->attribution.target), QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, s->tls.questions - 1);
+                        record_count(u, target_resolve(u, d->attribution.target), QOS_COUNTER_OVERLAPS,
+                                     QOS_ENTRY_OVERLAPS, s->tls.questions - 1);
                 }
                 s->tls.questions = 0;
         }
@@ -535,7 +553,8 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
 }
 
 /* What that means which leaves up to a position, as transmit_parse() says it of plaintext. */
-__attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o, struct qos_unit_map *u, struct transmit *d, __u32 end) {
+__attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o, struct qos_unit_map *u,
+                                                         struct transmit *d, __u32 end) {
         __u64 parsed = 0;
 
         if (!o || !u || !d)
@@ -543,7 +562,9 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
         if (o->growing && o->pipeline.flags & PIPELINE_RESPONDED)
                 parsed = TRANSMIT_MORE;
         if (o->pending == 0 || exchange_distance(end, o->pending_position) <= 0) {
-                if (parsed == 0 && o->pending == 0 && !(o->pipeline.flags & (PIPELINE_SERVER_PUSH | PIPELINE_RESPONDING)) && ++o->strays > STRAYS_MAX)
+                if (parsed == 0 && o->pending == 0 &&
+                    !(o->pipeline.flags & (PIPELINE_SERVER_PUSH | PIPELINE_RESPONDING)) &&
+                    ++o->strays > STRAYS_MAX)
                         o->lost = 1;
                 return parsed;
         }
@@ -570,7 +591,8 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
 }
 
 /* Frames leave, of which all is known since they were written. */
-static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaintext *o, struct conn *c, struct qos_unit_map *u,
+static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaintext *o, struct conn *c,
+                                                               struct qos_unit_map *u,
                                                           const struct transmit *d) {
         struct exchange_effect effect = {};
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Sealed connections whose plaintext is seen (the probe "tls"). What openssl.bpf.c, which sees what goes into the library and
- * comes out of it, and tls-conn.h, which sees when it came and left, know of one together.
+/* Sealed connections whose plaintext is seen (the probe "tls"). What openssl.bpf.c, which sees what goes
+ * into the library and comes out of it, and tls-conn.h, which sees when it came and left, know of one
+ * together.
  *
- * The programs on the library have no way to sockets, nor may they take their locks. They parse, and keep which questions and
- * answers there are; what these mean to the unit is booked where the sealed bytes leave, as for any connection that is parsed
- * (transmit_record()).
+ * The programs on the library have no way to sockets, nor may they take their locks. They parse, and keep
+ * which questions and answers there are; what these mean to the unit is booked where the sealed bytes leave,
+ * as for any connection that is parsed (transmit_record()).
  *
- * Which socket has the sealed bytes of an object of the library is seen where bytes are copied out of a socket while a task
- * is in a call of it. Who reads them elsewhere and hands them over has connections without an entry here, which are counted
- * by their records (tls-record.h). */
+ * Which socket has the sealed bytes of an object of the library is seen where bytes are copied out of a
+ * socket while a task is in a call of it. Who reads them elsewhere and hands them over has connections
+ * without an entry here, which are counted by their records (tls-record.h). */
 
 #include "maps.h"
 #include "http2.h"
@@ -23,7 +24,8 @@ struct tls_plaintext_key {
 };
 
 struct tls_plaintext {
-        struct pipeline pipeline;       /* of no protocol: it is not known, and the connection is counted by its records still;
+        struct pipeline pipeline;       /* of no protocol: it is not known, and the connection is counted by
+                                         * its records still;
                                  * of HTTP/2: it is in plaintext_h2 */
         struct tls_plaintext_key key; /* the element of a map may become another's while somebody holds it */
         __u64 sock;             /* the address of its struct sock */
@@ -34,7 +36,8 @@ struct tls_plaintext {
         __u32 target;            /* as that of the socket is */
         __u32 busy;             /* the CPU, from 1, whose program is at it; 0: none */
         __u32 position;         /* bytes of questions that were parsed, modulo 2^32 */
-        __u32 ahead;            /* bytes of answers that were parsed and that the library is to be given again */
+        __u32 ahead;            /* bytes of answers that were parsed and that the library is to be given
+                                 * again */
         __u32 pending;          /* answers that began and have not left … */
         __u32 pending_position; /* … which they have when the stream is beyond this: a sequence number */
         __u32 streams;          /* as in struct parsed_chunk, of these */
@@ -42,7 +45,8 @@ struct tls_plaintext {
         __u32 status5xx;
         __u8 lost;              /* the parser has lost its place, or something was not seen */
         __u8 begins;            /* what is read next may be the beginning of a question */
-        __u8 unread;            /* sealed bytes were read, and nothing of them has come out of the library yet */
+        __u8 unread;            /* sealed bytes were read, and nothing of them has come out of the library
+                                 * yet */
         __u8 growing;           /* what leaves is the rest of an answer that has begun to leave */
         __u8 astray;            /* an answer was not understood */
         __u8 tunnel;            /* behind the answers that are pending nothing is asked any more */
@@ -62,8 +66,9 @@ struct {
         __type(value, struct tls_plaintext);
 } plaintext SEC(".maps") __weak;
 
-/* Those that speak HTTP/2. Which questions there are, and when their answers are written, is known in the library alone: what
- * is in flight and what is answered is booked from there, with times of answers that end where they are handed to the library. */
+/* Those that speak HTTP/2. Which questions there are, and when their answers are written, is known in the
+ * library alone: what is in flight and what is answered is booked from there, with times of answers that end
+ * where they are handed to the library. */
 struct tls_plaintext_h2 {
         struct h2_conn h2;
         struct qos_owner owner; /* in whose gauge … */
@@ -73,8 +78,9 @@ struct tls_plaintext_h2 {
         __u32 gone;             /* 1: nothing of it is in flight, whoever is at it still */
 };
 
-/* Connections that are open at a time: 15 KiB each, as long as they are, of which the kernel makes 16. 64 MiB are what all of a machine's
- * may take; those that have no room are counted by their records, and in the drops. */
+/* Connections that are open at a time: 15 KiB each, as long as they are, of which the kernel makes 16. 64
+ * MiB are what all of a machine's may take; those that have no room are counted by their records, and in the
+ * drops. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -102,8 +108,8 @@ static __attribute__((noinline)) int tls_plaintext_h2_record(struct tls_plaintex
         return 0;
 }
 
-/* So many more are in flight. The end of the connection comes from elsewhere, and neither waits for the other: what is added behind it
- * is taken back at once. */
+/* So many more are in flight. The end of the connection comes from elsewhere, and neither waits for the
+ * other: what is added behind it is taken back at once. */
 static __attribute__((noinline)) int tls_plaintext_h2_count(struct tls_plaintext_h2 *m, __s32 more) {
         if (!m || more == 0)
                 return 0;
@@ -158,8 +164,8 @@ static __always_inline bool tls_plaintext_key_equal(const struct tls_plaintext_k
         return a->ssl == b->ssl && a->tgid == b->tgid;
 }
 
-/* Rounds of waiting for another CPU: some 5 us, in which a request is parsed or booked. On this CPU nobody waits, it is a
- * packet that has interrupted who is at it. */
+/* Rounds of waiting for another CPU: some 5 us, in which a request is parsed or booked. On this CPU nobody
+ * waits, it is a packet that has interrupted who is at it. */
 #define TLS_PLAINTEXT_ROUNDS 128
 
 BPF_SUBPROG int tls_plaintext_lock(struct tls_plaintext *o) {

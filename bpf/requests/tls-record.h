@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* TLS without its keys: the headers of its records tell where the handshake ends, and which records are no part of a question
- * or an answer. Between the two nothing is known: a sealed connection is one of plain exchanges.
+/* TLS without its keys: the headers of its records tell where the handshake ends, and which records are no
+ * part of a question or an answer. Between the two nothing is known: a sealed connection is one of plain
+ * exchanges.
  *
- * TLS 1.2 says in the clear what a record is. TLS 1.3 seals the end of the handshake and the farewell as well, and shows their
- * lengths: what ends the handshake is as long as a digest.
+ * TLS 1.2 says in the clear what a record is. TLS 1.3 seals the end of the handshake and the farewell as
+ * well, and shows their lengths: what ends the handshake is as long as a digest.
  *
- * What is concluded from the length of a record is a guess: padding, another cipher, or an extension that is not known here change
- * it. Such guesses decide what is counted as a request, and whether requests may overlap. No error is counted because of one: a
- * connection that ends with a request unanswered is an error only where requests are told apart without guessing (tls.certain,
- * tls_end()).
+ * What is concluded from the length of a record is a guess: padding, another cipher, or an extension that is
+ * not known here change it. Such guesses decide what is counted as a request, and whether requests may
+ * overlap. No error is counted because of one: a connection that ends with a request unanswered is an error
+ * only where requests are told apart without guessing (tls.certain, tls_end()).
  *
  * Pure: compiled for BPF and for the unit tests. */
 
@@ -30,55 +31,62 @@ enum tls_type {
 /* Four bytes, a version, 32 that are random, and the empty lists of what may follow */
 #define TLS_CLIENT_HELLO_MIN 43U
 
-/* Sealed by TLS 1.3, with the byte that says what it is and the tag of 16 bytes (of 8 with one rare cipher): Finished, of four
- * bytes and a digest of 32 or 48; an alert, of two bytes. */
+/* Sealed by TLS 1.3, with the byte that says what it is and the tag of 16 bytes (of 8 with one rare cipher):
+ * Finished, of four bytes and a digest of 32 or 48; an alert, of two bytes. */
 #define TLS_IS_FINISHED(length) ((length) == 53 || (length) == 69 || (length) == 45)
 #define TLS_IS_FINISHED_OF_TAG_16(length) ((length) == 53 || (length) == 69)
 #define TLS_IS_ALERT(length) ((length) == 19)
 
-/* Sealed up to TLS 1.2 it has 12 bytes in place of the digest, and what the cipher adds, at most 80 (AES in CBC with SHA-384). A
- * longer record that comes where it could be is no Finished, but a greeting again, which a server of TLS 1.3 asks for that likes none
- * of the client's keys (HelloRetryRequest): with a key and a session's name in it that has more than 140. */
+/* Sealed up to TLS 1.2 it has 12 bytes in place of the digest, and what the cipher adds, at most 80 (AES in
+ * CBC with SHA-384). A longer record that comes where it could be is no Finished, but a greeting again,
+ * which a server of TLS 1.3 asks for that likes none of the client's keys (HelloRetryRequest): with a key
+ * and a session's name in it that has more than 140. */
 #define TLS_ENCRYPTED_FINISHED_MAX 128U
 
-/* The first thing a server seals in TLS 1.3 are its EncryptedExtensions: four bytes, the length in two, and the extensions, of
- * which one says what is spoken, if that was asked (ALPN): "h2" takes nine bytes, "http/1.1" fifteen, "postgresql" seventeen. All others have an even
- * length: that the name was known (server_name, four bytes), and the curves that the server would have liked better, of which
- * OpenSSL has eight or ten (22 or 26 bytes). So what is even speaks neither, and of what is odd these lengths are HTTP/1.1's; the
- * rest is taken for HTTP/2: other lists of curves may be either, and no figure is better than a wrong one. In one record with the
- * certificate (BoringSSL) nothing can be told. */
+/* The first thing a server seals in TLS 1.3 are its EncryptedExtensions: four bytes, the length in two, and
+ * the extensions, of which one says what is spoken, if that was asked (ALPN): "h2" takes nine bytes,
+ * "http/1.1" fifteen, "postgresql" seventeen. All others have an even length: that the name was known
+ * (server_name, four bytes), and the curves that the server would have liked better, of which OpenSSL has
+ * eight or ten (22 or 26 bytes). So what is even speaks neither, and of what is odd these lengths are
+ * HTTP/1.1's; the rest is taken for HTTP/2: other lists of curves may be either, and no figure is better
+ * than a wrong one. In one record with the certificate (BoringSSL) nothing can be told. */
 #define TLS_EXTENSIONS_LENGTH_MAX 128U
 #define TLS_IS_HTTP1(length)                                                                            \
         ((length) == 38 || (length) == 42 || (length) == 60 || (length) == 64 || (length) == 68)
 #define TLS_IS_POSTGRESQL(length) ((length) == 40 || (length) == 44)
 #define TLS_IS_HTTP2(length)                                                                            \
-        ((length) <= TLS_EXTENSIONS_LENGTH_MAX && !((length) & 1) && !TLS_IS_HTTP1(length) && !TLS_IS_POSTGRESQL(length))
+        ((length) <= TLS_EXTENSIONS_LENGTH_MAX && !((length) & 1) && !TLS_IS_HTTP1(length) && \
+         !TLS_IS_POSTGRESQL(length))
 
-/* The shortest record of EncryptedExtensions that names "h2": header, length of the extensions, nine bytes, content type and a tag of
- * 16 bytes. Padding makes records only longer, so that a shorter one rules HTTP/2 out. This is no guess. */
+/* The shortest record of EncryptedExtensions that names "h2": header, length of the extensions, nine bytes,
+ * content type and a tag of 16 bytes. Padding makes records only longer, so that a shorter one rules HTTP/2
+ * out. This is no guess. */
 #define TLS_EXTENSIONS_HTTP2_MIN (4U + 2 + 9 + 1 + 16)
 
-/* What a client says in HTTP/2 that is no question and gets no answer, if nothing else is in its record: frames of nine bytes (SETTINGS
- * that are acknowledged) and of thirteen (WINDOW_UPDATE, RST_STREAM), with what TLS 1.3 adds (17 bytes), and TLS 1.2 (16 or 24). */
+/* What a client says in HTTP/2 that is no question and gets no answer, if nothing else is in its record:
+ * frames of nine bytes (SETTINGS that are acknowledged) and of thirteen (WINDOW_UPDATE, RST_STREAM), with
+ * what TLS 1.3 adds (17 bytes), and TLS 1.2 (16 or 24). */
 #define TLS_IS_HTTP2_CONTROL(length)                                                                    \
-        ((length) == 26 || (length) == 30 || (length) == 25 || (length) == 29 || (length) == 33 || (length) == 37)
+        ((length) == 26 || (length) == 30 || (length) == 25 || (length) == 29 || (length) == 33 || \
+         (length) == 37)
 
-/* What exchange_is_farewell() knows of five to seven bytes, sealed by TLS 1.2 (16 or 24 bytes more), and by 1.3 (17; two bytes are as long as
- * an alert then). Only used to suppress errors. */
+/* What exchange_is_farewell() knows of five to seven bytes, sealed by TLS 1.2 (16 or 24 bytes more), and by
+ * 1.3 (17; two bytes are as long as an alert then). Only used to suppress errors. */
 #define TLS_IS_ENCRYPTED_FAREWELL(length)                                                                  \
         (((length) >= 5 + 16 && (length) <= 7 + 17) || ((length) >= 5 + 24 && (length) <= 7 + 24))
 
-/* COM_STMT_CLOSE of MySQL, nine bytes, which no server answers, encrypted likewise. Drivers send it before they close the connection, too.
- * Only used to suppress errors. */
+/* COM_STMT_CLOSE of MySQL, nine bytes, which no server answers, encrypted likewise. Drivers send it before
+ * they close the connection, too. Only used to suppress errors. */
 #define TLS_IS_ENCRYPTED_REMARK(length) ((length) == 9 + 16 || (length) == 9 + 17 || (length) == 9 + 24)
 
-/* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are known here. Some put all that
- * in one record (BoringSSL), whose length tells nothing: then it was the last when the server seals something more, which it does behind
- * its own Finished (tickets). Where it has nothing to say the first question goes with it. */
+/* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are
+ * known here. Some put all that in one record (BoringSSL), whose length tells nothing: then it was the last
+ * when the server seals something more, which it does behind its own Finished (tickets). Where it has
+ * nothing to say the first question goes with it. */
 #define TLS_FINISHED_RECORDS 4
 
-/* Clients of HTTP/2 put what they ask at once in one record. With all of its fields in the table a question takes 13 bytes, and about
- * 16 as browsers and libraries ask; few servers take more than 128 at a time. */
+/* Clients of HTTP/2 put what they ask at once in one record. With all of its fields in the table a question
+ * takes 13 bytes, and about 16 as browsers and libraries ask; few servers take more than 128 at a time. */
 #define TLS_HTTP2_QUESTION_SIZE 16U
 #define TLS_HTTP2_QUESTIONS_MAX 128U
 
@@ -105,13 +113,16 @@ struct tls {
         __u8 asks;              /* a part of a question was taken since the last read */
         __u8 out_lost;          /* what leaves cannot be followed: all of it is an answer, then */
         __u8 extended;          /* the server has sealed something */
-        __u8 http2;             /* it is HTTP/2: how many questions an exchange is, or whether it is one, nobody knows */
+        __u8 http2;             /* it is HTTP/2: how many questions an exchange is, or whether it is one,
+                                 * nobody knows */
         __u8 tries;             /* how often its plaintext was looked at in vain */
-        __u8 questions;         /* records since the last answer began; of HTTP/2: so many questions there are at most */
+        __u8 questions;         /* records since the last answer began; of HTTP/2: so many questions there
+                                 * are at most */
         __u8 farewell;          /* all that was asked since then may be one */
         __u8 plain;             /* known without guessing: it is not HTTP/2 … */
         __u8 certain;           /* … and which records of the client are requests */
-        __u8 missed;            /* 1: bytes were read that were not seen, where the next record begins is not known (tls_resumes()) */
+        __u8 missed;            /* 1: bytes were read that were not seen, where the next record begins is not
+                                 * known (tls_resumes()) */
 };
 
 /* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */
@@ -124,13 +135,15 @@ PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
 EXCHANGE_INLINE void tls_add_questions(struct tls *t, __u32 length) {
         __u32 n = t->questions + 1 + (t->http2 ? length / TLS_HTTP2_QUESTION_SIZE : 0);
 
-        t->farewell = (t->questions == 0 || t->farewell) && (TLS_IS_ENCRYPTED_FAREWELL(length) || TLS_IS_ENCRYPTED_REMARK(length));
+        t->farewell = (t->questions == 0 || t->farewell) &&
+                      (TLS_IS_ENCRYPTED_FAREWELL(length) || TLS_IS_ENCRYPTED_REMARK(length));
         t->questions = n < TLS_HTTP2_QUESTIONS_MAX ? n : TLS_HTTP2_QUESTIONS_MAX;
 }
 
 /* A header is complete. False: this is not TLS, or the place is lost. */
 EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int out) {
-        __u32 type = side->header >> 32 & 0xff, major = side->header >> 24 & 0xff, length = side->header & 0xffff;
+        __u32 type = side->header >> 32 & 0xff, major = side->header >> 24 & 0xff,
+                length = side->header & 0xffff;
 
         side->have = 0;
         side->header = 0;
@@ -152,19 +165,22 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         case TLS_HANDSHAKE:
                 if (!out && t->phase == TLS_CHANGED) {
                         t->phase = length > TLS_ENCRYPTED_FINISHED_MAX ? TLS_HELLO : TLS_ESTABLISHED;
-                        /* Up to TLS 1.2 record types are in the clear, and so is the protocol that the server has chosen */
+                        /* Up to TLS 1.2 record types are in the clear, and so is the protocol that the
+                         * server has chosen */
                         t->certain = t->phase == TLS_ESTABLISHED && !t->http2;
                 }
                 return 1;
 
         case TLS_APPLICATION:
                 if (t->phase == TLS_ESTABLISHED) {
-                        side->application = !TLS_IS_ALERT(length) && (out || !t->http2 || !TLS_IS_HTTP2_CONTROL(length));
+                        side->application = !TLS_IS_ALERT(length) &&
+                                            (out || !t->http2 || !TLS_IS_HTTP2_CONTROL(length));
                         if (!out && side->application)
                                 tls_add_questions(t, length);
                 } else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS)) {
                         t->phase = TLS_ESTABLISHED;
-                        /* A client that pads its records pads this one, too. If not, alerts have their usual length */
+                        /* A client that pads its records pads this one, too. If not, alerts have their usual
+                         * length */
                         t->certain = t->plain && TLS_IS_FINISHED_OF_TAG_16(length);
                 } else if (out && !t->extended) {
                         t->extended = 1;
@@ -179,7 +195,8 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         return 0;
 }
 
-/* The application has read up to this position, and not all of that was seen: the kernel has skipped a run of the program that sees it. */
+/* The application has read up to this position, and not all of that was seen: the kernel has skipped a run
+ * of the program that sees it. */
 EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
         const struct tls_side fresh = {};
         __u32 n = position - t->in_pos;
@@ -202,7 +219,8 @@ EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
 EXCHANGE_INLINE int tls_resumes(struct tls *t, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
         __u32 type = bytes & 0xff, body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
 
-        if (position != t->in_pos || unsent > 0 || length < TLS_HEADER_SIZE || type < TLS_CHANGE_CIPHER || type > TLS_APPLICATION ||
+        if (position != t->in_pos || unsent > 0 || length < TLS_HEADER_SIZE || type < TLS_CHANGE_CIPHER ||
+            type > TLS_APPLICATION ||
             (bytes >> 8 & 0xff) != 3 || body == 0 || body > TLS_RECORD_MAX)
                 return 0;
         t->missed = 0;
@@ -217,23 +235,28 @@ EXCHANGE_INLINE int tls_is_greeting(__u64 bytes, __u32 length) {
         __u32 body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
 
         return length >= TLS_HEADER_SIZE && (bytes & 0xff) == TLS_HANDSHAKE && tls_detect(bytes, length) &&
-                body >= TLS_CLIENT_HELLO_MIN && body <= TLS_RECORD_MAX && (length == TLS_HEADER_SIZE || (bytes >> 40 & 0xff) == 1);
+                body >= TLS_CLIENT_HELLO_MIN && body <= TLS_RECORD_MAX &&
+                (length == TLS_HEADER_SIZE || (bytes >> 40 & 0xff) == 1);
 }
 
-/* A segment of a client that is its farewell (bytes: how it begins, the first one lowest), and nothing else: nobody answers that. */
+/* A segment of a client that is its farewell (bytes: how it begins, the first one lowest), and nothing else:
+ * nobody answers that. */
 #define TLS_FAREWELL_MAX 64U
 EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
-        __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
+        __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, body = (bytes >> 24 & 0xff) << 8 |
+                (bytes >> 32 & 0xff);
 
         return major == 3 && length == TLS_HEADER_SIZE + body &&
                 (type == TLS_ALERT || (type == TLS_APPLICATION && TLS_IS_ALERT(body)));
 }
 
-/* ClientHello is in the clear in all versions, with the protocols that the client offers (ALPN): behind the header, 38 bytes, session
- * ID, cipher suites and compression methods, each with its length in front (one, two bytes, one), and the length of all extensions
- * come the extensions. A client that does not offer HTTP/2 does not speak it. */
+/* ClientHello is in the clear in all versions, with the protocols that the client offers (ALPN): behind the
+ * header, 38 bytes, session ID, cipher suites and compression methods, each with its length in front (one,
+ * two bytes, one), and the length of all extensions come the extensions. A client that does not offer HTTP/2
+ * does not speak it. */
 #define TLS_OFFER_SESSION (TLS_HEADER_SIZE + 38U)
-#define TLS_OFFER_STEPS_MAX 64  /* extensions, of which browsers have twenty, and protocols, of which they have two */
+#define TLS_OFFER_STEPS_MAX 64  /* extensions, of which browsers have twenty, and protocols, of which they
+                                 * have two */
 
 #define TLS_EXTENSION_ALPN 16U
 #define TLS_EXTENSION_ENCRYPTED_HELLO 0xfe0dU   /* another ClientHello, which may offer something else */
@@ -245,7 +268,8 @@ struct tls_offer {
         __u32 http2;            /* HTTP/2 is offered, or may be */
 };
 
-/* bytes: the first four at .at, the first one highest; 0 behind the end of what there is. Returns 1 at the end. */
+/* bytes: the first four at .at, the first one highest; 0 behind the end of what there is. Returns 1 at the
+ * end. */
 PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
         __u32 type = bytes >> 16, length = bytes & 0xffff;
 
@@ -264,24 +288,26 @@ PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
         return o->http2 || o->at >= o->end;
 }
 
-/* In the greeting of a server up to TLS 1.2 the same is in the clear: behind the header, 38 bytes, the session's name with its
- * length in front, three bytes, and the length of all of them come the extensions. */
+/* In the greeting of a server up to TLS 1.2 the same is in the clear: behind the header, 38 bytes, the
+ * session's name with its length in front, three bytes, and the length of all of them come the
+ * extensions. */
 #define TLS_HELLO_SESSION (TLS_HEADER_SIZE + 38U)
 #define TLS_HELLO_EXTENSIONS(session) (TLS_HELLO_SESSION + 1 + (session) + 3 + 2)
 #define TLS_EXTENSIONS_MAX 16   /* servers have five or six */
 
-/* The first eight bytes of an extension, the first one highest: type and length of the one that names what is spoken, the length of a
- * list, that of its only name, and "h", for "h2". */
+/* The first eight bytes of an extension, the first one highest: type and length of the one that names what
+ * is spoken, the length of a list, that of its only name, and "h", for "h2". */
 #define TLS_EXTENSION_HTTP2 0x0010000500030268ULL
 #define TLS_EXTENSION_LENGTH(bytes) ((__u32) ((bytes) >> 32 & 0xffff))
 
 /* What a step meant. */
-#define TLS_STEP_APPLICATION (1U << 24) /* there was something of a question, or an answer, in what it took */
+#define TLS_STEP_APPLICATION (1U << 24) /* there was something of a question, or an answer, in what it
+                                         * took */
 #define TLS_STEP_LOST (1U << 25)
 #define TLS_STEP_TAKEN(r) ((r) & 0xffffffU)
 
-/* Takes some of the bytes that are there, the first 8 of them (at most) in bytes, the first one lowest. Returns how many,
- * below 2^24, and what they meant. */
+/* Takes some of the bytes that are there, the first 8 of them (at most) in bytes, the first one lowest.
+ * Returns how many, below 2^24, and what they meant. */
 PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there) {
         struct tls_side *side;
         __u32 n = 0;
@@ -311,15 +337,19 @@ PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there)
         return n | (side->application ? TLS_STEP_APPLICATION : 0);
 }
 
-/* The connection ends. What was received and not read is mostly the client's close_notify alert, perhaps with messages of its protocol
- * before it that end the session. Without padding, three of them have at most this size: an alert of two bytes has 85 with its header
- * and what the cipher adds (AES in CBC with SHA-384: 80 bytes), messages of two to nine bytes have 88 or less. */
+/* The connection ends. What was received and not read is mostly the client's close_notify alert, perhaps
+ * with messages of its protocol before it that end the session. Without padding, three of them have at most
+ * this size: an alert of two bytes has 85 with its header and what the cipher adds (AES in CBC with SHA-384:
+ * 80 bytes), messages of two to nine bytes have 88 or less. */
 #define TLS_FAREWELL_SIZE (3U * 88)
 
-/* unsent: as for exchange_end(). What is in flight and not certain to be a request is in flight no longer, and no error. */
-EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, int gone, __u32 unsent, struct exchange_effect *effect) {
+/* unsent: as for exchange_end(). What is in flight and not certain to be a request is in flight no longer,
+ * and no error. */
+EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, int gone, __u32 unsent,
+                             struct exchange_effect *effect) {
         if (unsent > 0 && (t->certain || !gone))
                 return;
-        if (!t->certain || (x->state == EXCHANGE_ASKED ? t->farewell : x->in_end - x->read_end <= TLS_FAREWELL_SIZE))
+        if (!t->certain ||
+            (x->state == EXCHANGE_ASKED ? t->farewell : x->in_end - x->read_end <= TLS_FAREWELL_SIZE))
                 exchange_shut(x, effect);
 }

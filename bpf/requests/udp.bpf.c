@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": the sockets of UDP. Their packets are seen in tcp.bpf.c, by the hooks that are there already. */
+/* The probe "requests": the sockets of UDP. Their packets are seen in tcp.bpf.c, by the hooks that are there
+ * already. */
 
 #include "udp.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A socket that is bound before it sends anything: whoever speaks first asks. One that is not bound is a client's. */
+/* A socket that is bound before it sends anything: whoever speaks first asks. One that is not bound is a
+ * client's. */
 static __always_inline int udp_bound(struct bpf_sock *sk) {
         struct qos_owner owner;
         struct udp_socket *c;
@@ -64,13 +66,15 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
         c = bpf_sk_storage_get(&udp_sockets, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (c)
                 udp_adopt(c, &owner, bpf_get_socket_cookie(sk),
-                          sk->sk_receive_queue.qlen + BPF_CORE_READ((struct udp_sock*) sk, reader_queue.qlen), true);
+                          sk->sk_receive_queue.qlen +
+                          BPF_CORE_READ((struct udp_sock*) sk, reader_queue.qlen), true);
         else
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
         return 0;
 }
 
-/* As requests_retarget, of the sockets that have an endpoint. What is open on them stays where it was until it is answered. */
+/* As requests_retarget, of the sockets that have an endpoint. What is open on them stays where it was until
+ * it is answered. */
 SEC("iter/bpf_sk_storage_map")
 int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };

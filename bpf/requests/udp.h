@@ -3,26 +3,28 @@
 
 /* Exchanges on UDP: what udp.bpf.c and the programs that see packets (in tcp.bpf.c) share.
  *
- * One socket has many peers, and answers come in any order: what a peer has asked is remembered by the peer's address, and
- * by the ID of the question where that is DNS. A datagram that goes to a peer which has asked answers it. One that goes to a
- * peer which has not is the unit's own question, and what comes from there then is no request.
+ * One socket has many peers, and answers come in any order: what a peer has asked is remembered by the
+ * peer's address, and by the ID of the question where that is DNS. A datagram that goes to a peer which has
+ * asked answers it. One that goes to a peer which has not is the unit's own question, and what comes from
+ * there then is no request.
  *
- * Nothing tells when a datagram is read: there is no hook for that which TCP would not have to pay for. So a question counts
- * with its answer, and how long it was in the queue is not told apart from how long it was worked on. */
+ * Nothing tells when a datagram is read: there is no hook for that which TCP would not have to pay for. So a
+ * question counts with its answer, and how long it was in the queue is not told apart from how long it was
+ * worked on. */
 
 #include "maps.h"
 #include "datagram.h"
 
-/* How long an answer is waited for. A resolver's client asks again after 5 s, or gives up; what is sent later was not asked
- * for by anybody who is still there. */
+/* How long an answer is waited for. A resolver's client asks again after 5 s, or gives up; what is sent
+ * later was not asked for by anybody who is still there. */
 #define UDP_WAIT_NSEC (10 * 1000000000ULL)
 
-/* Questions and peers that are remembered, of all units: as many as a busy resolver has open. What was not used for longest
- * is forgotten. 136 bytes each. */
+/* Questions and peers that are remembered, of all units: as many as a busy resolver has open. What was not
+ * used for longest is forgotten. 136 bytes each. */
 #define UDP_PEERS 4096
 
-/* So many peers that ask a socket and get no answer make it one that does not answer: it collects logs or metrics, and would
- * use up the room of those that do. */
+/* So many peers that ask a socket and get no answer make it one that does not answer: it collects logs or
+ * metrics, and would use up the room of those that do. */
 #define UDP_SINK (UDP_PEERS / 4)
 
 enum udp_kind {
@@ -31,11 +33,13 @@ enum udp_kind {
         UDP_CLIENT,             /* it is not bound, and has asked questions of DNS */
 };
 
-/* Questions of DNS that units have asked and whose answers they wait for, of all units, and those that are not answered, for as long as
- * UDP_WAIT_NSEC. 192 bytes each while they are there; what is more is in the unit's drops. */
+/* Questions of DNS that units have asked and whose answers they wait for, of all units, and those that are
+ * not answered, for as long as UDP_WAIT_NSEC. 192 bytes each while they are there; what is more is in the
+ * unit's drops. */
 #define UDP_ASKED 8192
 
-/* To so many peers the same question may go from one socket at a time: musl asks all that a resolv.conf may name at once. */
+/* To so many peers the same question may go from one socket at a time: musl asks all that a resolv.conf may
+ * name at once. */
 #define UDP_ASKED_PEERS 3
 
 /* How often questions are looked for that nobody has answered: some 100 us for all of them. */
@@ -68,7 +72,8 @@ struct udp_peer {
 
 struct udp_exchange {
         struct qos_owner owner;
-        __u64 first_at;         /* the oldest open question came; if there is none, the one that was answered last */
+        __u64 first_at;         /* the oldest open question came; if there is none, the one that was answered
+                                 * last */
         __u64 last_at;          /* the newest did */
         __u64 out_at;           /* the last datagram of an answer left */
         __u64 asked_at;         /* the unit has asked this peer */
@@ -78,8 +83,8 @@ struct udp_exchange {
         __u32 target;            /* the socket's */
 };
 
-/* The peer's address is no part of it: that from which an answer comes is another one than the question went to where it is translated
- * on the way (containers), unless the socket is connected. */
+/* The peer's address is no part of it: that from which an answer comes is another one than the question went
+ * to where it is translated on the way (containers), unless the socket is connected. */
 struct udp_asked_key {
         __u64 cookie;           /* of the socket */
         __u64 id;
@@ -117,14 +122,16 @@ struct {
 
 struct udp_sweep {
         __u64 at;               /* they were looked through */
-        __u64 fresh[sizeof(struct udp_asked) / sizeof(__u64)]; /* what one is at first, for which there is no room on the stack */
+        /* what one is at first, for which there is no room on the stack */
+        __u64 fresh[sizeof(struct udp_asked) / sizeof(__u64)];
 };
 
 BPF_ARRAY_MAP(udp_swept, ARRAY, 1, struct udp_sweep) __weak;
 
-/* ---- whose socket is it --------------------------------------------------------------------------------------- */
+/* ---- whose socket is it ------------------------------------------------------------------------------- */
 
-static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_owner *owner, __u64 cookie, __u32 unseen, bool found) {
+static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_owner *owner, __u64 cookie,
+                                      __u32 unseen, bool found) {
         if (owner_equal(&c->owner, owner) && c->kind != UDP_CLIENT)
                 return;
         c->kind = 0;
@@ -141,7 +148,7 @@ static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_own
         c->kind = UDP_SERVER;
 }
 
-/* ---- packets -------------------------------------------------------------------------------------------------- */
+/* ---- packets ------------------------------------------------------------------------------------------ */
 
 struct udp_header {
         __be16 source;
@@ -157,7 +164,8 @@ struct udp_datagram {
 };
 
 /* Walked by the verifier by itself: who calls it does not multiply with all the ways through a header. */
-__attribute__((noinline, weak)) int udp_parse(struct __sk_buff *skb, int incoming, __u64 cookie, struct udp_datagram *ret) {
+__attribute__((noinline, weak)) int udp_parse(struct __sk_buff *skb, int incoming, __u64 cookie,
+                                              struct udp_datagram *ret) {
         __u8 head[DATAGRAM_HEAD] = {};
         struct udp_header header;
         struct udp_peer *p;
@@ -176,7 +184,8 @@ __attribute__((noinline, weak)) int udp_parse(struct __sk_buff *skb, int incomin
                 offset = (first & 0xf) * 4;
                 p->version = 4;
         } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-                if (bpf_skb_load_bytes(skb, 6, &next, 1) < 0 || bpf_skb_load_bytes(skb, incoming ? 8 : 24, p->address, 16) < 0)
+                if (bpf_skb_load_bytes(skb, 6, &next, 1) < 0 ||
+                    bpf_skb_load_bytes(skb, incoming ? 8 : 24, p->address, 16) < 0)
                         return false;
                 offset = 40;
                 p->version = 6;
@@ -216,13 +225,14 @@ static __always_inline void udp_key(struct udp_datagram *d, bool dns) {
                 d->peer.id = 0;
 }
 
-static __always_inline struct udp_exchange* udp_find(const struct udp_datagram *d, const struct qos_owner *owner) {
+static __always_inline struct udp_exchange* udp_find(const struct udp_datagram *d,
+                                                     const struct qos_owner *owner) {
         struct udp_exchange *x = bpf_map_lookup_elem(&udp_peers, &d->peer);
 
         return x && owner_equal(&x->owner, owner) ? x : NULL;
 }
 
-/* ---- the unit asks -------------------------------------------------------------------------------------------- */
+/* ---- the unit asks ------------------------------------------------------------------------------------ */
 
 /* A question is not answered. */
 __attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, __u32 target, __u64 now) {
@@ -270,7 +280,8 @@ static __always_inline int udp_expire(struct udp_asked *x, const struct udp_aske
         return 0;
 }
 
-static long udp_sweep_step(struct bpf_map *map, const struct udp_asked_key *key, struct udp_asked *x, __u64 *now) {
+static long udp_sweep_step(struct bpf_map *map, const struct udp_asked_key *key, struct udp_asked *x,
+                           __u64 *now) {
         udp_expire(x, key, *now);
         return 0;
 }
@@ -285,14 +296,16 @@ __attribute__((noinline, weak)) int udp_sweep(void) {
         if (!s)
                 return 0;
         old = *(volatile __u64*) &s->at;
-        if ((__s64) (now - old) < (__s64) UDP_SWEEP_NSEC || __sync_val_compare_and_swap(&s->at, old, now) != old)
+        if ((__s64) (now - old) < (__s64) UDP_SWEEP_NSEC ||
+            __sync_val_compare_and_swap(&s->at, old, now) != old)
                 return 0;
         bpf_for_each_map_elem(&udp_asked, udp_sweep_step, &now, 0);
         return 0;
 }
 
 /* Whom a socket asks: the peer that it is connected with, or where the datagram goes to. */
-static __always_inline void udp_find_peer(struct bpf_sock *sk, const struct udp_datagram *d, struct qos_address *ret) {
+static __always_inline void udp_find_peer(struct bpf_sock *sk, const struct udp_datagram *d,
+                                          struct qos_address *ret) {
         volatile __u32 *words = (volatile __u32*) ret->address;
 
         if (sk->state != TCP_ESTABLISHED) {
@@ -411,7 +424,8 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
 }
 
 /* An answer of DNS has come. Returns 1: the unit has asked for it. */
-__attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struct udp_datagram *d, __u64 now) {
+__attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struct udp_datagram *d,
+                                              __u64 now) {
         struct request_record book = { .now = now, .n = 1 };
         struct udp_asked_key key = {};
         struct qos_address a = {};
@@ -449,7 +463,8 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
                         q = x->to[i];
                         x->to[i].at = 0;
                 }
-        /* From an address that nobody has asked: where only one was asked it has been translated on the way */
+        /* From an address that nobody has asked: where only one was asked it has been translated on the
+         * way */
         if (q.at == 0) {
                 for (int i = 0; i < UDP_ASKED_PEERS; i++)
                         n += x->to[i].at != 0;
@@ -490,9 +505,10 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
         return 1;
 }
 
-/* ---- packets of a socket -------------------------------------------------------------------------------------- */
+/* ---- packets of a socket ------------------------------------------------------------------------------ */
 
-static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk, struct overhead *overhead) {
+static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                struct overhead *overhead) {
         struct udp_datagram d = {};
         struct udp_exchange *x;
         struct udp_socket *c;
@@ -557,9 +573,10 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         return 0;
 }
 
-/* The socket's endpoint. With its first answer: many are bound to a port and only ask, a resolver has one for each
- * question. */
-static __attribute__((noinline)) int udp_find_target(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit_map *u) {
+/* The socket's endpoint. With its first answer: many are bound to a port and only ask, a resolver has one
+ * for each question. */
+static __attribute__((noinline)) int udp_find_target(struct bpf_sock *sk, struct udp_socket *c,
+                                                     struct qos_unit_map *u) {
         struct qos_address a = {};
         volatile __u32 *words = (volatile __u32*) a.address;
         struct qos_owner owner;
@@ -579,8 +596,10 @@ static __attribute__((noinline)) int udp_find_target(struct bpf_sock *sk, struct
         return endpoint_find(u, &owner, &a, false);
 }
 
-/* A question is answered. This and the next are functions of their own, as their room on the stack is not there for all. */
-__attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_unit_map *u, __u64 now, __u64 first_at, __u64 bytes) {
+/* A question is answered. This and the next are functions of their own, as their room on the stack is not
+ * there for all. */
+__attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_unit_map *u, __u64 now,
+                                             __u64 first_at, __u64 bytes) {
         struct request_record book = { .now = now, .first_at = first_at, .n = 1 };
         __u32 bytes_in = bytes >> 32, bytes_out = bytes;
 
@@ -602,8 +621,8 @@ __attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_un
 }
 
 /* One more datagram of an answer leaves. */
-__attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, struct qos_unit_map *u, __u64 now, struct udp_exchange *x,
-                                                  __u64 bytes) {
+__attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, struct qos_unit_map *u,
+                                                  __u64 now, struct udp_exchange *x, __u64 bytes) {
         struct request_record book = { .now = now };
 
         if (!c || !u || !x)
@@ -628,10 +647,10 @@ static __always_inline void udp_answers(struct bpf_sock *sk, struct udp_socket *
         c->answers = 1;
 }
 
-/* Notes what a peer that is not known is to the unit: one that has asked, and is answered at out_at; or, if that is 0, one that is
- * asked. */
-__attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const struct udp_socket *c, struct qos_unit_map *u, __u64 first_at,
-                                             __u64 out_at) {
+/* Notes what a peer that is not known is to the unit: one that has asked, and is answered at out_at; or, if
+ * that is 0, one that is asked. */
+__attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const struct udp_socket *c,
+                                             struct qos_unit_map *u, __u64 first_at, __u64 out_at) {
         struct udp_exchange fresh = {};
 
         if (!d || !c || !u)
@@ -646,7 +665,8 @@ __attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const
         return 0;
 }
 
-/* Takes one question as answered. Returns how many were open with it; others may do the same at this moment. */
+/* Takes one question as answered. Returns how many were open with it; others may do the same at this
+ * moment. */
 static __always_inline __u32 udp_take(struct udp_exchange *x) {
         /* So many that answer the same peer from one socket at the same time, and no loop without end */
         for (int i = 0; i < 4; i++) {
@@ -661,8 +681,8 @@ static __always_inline __u32 udp_take(struct udp_exchange *x) {
 }
 
 /* Of a socket that is not bound: most never ask anything that is understood. */
-static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c,
-                                                        struct overhead *overhead) {
+static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                        struct udp_socket *c, struct overhead *overhead) {
         struct udp_datagram d = {};
         struct qos_owner owner;
         struct qos_unit_map *u;
@@ -691,8 +711,8 @@ static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, s
         return 1;
 }
 
-static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c,
-                                                        struct overhead *overhead) {
+static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                        struct udp_socket *c, struct overhead *overhead) {
         struct udp_exchange *x = NULL;
         struct udp_datagram d = {};
         struct qos_unit_map *u;
@@ -773,10 +793,12 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
         return 0;
 }
 
-/* True: the unit asks, see udp_asks(). That is not called from where it is seen, as there is too little room on the stack. */
+/* True: the unit asks, see udp_asks(). That is not called from where it is seen, as there is too little room
+ * on the stack. */
 static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk,
                 struct overhead *overhead) {
         struct udp_socket *c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
 
-        return c && c->kind != UDP_CLIENT ? udp_server_departs(skb, sk, c, overhead) : udp_client_departs(skb, sk, c, overhead);
+        return c && c->kind != UDP_CLIENT ? udp_server_departs(skb, sk, c, overhead) :
+               udp_client_departs(skb, sk, c, overhead);
 }

@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": exchanges on Unix sockets, stream and seqpacket, of the units that answer and of those that ask.
+/* The probe "requests": exchanges on Unix sockets, stream and seqpacket, of the units that answer and of
+ * those that ask.
  *
- *   arrival, departure   sk_data_ready             of the socket that gets the data, called by the one who sends, after it was
- *                                                  queued and before anybody is woken: for a socket that was accepted it is
- *                                                  the arrival of a question, for its peer the departure of an answer
+ *   arrival, departure   sk_data_ready of the socket that gets the data, called by the one who sends, after
+ *                        it was
+ *                                                  queued and before anybody is woken: for a socket that was
+ *                                                  accepted it is the arrival of a question, for its peer
+ *                                                  the departure of an answer
  *   connection           sk_data_ready             of the listener, before connect() returns
  *   read                 skb_copy_datagram_iovec   in tcp.bpf.c, which calls unix_content()
  *
- * Who asks sees the same events from the other end: what is queued at the socket that was accepted leaves, what is queued at its
- * own arrives.
+ * Who asks sees the same events from the other end: what is queued at the socket that was accepted leaves,
+ * what is queued at its own arrives.
  *
- * Nothing tells that such a socket is closed, but its storage goes with it: what is in flight is looked up when somebody
- * wants to know. */
+ * Nothing tells that such a socket is closed, but its storage goes with it: what is in flight is looked up
+ * when somebody wants to know. */
 
 #include "unix.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Whose listeners have which names. An accepted socket is made by the client, and in the client's control group; what it
- * has of its listener's is the name: the very same object, which stays in memory as long as one of them does. When the
- * memory belongs to another name, the first connection to that puts things right here.
- * As many as listeners that units have at the same time; of those that are not used for longest the first request on a
- * connection has no arrival. 80 KiB. */
+/* Whose listeners have which names. An accepted socket is made by the client, and in the client's control
+ * group; what it has of its listener's is the name: the very same object, which stays in memory as long as
+ * one of them does. When the memory belongs to another name, the first connection to that puts things right
+ * here. As many as listeners that units have at the same time; of those that are not used for longest the
+ * first request on a connection has no arrival. 80 KiB. */
 struct unix_name {
         struct qos_owner owner;
         __u32 found;
@@ -116,13 +119,15 @@ static __attribute__((noinline)) __u32 unix_newest_length(struct sock *sk) {
         struct sk_buff *skb = NULL;
         __u32 length = 0;
 
-        if (!sk || bpf_core_read(&skb, sizeof(skb), &sk->sk_receive_queue.prev) < 0 || bpf_core_read(&length, sizeof(length), &skb->len) < 0)
+        if (!sk || bpf_core_read(&skb, sizeof(skb), &sk->sk_receive_queue.prev) < 0 ||
+            bpf_core_read(&length, sizeof(length), &skb->len) < 0)
                 return ~0U;
         return length;
 }
 
 /* An answer was queued at the peer of this one: at this time; 0: now. */
-static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit_map *u, __u64 at) {
+static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c,
+                                                 struct qos_unit_map *u, __u64 at) {
         struct exchange_effect effect = {};
         struct request_record book = {};
         __u64 now, late;
@@ -145,7 +150,9 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
                 /* Spliced out of the socket. When, nobody saw: at the latest now */
                 exchange_read(&c->x, now, c->x.in_end, 0, &effect);
         /* Should it be noted after all (at), that is no part of what is asked next */
-        c->heard_out = at != 0 || (c->x.n_marks > 0 && (c->heard_out || (c->kept_at >= c->x.read_at && c->x.mark_at[0] >= c->kept_at)));
+        c->heard_out = at != 0 ||
+                       (c->x.n_marks > 0 &&
+                        (c->heard_out || (c->kept_at >= c->x.read_at && c->x.mark_at[0] >= c->kept_at)));
         exchange_depart(&c->x, now, 0, true, &effect);
         book.first_at = c->x.last_at == 0 ? 0 : c->x.first_at;
         book.last_at = c->x.last_at;
@@ -193,8 +200,8 @@ static __attribute__((noinline)) int unix_forget(struct sock *client, struct uni
         return 0;
 }
 
-/* An answer was queued at a socket that has been closed since, after something was read there: the question that was open is
- * answered. */
+/* An answer was queued at a socket that has been closed since, after something was read there: the question
+ * that was open is answered. */
 static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         struct unix_unrecorded *kept;
         struct request_record book = { .n = 1 };
@@ -256,11 +263,12 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overh
         return 0;
 }
 
-/* ---- the unit asks -------------------------------------------------------------------------------------------- */
+/* ---- the unit asks ------------------------------------------------------------------------------------ */
 
-/* Something was queued at a socket that was accepted, by the task that runs. asker: the other end; us: this one, which has the
- * listener's name. */
-static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us, struct overhead *overhead) {
+/* Something was queued at a socket that was accepted, by the task that runs. asker: the other end; us: this
+ * one, which has the listener's name. */
+static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk,
+                                                      struct unix_sock *us, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct request_record book = { .n = 1 };
         __u32 waiting, queued, length = 0;
@@ -342,9 +350,10 @@ static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
         return queued;
 }
 
-/* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet. server: the other end's; NULL:
- * the unit has closed its own since. */
-static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late, struct overhead *overhead) {
+/* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet.
+ * server: the other end's; NULL: the unit has closed its own since. */
+static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server,
+                                                       bool late, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct request_record book = { .n = 1 };
         __u32 end, untouched = 0;
@@ -361,14 +370,16 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         book.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
-        if (late ? c->x.state != EXCHANGE_ASKED || c->heard != UNIX_HEARD_READ : c->heard == UNIX_HEARD_RECORDED) {
+        if (late ? c->x.state != EXCHANGE_ASKED || c->heard != UNIX_HEARD_READ :
+            c->heard == UNIX_HEARD_RECORDED) {
                 if (!late)
                         c->heard = UNIX_HEARD_SEEN;
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
         /* It speaks first, of its own accord: it has read nothing yet of what it is asked */
-        if (untouched > 0 && c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN && untouched >= c->heard_out) {
+        if (untouched > 0 && c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN &&
+            untouched >= c->heard_out) {
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
@@ -449,7 +460,8 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                         return 0;
                 overhead_begin(overhead, &c->owner, u);
 
-                /* The client has read the answer, and goes on: that it was queued is noted by nobody, or late */
+                /* The client has read the answer, and goes on: that it was queued is noted by nobody, or
+                 * late */
                 if (peer && unix_is_unrecorded(c)) {
                         unix_depart(sk, c, u, c->kept_at);
                         unix_forget(peer, c);
@@ -459,8 +471,8 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                 now = bpf_ktime_get_ns();
                 bpf_spin_lock(&c->lock);
                 before = c->x.tail_at;
-                /* Nothing waits for an answer, and all that came was read: then this has not been, and the run for what was read was
-                 * skipped by the kernel */
+                /* Nothing waits for an answer, and all that came was read: then this has not been, and the
+                 * run for what was read was skipped by the kernel */
                 if (c->heard > 0 && queued > 0 && c->x.state != EXCHANGE_ASKED && c->x.n_marks == 0)
                         c->heard = 0;
                 if (c->heard > 0)
@@ -475,14 +487,17 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (!peer) {
-                /* It was closed between the answer and this note of it. Who had not read it by then has no answer */
+                /* It was closed between the answer and this note of it. Who had not read it by then has no
+                 * answer */
                 if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
                         unix_client_hears(c, NULL, false, overhead);
                 return unix_depart_late(sk);
         }
         if (c && c->kind == UNIX_CLIENT) {
-                /* The run for the answer before, which is booked, was skipped: this is the next one, which is not read yet */
-                if (c->heard == UNIX_HEARD_RECORDED && c->x.state == EXCHANGE_ASKED && sk->sk_receive_queue.qlen > 0)
+                /* The run for the answer before, which is booked, was skipped: this is the next one, which
+                 * is not read yet */
+                if (c->heard == UNIX_HEARD_RECORDED && c->x.state == EXCHANGE_ASKED &&
+                    sk->sk_receive_queue.qlen > 0)
                         c->heard = UNIX_HEARD_SEEN;
                 us = bpf_skc_to_unix_sock(peer);
                 if (us)
@@ -512,7 +527,7 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         return r;
 }
 
-/* ---- a connection ends --------------------------------------------------------------------------------------------- */
+/* ---- a connection ends -------------------------------------------------------------------------------- */
 
 /* Is all that is unread at the socket a client's farewell? */
 static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
@@ -522,14 +537,17 @@ static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
 
         if (!sk || sk->sk_receive_queue.qlen != 1)
                 return 0;
-        if (bpf_core_read(&skb, sizeof(skb), &sk->sk_receive_queue.next) < 0 || bpf_core_read(&length, sizeof(length), &skb->len) < 0 ||
+        if (bpf_core_read(&skb, sizeof(skb), &sk->sk_receive_queue.next) < 0 ||
+            bpf_core_read(&length, sizeof(length), &skb->len) < 0 ||
             bpf_core_read(&data, sizeof(data), &skb->data) < 0)
                 return 0;
         return exchange_is_farewell(unix_look(length, data), length);
 }
 
-/* The connection of a unit that answers. sk: its socket; client: the other end, if that is the one that hangs up. */
-static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct unix_conn *c, struct sock *client) {
+/* The connection of a unit that answers. sk: its socket; client: the other end, if that is the one that
+ * hangs up. */
+static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct unix_conn *c,
+                                                      struct sock *client) {
         __u32 cell = client ? QOS_COUNTER_CLIENT_ABORTS : QOS_COUNTER_ERRORS_RESET, target;
         struct unix_unrecorded *kept = NULL;
         struct exchange_effect effect = {};
@@ -716,7 +734,8 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
 
         target = target_resolve(u, c->target);
         /* Some only listen: who has never answered has nothing to answer */
-        if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) && !unix_has_answered(sk, u, target))
+        if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) &&
+            !unix_has_answered(sk, u, target))
                 return 0;
         record_in_flight(u, target, QOS_GAUGE_UNIX, session.id, 1, at, at > c->x.first_out_at);
         return 0;

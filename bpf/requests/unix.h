@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections on Unix sockets, stream and seqpacket: what unix.bpf.c and the program that sees data on its way to the
- * applications (in tcp.bpf.c) share.
+/* Connections on Unix sockets, stream and seqpacket: what unix.bpf.c and the program that sees data on its
+ * way to the applications (in tcp.bpf.c) share.
  *
- * The state machine is that of TCP (exchange.h). There are no sequence numbers here, and no need for them: nothing is lost
- * or sent again, and the kernel's own queue tells what is unread. Positions are those of the buffers in which the kernel
- * queues what is sent, UNIX_STEP for each; a part of one that is read moves on by 1, or to where only a rest is left (EXCHANGE_REST_MAX). */
+ * The state machine is that of TCP (exchange.h). There are no sequence numbers here, and no need for them:
+ * nothing is lost or sent again, and the kernel's own queue tells what is unread. Positions are those of the
+ * buffers in which the kernel queues what is sent, UNIX_STEP for each; a part of one that is read moves on
+ * by 1, or to where only a rest is left (EXCHANGE_REST_MAX). */
 
 #include "thread.h"
 
@@ -26,11 +27,13 @@ enum unix_kind {
         UNIX_CLIENT,            /* it has asked for the connection, and is a unit's */
 };
 
-/* An answer is queued first and noted then: who does not sleep may have read it, and asked again, before it is noted. */
+/* An answer is queued first and noted then: who does not sleep may have read it, and asked again, before it
+ * is noted. */
 enum unix_heard {
         UNIX_HEARD_SEEN,
         UNIX_HEARD_READ,        /* of UNIX_CLIENT: something was read while its question was open */
-        UNIX_HEARD_RECORDED,      /* … and the next question came: it was booked then, its note is still to come */
+        UNIX_HEARD_RECORDED,      /* … and the next question came: it was booked then, its note is still to
+                                   * come */
 };
 
 /* Charged to the application's option memory, as struct conn. */
@@ -39,23 +42,28 @@ struct unix_conn {
         struct qos_owner owner;
         __u16 kind;             /* enum unix_kind */
         __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is;
-                                 * of UNIX_ASKER: it was answered once; of UNIX_CLIENT: something came that was not asked for */
+                                 * of UNIX_ASKER: it was answered once; of UNIX_CLIENT: something came that
+                                 * was not asked for */
         __u16 target;            /* TARGET_ENTRY; of UNIX_CLIENT: as struct conn has it */
         __u16 looked;           /* 1: at what the first question begins with */
-        __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read before their arrival was noted */
-        __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the answer, and then asked what is unread, before that answer was noted;
-                                 * of UNIX_CLIENT: in how many buffers it has asked, as far as they can be counted */
-        __u32 noted;            /* of UNIX_SERVER: so many buffers the client has not read yet, that were noted when they were queued */
+        __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read
+                                 * before their arrival was noted */
+        __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the answer, and then asked what is
+                                 * unread, before that answer was noted; of UNIX_CLIENT: in how many buffers
+                                 * it has asked, as far as they can be counted */
+        __u32 noted;            /* of UNIX_SERVER: so many buffers the client has not read yet, that were
+                                 * noted when they were queued */
         __u32 _padding;
-        __u64 kept_at;          /* of UNIX_SERVER: since when what is asked is kept with the client's socket, too (unix_keep()); 0: it is not */
+        __u64 kept_at;          /* of UNIX_SERVER: since when what is asked is kept with the client's socket,
+                                 * too (unix_keep()); 0: it is not */
         struct exchange x;
 };
 
 BPF_STORAGE_MAP(unix_conns, SK, struct unix_conn) __weak;
 
-/* What a client has asked that has read something while it was open: perhaps the answer, which is queued first and noted then. Who closes
- * the connection in between is not known any more as whose answer it was when that is noted. With the client's socket, which is the one
- * that is known then. */
+/* What a client has asked that has read something while it was open: perhaps the answer, which is queued
+ * first and noted then. Who closes the connection in between is not known any more as whose answer it was
+ * when that is noted. With the client's socket, which is the one that is known then. */
 struct unix_unrecorded {
         struct qos_owner owner; /* generation 0: nothing */
         __u32 target;
@@ -71,10 +79,12 @@ static __always_inline bool unix_is_packets(const struct sock *sk) {
         return sk->sk_type != SOCK_STREAM;
 }
 
-/* Whether it was accepted from a listener: it has that one's name, without having been bound to it. What was bound lies in
- * a list of its file's, or in a hash bucket of abstract names: those of sockets without a name are the first 256. */
+/* Whether it was accepted from a listener: it has that one's name, without having been bound to it. What was
+ * bound lies in a list of its file's, or in a hash bucket of abstract names: those of sockets without a name
+ * are the first 256. */
 static __always_inline bool unix_is_accepted(const struct sock *sk, const struct unix_sock *us) {
-        return us->addr && sk->__sk_common.skc_state == TCP_ESTABLISHED && !sk->__sk_common.skc_bind_node.pprev &&
+        return us->addr && sk->__sk_common.skc_state == TCP_ESTABLISHED &&
+               !sk->__sk_common.skc_bind_node.pprev &&
                 sk->__sk_common.skc_hash < 256;
 }
 
@@ -88,9 +98,10 @@ static __always_inline void unix_set_path(struct qos_peer_key *name, const char 
         *(volatile char*) name->path = path[0];
 }
 
-/* The row of an endpoint, or of a peer (kind), by the name that the listener's sockets have. A peer that has none, and has just
- * answered a question that was asked at first_at, may earn one. */
-static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct qos_unit_map *u, __u32 kind, __u64 first_at, __u64 now) {
+/* The row of an endpoint, or of a peer (kind), by the name that the listener's sockets have. A peer that has
+ * none, and has just answered a question that was asked at first_at, may earn one. */
+static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct qos_unit_map *u, __u32 kind,
+                                                   __u64 first_at, __u64 now) {
         char path[QOS_SOCKET_PATH_SIZE] __attribute__((aligned(8))) = {};
         struct qos_address a = { .family = AF_UNIX };
         __u64 hash = 0xcbf29ce484222325, *words = (__u64*) path;
@@ -113,8 +124,8 @@ static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct 
         if (path[0] == 0)
                 path[0] = '@';
 
-        /* FNV-1a over words, as all is zero behind the name. Who names a socket like another one's gets into that one's row,
-         * of the same unit */
+        /* FNV-1a over words, as all is zero behind the name. Who names a socket like another one's gets into
+         * that one's row, of the same unit */
         for (int i = 0; i < QOS_SOCKET_PATH_SIZE / 8; i++)
                 hash = (hash ^ words[i]) * 0x100000001b3;
         *(volatile __u64*) a.address = hash ^ *(__u32*) (path + QOS_SOCKET_PATH_SIZE - 4);
@@ -137,7 +148,8 @@ static __always_inline int unix_find_target(struct unix_sock *us, struct qos_uni
 }
 
 /* The same of a peer: its figures are not the unit's. */
-static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_unit_map *u, __u64 first_at, __u64 now) {
+static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_unit_map *u, __u64 first_at,
+                                            __u64 now) {
         __u32 row = unix_find_row(us, u, QOS_ENTRY_PEER, first_at, now);
 
         /* One without a name is unheard of here */
@@ -148,7 +160,8 @@ static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_uni
 }
 
 /* Makes a connection of this owner out of storage that is new, or belonged to a unit that was detached. */
-static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_owner *owner, __u32 target, __u16 kind, __u16 found) {
+static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_owner *owner, __u32 target,
+                                       __u16 kind, __u16 found) {
         struct qos_owner o = *owner;
         struct exchange x = {};
 
@@ -169,7 +182,8 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
         bpf_spin_unlock(&c->lock);
 }
 
-static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struct qos_owner *owner, __u32 target, __u16 kind,
+static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struct qos_owner *owner,
+                                                    __u32 target, __u16 kind,
                                                       __u16 found) {
         struct unix_conn *c;
 
@@ -190,10 +204,11 @@ static __always_inline void unix_arrive(struct exchange *x, __u64 now) {
         exchange_arrive(x, now, x->in_end, end, end, end, &effect);
 }
 
-/* Some of the first buffer in the queue is on its way to the application. left: so much remains of it; queued: how
- * many buffers are in the queue, this one too. known: its arrival is noted, if not before then after this. Returns whether it had
- * not been seen before (MSG_PEEK). The lock is held. */
-static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left, __u32 queued, bool known, struct exchange_effect *effect) {
+/* Some of the first buffer in the queue is on its way to the application. left: so much remains of it;
+ * queued: how many buffers are in the queue, this one too. known: its arrival is noted, if not before then
+ * after this. Returns whether it had not been seen before (MSG_PEEK). The lock is held. */
+static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left, __u32 queued, bool known,
+                                      struct exchange_effect *effect) {
         struct exchange *x = &c->x;
         __u32 to;
 
@@ -211,7 +226,8 @@ static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left
 
         to = x->read_end / UNIX_STEP * UNIX_STEP + UNIX_STEP;
         if (left > 0)
-                to = left <= EXCHANGE_REST_MAX && exchange_distance(to - left, x->read_end) > 0 ? to - left : x->read_end + 1;
+                to = left <= EXCHANGE_REST_MAX && exchange_distance(to - left, x->read_end) > 0 ? to - left :
+                     x->read_end + 1;
         else if (queued <= 1)
                 to = x->in_end;
         exchange_read(x, now, to, 0, effect);
@@ -221,8 +237,8 @@ static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left
         return true;
 }
 
-/* A socket whose data is read by a task of the unit, and that nobody knows: it was accepted from a listener that somebody
- * else has opened. */
+/* A socket whose data is read by a task of the unit, and that nobody knows: it was accepted from a listener
+ * that somebody else has opened. */
 static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
         struct qos_owner owner;
         struct unix_sock *us;
@@ -237,7 +253,8 @@ static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
         return unix_learn(sk, &owner, unix_find_target(us, u), UNIX_SERVER, 0);
 }
 
-/* Of a listener that was made by somebody else, the service manager: the one that reads first has the connection. */
+/* Of a listener that was made by somebody else, the service manager: the one that reads first has the
+ * connection. */
 static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
         struct qos_owner owner = {}, none = {};
         struct qos_unit_map *u = NULL;
@@ -259,10 +276,12 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
         bpf_spin_unlock(&c->lock);
 }
 
-/* A datagram is on its way to a task. It asks for an answer if who has sent it can get one, has a name and is connected: most of
- * those that log or notify are not. The state is kept with the client's socket, as the server's own has all of its clients.
- * Of positions: in_end is what was asked, read_end what of that was answered, both in bytes. */
-static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len, struct overhead *overhead) {
+/* A datagram is on its way to a task. It asks for an answer if who has sent it can get one, has a name and
+ * is connected: most of those that log or notify are not. The state is kept with the client's socket, as the
+ * server's own has all of its clients. Of positions: in_end is what was asked, read_end what of that was
+ * answered, both in bytes. */
+static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len,
+                                                struct overhead *overhead) {
         struct unix_sock *peer_us;
         struct qos_owner owner;
         struct unix_conn *c;
@@ -305,8 +324,8 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         return 0;
 }
 
-/* By what is sent first: the beginning of a connection, which may be one byte alone, or a message on one that is older than
- * the attach. */
+/* By what is sent first: the beginning of a connection, which may be one byte alone, or a message on one
+ * that is older than the attach. */
 static __always_inline bool unix_is_bus(struct sk_buff *skb, __u32 consumed) {
         __u32 length = skb->len - consumed;
         void *data = skb->data;
@@ -317,13 +336,15 @@ static __always_inline bool unix_is_bus(struct sk_buff *skb, __u32 consumed) {
         if (bpf_probe_read_kernel(head, sizeof(head), data + consumed) < 0)
                 return false;
         return (head[0] == 0 && head[1] == 'A' && head[2] == 'U' && head[3] == 'T') ||
-                ((head[0] == 'l' || head[0] == 'B') && head[1] >= 1 && head[1] <= 4 && head[2] < 8 && head[3] == 1);
+                ((head[0] == 'l' || head[0] == 'B') && head[1] >= 1 && head[1] <= 4 && head[2] < 8 &&
+                 head[3] == 1);
 }
 
 static __always_inline bool unix_is_fastcgi(struct sk_buff *skb, __u32 consumed) {
         __u64 head;
 
-        return skb->len - consumed >= sizeof(head) && bpf_probe_read_kernel(&head, sizeof(head), (void*) skb->data + consumed) == 0 &&
+        return skb->len - consumed >= sizeof(head) &&
+               bpf_probe_read_kernel(&head, sizeof(head), (void*) skb->data + consumed) == 0 &&
                 exchange_is_fastcgi(head, sizeof(head));
 }
 
@@ -368,7 +389,8 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
         return 0;
 }
 
-/* Data on its way to the application, which is a server or not. What is spliced does not pass here, see unix_depart(). */
+/* Data on its way to the application, which is a server or not. What is spliced does not pass here, see
+ * unix_depart(). */
 static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct sock *sender, *sk;
@@ -380,8 +402,8 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         bool known = true, fresh, farewell, remark, idle;
         __u64 now, bytes;
 
-        /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as a pointer to
-         * another type may not be made of the one in skb */
+        /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as
+         * a pointer to another type may not be made of the one in skb */
         sender = skb->sk;
         if (!sender || !overhead)
                 return 0;
@@ -406,11 +428,13 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                 }
                 if (c->kind == UNIX_CLIENT && !c->looked) {
                         c->looked = 1;
-                        if (!unix_is_packets(sender) && unix_consumed(skb, &consumed) && unix_is_bus(skb, consumed))
+                        if (!unix_is_packets(sender) && unix_consumed(skb, &consumed) &&
+                            unix_is_bus(skb, consumed))
                                 c->kind = UNIX_CLIENT_BUS;
                 }
         } else if (c) {
-                /* The answer. When it leaves nobody can tell how much it is: the client may be faster than the look at it */
+                /* The answer. When it leaves nobody can tell how much it is: the client may be faster than
+                 * the look at it */
                 u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
                 if (u) {
                         overhead_begin(overhead, &c->owner, u);
@@ -433,7 +457,8 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         if (server && server->kind == UNIX_SERVER) {
                 /* What was noted answers what was asked before, or nothing (a greeting) */
                 if (server->noted > 0) {
-                        if (unix_is_packets(sk) || !unix_consumed(skb, &consumed) || consumed + len >= skb->len)
+                        if (unix_is_packets(sk) || !unix_consumed(skb, &consumed) ||
+                            consumed + len >= skb->len)
                                 server->noted--;
                 } else if (server->x.state == EXCHANGE_ASKED)
                         unix_keep(sk, server);
