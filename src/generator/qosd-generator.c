@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Run by the service manager whenever it reads the unit files, at boot and at each daemon-reload (systemd.generator(7)): orders services
- * with [X-QoS] after qosd, so that their first request is counted. That matters where both are started together, as at boot: it starts
- * nothing, and no service fails with qosd.
+/* Run by the service manager whenever it reads the unit files, at boot and at each daemon-reload
+ * (systemd.generator(7)): orders services with [X-QoS] after qosd, so that their first request is counted.
+ * That matters where both are started together, as at boot: it starts nothing, and no service fails with
+ * qosd.
  *
- * The service manager breaks a cycle of orderings by leaving a unit out, so that there must be none. qosd.service waits for what all
- * services wait for that say nothing else. So a service is left alone if it does, or if others may wait for it; and all are, if
- * somebody has ordered qosd.service by hand. */
+ * The service manager breaks a cycle of orderings by leaving a unit out, so that there must be none.
+ * qosd.service waits for what all services wait for that say nothing else. So a service is left alone if it
+ * does, or if others may wait for it; and all are, if somebody has ordered qosd.service by hand. */
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,11 +17,13 @@
 
 #define QOSD "qosd.service"
 
-/* Services and drop-ins for them. A system has some hundred; there is room for what nobody has, and those beyond are left alone. */
+/* Services and drop-ins for them. A system has some hundred; there is room for what nobody has, and those
+ * beyond are left alone. */
 #define NAMES_MAX 16384U
 
 typedef struct Name {
-        char *name;                     /* "nginx.service", of drop-ins also "foo@.service", "foo-.service", "service" */
+        char *name;                     /* "nginx.service", of drop-ins also "foo@.service", "foo-.service",
+                                         * "service" */
         bool declared;                  /* has [X-QoS] */
         bool special;                   /* does not begin as others do, or others may wait for it */
 } Name;
@@ -43,7 +46,7 @@ static void generator_done(Generator *g) {
         free(g->names);
 }
 
-/* ---- what the files say --------------------------------------------------------------------------------------- */
+/* ---- what the files say ------------------------------------------------------------------------------- */
 
 /* "nginx.service mariadb.service" has "nginx.service". */
 static bool words_have(const char *words, const char *word) {
@@ -116,8 +119,8 @@ static int generator_get(Generator *g, const char *name, size_t length, Name **r
         return 0;
 }
 
-/* Whether what is said under the one name holds for the other: "service" for all, "foo-.service" for those that begin so, and
- * "foo@.service" for its instances. */
+/* Whether what is said under the one name holds for the other: "service" for all, "foo-.service" for those
+ * that begin so, and "foo@.service" for its instances. */
 static bool name_covers(const char *general, const char *name) {
         const char *dot = endswith(general, ".service");
         size_t l;
@@ -140,10 +143,12 @@ static int generator_read(Generator *g, int at, const char *path, const char *na
         r = unit_file_read(at, path, &text, &size);
         if (r < 0)
                 return r == -ENOMEM ? r : 0;
-        if (length >= strlen("service") && strncmp(name + length - strlen("service"), "service", strlen("service")) == 0) {
+        if (length >= strlen("service") &&
+            strncmp(name + length - strlen("service"), "service", strlen("service")) == 0) {
                 r = generator_get(g, name, length, &reading.name);
                 if (r == -E2BIG) {
-                        /* What it says of an order is not known: nobody is ordered then, rather than in a circle */
+                        /* What it says of an order is not known: nobody is ordered then, rather than in a
+                         * circle */
                         g->ordered = true;
                         return 0;
                 }
@@ -170,7 +175,8 @@ static int generator_read_drop_ins(Generator *g, int at, const char *directory) 
         }
         for (struct dirent *de; r >= 0 && (de = readdir(d)); )
                 if (endswith(de->d_name, ".conf"))
-                        r = generator_read(g, dirfd(d), de->d_name, directory, strlen(directory) - strlen(".d"));
+                        r = generator_read(g, dirfd(d), de->d_name, directory,
+                                           strlen(directory) - strlen(".d"));
         (void) closedir(d);
         return r;
 }
@@ -207,7 +213,7 @@ static int generator_read_all(Generator *g) {
         return r;
 }
 
-/* ---- who is ordered ------------------------------------------------------------------------------------------- */
+/* ---- who is ordered ----------------------------------------------------------------------------------- */
 
 static bool generator_orders(const Generator *g, const Name *name) {
         /* qosd cannot begin without a bus */
@@ -222,7 +228,9 @@ static bool generator_orders(const Generator *g, const Name *name) {
                         return false;
         for (const Name *p = g->names; p < g->names + g->n_names; p++)
                 /* Of a template, instances may have files of their own */
-                if (p->special && (name_covers(p->name, name->name) || (dot[-1] == '@' && name_covers(name->name, p->name))))
+                if (p->special &&
+                    (name_covers(p->name, name->name) ||
+                     (dot[-1] == '@' && name_covers(name->name, p->name))))
                         return false;
         return true;
 }
@@ -242,7 +250,8 @@ static int order(const char *directory, const char *name) {
         if (mkdir(path, 0755) < 0 && errno != EEXIST)
                 return -errno;
         fd = open(file, O_WRONLY|O_CREAT|O_TRUNC|O_NOFOLLOW|O_CLOEXEC, 0644);
-        if (fd < 0 || dprintf(fd, "# Made by qosd-generator: this unit has [X-QoS], and is counted from its first request on\n[Unit]\nAfter=" QOSD "\n") < 0)
+        if (fd < 0 || dprintf(fd, "# Made by qosd-generator: this unit has [X-QoS], and is counted from its "
+                                  "first request on\n[Unit]\nAfter=" QOSD "\n") < 0)
                 return -errno;
         return 0;
 }
@@ -261,7 +270,8 @@ int main(int argc, char **argv) {
                 if (generator_orders(&g, g.names + i))
                         r = order(argv[1], g.names[i].name);
         if (r < 0)
-                fprintf(stderr, "Failed to order units with " UNIT_FILE_SECTION " after qosd: %s\n", strerror(-r));
+                fprintf(stderr, "Failed to order units with " UNIT_FILE_SECTION " after qosd: %s\n",
+                        strerror(-r));
         generator_done(&g);
         return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

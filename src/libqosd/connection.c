@@ -5,7 +5,8 @@
 #include "connection.h"
 #include "util.h"
 
-/* Longer than a person takes to type a password, which libqosd never asks for: whatever takes this long has failed. */
+/* Longer than a person takes to type a password, which libqosd never asks for: whatever takes this long has
+ * failed. */
 #define TIMEOUT_USEC (30 * USEC_PER_SEC)
 
 int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[static ERROR_MAX]) {
@@ -39,7 +40,8 @@ int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[st
                 { SD_VARLINK_ERROR_DISCONNECTED,                  -ECONNRESET   },
                 { SD_VARLINK_ERROR_TIMEOUT,                       -ETIMEDOUT    },
         };
-        sd_json_variant *message = sd_json_variant_by_key(parameters, "message"), *number = sd_json_variant_by_key(parameters, "errno"),
+        sd_json_variant *message = sd_json_variant_by_key(parameters, "message"),
+                *number = sd_json_variant_by_key(parameters, "errno"),
                 *parameter = sd_json_variant_by_key(parameters, "parameter");
 
         if (sd_json_variant_is_string(message))
@@ -52,12 +54,13 @@ int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[st
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 if (streq(id, table[i].id))
                         return table[i].error;
-        if (sd_json_variant_is_integer(number) && sd_json_variant_integer(number) > 0 && sd_json_variant_integer(number) < 4096)
+        if (sd_json_variant_is_integer(number) && sd_json_variant_integer(number) > 0 &&
+            sd_json_variant_integer(number) < 4096)
                 return -(int) sd_json_variant_integer(number);
         return -EBADMSG;
 }
 
-/* ---- the connection ------------------------------------------------------------------------------------------- */
+/* ---- the connection ----------------------------------------------------------------------------------- */
 
 int qosd_connect(const char *address, qosd **ret) {
         _cleanup_(qosd_unrefp) qosd *q = NULL;
@@ -91,7 +94,8 @@ DEFINE_REF_UNREF(qosd, connection_done)
 
 int qosd_set_timeout(qosd *q, uint64_t nsec) {
         /* Less than a microsecond is what there is least of */
-        return q && nsec > 0 ? sd_varlink_set_relative_timeout(q->link, MAX(nsec / NSEC_PER_USEC, UINT64_C(1))) : -EINVAL;
+        return q && nsec > 0 ?
+               sd_varlink_set_relative_timeout(q->link, MAX(nsec / NSEC_PER_USEC, UINT64_C(1))) : -EINVAL;
 }
 
 const char *qosd_get_error(qosd *q) {
@@ -160,7 +164,8 @@ int qosd_attach(qosd *q, const char *unit, const char *const *probes) {
         if (r >= 0)
                 r = sd_json_buildo(&v,
                                    SD_JSON_BUILD_PAIR_STRING("unit", unit),
-                                   SD_JSON_BUILD_PAIR_CONDITION(n > 0, "probes", SD_JSON_BUILD_VARIANT(array)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(n > 0, "probes",
+                                                                SD_JSON_BUILD_VARIANT(array)),
                                    SD_JSON_BUILD_PAIR_BOOLEAN("lease", true));
         return r < 0 ? r : connection_call(q, INTERFACE ".Attach", v, NULL);
 }
@@ -171,11 +176,13 @@ int qosd_detach(qosd *q, const char *unit) {
 
         if (!q || !unit)
                 return -EINVAL;
-        r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit), SD_JSON_BUILD_PAIR_BOOLEAN("lease", true));
+        r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                           SD_JSON_BUILD_PAIR_BOOLEAN("lease", true));
         return r < 0 ? r : connection_call(q, INTERFACE ".Detach", v, NULL);
 }
 
-static int change_threshold(qosd *q, const char *method, const char *unit, const char *key, const char *value) {
+static int change_threshold(qosd *q, const char *method, const char *unit, const char *key,
+                            const char *value) {
         sd_json_variant *v = NULL;
         int r;
 
@@ -196,7 +203,7 @@ int qosd_clear_threshold(qosd *q, const char *unit, const char *name) {
         return change_threshold(q, INTERFACE ".ClearThreshold", unit, "name", name);
 }
 
-/* ---- readings ------------------------------------------------------------------------------------------------- */
+/* ---- readings ----------------------------------------------------------------------------------------- */
 
 struct qosd_snapshot {
         unsigned n_ref;
@@ -234,7 +241,8 @@ int qosd_read(qosd *q, const char *const *units, size_t n, uint64_t window, qosd
         if (r >= 0)
                 r = sd_json_buildo(&v,
                                    SD_JSON_BUILD_PAIR_VARIANT("units", array),
-                                   SD_JSON_BUILD_PAIR_CONDITION(window != QOSD_WINDOW_DEFAULT, "window", SD_JSON_BUILD_UNSIGNED(window)));
+                                   SD_JSON_BUILD_PAIR_CONDITION(window != QOSD_WINDOW_DEFAULT, "window",
+                                                                SD_JSON_BUILD_UNSIGNED(window)));
         if (r >= 0)
                 r = connection_call(q, INTERFACE ".GetMany", v, &reply);
         if (r < 0)
@@ -270,7 +278,8 @@ int qosd_since(qosd *q, const char *unit, qosd_snapshot **ret) {
 
         if (!q || !unit || !ret)
                 return -EINVAL;
-        r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit), SD_JSON_BUILD_PAIR_BOOLEAN("sinceMark", true));
+        r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                           SD_JSON_BUILD_PAIR_BOOLEAN("sinceMark", true));
         if (r >= 0)
                 r = connection_call(q, INTERFACE ".Get", v, &reply);
         return r < 0 ? r : snapshot_new(reply, ret);

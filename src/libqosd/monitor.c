@@ -52,7 +52,8 @@ static int monitor_wait(qosd_monitor *m) {
         return sd_event_source_set_enabled(m->again, SD_EVENT_ONESHOT);
 }
 
-static int on_reply(sd_varlink *link, sd_json_variant *reply, const char *error_id, sd_varlink_reply_flags_t flags, void *userdata) {
+static int on_reply(sd_varlink *link, sd_json_variant *reply, const char *error_id,
+                    sd_varlink_reply_flags_t flags, void *userdata) {
         _cleanup_(qosd_monitor_unrefp) qosd_monitor *m = qosd_monitor_ref(userdata);
         sd_json_variant *seq, *thresholds, *missed, *event;
 
@@ -68,13 +69,15 @@ static int on_reply(sd_varlink *link, sd_json_variant *reply, const char *error_
         if (!m->begun) {
                 m->begun = true;
                 if (m->resumed && thresholds)
-                        m->handler(m, NULL, sd_json_variant_is_unsigned(missed) ? sd_json_variant_unsigned(missed) : 0, m->userdata);
+                        m->handler(m, NULL, sd_json_variant_is_unsigned(missed) ?
+                                   sd_json_variant_unsigned(missed) : 0, m->userdata);
                 /* Without these, all events since the newest that is known follow */
                 if (sd_json_variant_is_unsigned(seq) && (thresholds || !m->resumed)) {
                         m->seq = sd_json_variant_unsigned(seq);
                         m->resumed = true;
                 }
-                for (size_t i = 0; sd_json_variant_is_array(thresholds) && i < sd_json_variant_elements(thresholds) && m->n_ref > 1; i++)
+                for (size_t i = 0; sd_json_variant_is_array(thresholds) &&
+                     i < sd_json_variant_elements(thresholds) && m->n_ref > 1; i++)
                         monitor_tell(m, sd_json_variant_by_index(thresholds, i), true);
         } else if (event) {
                 seq = sd_json_variant_by_key(event, "seq");
@@ -102,8 +105,10 @@ static int monitor_connect(qosd_monitor *m) {
                 r = sd_varlink_attach_event(link, m->event, SD_EVENT_PRIORITY_NORMAL);
         if (r >= 0)
                 r = sd_json_buildo(&v,
-                                   SD_JSON_BUILD_PAIR_CONDITION(!!m->units, "units", SD_JSON_BUILD_VARIANT(m->units)),
-                                   SD_JSON_BUILD_PAIR_CONDITION(m->resumed, "since", SD_JSON_BUILD_UNSIGNED(m->seq)));
+                                   SD_JSON_BUILD_PAIR_CONDITION(!!m->units, "units",
+                                                                SD_JSON_BUILD_VARIANT(m->units)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(m->resumed, "since",
+                                                                SD_JSON_BUILD_UNSIGNED(m->seq)));
         if (r >= 0)
                 r = sd_varlink_observe(link, INTERFACE ".Monitor", v);
         if (r < 0) {
@@ -124,8 +129,8 @@ static int on_again(sd_event_source *s, uint64_t usec, void *userdata) {
         return sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
 }
 
-int qosd_monitor_new(const char *address, sd_event *event, const char *const *units, qosd_event_handler_t handler, void *userdata,
-                     qosd_monitor **ret) {
+int qosd_monitor_new(const char *address, sd_event *event, const char *const *units,
+                     qosd_event_handler_t handler, void *userdata, qosd_monitor **ret) {
         _cleanup_(qosd_monitor_unrefp) qosd_monitor *m = NULL;
         int r;
 
@@ -157,7 +162,7 @@ int qosd_monitor_new(const char *address, sd_event *event, const char *const *un
         return 0;
 }
 
-/* ---- events --------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------- */
 
 static const char* event_get_string(qosd_event *e, const char *key) {
         sd_json_variant *v = sd_json_variant_by_key(e->v, key);

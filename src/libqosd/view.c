@@ -8,8 +8,9 @@
 #include "util.h"
 #include "window.h"
 
-/* How often it is looked whether qosd is still there, as without it nobody tells that the unit was detached: seldom enough that it does
- * not matter how long it takes, and soon enough for somebody who acts on windows of a second. */
+/* How often it is looked whether qosd is still there, as without it nobody tells that the unit was detached:
+ * seldom enough that it does not matter how long it takes, and soon enough for somebody who acts on windows
+ * of a second. */
 #define LOOK_NSEC (100 * NSEC_PER_MSEC)
 
 struct qosd_view {
@@ -26,8 +27,10 @@ struct qosd_view {
         WindowReading reading;
 };
 
-_Static_assert((int) QOSD_LATENCY == QOS_LATENCY && (int) QOSD_FIRST_BYTE == QOS_FIRST_BYTE && (int) QOSD_RECEIVE == QOS_RECEIVE &&
-               (int) QOSD_QUEUE == QOS_QUEUE && (int) QOSD_SERVICE == QOS_SERVICE && (int) QOSD_ANSWER == QOS_ANSWER &&
+_Static_assert((int) QOSD_LATENCY == QOS_LATENCY && (int) QOSD_FIRST_BYTE == QOS_FIRST_BYTE &&
+               (int) QOSD_RECEIVE == QOS_RECEIVE &&
+               (int) QOSD_QUEUE == QOS_QUEUE && (int) QOSD_SERVICE == QOS_SERVICE &&
+               (int) QOSD_ANSWER == QOS_ANSWER &&
                (int) _QOSD_DISTRIBUTION_MAX == QOS_DISTRIBUTIONS, "they have the same numbers");
 
 static const char *const distribution_names[QOS_DISTRIBUTIONS] = {
@@ -88,17 +91,21 @@ int qosd_view_open(qosd *q, const char *unit, qosd_view **ret) {
         if (r < 0)
                 return r;
         if (layout != QOS_LAYOUT) {
-                (void) snprintf(q->error, sizeof(q->error), "qosd keeps its figures as this libqosd does not know them: they are of different versions");
+                (void) snprintf(q->error, sizeof(q->error),
+                                "qosd keeps its figures as this libqosd does not know them: they are of "
+                                "different versions");
                 return -EPROTO;
         }
         v->minimum_samples = minimum_samples;
 
         measured = sd_json_variant_by_key(reply, "measured");
-        for (size_t i = 0; sd_json_variant_is_array(measured) && i < sd_json_variant_elements(measured); i++) {
+        for (size_t i = 0; sd_json_variant_is_array(measured) && i < sd_json_variant_elements(measured);
+             i++) {
                 sd_json_variant *name = sd_json_variant_by_index(measured, i);
 
                 for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                        if (sd_json_variant_is_string(name) && streq(sd_json_variant_string(name), distribution_names[d]))
+                        if (sd_json_variant_is_string(name) &&
+                            streq(sd_json_variant_string(name), distribution_names[d]))
                                 v->measured |= 1U << d;
         }
 
@@ -160,7 +167,8 @@ static int view_get(qosd_view *v, size_t offset, uint64_t *ret) {
 
         if (!v->valid)
                 return -ENODATA;
-        window_get_distribution(&v->reading, (enum qos_distribution) v->distribution, v->minimum_samples, &distribution);
+        window_get_distribution(&v->reading, (enum qos_distribution) v->distribution, v->minimum_samples,
+                                &distribution);
         value = *(const uint64_t*) ((const char*) &distribution + offset);
         if (value == ABSENT)
                 return -ENODATA;
@@ -183,14 +191,16 @@ int qosd_view_get_quantile(qosd_view *v, double q, uint64_t *ret) {
                 return -EINVAL;
         if (!v->valid)
                 return -ENODATA;
-        value = window_get_quantile(&v->reading, (enum qos_distribution) v->distribution, q, v->minimum_samples, 0, &samples);
+        value = window_get_quantile(&v->reading, (enum qos_distribution) v->distribution, q,
+                                    v->minimum_samples, 0, &samples);
         if (value == ABSENT)
                 return -ENODATA;
         *ret = value;
         return 0;
 }
 
-int qosd_view_get_bucket(qosd_view *v, size_t i, uint64_t *ret_lower, uint64_t *ret_upper, uint64_t *ret_count) {
+int qosd_view_get_bucket(qosd_view *v, size_t i, uint64_t *ret_lower, uint64_t *ret_upper,
+                         uint64_t *ret_count) {
         enum qos_distribution d = (enum qos_distribution) v->distribution;
 
         if (!v->valid || i >= QOS_DISTRIBUTION_BINS(d))

@@ -8,7 +8,8 @@
 #define STEPS_MIN 3U
 /* Means of less than ten requests are those of single ones. */
 #define REQUESTS_MIN 10U
-/* Half of the time is normal: what went wrong for less is in the other half, without anybody having said that it was wrong. */
+/* Half of the time is normal: what went wrong for less is in the other half, without anybody having said
+ * that it was wrong. */
 #define PART 0.5
 /* What it takes in the worst quarter of the time it takes regularly. */
 #define USUAL 0.75
@@ -61,7 +62,8 @@ static int step_collect(const HistoryStep *s, void *userdata) {
         if ((s->index + 1) * length > w->end || s->covered == 0 || s->violated)
                 return 0;
         history_step_get_metrics(s, 1, &m);
-        if (m.requests.server.first_byte.count == ABSENT || m.requests.server.first_byte.count < REQUESTS_MIN)
+        if (m.requests.server.first_byte.count == ABSENT ||
+            m.requests.server.first_byte.count < REQUESTS_MIN)
                 return 0;
         assert(w->n < HISTORY_FINE_STEPS + HISTORY_COARSE_STEPS + 1);
         w->steps[w->n++] = (Step) {
@@ -92,7 +94,8 @@ static int step_sum(const HistoryStep *s, void *userdata) {
         w->bytes_in += m.requests.server.bytes_in == ABSENT ? NAN : m.requests.server.bytes_in;
         w->bytes_out += m.requests.server.bytes_out == ABSENT ? NAN : m.requests.server.bytes_out;
         w->first_bytes += m.requests.server.first_byte.count;
-        w->first_byte_time += (double) m.requests.server.first_byte.count * m.requests.server.first_byte.mean;
+        w->first_byte_time += (double) m.requests.server.first_byte.count *
+                              m.requests.server.first_byte.mean;
         for (size_t k = 0; k < _HISTORY_AMOUNT_MAX; k++)
                 w->amounts[k] += s->amounts[k];
         for (KnownKind k = 0; k < _KNOWN_MAX; k++)
@@ -109,7 +112,8 @@ static int step_compare(const void *a, const void *b) {
         return x->first_byte < y->first_byte ? -1 : x->first_byte > y->first_byte;
 }
 
-/* Those in which it answered soonest, until they are that part of the time. Returns their time to the first byte, and how many they are. */
+/* Those in which it answered soonest, until they are that part of the time. Returns their time to the first
+ * byte, and how many they are. */
 static double steps_find(const Step *steps, size_t n, double part, size_t *ret) {
         double all = 0, some = 0;
         size_t i = 0;
@@ -126,11 +130,13 @@ static double per_second(const Walk *w, HistoryAmount amount, HistoryAmount cove
         return w->amounts[covered] > 0 ? w->amounts[amount] / w->amounts[covered] * NSEC_PER_SEC : NAN;
 }
 
-/* As much for each request as in the steps of which it is known: they may have had more to do than the others, or less. */
+/* As much for each request as in the steps of which it is known: they may have had more to do than the
+ * others, or less. */
 static double for_each_request(const Walk *w, KnownKind kind, double amount) {
         const Known *known = w->known + kind;
 
-        return amount / w->amounts[known_table[kind]] * (w->count / w->covered) / (known->count / known->covered);
+        return amount / w->amounts[known_table[kind]] * (w->count / w->covered) /
+               (known->count / known->covered);
 }
 
 static void figures_fill(const Walk *w, DiagnosisFigures *f) {
@@ -153,7 +159,8 @@ static void figures_fill(const Walk *w, DiagnosisFigures *f) {
         if (a[HISTORY_QUOTA_PERIODS] > 0)
                 f->throttled = a[HISTORY_QUOTA_THROTTLED] / a[HISTORY_QUOTA_PERIODS];
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES && a[HISTORY_CPU_COVERED] > 0; i++)
-                f->threads[i] = for_each_request(w, KNOWN_CPU, a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING]);
+                f->threads[i] = for_each_request(w, KNOWN_CPU,
+                                                 a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING]);
         if (a[HISTORY_RUN_QUEUES] > 0)
                 f->run_queue_wait = a[HISTORY_RUN_QUEUE_TIME] / a[HISTORY_RUN_QUEUES];
         f->major_faults = per_second(w, HISTORY_MAJOR_FAULTS, HISTORY_MEMORY_COVERED);

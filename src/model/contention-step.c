@@ -14,12 +14,14 @@ static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-/* All words of the book as they were at the begin of that step, cells modulo 2^32. -ENOENT: there is no checkpoint for it. */
+/* All words of the book as they were at the begin of that step, cells modulo 2^32. -ENOENT: there is no
+ * checkpoint for it. */
 static int checkpoint_read(const struct qos_contention_map *c, uint64_t n, ContentionCounts *ret) {
         uint64_t at = n * WINDOW_STEP_NSEC;
 
         for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(LEVEL); i++) {
-                const struct qos_contention_checkpoint *p = &c->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(LEVEL) + i];
+                const struct qos_contention_checkpoint *p =
+                        &c->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(LEVEL) + i];
                 uint64_t last = load(&p->last), first = load(&p->first);
 
                 if (n < first || n > last)
@@ -50,7 +52,8 @@ static int source_read_at(const ContentionSource *b, uint64_t n, uint64_t now, C
         }
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(LEVEL) < n && __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
+                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(LEVEL) < n &&
+                             __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
                 ContentionReading live;
 
                 if (checkpoint_read(b->map, n, ret) >= 0)
@@ -97,14 +100,16 @@ int contention_read_step(const ContentionSources *sources, uint64_t n, uint64_t 
                         return r;
 
                 for (size_t k = 0; k < offsetof(ContentionCounts, cells) / sizeof(uint64_t); k++)
-                        ((uint64_t*) &ret->counts)[k] += ((const uint64_t*) &after)[k] - ((const uint64_t*) &before)[k];
+                        ((uint64_t*) &ret->counts)[k] += ((const uint64_t*) &after)[k] -
+                                                         ((const uint64_t*) &before)[k];
                 for (unsigned k = 0; k < QOS_CONTENTION_COUNTERS; k++)
                         ret->counts.cells[k] += (uint32_t) (after.cells[k] - before.cells[k]);
         }
         for (size_t k = 0; first && sources->before && k < CONTENTION_WORDS; k++)
                 ((uint64_t*) &ret->counts)[k] -= ((const uint64_t*) sources->before)[k];
 
-        /* Shards are not read at the same moment, see reading_settle(): some microseconds below zero are none */
+        /* Shards are not read at the same moment, see reading_settle(): some microseconds below zero are
+         * none */
         for (size_t k = 0; k < CONTENTION_WORDS; k++)
                 if ((int64_t) ((const uint64_t*) &ret->counts)[k] < 0)
                         ((uint64_t*) &ret->counts)[k] = 0;

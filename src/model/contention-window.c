@@ -33,7 +33,8 @@ static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-/* A book as it is now. What states have taken depends on the moment that is asked for, see bpf/abi/contention-map.h. */
+/* A book as it is now. What states have taken depends on the moment that is asked for, see
+ * bpf/abi/contention-map.h. */
 typedef struct Live {
         int64_t threads[QOS_STATES];
         uint64_t times[QOS_STATES];
@@ -44,9 +45,9 @@ typedef struct Live {
         uint64_t cells[QOS_CONTENTION_COUNTERS];
 } Live;
 
-/* Reads of a shard until nothing has changed meanwhile: a write takes some nanoseconds. Only a virtual machine's CPU that does not
- * run may be in the middle of one for longer; after some microseconds others may have ours, and after some seconds there is no
- * figure rather than a wrong one. */
+/* Reads of a shard until nothing has changed meanwhile: a write takes some nanoseconds. Only a virtual
+ * machine's CPU that does not run may be in the middle of one for longer; after some microseconds others may
+ * have ours, and after some seconds there is no figure rather than a wrong one. */
 #define SHARD_SPINS 1000U
 #define SHARD_TRIES (SHARD_SPINS + 100000U)
 
@@ -89,9 +90,12 @@ typedef enum Depth {
 
 /* Of the words of a book as many as that takes. */
 static size_t depth_get_words(Depth depth) {
-        _Static_assert(offsetof(ContentionCounts, sums) == (2 * QOS_STATES + 1 + QOS_CONTENTION_CPU_COUNTERS) * sizeof(uint64_t), "those of shards come first");
+        _Static_assert(offsetof(ContentionCounts, sums) == (2 * QOS_STATES + 1 +
+                                                            QOS_CONTENTION_CPU_COUNTERS) * sizeof(uint64_t),
+                                                            "those of shards come first");
 
-        return depth == DEPTH_SHARDS ? offsetof(ContentionCounts, sums) / sizeof(uint64_t) : CONTENTION_WORDS;
+        return depth == DEPTH_SHARDS ? offsetof(ContentionCounts, sums) / sizeof(uint64_t) :
+               CONTENTION_WORDS;
 }
 
 static int source_read_live(const ContentionSource *b, Depth depth, Live *ret) {
@@ -112,7 +116,8 @@ static int source_read_live(const ContentionSource *b, Depth depth, Live *ret) {
         return 0;
 }
 
-static void counts_add_live(ContentionCounts *counts, const ContentionSource *b, const Live *live, Depth depth, uint64_t now) {
+static void counts_add_live(ContentionCounts *counts, const ContentionSource *b, const Live *live,
+                            Depth depth, uint64_t now) {
         uint64_t served = serving_clock_read(live->clock, now);
 
         for (unsigned i = 0; i < QOS_STATES; i++) {
@@ -147,7 +152,8 @@ static void counts_subtract(ContentionCounts *counts, const ContentionCounts *ot
                 from[i] -= what[i];
 }
 
-int contention_counts_add(ContentionCounts *counts, const ContentionSource *source, uint64_t now, int times) {
+int contention_counts_add(ContentionCounts *counts, const ContentionSource *source, uint64_t now,
+                          int times) {
         ContentionCounts all = {};
         Live live;
         int r;
@@ -180,8 +186,10 @@ static int source_read_served(const ContentionSource *b, unsigned level, uint64_
         return 0;
 }
 
-/* Takes off what there was at a boundary of the level, when the serving clock showed that. -ENOENT: there is no checkpoint for it. */
-static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned level, uint64_t boundary, uint64_t served, ContentionCounts *counts) {
+/* Takes off what there was at a boundary of the level, when the serving clock showed that. -ENOENT: there is
+ * no checkpoint for it. */
+static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned level, uint64_t boundary,
+                               uint64_t served, ContentionCounts *counts) {
         uint64_t at = boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
         const struct qos_contention_map *c = b->map;
         size_t size = depth_get_words(depth) * sizeof(uint64_t);
@@ -189,7 +197,8 @@ static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned 
 
         memcpy(&result, counts, size);
         for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
-                const struct qos_contention_checkpoint *p = &c->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
+                const struct qos_contention_checkpoint *p =
+                        &c->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
                 uint64_t first, last;
 
                 last = load(&p->last);
@@ -201,7 +210,8 @@ static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned 
                         uint64_t threads = (uint64_t) __atomic_load_n(&p->threads[k], __ATOMIC_RELAXED);
 
                         result.times[k] -= __atomic_load_n(&p->times[k], __ATOMIC_RELAXED) + threads * at;
-                        result.serving[k] -= __atomic_load_n(&p->serving[k], __ATOMIC_RELAXED) + threads * served;
+                        result.serving[k] -= __atomic_load_n(&p->serving[k], __ATOMIC_RELAXED) +
+                                             threads * served;
                 }
                 if (b->requests)
                         result.served -= served - c->served;
@@ -210,7 +220,8 @@ static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned 
                 for (unsigned k = 0; k < QOS_CONTENTION_SUMS && depth >= DEPTH_CELLS; k++)
                         result.sums[k] -= __atomic_load_n(&p->sums[k], __ATOMIC_RELAXED);
                 for (unsigned k = 0; k < QOS_CONTENTION_COUNTERS && depth >= DEPTH_CELLS; k++)
-                        result.cells[k] = (uint32_t) ((uint32_t) result.cells[k] - __atomic_load_n(&p->cells[k], __ATOMIC_RELAXED));
+                        result.cells[k] = (uint32_t) ((uint32_t) result.cells[k] -
+                                                      __atomic_load_n(&p->cells[k], __ATOMIC_RELAXED));
 
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 if (load(&p->last) != last || load(&p->first) != first)
@@ -221,7 +232,8 @@ static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned 
         return -ENOENT;
 }
 
-static void max_ring_read(const struct qos_contention_map *c, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
+static void max_ring_read(const struct qos_contention_map *c, unsigned level, uint64_t first, uint64_t last,
+                          uint64_t *ret) {
         for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
                 for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
                         unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
@@ -232,14 +244,17 @@ static void max_ring_read(const struct qos_contention_map *c, unsigned level, ui
                 }
 }
 
-static int source_read(const ContentionSource *b, Depth depth, unsigned level, uint64_t boundary, uint64_t now, ContentionReading *ret, Live *live) {
+static int source_read(const ContentionSource *b, Depth depth, unsigned level, uint64_t boundary,
+                       uint64_t now, ContentionReading *ret, Live *live) {
         uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 /* Before the words: an event in between can then only be in both */
-                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary && __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
+                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
+                             __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
                 /* Nothing of it is in the window, but for the threads */
-                bool only_threads = quiet && depth < DEPTH_SIGNATURE && boundary * step > b->since, whole = boundary * step <= b->since;
+                bool only_threads = quiet && depth < DEPTH_SIGNATURE && boundary * step > b->since,
+                        whole = boundary * step <= b->since;
                 uint64_t served = 0, served_now;
                 ContentionCounts counts;
                 int r;
@@ -253,7 +268,8 @@ static int source_read(const ContentionSource *b, Depth depth, unsigned level, u
                 }
                 if (!whole && source_read_served(b, level, boundary, &served) < 0)
                         continue;
-                if (!only_threads && (whole || checkpoint_subtract(b, depth, level, boundary, served, &counts) >= 0)) {
+                if (!only_threads &&
+                    (whole || checkpoint_subtract(b, depth, level, boundary, served, &counts) >= 0)) {
                         counts_add(&ret->counts, &counts, depth);
                         ret->n_serving += (int64_t) counts.served > 0;
                         max_ring_read(b->map, level, MAX(boundary, b->since / step), now / step,
@@ -264,8 +280,10 @@ static int source_read(const ContentionSource *b, Depth depth, unsigned level, u
                         /* The newest event is older than the window: all are where they were */
                         served_now = serving_clock_read(live->clock, now);
                         for (unsigned i = 0; i < QOS_STATES; i++) {
-                                ret->counts.times[i] += (uint64_t) live->threads[i] * (now - boundary * step);
-                                ret->counts.serving[i] += (uint64_t) live->threads[i] * (served_now - served);
+                                ret->counts.times[i] += (uint64_t) live->threads[i] *
+                                                        (now - boundary * step);
+                                ret->counts.serving[i] += (uint64_t) live->threads[i] *
+                                                          (served_now - served);
                         }
                         ret->counts.served += served_now - served;
                         ret->n_serving += (int64_t) (served_now - served) > 0;
@@ -275,9 +293,9 @@ static int source_read(const ContentionSource *b, Depth depth, unsigned level, u
         return -EAGAIN;
 }
 
-/* Two CPUs are not read at the same moment: a thread that went from one to the other may be missing in a state for as long as
- * that takes. And what turns out to have been throttled may have been booked as run queue before the window. What is missing in a
- * state is too much in another: that with most has it. */
+/* Two CPUs are not read at the same moment: a thread that went from one to the other may be missing in a
+ * state for as long as that takes. And what turns out to have been throttled may have been booked as run
+ * queue before the window. What is missing in a state is too much in another: that with most has it. */
 static void states_settle(uint64_t *times) {
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
                 unsigned most = QOS_STATE_RUNNING;
@@ -309,7 +327,8 @@ static void reading_settle(ContentionReading *r) {
 }
 
 /* What a source has had from the beginning. */
-static void reading_add_total(ContentionReading *r, const ContentionSource *source, const Live *live, Depth depth, uint64_t now) {
+static void reading_add_total(ContentionReading *r, const ContentionSource *source, const Live *live,
+                              Depth depth, uint64_t now) {
         counts_add_live(&r->counts, source, live, depth, now);
         if (source->requests && (int64_t) (serving_clock_read(live->clock, now) - source->map->served) > 0)
                 r->n_serving++;
@@ -323,11 +342,12 @@ static void reading_begin(ContentionReading *r, uint64_t boundary, uint64_t now)
 }
 
 /* ret_total, which may be NULL, is of all since the unit was observed, from the same words. */
-static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t window, Depth depth, ContentionReading *ret,
-                      ContentionReading *ret_total) {
+static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t window, Depth depth,
+                      ContentionReading *ret, ContentionReading *ret_total) {
         bool total = window == WINDOW_TOTAL;
         unsigned level = total ? 0 : window_level(window);
-        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary, signature = UINT64_C(0xcbf29ce484222325);
+        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary,
+                signature = UINT64_C(0xcbf29ce484222325);
         int64_t threads[QOS_STATES] = {};
         Live live;
         int r;
@@ -354,7 +374,8 @@ static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t w
                                 return r;
                         reading_add_total(ret, source, &live, depth, now);
                         if (window != WINDOW_TOTAL)
-                                max_ring_read(source->map, level, MAX(sources->since, source->since) / step, now / step, ret->maxima);
+                                max_ring_read(source->map, level, MAX(sources->since, source->since) / step,
+                                              now / step, ret->maxima);
                 } else {
                         r = source_read(source, depth, level, boundary, now, ret, &live);
                         if (r < 0)
@@ -368,7 +389,9 @@ static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t w
                 for (unsigned k = 0; k < QOS_STATES; k++)
                         threads[k] += live.threads[k];
                 if (depth >= DEPTH_SIGNATURE)
-                        signature = hash_words(signature, (const uint64_t*) &live, sizeof(live) / sizeof(uint64_t)); /* what does not change by itself */
+                        /* what does not change by itself */
+                        signature = hash_words(signature, (const uint64_t*) &live,
+                                               sizeof(live) / sizeof(uint64_t));
         }
         if (total && sources->before)
                 counts_subtract(&ret->counts, sources->before, depth);
@@ -389,19 +412,21 @@ int contention_read(const ContentionSources *sources, uint64_t now, uint64_t win
         return depth_read(sources, now, window, DEPTH_SIGNATURE, ret, ret_total);
 }
 
-int contention_read_some(const ContentionSources *sources, uint64_t now, uint64_t window, bool cells, ContentionReading *ret) {
+int contention_read_some(const ContentionSources *sources, uint64_t now, uint64_t window, bool cells,
+                         ContentionReading *ret) {
         return depth_read(sources, now, window, cells ? DEPTH_CELLS : DEPTH_SHARDS, ret, NULL);
 }
 
-void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d, unsigned minimum_samples,
-                                 Distribution *ret) {
+void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d,
+                                 unsigned minimum_samples, Distribution *ret) {
         WindowBins bins = {
                 .schema = HISTOGRAM_COARSE_SCHEMA,
                 .sum = reading->counts.sums[d],
                 .max = reading->maxima[d],
         };
 
-        memcpy(bins.count, reading->counts.cells + d * HISTOGRAM_COARSE_BINS, HISTOGRAM_COARSE_BINS * sizeof(uint64_t));
+        memcpy(bins.count, reading->counts.cells + d * HISTOGRAM_COARSE_BINS,
+               HISTOGRAM_COARSE_BINS * sizeof(uint64_t));
         window_bins_get_distribution(&bins, minimum_samples, ret);
 }
 

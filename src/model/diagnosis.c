@@ -7,7 +7,8 @@
 #include "parse.h"
 #include "util.h"
 
-#define STATE(name, state) { "threads." name, offsetof(DiagnosisFigures, threads) + (state) * sizeof(double) }
+#define STATE(name, state) { "threads." name, offsetof(DiagnosisFigures, threads) + \
+                             (state) * sizeof(double) }
 
 const DiagnosisFigure diagnosis_figures[] = {
         { "covered",     offsetof(DiagnosisFigures, covered)      },
@@ -56,40 +57,46 @@ const DiagnosisFigure diagnosis_figures[] = {
         STATE("other",     QOS_STATE_OTHER),
 };
 const size_t diagnosis_n_figures = ELEMENTSOF(diagnosis_figures);
-_Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeof(double) - 1, "each figure has a name, but that of QOS_STATE_NONE");
+_Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeof(double) - 1,
+               "each figure has a name, but that of QOS_STATE_NONE");
 
-/* ---- the rules' constants ------------------------------------------------------------------------------------- */
+/* ---- the rules' constants ----------------------------------------------------------------------------- */
 
-/* What explains less than a fifth of the time of a request is not what holds the unit back: without it, it would look the same. */
+/* What explains less than a fifth of the time of a request is not what holds the unit back: without it, it
+ * would look the same. */
 #define SHARE_MIN 0.2
 /* What explains half of it is the reason, whatever else there is. */
 #define SHARE_MOST 0.5
-/* A wait that is shorter than this is what a disk and a neighbour on the network take when all is well. Where the normal is known,
- * that tells. */
+/* A wait that is shorter than this is what a disk and a neighbour on the network take when all is well.
+ * Where the normal is known, that tells. */
 #define WAIT_MIN_NSEC (1.0 * NSEC_PER_MSEC)
 /* Of waits that need not be at all: as long as some tens of requests to a fast server take. */
 #define STALL_MIN_NSEC (0.1 * NSEC_PER_MSEC)
-/* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some hundredths. */
+/* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some
+ * hundredths. */
 #define THREADS_MIN 0.1
-/* Half a thread that waits all the time, where no request shows who is waited for: what a daemon does beside its requests is less. */
+/* Half a thread that waits all the time, where no request shows who is waited for: what a daemon does beside
+ * its requests is less. */
 #define THREADS_WAITING_MIN 0.5
-/* Times are worse than normal: half as long again, as from one interval to the next means of steady servers move by tenths … */
+/* Times are worse than normal: half as long again, as from one interval to the next means of steady servers
+ * move by tenths … */
 #define WORSE 1.5
 /* … and by what a busy machine makes of any of them. */
 #define WORSE_NSEC (0.05 * NSEC_PER_MSEC)
 /* Nearly all CPUs: the rest is what the kernel takes for interrupts and for others. */
 #define CPUS_MOST 0.8
-/* A process that has a CPU to itself, less what others take of it. One that shares it with another has a half. */
+/* A process that has a CPU to itself, less what others take of it. One that shares it with another has a
+ * half. */
 #define BUSIEST_MIN 0.7
 /* More than a thread and its helpers can use: that is a process with several that are busy. */
 #define BUSIEST_MAX 1.2
 /* A fifth of a CPU must have been idle before it is said that there was one. */
 #define IDLE_MIN 0.2
-/* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use lets a thread wait for
- * milliseconds. */
+/* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use
+ * lets a thread wait for milliseconds. */
 #define WAKE_MAX_NSEC (0.1 * NSEC_PER_MSEC)
-/* Answers are in flight for a tenth of the time that they take, or more, even where many of them leave together. Of what is sent to
- * subscribers nearly nothing is. */
+/* Answers are in flight for a tenth of the time that they take, or more, even where many of them leave
+ * together. Of what is sent to subscribers nearly nothing is. */
 #define PACED_MAX 0.1
 /* One segment of a hundred sent again: paths without loss have none. */
 #define RETRANSMITS_MIN 0.01
@@ -105,12 +112,13 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 #define SLOW_NSEC (100.0 * NSEC_PER_MSEC)
 /* Those of whose periods of quota one in twenty ends early have too little of it. */
 #define THROTTLED_MIN 0.05
-/* Another that had the CPU for less than a tenth of the time that threads waited for it is not who took it. */
+/* Another that had the CPU for less than a tenth of the time that threads waited for it is not who took
+ * it. */
 #define USER_MIN 0.1
 /* Of a device's bytes: who has less than a third shares it with somebody who has twice as much. */
 #define DEVICE_OWN_MIN (1.0 / 3)
 
-/* ---- words ---------------------------------------------------------------------------------------------------- */
+/* ---- words -------------------------------------------------------------------------------------------- */
 
 const char* finding_kind_to_string(FindingKind k) {
         static const char *const table[_FINDING_KIND_MAX] = {
@@ -178,14 +186,15 @@ static char* span(char buf[static SPAN_MAX], double nsec) {
                 if (nsec >= table[i].nsec || i + 1 == ELEMENTSOF(table)) {
                         double n = nsec / table[i].nsec;
 
-                        (void) snprintf(buf, SPAN_MAX, "%.*f%s", n < 10 ? 2 : n < 100 ? 1 : 0, n, table[i].unit);
+                        (void) snprintf(buf, SPAN_MAX, "%.*f%s", n < 10 ? 2 : n < 100 ? 1 : 0, n,
+                                        table[i].unit);
                         break;
                 }
         return buf;
 }
 #define SPAN(nsec) span((char[SPAN_MAX]) {}, (nsec))
 
-/* ---- how the time of a request is made up --------------------------------------------------------------------- */
+/* ---- how the time of a request is made up ------------------------------------------------------------- */
 
 /* What a request waits for. */
 typedef enum Part {
@@ -202,47 +211,60 @@ typedef enum Part {
 static const struct {
         enum qos_state state;
         FindingKind kind;
-        bool in_service;        /* it can only be while a request is worked on, not while it waits to be read */
+        bool in_service;        /* it can only be while a request is worked on, not while it waits to be
+                                 * read */
         double floor;           /* ns of a request: less is no finding unless it has grown */
         double threads;         /* in the state, on average: less is none */
         const char *rule;
 } part_table[_PART_MAX] = {
-        [PART_RUNNING]   = { QOS_STATE_RUNNING,   _FINDING_KIND_MAX,  true,  0,              0,           NULL },
+        [PART_RUNNING]   = { QOS_STATE_RUNNING,   _FINDING_KIND_MAX,  true,  0,              0,
+                             NULL },
         [PART_RUN_QUEUE] = { QOS_STATE_RUN_QUEUE, FINDING_CPU,        false, 0,              THREADS_MIN,
-                             "its threads waited for a CPU for a fifth or more of the time of a request, a tenth of a thread or more on average, and no CPU was idle or each wait took 100 us or more" },
+                             "its threads waited for a CPU for a fifth or more of the time of a request, a "
+                             "tenth of a thread or more on average, and no CPU was idle or each wait took "
+                             "100 us or more" },
         [PART_THROTTLED] = { QOS_STATE_THROTTLED, FINDING_QUOTA,      false, 0,              THROTTLED_MIN,
                              "its threads were throttled for a fifth or more of the time of a request" },
         [PART_DISK]      = { QOS_STATE_DISK,      FINDING_DISK,       true,  WAIT_MIN_NSEC,  0,
-                             "its threads waited for files and devices for a fifth or more of the time of a request, and 1 ms or more" },
+                             "its threads waited for files and devices for a fifth or more of the time of a "
+                             "request, and 1 ms or more" },
         [PART_LOCK]      = { QOS_STATE_LOCK,      FINDING_LOCK,       true,  STALL_MIN_NSEC, THREADS_MIN,
-                             "its threads waited for what other threads held for a fifth or more of the time of a request, and 100 us or more" },
+                             "its threads waited for what other threads held for a fifth or more of the "
+                             "time of a request, and 100 us or more" },
         [PART_MEMORY]    = { QOS_STATE_MEMORY,    FINDING_MEMORY,     true,  STALL_MIN_NSEC, 0,
-                             "its threads waited for memory for a fifth or more of the time of a request, and 100 us or more" },
+                             "its threads waited for memory for a fifth or more of the time of a request, "
+                             "and 100 us or more" },
         [PART_ASK]       = { QOS_STATE_NONE,      FINDING_DEPENDENCY, true,  WAIT_MIN_NSEC,  0,
-                             "the unit waited for answers to what it asked for a fifth or more of the time of a request, and 1 ms or more" },
+                             "the unit waited for answers to what it asked for a fifth or more of the time "
+                             "of a request, and 1 ms or more" },
 };
 
 typedef struct Parts {
-        double spent[_PART_MAX];        /* ns of threads, or of peers, for each request: also what is beside it, in the background */
-        double least[_PART_MAX];        /* of the time in which a request is read and worked on: so much at least … */
+        double spent[_PART_MAX];        /* ns of threads, or of peers, for each request: also what is beside
+                                         * it, in the background */
+        double least[_PART_MAX];        /* of the time in which a request is read and worked on: so much at
+                                         * least … */
         double most[_PART_MAX];         /* … and so much at most, in ns of the time to its first byte */
         double unexplained;             /* ns of the time to the first byte */
 } Parts;
 
-/* Nothing is known of which request a thread has worked for. But in the time of service there is room only for what is not taken by the
- * other parts: that much of each part must have been in it, whatever went on in the background. The time in which requests wait
- * to be read is as long as those before them are worked on, so it divides as that does. Where each request has a thread of its own it is
- * known for how long that waited for a lock, or for a CPU, and what other threads did besides is of no request. exact: that is looked at, as
- * with what is compared to these. */
+/* Nothing is known of which request a thread has worked for. But in the time of service there is room only
+ * for what is not taken by the other parts: that much of each part must have been in it, whatever went on in
+ * the background. The time in which requests wait to be read is as long as those before them are worked on,
+ * so it divides as that does. Where each request has a thread of its own it is known for how long that
+ * waited for a lock, or for a CPU, and what other threads did besides is of no request. exact: that is
+ * looked at, as with what is compared to these. */
 static bool parts_read(const DiagnosisFigures *f, bool exact, Parts *ret) {
-        double read = f->queue + f->service, occupied = 0, sum = 0, in_service = 0, lower[_PART_MAX] = {}, upper[_PART_MAX] = {};
+        double read = f->queue + f->service, occupied = 0, sum = 0, in_service = 0, lower[_PART_MAX] = {},
+                upper[_PART_MAX] = {};
 
         *ret = (Parts) {};
         if (!(f->rate > 0) || isnan(read))
                 return false;
 
         for (Part p = 0; p < _PART_MAX; p++) {
-                double n = p == PART_ASK ? f->client_rate / f->rate * f->client_latency : f->threads[part_table[p].state] / f->rate * NSEC_PER_SEC;
+                double n = p == PART_ASK ? f->client_rate / f->rate * f->client_latency :
+                           f->threads[part_table[p].state] / f->rate * NSEC_PER_SEC;
 
                 ret->spent[p] = n > 0 ? n : 0; /* not known: nothing of it is */
                 if (exact && !isnan(f->service_lock) && p == PART_LOCK)
@@ -278,7 +300,7 @@ static bool parts_are_exact(const DiagnosisEvidence *e) {
         return !e->normal || !isnan(e->normal->service_lock);
 }
 
-/* ---- findings ------------------------------------------------------------------------------------------------- */
+/* ---- findings ----------------------------------------------------------------------------------------- */
 
 static bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
         for (size_t i = 0; i < d->n_findings; i++)
@@ -287,13 +309,15 @@ static bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
         return false;
 }
 
-static _printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty, enum qos_state state, double share,
-                                             double time, const char *rule, const char *format, ...) {
+static _printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty,
+                                             enum qos_state state, double share, double time,
+                                             const char *rule, const char *format, ...) {
         Finding *f = d->findings + d->n_findings++;
         va_list ap;
 
         assert(d->n_findings <= ELEMENTSOF(d->findings));
-        *f = (Finding) { .kind = kind, .certainty = certainty, .state = state, .share = share, .time = time, .rule = rule };
+        *f = (Finding) { .kind = kind, .certainty = certainty, .state = state, .share = share, .time = time,
+                         .rule = rule };
         va_start(ap, format);
         (void) vsnprintf(f->text, sizeof(f->text), format, ap);
         va_end(ap);
@@ -330,10 +354,12 @@ static void finding_name_lock(Finding *f, const DiagnosisNamed *lock) {
         size_t n = strlen(f->text);
 
         name_copy(f->resource, lock->name);
-        (void) snprintf(f->text + n, sizeof(f->text) - n, ", most for %s%s%s", lock->name, lock->holder[0] ? ", which was let go by " : "", lock->holder);
+        (void) snprintf(f->text + n, sizeof(f->text) - n, ", most for %s%s%s", lock->name,
+                        lock->holder[0] ? ", which was let go by " : "", lock->holder);
 }
 
-/* For which part of the time in which threads waited for a CPU that one had it, as far as it is known who had. */
+/* For which part of the time in which threads waited for a CPU that one had it, as far as it is known who
+ * had. */
 static double user_share(const DiagnosisFigures *f, const DiagnosisNamed *user) {
         return user->value / (f->run_queue_own + f->run_queue_others);
 }
@@ -353,9 +379,11 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
 
                         name_copy(f->resource, e->users[0].name);
                         name_copy(f->unit, e->users[0].unit);
-                        (void) snprintf(end, left, ", %s had it for %.0f%% of that%s%s", e->users[0].name, 100 * user_share(now, e->users),
-                                        more ? ", after it " : "", more ? e->users[1].name : "");
-                } else if (!isnan(now->run_queue_others)) /* where nobody has looked there is nothing to say */
+                        (void) snprintf(end, left, ", %s had it for %.0f%% of that%s%s", e->users[0].name,
+                                        100 * user_share(now, e->users), more ? ", after it " : "",
+                                        more ? e->users[1].name : "");
+                } else if (!isnan(now->run_queue_others)) /* where nobody has looked there is nothing to
+                                                           * say */
                         (void) snprintf(end, left, ", and no other was seen that had it");
                 break;
 
@@ -367,12 +395,18 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
                         if (isnan(device->value))
                                 (void) snprintf(end, left, ", the device is %s", device->name);
                         else if (device->value >= DEVICE_OWN_MIN)
-                                (void) snprintf(end, left, ", the device is %s, and its bytes are the unit's own (%.0f%%)", device->name, 100 * device->value);
+                                (void) snprintf(end, left,
+                                                ", the device is %s, and its bytes are the unit's own "
+                                                "(%.0f%%)", device->name, 100 * device->value);
                         else {
                                 name_copy(f->unit, device->unit);
-                                /* What the kernel writes back is nobody's where the io controller does not say whose it was */
-                                (void) snprintf(end, left, ", the device is %s, and its bytes are others'%s (%.0f%%)%s%s", device->name,
-                                                device->unit[0] ? "" : ", or nobody's that is known", 100 * (1 - device->value),
+                                /* What the kernel writes back is nobody's where the io controller does not
+                                 * say whose it was */
+                                (void) snprintf(end, left,
+                                                ", the device is %s, and its bytes are others'%s "
+                                                "(%.0f%%)%s%s", device->name,
+                                                device->unit[0] ? "" : ", or nobody's that is known",
+                                                100 * (1 - device->value),
                                                 device->unit[0] ? ", of them " : "", device->unit);
                         }
                 }
@@ -387,20 +421,25 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
                 if (e->n_peers > 0) {
                         name_copy(f->resource, e->peers[0].name);
                         name_copy(f->unit, e->peers[0].unit);
-                        (void) snprintf(end, left, ", most for %s%s%s%s, which took %s to answer", e->peers[0].name, e->peers[0].unit[0] ? " (" : "",
-                                        e->peers[0].unit, e->peers[0].unit[0] ? ")" : "", SPAN(e->peers[0].value));
+                        (void) snprintf(end, left, ", most for %s%s%s%s, which took %s to answer",
+                                        e->peers[0].name, e->peers[0].unit[0] ? " (" : "",
+                                        e->peers[0].unit, e->peers[0].unit[0] ? ")" : "",
+                                        SPAN(e->peers[0].value));
                 }
                 break;
 
         case FINDING_MEMORY:
                 if (now->major_faults > 0 || now->refaults > 0)
-                        (void) snprintf(end, left, ", with %.0f major faults and %.0f pages read again per second",
-                                        now->major_faults > 0 ? now->major_faults : 0, now->refaults > 0 ? now->refaults : 0);
+                        (void) snprintf(end, left,
+                                        ", with %.0f major faults and %.0f pages read again per second",
+                                        now->major_faults > 0 ? now->major_faults : 0,
+                                        now->refaults > 0 ? now->refaults : 0);
                 break;
 
         case FINDING_QUOTA:
                 if (now->throttled >= 0)
-                        (void) snprintf(end, left, ", its quota was used up in %.0f%% of the periods", 100 * now->throttled);
+                        (void) snprintf(end, left, ", its quota was used up in %.0f%% of the periods",
+                                        100 * now->throttled);
                 break;
 
         default:
@@ -431,7 +470,8 @@ static const char *const waited[_FINDING_KIND_MAX] = {
 static bool cpu_is_own(const DiagnosisEvidence *e, Part p) {
         const DiagnosisFigures *f = &e->now;
 
-        return p == PART_RUN_QUEUE && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && !(f->run_queue_others > f->run_queue_own);
+        return p == PART_RUN_QUEUE && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus &&
+               !(f->run_queue_others > f->run_queue_own);
 }
 
 /* Nobody has taken the CPUs, its threads only have to wake up, many times. */
@@ -445,8 +485,10 @@ static FindingKind part_find_kind(const DiagnosisEvidence *e, Part p, const Diag
         enum qos_state state = part_table[p].state;
         const DiagnosisNamed *kernel = e->kernel + state;
 
-        /* In calls on files, or on memory, for what another one has in the kernel. If that one waits for a device there, it is the device */
-        if ((p == PART_DISK || p == PART_MEMORY) && kernel->value >= SHARE_MOST * f->threads[state] && f->threads[state] - kernel->value < SHARE_MOST) {
+        /* In calls on files, or on memory, for what another one has in the kernel. If that one waits for a
+         * device there, it is the device */
+        if ((p == PART_DISK || p == PART_MEMORY) && kernel->value >= SHARE_MOST * f->threads[state] &&
+            f->threads[state] - kernel->value < SHARE_MOST) {
                 *ret_lock = kernel;
                 return FINDING_LOCK;
         }
@@ -473,21 +515,24 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 if (p == PART_ASK ? isnan(f->client_rate) : isnan(f->threads[state]))
                         continue; /* neither found nor excluded */
 
-                /* A thread that works on several requests at once, as an event loop that has read some, is held up for all of them. What was normal
-                 * is not known so exactly */
+                /* A thread that works on several requests at once, as an event loop that has read some, is
+                 * held up for all of them. What was normal is not known so exactly */
                 if (p == PART_RUN_QUEUE && !normal && f->service > 0 && !isnan(f->service_run_queue))
                         time = fmax(time, f->service_run_queue / f->service * (f->queue + f->service));
 
                 /* What could be it, where nothing else is known to be */
                 certainty = time / f->first_byte >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY;
-                if (time / f->first_byte < SHARE_MIN && now->most[p] / f->first_byte >= SHARE_MOST && now->unexplained / f->first_byte >= SHARE_MOST) {
+                if (time / f->first_byte < SHARE_MIN && now->most[p] / f->first_byte >= SHARE_MOST &&
+                    now->unexplained / f->first_byte >= SHARE_MOST) {
                         certainty = CERTAINTY_POSSIBLE;
                         time = now->most[p];
                 }
                 share = time / f->first_byte;
 
-                /* It may as well have been beside a request that slept, or waited for a child: idle threads do so, too */
-                if (part_table[p].in_service && certainty == CERTAINTY_CERTAIN && asleep(f) >= SHARE_MOST * f->service)
+                /* It may as well have been beside a request that slept, or waited for a child: idle threads
+                 * do so, too */
+                if (part_table[p].in_service && certainty == CERTAINTY_CERTAIN &&
+                    asleep(f) >= SHARE_MOST * f->service)
                         certainty = CERTAINTY_LIKELY;
 
                 /* A history may know how long requests took, and not what they waited for */
@@ -497,14 +542,19 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
 
                 if (share < SHARE_MIN || time < (known ? STALL_MIN_NSEC : floor) ||
                     (p != PART_ASK && f->threads[state] < part_table[p].threads) ||
-                    (known && time - normal->most[p] < SHARE_MIN * (f->first_byte - e->normal->first_byte))) {
-                        diagnosis_exclude(d, kind, "%s for %s of a request (%.0f%%)%s", waited[kind], SPAN(time), 100 * share,
-                                          known && share >= SHARE_MIN ? ", which is not what has changed" : "");
+                    (known && time - normal->most[p] < SHARE_MIN *
+                     (f->first_byte - e->normal->first_byte))) {
+                        diagnosis_exclude(d, kind, "%s for %s of a request (%.0f%%)%s", waited[kind],
+                                          SPAN(time), 100 * share,
+                                          known && share >= SHARE_MIN ? ", which is not what has changed" :
+                                          "");
                         continue;
                 }
 
                 if (cpu_is_waking(e, p)) {
-                        diagnosis_exclude(d, kind, "%s for %s of a request (%.0f%%), but %s each time, and %.2f CPUs are idle", waited[kind], SPAN(time),
+                        diagnosis_exclude(d, kind,
+                                          "%s for %s of a request (%.0f%%), but %s each time, and %.2f CPUs "
+                                          "are idle", waited[kind], SPAN(time),
                                           100 * share, SPAN(f->run_queue_wait), f->idle_cpus);
                         continue;
                 }
@@ -512,12 +562,17 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                         continue; /* that is told below */
                 kind = part_find_kind(e, p, &lock);
                 if (lock)
-                        rule = "its threads waited for files or memory for a fifth or more of the time of a request, half of that or more for a lock of the kernel, and less than half a thread for all else there";
+                        rule = "its threads waited for files or memory for a fifth or more of the time of a "
+                               "request, half of that or more for a lock of the kernel, and less than half "
+                               "a thread for all else there";
                 if (diagnosis_has(d, kind))
                         continue;
 
-                finding = diagnosis_add(d, kind, certainty, state, share, time, rule, "%s for %s of the %s of a request (%.0f%%)",
-                                        kind == FINDING_MEMORY && p == PART_DISK ? "Its threads wait for files that were in memory before" : waited[kind],
+                finding = diagnosis_add(d, kind, certainty, state, share, time, rule,
+                                        "%s for %s of the %s of a request (%.0f%%)",
+                                        kind == FINDING_MEMORY && p == PART_DISK ?
+                                        "Its threads wait for files that were in memory before" :
+                                        waited[kind],
                                         SPAN(time), SPAN(f->first_byte), 100 * share);
                 if (lock)
                         finding_name_lock(finding, lock);
@@ -526,10 +581,11 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
         }
 }
 
-/* Locks that look like waits for work: condition variables, and processes that send one another signals. A request that waits for them
- * waited for another one, as the thread that let it go on was in the midst of that. It may be a row of a database that the other had, and
- * it may be that the one was to wait for what the other brings, as in a chat. So only what nothing else explains, and never sure; and no less
- * than a disk: servers that commit together wait for each other for as long. */
+/* Locks that look like waits for work: condition variables, and processes that send one another signals. A
+ * request that waits for them waited for another one, as the thread that let it go on was in the midst of
+ * that. It may be a row of a database that the other had, and it may be that the one was to wait for what
+ * the other brings, as in a chat. So only what nothing else explains, and never sure; and no less than a
+ * disk: servers that commit together wait for each other for as long. */
 static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool compared, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         bool known = compared && !isnan(e->normal->blocked_by_requests);
@@ -540,13 +596,19 @@ static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool com
                 return;
         time = MIN(f->blocked_by_requests / f->service * (f->queue + f->service), now->unexplained);
         share = time / f->first_byte;
-        if (share < SHARE_MIN || time < (known ? STALL_MIN_NSEC : WAIT_MIN_NSEC) || f->blocked_by_requests * f->rate / NSEC_PER_SEC < THREADS_MIN ||
-            (known && time - e->normal->blocked_by_requests < SHARE_MIN * (f->first_byte - e->normal->first_byte)))
+        if (share < SHARE_MIN || time < (known ? STALL_MIN_NSEC : WAIT_MIN_NSEC) ||
+            f->blocked_by_requests * f->rate / NSEC_PER_SEC < THREADS_MIN ||
+            (known && time - e->normal->blocked_by_requests < SHARE_MIN *
+             (f->first_byte - e->normal->first_byte)))
                 return;
 
-        finding = diagnosis_add(d, FINDING_LOCK, CERTAINTY_POSSIBLE, e->n_blocked > 0 ? e->held_state : QOS_STATE_NONE, share, time,
-                                "threads that work on requests waited, for a fifth or more of the time of a request, and 1 ms or more, until others that work on requests let them go on, and nothing else explains it",
-                                "Requests wait for one another for %s of their %s (%.0f%%), as for a row in a database", SPAN(time), SPAN(f->first_byte), 100 * share);
+        finding = diagnosis_add(d, FINDING_LOCK, CERTAINTY_POSSIBLE, e->n_blocked > 0 ? e->held_state :
+                                QOS_STATE_NONE, share, time,
+                                "threads that work on requests waited, for a fifth or more of the time of a "
+                                "request, and 1 ms or more, until others that work on requests let them go "
+                                "on, and nothing else explains it",
+                                "Requests wait for one another for %s of their %s (%.0f%%), as for a row in "
+                                "a database", SPAN(time), SPAN(f->first_byte), 100 * share);
         if (e->n_blocked > 0)
                 finding_name_lock(finding, e->blocked);
 }
@@ -554,67 +616,98 @@ static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool com
 /* Requests wait to be read, and none of the above is why. */
 static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
-        double queue = f->queue / f->first_byte, running = parts->least[PART_RUNNING] / (f->queue + f->service), at_once, resources = 0;
+        double queue = f->queue / f->first_byte,
+                running = parts->least[PART_RUNNING] / (f->queue + f->service), at_once, resources = 0;
         Finding *finding;
         bool one;
 
         for (Part p = PART_RUN_QUEUE; p < _PART_MAX; p++)
                 resources += parts->least[p] / (f->queue + f->service);
 
-        one = f->busiest_process >= BUSIEST_MIN && f->busiest_process < BUSIEST_MAX && f->threads[QOS_STATE_RUNNING] < WORSE * f->busiest_process;
+        one = f->busiest_process >= BUSIEST_MIN && f->busiest_process < BUSIEST_MAX &&
+              f->threads[QOS_STATE_RUNNING] < WORSE * f->busiest_process;
         if ((!one || (queue < SHARE_MOST && !diagnosis_has(d, FINDING_CPU))) &&
-            f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
-                (void) diagnosis_add(d, FINDING_LIMIT, CERTAINTY_CERTAIN, QOS_STATE_RUNNING, (parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE]) / f->first_byte,
-                                     parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE],
-                                     "it uses four fifths or more of the CPUs that it may use, and its requests or threads wait",
-                                     "It uses %.2f of the %.0f CPUs that it may use itself", f->threads[QOS_STATE_RUNNING], f->cpus);
+            f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus &&
+            (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
+                (void) diagnosis_add(d, FINDING_LIMIT, CERTAINTY_CERTAIN, QOS_STATE_RUNNING,
+                                     (parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE]) /
+                                     f->first_byte, parts->least[PART_RUNNING] +
+                                     parts->least[PART_RUN_QUEUE],
+                                     "it uses four fifths or more of the CPUs that it may use, and its "
+                                     "requests or threads wait",
+                                     "It uses %.2f of the %.0f CPUs that it may use itself",
+                                     f->threads[QOS_STATE_RUNNING], f->cpus);
                 return;
         }
 
-        /* Requests that were read wait in the application, or are answered together, so that all of them wait for the last */
+        /* Requests that were read wait in the application, or are answered together, so that all of them
+         * wait for the last */
         at_once = f->rate * (f->queue + f->service) / NSEC_PER_SEC;
-        if (f->busiest_thread >= CPUS_MOST && at_once >= AT_ONCE_MIN && parts->unexplained >= SHARE_MOST * f->first_byte && (!one || queue < SHARE_MOST || running < SHARE_MOST)) {
-                /* Never certain: they may wait for something else that is not seen, as long polls do, and the thread be busy beside them */
-                finding = diagnosis_add(d, FINDING_LIMIT, asleep(f) >= SHARE_MOST * f->service ? CERTAINTY_POSSIBLE : CERTAINTY_LIKELY, QOS_STATE_RUNNING,
+        if (f->busiest_thread >= CPUS_MOST && at_once >= AT_ONCE_MIN &&
+            parts->unexplained >= SHARE_MOST * f->first_byte &&
+            (!one || queue < SHARE_MOST || running < SHARE_MOST)) {
+                /* Never certain: they may wait for something else that is not seen, as long polls do, and
+                 * the thread be busy beside them */
+                finding = diagnosis_add(d, FINDING_LIMIT, asleep(f) >= SHARE_MOST * f->service ?
+                                        CERTAINTY_POSSIBLE : CERTAINTY_LIKELY, QOS_STATE_RUNNING,
                                         parts->unexplained / f->first_byte, parts->unexplained,
-                                        "two requests or more are there at a time, half of their time or more is no wait for a resource, and one thread runs for four fifths of the time or more",
-                                        "%.1f requests are there at a time, and wait for one another for %s of their %s (%.0f%%), as one thread is busy: %s used %.2f of a CPU",
-                                        at_once, SPAN(parts->unexplained), SPAN(f->first_byte), 100 * parts->unexplained / f->first_byte, e->busiest_thread, f->busiest_thread);
-                (void) snprintf(finding->resource, sizeof(finding->resource), "thread %s", e->busiest_thread);
+                                        "two requests or more are there at a time, half of their time or "
+                                        "more is no wait for a resource, and one thread runs for four "
+                                        "fifths of the time or more",
+                                        "%.1f requests are there at a time, and wait for one another for %s "
+                                        "of their %s (%.0f%%), as one thread is busy: %s used %.2f of a CPU",
+                                        at_once, SPAN(parts->unexplained), SPAN(f->first_byte),
+                                        100 * parts->unexplained / f->first_byte, e->busiest_thread,
+                                        f->busiest_thread);
+                (void) snprintf(finding->resource, sizeof(finding->resource), "thread %s",
+                                e->busiest_thread);
                 return;
         }
 
         if (queue < SHARE_MOST) {
-                diagnosis_exclude(d, FINDING_LIMIT, "Requests wait %s until they are read (%.0f%% of their time)", SPAN(f->queue), 100 * queue);
+                diagnosis_exclude(d, FINDING_LIMIT,
+                                  "Requests wait %s until they are read (%.0f%% of their time)",
+                                  SPAN(f->queue), 100 * queue);
                 return;
         }
 
         if (running >= SHARE_MOST && one) {
-                finding = diagnosis_add(d, FINDING_LIMIT, f->busiest_process >= 0.9 ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_RUNNING, queue, f->queue,
-                                        "requests wait to be read for half of their time or more, one process uses 0.7 CPUs or more, and most of the time of a request is its run time",
-                                        "Requests wait %s until they are read (%.0f%% of their time), as one process is busy: process %i used %.2f of a CPU",
+                finding = diagnosis_add(d, FINDING_LIMIT, f->busiest_process >= 0.9 ? CERTAINTY_CERTAIN :
+                                        CERTAINTY_LIKELY, QOS_STATE_RUNNING, queue, f->queue,
+                                        "requests wait to be read for half of their time or more, one "
+                                        "process uses 0.7 CPUs or more, and most of the time of a request "
+                                        "is its run time",
+                                        "Requests wait %s until they are read (%.0f%% of their time), as "
+                                        "one process is busy: process %i used %.2f of a CPU",
                                         SPAN(f->queue), 100 * queue, e->busiest_pid, f->busiest_process);
                 (void) snprintf(finding->resource, sizeof(finding->resource), "process %i", e->busiest_pid);
                 return;
         }
 
         if (running + resources >= SHARE_MOST || f->queue < WAIT_MIN_NSEC) {
-                diagnosis_exclude(d, FINDING_LIMIT, "Requests wait %s until they are read (%.0f%% of their time), which the rest explains",
+                diagnosis_exclude(d, FINDING_LIMIT,
+                                  "Requests wait %s until they are read (%.0f%% of their time), which the "
+                                  "rest explains",
                                   SPAN(f->queue), 100 * queue);
                 return;
         }
         at_once = f->rate * f->service / NSEC_PER_SEC;
-        (void) diagnosis_add(d, FINDING_LIMIT, f->idle_cpus >= IDLE_MIN ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, queue, f->queue,
-                             "requests wait to be read for half of their time or more, and 1 ms or more, while those that are worked on wait for no resource and no peer",
-                             "Requests wait %s until they are read (%.0f%% of their time): the application works on %.1f at a time, %s each%s",
-                             SPAN(f->queue), 100 * queue, at_once, SPAN(f->service), f->idle_cpus >= IDLE_MIN ? ", and CPUs are idle" : "");
+        (void) diagnosis_add(d, FINDING_LIMIT, f->idle_cpus >= IDLE_MIN ? CERTAINTY_LIKELY :
+                             CERTAINTY_POSSIBLE, QOS_STATE_NONE, queue, f->queue,
+                             "requests wait to be read for half of their time or more, and 1 ms or more, "
+                             "while those that are worked on wait for no resource and no peer",
+                             "Requests wait %s until they are read (%.0f%% of their time): the application "
+                             "works on %.1f at a time, %s each%s",
+                             SPAN(f->queue), 100 * queue, at_once, SPAN(f->service),
+                             f->idle_cpus >= IDLE_MIN ? ", and CPUs are idle" : "");
 }
 
 /* It is not the server that is slow. */
 static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double whole = f->first_byte + f->answer, own = 0, worst = MAX(f->receive, f->answer);
-        double lost = f->retransmits / (f->rate * MAX(f->bytes_out / SEGMENT_BYTES, 1.0)), leaving = f->rate * f->answer / NSEC_PER_SEC;
+        double lost = f->retransmits / (f->rate * MAX(f->bytes_out / SEGMENT_BYTES, 1.0)),
+                leaving = f->rate * f->answer / NSEC_PER_SEC;
         bool answer = f->answer >= f->receive;
         bool known = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing, paced;
         const char *again;
@@ -626,35 +719,53 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
         again = losing ? ", and segments are sent again" : "";
         if (e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer))
                 worst = 0;
-        /* Answers that wait for clients are in flight meanwhile. Those of which all there is has left, while the unit makes more of it, are not */
-        paced = answer && worst >= WAIT_MIN_NSEC && f->serving > 0 && f->serving < PACED_MAX * MIN(leaving, 1.0);
+        /* Answers that wait for clients are in flight meanwhile. Those of which all there is has left, while
+         * the unit makes more of it, are not */
+        paced = answer && worst >= WAIT_MIN_NSEC && f->serving > 0 &&
+                f->serving < PACED_MAX * MIN(leaving, 1.0);
         if (paced)
                 worst = 0;
 
         if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC) {
                 /* An answer may also be made slowly: then somebody is busy with it */
-                static const enum qos_state working[] = { QOS_STATE_RUNNING, QOS_STATE_RUN_QUEUE, QOS_STATE_THROTTLED, QOS_STATE_LOCK,
-                                                          QOS_STATE_DISK, QOS_STATE_SLEEP, QOS_STATE_MEMORY };
+                static const enum qos_state working[] = { QOS_STATE_RUNNING, QOS_STATE_RUN_QUEUE,
+                                                          QOS_STATE_THROTTLED, QOS_STATE_LOCK,
+                                                          QOS_STATE_DISK, QOS_STATE_SLEEP,
+                                                          QOS_STATE_MEMORY };
                 for (size_t i = 0; i < ELEMENTSOF(working); i++)
                         own += f->threads[working[i]] > 0 ? f->threads[working[i]] : 0;
                 own = answer ? own / (f->rate * f->answer / NSEC_PER_SEC) : 0;
-                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : own >= SHARE_MOST ? CERTAINTY_POSSIBLE : CERTAINTY_LIKELY,
-                                     QOS_STATE_NONE, worst / whole, worst,
-                                     "half of the time of a request or more, and 1 ms or more, goes by while its bytes are on their way",
-                                     answer ? "Answers take %s from their first byte to their last (%.0f%% of all the time): clients, or the way to them, take no more%s" :
-                                              "Requests take %s to arrive (%.0f%% of all the time): clients, or the way from them, are slow%s",
+                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : own >= SHARE_MOST ?
+                                     CERTAINTY_POSSIBLE : CERTAINTY_LIKELY, QOS_STATE_NONE, worst / whole,
+                                     worst,
+                                     "half of the time of a request or more, and 1 ms or more, goes by "
+                                     "while its bytes are on their way",
+                                     answer ?
+                                     "Answers take %s from their first byte to their last (%.0f%% of all "
+                                     "the time): clients, or the way to them, take no more%s" :
+                                     "Requests take %s to arrive (%.0f%% of all the time): clients, or the "
+                                     "way from them, are slow%s",
                                      SPAN(worst), 100 * worst / whole, again);
         } else if (losing && (known || lost >= RETRANSMITS_MOST || d->n_findings > 0))
-                /* Less of it than bad ways make, of which no normal says that it is more, is no verdict by itself */
-                (void) diagnosis_add(d, FINDING_NETWORK, known || lost >= RETRANSMITS_MOST ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, NAN, NAN,
-                                     "a segment or more of each hundred is sent again, which is half as much again as is normal; where that is not known two or more",
-                                     "Segments are lost on the way to clients: %.1f are sent again per second (%.1f%%)", f->retransmits, 100 * lost);
+                /* Less of it than bad ways make, of which no normal says that it is more, is no verdict by
+                 * itself */
+                (void) diagnosis_add(d, FINDING_NETWORK, known || lost >= RETRANSMITS_MOST ?
+                                     CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, NAN, NAN,
+                                     "a segment or more of each hundred is sent again, which is half as "
+                                     "much again as is normal; where that is not known two or more",
+                                     "Segments are lost on the way to clients: %.1f are sent again per "
+                                     "second (%.1f%%)", f->retransmits, 100 * lost);
         else if (losing)
-                diagnosis_exclude(d, FINDING_NETWORK, "Segments are sent again, %.1f per second (%.1f%%), which may be normal for its clients", f->retransmits, 100 * lost);
+                diagnosis_exclude(d, FINDING_NETWORK,
+                                  "Segments are sent again, %.1f per second (%.1f%%), which may be normal "
+                                  "for its clients", f->retransmits, 100 * lost);
         else if (paced)
-                diagnosis_exclude(d, FINDING_NETWORK, "Answers go on for %s, as the unit sends more from time to time, and each part leaves at once", SPAN(f->answer));
+                diagnosis_exclude(d, FINDING_NETWORK,
+                                  "Answers go on for %s, as the unit sends more from time to time, and each "
+                                  "part leaves at once", SPAN(f->answer));
         else
-                diagnosis_exclude(d, FINDING_NETWORK, "Requests arrive in %s, and answers leave in %s", SPAN(f->receive), SPAN(f->answer));
+                diagnosis_exclude(d, FINDING_NETWORK, "Requests arrive in %s, and answers leave in %s",
+                                  SPAN(f->receive), SPAN(f->answer));
 }
 
 static bool is_more(double now, double normal, double factor) {
@@ -662,35 +773,49 @@ static bool is_more(double now, double normal, double factor) {
 }
 
 /* The unit has more to do than normal, and has as much as before to do it with. */
-static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, const Parts *normal, Diagnosis *d) {
+static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, const Parts *normal,
+                              Diagnosis *d) {
         const DiagnosisFigures *f = &e->now, *n = e->normal;
         double explained = 0, grown = f->first_byte - n->first_byte;
-        const char *rule = "it has more to do than normal, and waits for resources and peers explain less than half of what its requests take longer";
+        const char *rule =
+                "it has more to do than normal, and waits for resources and peers explain less than half of "
+                "what its requests take longer";
 
         for (size_t i = 0; i < d->n_findings; i++)
                 if (d->findings[i].kind < FINDING_NETWORK)
                         explained += d->findings[i].time / grown;
         if (explained >= SHARE_MOST) {
-                diagnosis_exclude(d, FINDING_WORKLOAD, "It has %.0f requests per second to answer, normally %.0f, but waits explain more", f->rate, n->rate);
+                diagnosis_exclude(d, FINDING_WORKLOAD,
+                                  "It has %.0f requests per second to answer, normally %.0f, but waits "
+                                  "explain more", f->rate, n->rate);
                 return;
         }
 
         if (is_more(f->rate, n->rate, DIAGNOSIS_MORE_REQUESTS))
-                (void) diagnosis_add(d, FINDING_WORKLOAD, f->service < WORSE * n->service ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_NONE, grown / f->first_byte, grown, rule,
-                                     "It has more to do: %.0f requests per second, normally %.0f", f->rate, n->rate);
+                (void) diagnosis_add(d, FINDING_WORKLOAD,
+                                     f->service < WORSE * n->service ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
+                                     QOS_STATE_NONE, grown / f->first_byte, grown, rule,
+                                     "It has more to do: %.0f requests per second, normally %.0f", f->rate,
+                                     n->rate);
         else if (is_more(f->bytes_in, n->bytes_in, WORSE) || is_more(f->bytes_out, n->bytes_out, WORSE))
-                (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_NONE, grown / f->first_byte, grown, rule,
-                                     "Requests are larger: %.0f bytes and answers of %.0f, normally %.0f and %.0f", f->bytes_in, f->bytes_out, n->bytes_in, n->bytes_out);
+                (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_NONE,
+                                     grown / f->first_byte, grown, rule,
+                                     "Requests are larger: %.0f bytes and answers of %.0f, normally %.0f "
+                                     "and %.0f", f->bytes_in, f->bytes_out, n->bytes_in, n->bytes_out);
         else if (is_more(now->spent[PART_RUNNING], normal->spent[PART_RUNNING], WORSE) &&
                  now->spent[PART_RUNNING] - normal->spent[PART_RUNNING] >= SHARE_MIN * grown)
-                (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_RUNNING, grown / f->first_byte, grown, rule,
-                                     "Each request takes more CPU time: %s, normally %s", SPAN(now->spent[PART_RUNNING]), SPAN(normal->spent[PART_RUNNING]));
+                (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_RUNNING,
+                                     grown / f->first_byte, grown, rule,
+                                     "Each request takes more CPU time: %s, normally %s",
+                                     SPAN(now->spent[PART_RUNNING]), SPAN(normal->spent[PART_RUNNING]));
         else
-                diagnosis_exclude(d, FINDING_WORKLOAD, "It has %.0f requests per second to answer, normally %.0f, of the same size", f->rate, n->rate);
+                diagnosis_exclude(d, FINDING_WORKLOAD,
+                                  "It has %.0f requests per second to answer, normally %.0f, of the same "
+                                  "size", f->rate, n->rate);
 }
 
-/* Nothing was answered, or it is not known what was: threads alone tell. In units that have no requests waits are held against the time in
- * which threads are not idle. */
+/* Nothing was answered, or it is not known what was: threads alone tell. In units that have no requests
+ * waits are held against the time in which threads are not idle. */
 static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double busy = 0;
@@ -707,14 +832,18 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
 
                 if (isnan(n))
                         continue;
-                if (!(n >= THREADS_WAITING_MIN) || share < (stuck ? SHARE_MOST : SHARE_MIN) || cpu_is_own(e, p) || cpu_is_waking(e, p)) {
+                if (!(n >= THREADS_WAITING_MIN) || share < (stuck ? SHARE_MOST : SHARE_MIN) ||
+                    cpu_is_own(e, p) || cpu_is_waking(e, p)) {
                         if (!stuck && n > 0)
-                                diagnosis_exclude(d, kind, "%s: %.2f on average, in %.0f%% of the time in which they are not idle", waited[kind], n, 100 * share);
+                                diagnosis_exclude(d, kind,
+                                                  "%s: %.2f on average, in %.0f%% of the time in which they "
+                                                  "are not idle", waited[kind], n, 100 * share);
                         continue;
                 }
                 /* What was given as normal; what its history has is what it does, not that it is well */
                 if (!stuck && e->normal && !(e->usual > 0) && n < WORSE * e->normal->threads[state]) {
-                        diagnosis_exclude(d, kind, "%s: %.2f on average, normally %.2f", waited[kind], n, e->normal->threads[state]);
+                        diagnosis_exclude(d, kind, "%s: %.2f on average, normally %.2f", waited[kind], n,
+                                          e->normal->threads[state]);
                         continue;
                 }
                 kind = part_find_kind(e, p, &lock);
@@ -722,12 +851,18 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                         continue;
 
                 finding = stuck ? diagnosis_add(d, kind, CERTAINTY_LIKELY, state, NAN, NAN,
-                                                "requests wait for their answers, and threads that could work are in this state for half of their time or more",
-                                                "%.1f of its threads on average are in the state %s", n, diagnosis_state_name(state)) :
+                                                "requests wait for their answers, and threads that could "
+                                                "work are in this state for half of their time or more",
+                                                "%.1f of its threads on average are in the state %s", n,
+                                                diagnosis_state_name(state)) :
                         /* That it waits for CPUs behind others may be what its weight is for */
-                        diagnosis_add(d, kind, share >= SHARE_MOST && kind != FINDING_CPU ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, state, kind == FINDING_CPU ? NAN : share, NAN,
-                                      "it has no requests, and half a thread or more waits on average, for a fifth or more of the time in which its threads are not idle",
-                                      "%s: %.1f on average, in %.0f%% of the time in which they are not idle", waited[kind], n, 100 * share);
+                        diagnosis_add(d, kind, share >= SHARE_MOST &&
+                                      kind != FINDING_CPU ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, state,
+                                      kind == FINDING_CPU ? NAN : share, NAN,
+                                      "it has no requests, and half a thread or more waits on average, for "
+                                      "a fifth or more of the time in which its threads are not idle",
+                                      "%s: %.1f on average, in %.0f%% of the time in which they are not "
+                                      "idle", waited[kind], n, 100 * share);
                 if (lock)
                         finding_name_lock(finding, lock);
                 else
@@ -738,7 +873,8 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
 /* The kernel has killed processes of it. */
 static void diagnose_kills(const DiagnosisEvidence *e, Diagnosis *d) {
         if (e->now.oom_kills > 0 && !diagnosis_has(d, FINDING_MEMORY))
-                (void) diagnosis_add(d, FINDING_MEMORY, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN, "the kernel has killed processes of it for want of memory",
+                (void) diagnosis_add(d, FINDING_MEMORY, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
+                                     "the kernel has killed processes of it for want of memory",
                                      "The kernel has killed processes of it for want of memory");
 }
 
@@ -757,14 +893,22 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         size_t length;
 
         compared = n && parts_read(n, parts_are_exact(e), &normal) && n->first_byte > 0;
-        worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte + WORSE_NSEC && f->first_byte > e->usual);
+        worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte +
+                              WORSE_NSEC && f->first_byte > e->usual);
 
-        length = (size_t) snprintf(d->text, sizeof(d->text), "It answers %.*f requests per second, the first byte of an answer leaves after %s on average: %s to arrive, %s until it is read, %s to be worked on",
-                                   f->rate < 10 ? 1 : 0, f->rate, SPAN(f->first_byte), SPAN(f->receive), SPAN(f->queue), SPAN(f->service));
+        length = (size_t) snprintf(d->text, sizeof(d->text),
+                                   "It answers %.*f requests per second, the first byte of an answer leaves "
+                                   "after %s on average: %s to arrive, %s until it is read, %s to be worked "
+                                   "on",
+                                   f->rate < 10 ? 1 : 0, f->rate, SPAN(f->first_byte), SPAN(f->receive),
+                                   SPAN(f->queue), SPAN(f->service));
         if (compared)
-                (void) snprintf(d->text + length, sizeof(d->text) - length, "; %s it answers %.*f, after %s", e->usual > 0 ? "by its history" : "normally",
+                (void) snprintf(d->text + length, sizeof(d->text) - length,
+                                "; %s it answers %.*f, after %s", e->usual > 0 ? "by its history" :
+                                "normally",
                                 n->rate < 10 ? 1 : 0, n->rate, SPAN(n->first_byte));
-        /* It may have been held back for as long as anybody has looked: what its history has is what it does, not that it is well */
+        /* It may have been held back for as long as anybody has looked: what its history has is what it
+         * does, not that it is well */
         if (compared && !worse && e->usual > 0) {
                 alone = *e;
                 alone.normal = NULL;
@@ -786,8 +930,8 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
 
         diagnose_kills(e, d);
 
-        /* It is slow, and waits for nothing that is known. Of what it only is by its history something must be noticed, too: microseconds
-         * come and go */
+        /* It is slow, and waits for nothing that is known. Of what it only is by its history something must
+         * be noticed, too: microseconds come and go */
         if (compared)
                 unknown = worse && (!(e->usual > 0) || f->first_byte >= n->first_byte + WAIT_MIN_NSEC);
         else
@@ -820,7 +964,8 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         *ret = (Diagnosis) {};
 
         /* Means of less than ten requests are those of single ones */
-        if (parts_read(f, parts_are_exact(e), &parts) && f->first_byte > 0 && f->rate * f->covered >= 10.0 * NSEC_PER_SEC) {
+        if (parts_read(f, parts_are_exact(e), &parts) && f->first_byte > 0 &&
+            f->rate * f->covered >= 10.0 * NSEC_PER_SEC) {
                 diagnose_requests(e, &parts, ret);
                 diagnosis_sanitize(ret);
                 return;
@@ -828,13 +973,17 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
 
         stuck = f->in_flight > 0 && f->oldest >= f->covered / 2;
         if (!stuck && isnan(f->rate))
-                (void) snprintf(ret->text, sizeof(ret->text), "It is not known when its requests begin and end");
+                (void) snprintf(ret->text, sizeof(ret->text),
+                                "It is not known when its requests begin and end");
         else if (stuck)
-                (void) snprintf(ret->text, sizeof(ret->text), "%.0f requests wait for their answers, the oldest one for %s", f->in_flight, SPAN(f->oldest));
+                (void) snprintf(ret->text, sizeof(ret->text),
+                                "%.0f requests wait for their answers, the oldest one for %s", f->in_flight,
+                                SPAN(f->oldest));
         else
                 (void) snprintf(ret->text, sizeof(ret->text), "It has next to no requests to answer");
         diagnose_threads(e, stuck, ret);
         diagnose_kills(e, ret);
-        ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : stuck || isnan(f->rate) ? VERDICT_UNKNOWN : VERDICT_NOTHING;
+        ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : stuck || isnan(f->rate) ? VERDICT_UNKNOWN :
+                       VERDICT_NOTHING;
         diagnosis_sanitize(ret);
 }

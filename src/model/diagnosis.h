@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What holds a unit back: from figures over an interval, and from those of when it was well, to findings. Arithmetic alone, no I/O
- * and no clock; evidence.c collects the figures. */
+/* What holds a unit back: from figures over an interval, and from those of when it was well, to findings.
+ * Arithmetic alone, no I/O and no clock; evidence.c collects the figures. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 
 #include "contention-map.h"
 
-/* What is known by number: what can be kept as the normal of a unit. Durations are ns on average of a request, what is counted is per
- * second. NaN: not known. The table in diagnosis.c has their names. */
+/* What is known by number: what can be kept as the normal of a unit. Durations are ns on average of a
+ * request, what is counted is per second. NaN: not known. The table in diagnosis.c has their names. */
 typedef struct DiagnosisFigures {
         double covered;                 /* ns of the interval */
         double rate;                    /* requests answered */
@@ -23,11 +23,15 @@ typedef struct DiagnosisFigures {
         double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
         double client_rate;             /* requests that the unit made to others */
         double client_latency;          /* ns, of one of these */
-        double blocked_by_requests;                    /* ns that the thread of a request waited, in park and poll, until that of another one let it go on */
-        double service_run_queue;       /* ns of the time of service in which the thread of a request was ready, and others had its CPU */
-        double service_lock;            /* … in which it waited for a lock; known where nearly all requests have a thread of their own */
+        double blocked_by_requests;                    /* ns that the thread of a request waited, in park and
+                                                        * poll, until that of another one let it go on */
+        double service_run_queue;       /* ns of the time of service in which the thread of a request was
+                                         * ready, and others had its CPU */
+        double service_lock;            /* … in which it waited for a lock; known where nearly all requests
+                                         * have a thread of their own */
         double run_queue_wait;          /* ns of a thread that was ready until it ran */
-        double run_queue_own;           /* average number of threads that waited for a CPU that others of the unit had, as far as it is known who … */
+        double run_queue_own;           /* average number of threads that waited for a CPU that others of the
+                                         * unit had, as far as it is known who … */
         double run_queue_others;        /* … and that others had */
         double cpus;                    /* that its threads may use */
         double idle_cpus;               /* … how many of them were idle on average */
@@ -54,8 +58,8 @@ void diagnosis_figures_set_absent(DiagnosisFigures *f);
 
 #define DIAGNOSIS_NAME_MAX 256U
 
-/* Who else had the CPUs that the unit waited for, what it asks, which disks it uses, and which locks its threads wait for: those that matter
- * most first. More than three culprits are none. */
+/* Who else had the CPUs that the unit waited for, what it asks, which disks it uses, and which locks its
+ * threads wait for: those that matter most first. More than three culprits are none. */
 #define DIAGNOSIS_NAMED_MAX 3U
 
 /* A thread's name, of 15 bytes, and its number. */
@@ -63,16 +67,22 @@ void diagnosis_figures_set_absent(DiagnosisFigures *f);
 
 typedef struct DiagnosisNamed {
         char name[DIAGNOSIS_NAME_MAX];
-        char unit[DIAGNOSIS_NAME_MAX];  /* of a peer, or of who had a CPU, if it is one of this machine; of a device, who else uses it; or "" */
-        char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock, or the like: the thread that let it go most often; or "" */
-        double value;                   /* threads that waited meanwhile, on average; ns of a request to the peer; share of the device's bytes that are the unit's; threads that wait for the lock, on average */
-        double rate;                    /* requests to the peer, or the device, or waits for the lock, per second */
+        char unit[DIAGNOSIS_NAME_MAX];  /* of a peer, or of who had a CPU, if it is one of this machine; of a
+                                         * device, who else uses it; or "" */
+        char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock, or the like: the thread that let it go most often;
+                                            * or "" */
+        double value;                   /* threads that waited meanwhile, on average; ns of a request to the
+                                         * peer; share of the device's bytes that are the unit's; threads
+                                         * that wait for the lock, on average */
+        double rate;                    /* requests to the peer, or the device, or waits for the lock, per
+                                         * second */
 } DiagnosisNamed;
 
 typedef struct DiagnosisEvidence {
         DiagnosisFigures now;
         const DiagnosisFigures *normal; /* NULL: not known */
-        double usual;                   /* of a normal by the history, ns to the first byte: three quarters of the time it was no longer; 0: who asks says what is normal */
+        double usual;                   /* of a normal by the history, ns to the first byte: three quarters
+                                         * of the time it was no longer; 0: who asks says what is normal */
         DiagnosisNamed users[DIAGNOSIS_NAMED_MAX];
         size_t n_users;
         DiagnosisNamed peers[DIAGNOSIS_NAMED_MAX];
@@ -81,10 +91,13 @@ typedef struct DiagnosisEvidence {
         size_t n_devices;
         DiagnosisNamed locks[DIAGNOSIS_NAMED_MAX];
         size_t n_locks;
-        DiagnosisNamed blocked[DIAGNOSIS_NAMED_MAX]; /* for what else threads have waited that others let go in the midst of a request; value, rate: as of locks */
+        DiagnosisNamed blocked[DIAGNOSIS_NAMED_MAX]; /* for what else threads have waited that others let go
+                                                      * in the midst of a request; value, rate: as of
+                                                      * locks */
         size_t n_blocked;
         enum qos_state held_state;      /* of the first of these: park, or poll */
-        DiagnosisNamed kernel[QOS_STATES]; /* locks of the kernel, by the state in which threads wait for them: value: all of these; who: the one with most of it */
+        DiagnosisNamed kernel[QOS_STATES]; /* locks of the kernel, by the state in which threads wait for
+                                            * them: value: all of these; who: the one with most of it */
         int busiest_pid;                /* 0: not known */
         char busiest_thread[DIAGNOSIS_HOLDER_MAX]; /* "" */
 } DiagnosisEvidence;
@@ -131,9 +144,12 @@ typedef struct Finding {
         FindingKind kind;
         Certainty certainty;
         enum qos_state state;           /* in which threads are then; QOS_STATE_NONE: none in particular */
-        double share;                   /* of the time of a request that this explains, in units without requests of the time of threads that are not idle; NaN: it is no matter of time */
+        double share;                   /* of the time of a request that this explains, in units without
+                                         * requests of the time of threads that are not idle; NaN: it is no
+                                         * matter of time */
         double time;                    /* … in ns */
-        char resource[DIAGNOSIS_NAME_MAX]; /* what is short, or who takes it: a unit, a device, an address; or "" */
+        char resource[DIAGNOSIS_NAME_MAX]; /* what is short, or who takes it: a unit, a device, an address;
+                                            * or "" */
         char unit[DIAGNOSIS_NAME_MAX];  /* the unit behind it; or "" */
         char text[DIAGNOSIS_TEXT_MAX];  /* a sentence */
         const char *rule;               /* by which it was found, a sentence */

@@ -6,10 +6,11 @@
 
 #include "window-internal.h"
 
-/* Of a hundred questions, how many may come while one is open before "one answer per question" is not true. */
+/* Of a hundred questions, how many may come while one is open before "one answer per question" is not
+ * true. */
 #define OVERLAP_PERCENT 1
 
-/* ---- what is from before --------------------------------------------------------------------------------------- */
+/* ---- what is from before ------------------------------------------------------------------------------ */
 
 bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
         return overlaps * 100 > count * OVERLAP_PERCENT;
@@ -22,16 +23,19 @@ static bool is_some(uint64_t n) {
 void window_classify(uint64_t overlaps, bool missed, Requests *requests) {
         Server *s = &requests->server;
         uint64_t *const parsed[] = {
-                &s->protocol_http1, &s->protocol_redis, &s->protocol_memcached, &s->protocol_http2, &s->protocol_grpc,
+                &s->protocol_http1, &s->protocol_redis, &s->protocol_memcached, &s->protocol_http2,
+                        &s->protocol_grpc,
         };
         uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
         uint64_t *const others[] = {
-                &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->status_unknown, &s->errors_status5xx, &s->errors_grpc,
+                &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->status_unknown,
+                        &s->errors_status5xx, &s->errors_grpc,
         };
         bool unknown = is_some(s->status_unknown);
         uint64_t n = 0, m = 0;
 
-        if (unknown || !(is_some(s->protocol_http1) || is_some(s->protocol_http2) || is_some(s->protocol_grpc)))
+        if (unknown ||
+            !(is_some(s->protocol_http1) || is_some(s->protocol_http2) || is_some(s->protocol_grpc)))
                 s->status4xx = s->errors_status5xx = ABSENT;
         if (unknown || !is_some(s->protocol_grpc))
                 s->errors_grpc = ABSENT;
@@ -54,7 +58,8 @@ void window_classify(uint64_t overlaps, bool missed, Requests *requests) {
                 s->protocol_http2 = s->protocol_grpc = ABSENT;
 
         if (!window_is_overlapping(overlaps, s->count)) {
-                requests->quality = s->count > 0 && n >= s->count && !missed ? QUALITY_EXACT : QUALITY_EXCHANGES;
+                requests->quality = s->count > 0 && n >= s->count &&
+                                    !missed ? QUALITY_EXACT : QUALITY_EXCHANGES;
                 return;
         }
         requests->quality = QUALITY_OVERLAPPING;
@@ -97,11 +102,12 @@ static void bin_get_bounds(int schema, unsigned n, unsigned bin, uint64_t *ret_l
 }
 
 void window_get_bounds(enum qos_distribution d, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
-        bin_get_bounds(QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA, QOS_DISTRIBUTION_BINS(d), bin,
-                       ret_lower, ret_upper);
+        bin_get_bounds(QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
+                       QOS_DISTRIBUTION_BINS(d), bin, ret_lower, ret_upper);
 }
 
-/* The value that stands for a bin: its relative distance to both bounds is the same, (upper - lower) / (upper + lower). */
+/* The value that stands for a bin: its relative distance to both bounds is the same, (upper - lower) /
+ * (upper + lower). */
 uint64_t bin_value(const Bins *b, unsigned bin, uint64_t maximum) {
         double lower, upper;
 
@@ -115,8 +121,9 @@ uint64_t bin_value(const Bins *b, unsigned bin, uint64_t maximum) {
         return MIN((uint64_t) llround(2 * lower * upper / (lower + upper)), maximum);
 }
 
-/* The largest sample. It is kept in another word than the bins, per sub-window: a reader that was held up between the
- * two may find it missing or overwritten, and then the highest bin that is not empty is what is known. end: behind it. */
+/* The largest sample. It is kept in another word than the bins, per sub-window: a reader that was held up
+ * between the two may find it missing or overwritten, and then the highest bin that is not empty is what is
+ * known. end: behind it. */
 uint64_t maximum_of(const Bins *b, unsigned end) {
         for (unsigned bin = end; bin-- > 0;) {
                 uint64_t lower, upper;
@@ -156,14 +163,16 @@ static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distr
         ret->max = maximum = maximum_of(b, end);
         ret->mean = MIN(b->sum / n, maximum);
         /* In one pass: each lies above the one before, and takes as many samples at least */
-        for (const Quantile *i = quantile_table; i < quantile_table + QUANTILES && quantile_is_known(n, i->q, minimum_samples); i++) {
+        for (const Quantile *i = quantile_table; i < quantile_table + QUANTILES &&
+             quantile_is_known(n, i->q, minimum_samples); i++) {
                 while (seen < quantile_get_rank(n, i->q))
                         seen += b->count[bin++];
                 *(uint64_t*) ((char*) ret + i->offset) = bin_value(b, bin - 1, maximum);
         }
 }
 
-void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret) {
+void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples,
+                             Distribution *ret) {
         Bins b = reading_get_bins(reading, d);
 
         bins_get_distribution(&b, minimum_samples, ret);
@@ -193,7 +202,7 @@ void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples,
                 ret->max = ABSENT;
 }
 
-/* ---- distributions by themselves ------------------------------------------------------------------------------- */
+/* ---- distributions by themselves ---------------------------------------------------------------------- */
 
 unsigned window_bins_number(int schema) {
         return (unsigned) ldexp(HISTOGRAM_OCTAVES, schema) + 2;

@@ -9,7 +9,7 @@
 
 #define AMOUNT_BITS 8
 
-/* ---- amounts --------------------------------------------------------------------------------------------------- */
+/* ---- amounts ------------------------------------------------------------------------------------------ */
 
 /* As floating-point numbers are: seven bits below the highest one, and how far these are shifted. */
 static uint64_t amount_encode(uint64_t n) {
@@ -39,7 +39,7 @@ static uint64_t amount_decode(uint64_t code) {
 /* Of the largest amount. */
 #define AMOUNT_CODE_MAX ((uint64_t) (64 - AMOUNT_BITS + 2) << (AMOUNT_BITS - 1))
 
-/* ---- records --------------------------------------------------------------------------------------------------- */
+/* ---- records ------------------------------------------------------------------------------------------ */
 
 static uint8_t* put_number(uint8_t *p, uint64_t n) {
         for (; n >= 0x80; n >>= 7)
@@ -83,8 +83,8 @@ static uint64_t get_difference(Parser *in, uint64_t from) {
         return from + (n >> 1 ^ -(n & 1));
 }
 
-/* Runs of bins, with at most one zero in a row in them: the number of runs, and for each the gap before it, its length and
- * what it has. */
+/* Runs of bins, with at most one zero in a row in them: the number of runs, and for each the gap before it,
+ * its length and what it has. */
 static uint8_t* put_bins(uint8_t *p, const WindowBins *b, const WindowBins *from) {
         unsigned n = window_bins_number(b->schema), n_runs = 0, end = 0;
         struct {
@@ -150,7 +150,8 @@ static bool step_has_amounts(const HistoryStep *s) {
 /* Returns the length. */
 size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
         static const WindowBins nothing = {};
-        uint8_t rest[RECORD_MAX], present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {}, amounts[AMOUNTS_BITMAP_SIZE] = {}, *p = rest, *q;
+        uint8_t rest[RECORD_MAX], present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {},
+                amounts[AMOUNTS_BITMAP_SIZE] = {}, *p = rest, *q;
         size_t n = kept_number();
         const WindowBins *from = &nothing;
 
@@ -165,7 +166,8 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
                 if (s->measured[i])
                         present[(n + i) / 8] |= 1U << (n + i) % 8;
 
-        *p++ = (uint8_t) (s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN) | (step_has_amounts(s) ? RECORD_AMOUNTS : 0) | (s->violated ? RECORD_VIOLATED : 0) |
+        *p++ = (uint8_t) (s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN) |
+               (step_has_amounts(s) ? RECORD_AMOUNTS : 0) | (s->violated ? RECORD_VIOLATED : 0) |
                 (s->missed ? RECORD_MISSED : 0);
         p = put_number(p, s->index);
         p = put_number(p, s->timestamp / NSEC_PER_MSEC);
@@ -200,7 +202,8 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
         return q - ret;
 }
 
-/* The record at data, which has a length: that of the whole, and where its rest begins. 0 if it does not lie within size. */
+/* The record at data, which has a length: that of the whole, and where its rest begins. 0 if it does not lie
+ * within size. */
 size_t record_length(const uint8_t *data, size_t size, const uint8_t **ret_rest) {
         Parser in = { .p = data, .end = data + size };
         uint64_t n;

@@ -7,9 +7,10 @@
 #include "util.h"
 #include "window.h"
 
-/* The longest one: 5 and HISTORY_VALUES_MAX numbers, three bitmaps, the amounts, and for each distribution two numbers, and a number for
- * each bin, for its run and for the gap before it. */
-#define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + 2 * BITMAP_SIZE + \
+/* The longest one: 5 and HISTORY_VALUES_MAX numbers, three bitmaps, the amounts, and for each distribution
+ * two numbers, and a number for each bin, for its run and for the gap before it. */
+#define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + \
+                    2 * BITMAP_SIZE + \
                     AMOUNTS_BITMAP_SIZE + 2 * _HISTORY_AMOUNT_MAX)
 #define AMOUNTS_BITMAP_SIZE ((_HISTORY_AMOUNT_MAX + 7) / 8)
 

@@ -28,7 +28,7 @@ uint64_t history_level_nsec(HistoryLevel level) {
         return level_nsec[level];
 }
 
-/* ---- amounts --------------------------------------------------------------------------------------------------- */
+/* ---- amounts ------------------------------------------------------------------------------------------ */
 
 /* What is known of one step by who looked at it first, and no longer by who looks at it again. */
 void amounts_keep(uint64_t *amounts, const uint64_t *before) {
@@ -44,7 +44,8 @@ void amounts_keep(uint64_t *amounts, const uint64_t *before) {
 
         for (size_t i = 0; i < ELEMENTSOF(groups); i++)
                 if (amounts[groups[i].covered] == 0)
-                        memcpy(amounts + groups[i].covered, before + groups[i].covered, (groups[i].end - groups[i].covered) * sizeof(*amounts));
+                        memcpy(amounts + groups[i].covered, before + groups[i].covered,
+                               (groups[i].end - groups[i].covered) * sizeof(*amounts));
 }
 
 static void mean_get(const HistoryStep *s, HistoryAmount count, HistoryAmount time, Distribution *ret) {
@@ -75,10 +76,14 @@ static void step_get_contention(const HistoryStep *s, Contention *ret) {
                         ret->block.counts.operations[i] = a[HISTORY_BLOCK_OPERATIONS + i];
                         ret->block.counts.bytes[i] = a[HISTORY_BLOCK_BYTES + i];
                 }
-                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_READS, HISTORY_BLOCK_TIMES, &ret->block.read_queue);
-                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_READS, HISTORY_BLOCK_TIMES + 1, &ret->block.read_device);
-                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_WRITES, HISTORY_BLOCK_TIMES + 2, &ret->block.write_queue);
-                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_WRITES, HISTORY_BLOCK_TIMES + 3, &ret->block.write_device);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_READS, HISTORY_BLOCK_TIMES,
+                         &ret->block.read_queue);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_READS, HISTORY_BLOCK_TIMES + 1,
+                         &ret->block.read_device);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_WRITES, HISTORY_BLOCK_TIMES + 2,
+                         &ret->block.write_queue);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_WRITES, HISTORY_BLOCK_TIMES + 3,
+                         &ret->block.write_device);
         }
         if (a[HISTORY_MEMORY_COVERED] > 0) {
                 ret->memory.major_faults = a[HISTORY_MAJOR_FAULTS];
@@ -89,7 +94,7 @@ static void step_get_contention(const HistoryStep *s, Contention *ret) {
         }
 }
 
-/* ---- which metrics --------------------------------------------------------------------------------------------- */
+/* ---- which metrics ------------------------------------------------------------------------------------ */
 
 /* Kept as a value. */
 bool metric_is_kept(const Metric *metric) {
@@ -98,7 +103,8 @@ bool metric_is_kept(const Metric *metric) {
         if (metric->offset >= offsetof(Metrics, contention))
                 return false;
         /* Rows, which these are made of, have no checkpoints of a step's length */
-        if (metric->offset >= offsetof(Metrics, requests.client) && metric->offset < offsetof(Metrics, requests.client) + sizeof(ClientRole))
+        if (metric->offset >= offsetof(Metrics, requests.client) &&
+            metric->offset < offsetof(Metrics, requests.client) + sizeof(ClientRole))
                 return false;
         if (metric->kind == METRIC_COUNTER)
                 return true;
@@ -113,7 +119,8 @@ static bool contention_is_kept(const Metric *metric) {
         HistoryStep s = {};
         Metrics m;
 
-        if (metric->offset < offsetof(Metrics, contention) || metric->offset >= offsetof(Metrics, contention) + sizeof(Contention))
+        if (metric->offset < offsetof(Metrics, contention) ||
+            metric->offset >= offsetof(Metrics, contention) + sizeof(Contention))
                 return false;
         for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
                 s.amounts[i] = 1;
@@ -128,7 +135,8 @@ bool history_has_metric(const Metric *metric) {
             metric->offset == offsetof(Metrics, requests.server.rate))
                 return true;
         for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++)
-                if (metric->offset >= distributions[i].offset && metric->offset < distributions[i].offset + sizeof(Distribution))
+                if (metric->offset >= distributions[i].offset && metric->offset < distributions[i].offset +
+                    sizeof(Distribution))
                         return true;
         return contention_is_kept(metric);
 }
@@ -158,7 +166,7 @@ uint64_t catalogue_hash(void) {
         return h;
 }
 
-/* ---- one step -------------------------------------------------------------------------------------------------- */
+/* ---- one step ----------------------------------------------------------------------------------------- */
 
 void history_step_set_metrics(HistoryStep *s, const Metrics *metrics) {
         size_t n = 0;
@@ -211,7 +219,8 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
         for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++)
                 if (history_step_has_distribution(s, i))
                         window_bins_get_distribution(&s->distributions[i], minimum_samples,
-                                                     (Distribution*) ((char*) ret + distributions[i].offset));
+                                                     (Distribution*) ((char*) ret +
+                                                                      distributions[i].offset));
 }
 
 void step_coarsen(HistoryStep *s) {

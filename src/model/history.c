@@ -5,8 +5,8 @@
 #include "history-internal.h"
 #include "history.h"
 
-/* Where there is no room, distributions lose precision down to this first, two bins an octave, from which quantiles can still be told
- * apart; then amounts go. */
+/* Where there is no room, distributions lose precision down to this first, two bins an octave, from which
+ * quantiles can still be told apart; then amounts go. */
 #define SCHEMA_KEPT 1
 
 /* Memory is taken in pieces of this size: most units are quiet. */
@@ -31,7 +31,7 @@ typedef struct Header {
 #define MAGIC UINT64_C(0x32747369486f5371)
 #define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
 
-/* ---- which metrics --------------------------------------------------------------------------------------------- */
+/* ---- which metrics ------------------------------------------------------------------------------------ */
 
 uint64_t hash_bytes(uint64_t h, const void *data, size_t size) {
         for (const uint8_t *p = data; size > 0; p++, size--)
@@ -39,7 +39,7 @@ uint64_t hash_bytes(uint64_t h, const void *data, size_t size) {
         return h;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------------- */
+/* ---- all of them -------------------------------------------------------------------------------------- */
 
 int history_new(History **ret) {
         History *h;
@@ -110,7 +110,8 @@ static int position_schema(const Position *p) {
 }
 
 /* Puts data in the place of what is there. */
-static int history_splice(History *h, HistoryLevel level, size_t offset, size_t length, const uint8_t *data, size_t size) {
+static int history_splice(History *h, HistoryLevel level, size_t offset, size_t length, const uint8_t *data,
+                          size_t size) {
         size_t all = h->size[HISTORY_FINE] + h->size[HISTORY_COARSE], need = all - length + size;
 
         assert(need <= DATA_MAX);
@@ -145,8 +146,8 @@ static bool history_find_largest(const History *h, int schema, Position *ret) {
         return ret->length > 0;
 }
 
-/* Records become no longer by what is done to them here: two bins that are not 0 become one number, of at most one bit more than the
- * larger. */
+/* Records become no longer by what is done to them here: two bins that are not 0 become one number, of at
+ * most one bit more than the larger. */
 static void history_replace(History *h, const Position *p, const HistoryStep *s) {
         uint8_t record[RECORD_MAX];
         size_t n;
@@ -190,10 +191,11 @@ static bool level_forget_amounts(History *h, HistoryLevel level, uint64_t before
         return false;
 }
 
-/* First what the steps of 5 min know as well: those of the day are what a unit is compared with, and have them only of steps of 10 s
- * that still do when they are merged. */
+/* First what the steps of 5 min know as well: those of the day are what a unit is compared with, and have
+ * them only of steps of 10 s that still do when they are merged. */
 static bool history_forget_amounts(History *h) {
-        return level_forget_amounts(h, HISTORY_FINE, history_next_coarse(h) * (HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC)) ||
+        return level_forget_amounts(h, HISTORY_FINE,
+                                    history_next_coarse(h) * (HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC)) ||
                level_forget_amounts(h, HISTORY_COARSE, UINT64_MAX) ||
                level_forget_amounts(h, HISTORY_FINE, UINT64_MAX);
 }
@@ -281,7 +283,8 @@ static bool history_merge(const History *h, uint64_t index, HistoryStep *ret) {
                         *ret = s;
                         ret->index = index;
                         /* When the whole of it began, also if nobody looked then */
-                        ret->timestamp -= MIN(ret->timestamp, i * HISTORY_FINE_NSEC - index * HISTORY_COARSE_NSEC);
+                        ret->timestamp -= MIN(ret->timestamp,
+                                              i * HISTORY_FINE_NSEC - index * HISTORY_COARSE_NSEC);
                         any = true;
                 }
         }
@@ -332,7 +335,8 @@ int history_roll(History *h, uint64_t newest) {
         return 0;
 }
 
-int history_foreach(const History *h, HistoryLevel level, int (*each)(const HistoryStep *s, void *userdata), void *userdata) {
+int history_foreach(const History *h, HistoryLevel level, int (*each)(const HistoryStep *s, void *userdata),
+                    void *userdata) {
         const uint64_t steps = HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC;
         uint64_t next;
         HistoryStep s;
@@ -363,12 +367,13 @@ int history_foreach(const History *h, HistoryLevel level, int (*each)(const Hist
         return 0;
 }
 
-/* ---- the file -------------------------------------------------------------------------------------------------- */
+/* ---- the file ----------------------------------------------------------------------------------------- */
 
 static uint64_t header_checksum(const Header *header, const void *data, size_t size) {
         size_t begin = offsetof(Header, catalogue);
 
-        return hash_bytes(hash_bytes(HASH_INIT, (const uint8_t*) header + begin, sizeof(Header) - begin), data, size);
+        return hash_bytes(hash_bytes(HASH_INIT, (const uint8_t*) header + begin, sizeof(Header) - begin),
+                          data, size);
 }
 
 int history_serialize(const History *h, uint32_t generation, void **ret, size_t *ret_size) {
@@ -404,8 +409,10 @@ int history_deserialize(const void *data, size_t size, uint32_t generation, Hist
         memcpy(&header, data, sizeof(Header));
         size -= sizeof(Header);
         data = (const uint8_t*) data + sizeof(Header);
-        if (header.magic != MAGIC || header.catalogue != catalogue_hash() || header.generation != generation ||
-            size > DATA_MAX || header.size[HISTORY_FINE] > size || header.size[HISTORY_COARSE] != size - header.size[HISTORY_FINE] ||
+        if (header.magic != MAGIC || header.catalogue != catalogue_hash() ||
+            header.generation != generation ||
+            size > DATA_MAX || header.size[HISTORY_FINE] > size ||
+            header.size[HISTORY_COARSE] != size - header.size[HISTORY_FINE] ||
             header.checksum != header_checksum(&header, data, size))
                 return -EBADMSG;
 
@@ -424,7 +431,8 @@ int history_deserialize(const void *data, size_t size, uint32_t generation, Hist
                         p += header.size[HISTORY_FINE];
                 for (; left > 0; left -= length, p += length) {
                         length = record_length(p, left, &rest);
-                        if (length == 0 || record_read(rest, p + length - rest, level, &s) < 0 || s.index < next ||
+                        if (length == 0 || record_read(rest, p + length - rest, level, &s) < 0 ||
+                            s.index < next ||
                             ++n > (level == HISTORY_FINE ? HISTORY_FINE_STEPS : HISTORY_COARSE_STEPS))
                                 return -EBADMSG;
                         next = s.index + 1;

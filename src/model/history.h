@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What a unit did over time: steps of 10 s for the last hour, and of 5 min, made of these, for the last day. Pure: no I/O,
- * no clock. A step in which nobody looked is not there. */
+/* What a unit did over time: steps of 10 s for the last hour, and of 5 min, made of these, for the last day.
+ * Pure: no I/O, no clock. A step in which nobody looked is not there. */
 
 #include "metric.h"
 #include "util.h"
@@ -19,25 +19,28 @@ typedef enum HistoryLevel {
 #define HISTORY_FINE_STEPS 360U
 #define HISTORY_COARSE_STEPS 288U
 
-/* What the history of one unit may take in memory, and in the file that a restart of qosd reads: the budget of the design.
- * What does not fit loses precision first (history_put()). */
+/* What the history of one unit may take in memory, and in the file that a restart of qosd reads: the budget
+ * of the design. What does not fit loses precision first (history_put()). */
 #define HISTORY_SIZE_MAX (64U * 1024U)
 
-/* Metrics with a value of their own in each step; more would be a bug that test-history finds: it is a matter of dbus/. */
+/* Metrics with a value of their own in each step; more would be a bug that test-history finds: it is a
+ * matter of dbus/. */
 #define HISTORY_VALUES_MAX 64U
 
 #define HISTORY_DISTRIBUTIONS 2U
 
-/* What means, rates and shares of a step are made of, besides metrics: amounts, which add up over steps. What comes after one
- * that is COVERED is of as many ns as that says, and not known where that is 0. They are rounded to 8 significant bits, half a percent: that is two bytes each,
- * and who compares a unit with what it did before looks for differences of tenths. */
+/* What means, rates and shares of a step are made of, besides metrics: amounts, which add up over steps.
+ * What comes after one that is COVERED is of as many ns as that says, and not known where that is 0. They
+ * are rounded to 8 significant bits, half a percent: that is two bytes each, and who compares a unit with
+ * what it did before looks for differences of tenths. */
 typedef enum HistoryAmount {
         HISTORY_PHASED,                 /* requests whose phases are known … */
         HISTORY_RECEIVE,                /* … and ns of all of them */
         HISTORY_QUEUE,
         HISTORY_SERVICE,
         HISTORY_ANSWER,
-        HISTORY_ASKED_COVERED,          /* the last ten seconds when somebody looked: of peers nothing else is known in the past */
+        HISTORY_ASKED_COVERED,          /* the last ten seconds when somebody looked: of peers nothing else
+                                         * is known in the past */
         HISTORY_ASKED,
         HISTORY_ASKED_TIME,
         HISTORY_QUOTA_COVERED,          /* the last minute then */
@@ -45,12 +48,14 @@ typedef enum HistoryAmount {
         HISTORY_QUOTA_THROTTLED,
         HISTORY_CPU_COVERED,
         HISTORY_FIRST_STATE,            /* ns of threads: that of QOS_STATE_RUNNING, then the others */
-        HISTORY_RUN_QUEUES = HISTORY_FIRST_STATE + QOS_STATES - QOS_STATE_RUNNING, /* how often a thread was ready, and came to run */
+        /* how often a thread was ready, and came to run */
+        HISTORY_RUN_QUEUES = HISTORY_FIRST_STATE + QOS_STATES - QOS_STATE_RUNNING,
         HISTORY_RUN_QUEUE_TIME,
         HISTORY_BLOCK_COVERED,
         HISTORY_BLOCK_OPERATIONS,       /* by enum qos_block_counter */
         HISTORY_BLOCK_BYTES = HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_COUNTERS,
-        HISTORY_BLOCK_TIMES = HISTORY_BLOCK_BYTES + QOS_BLOCK_COUNTERS, /* ns of reads in the queue and in the device, and of writes */
+        /* ns of reads in the queue and in the device, and of writes */
+        HISTORY_BLOCK_TIMES = HISTORY_BLOCK_BYTES + QOS_BLOCK_COUNTERS,
         HISTORY_MEMORY_COVERED = HISTORY_BLOCK_TIMES + 4,
         HISTORY_MAJOR_FAULTS,
         HISTORY_MAJOR_FAULT_TIME,
@@ -98,17 +103,22 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
 /* Whether the distribution means anything, which it does not where questions overlap. */
 bool history_step_has_distribution(const HistoryStep *s, unsigned i);
 
-/* Adds a step of 10 s, or replaces it: its figures may still have changed. What does not fit makes the largest steps
- * coarser (their distributions are merged into bins of twice the width, down to schema 1); when that is not enough they
- * lose their amounts (those of 10 s that are in one of 5 min, then these, then the rest, each from the oldest), then the largest get coarser still, down to schema -2, and at last the oldest ones go. */
+/* Adds a step of 10 s, or replaces it: its figures may still have changed. What does not fit makes the
+ * largest steps coarser (their distributions are merged into bins of twice the width, down to schema 1);
+ * when that is not enough they lose their amounts (those of 10 s that are in one of 5 min, then these, then
+ * the rest, each from the oldest), then the largest get coarser still, down to schema -2, and at last the
+ * oldest ones go. */
 int history_put(History *h, const HistoryStep *step);
-/* The newest step of 10 s that has passed: older ones become steps of 5 min when they are final, and go after their time. */
+/* The newest step of 10 s that has passed: older ones become steps of 5 min when they are final, and go
+ * after their time. */
 int history_roll(History *h, uint64_t newest);
 
-/* Calls for each step, from old to new; those of 5 min include the present one as far as it is known. Stops at the first
- * negative return. */
-int history_foreach(const History *h, HistoryLevel level, int (*each)(const HistoryStep *s, void *userdata), void *userdata);
+/* Calls for each step, from old to new; those of 5 min include the present one as far as it is known. Stops
+ * at the first negative return. */
+int history_foreach(const History *h, HistoryLevel level, int (*each)(const HistoryStep *s, void *userdata),
+                    void *userdata);
 
-/* What a file has of the history, of the unit with that generation. Of a file that makes no sense -EBADMSG. */
+/* What a file has of the history, of the unit with that generation. Of a file that makes no sense
+ * -EBADMSG. */
 int history_serialize(const History *h, uint32_t generation, void **ret, size_t *ret_size);
 int history_deserialize(const void *data, size_t size, uint32_t generation, History **ret);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The catalogue, generated from the interfaces in dbus/ that show a reading (metric-table.h). A metric's name is its path in the
- * JSON of the snapshot. */
+/* The catalogue, generated from the interfaces in dbus/ that show a reading (metric-table.h). A metric's
+ * name is its path in the JSON of the snapshot. */
 
 #include <stddef.h>
 #include <stdint.h>

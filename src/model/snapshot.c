@@ -15,7 +15,8 @@ const Quantile quantile_table[QUANTILES] = {
 
 /* All bits set: a member that is added is absent, too. */
 void distribution_set_absent(Distribution *d) {
-        static_assert(ABSENT == UINT64_MAX && sizeof(Distribution) % sizeof(uint64_t) == 0, "a member is not 64 bits wide");
+        static_assert(ABSENT == UINT64_MAX && sizeof(Distribution) % sizeof(uint64_t) == 0,
+                      "a member is not 64 bits wide");
 
         memset(d, 0xff, sizeof(*d));
 }

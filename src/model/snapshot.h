@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* One consistent reading of one unit over one window. Every view (D-Bus, varlink, qosctl, metrics) shows this
- * struct and computes nothing of its own. The catalogue in dbus/ names the fields; the generated metric
+/* One consistent reading of one unit over one window. Every view (D-Bus, varlink, qosctl, metrics) shows
+ * this struct and computes nothing of its own. The catalogue in dbus/ names the fields; the generated metric
  * table (metric.h) leads from a metric's name to its offset in here.
  *
- * What was not measured, or does not apply, is UINT64_MAX in integers and NaN in doubles, never 0. All durations
- * are nanoseconds, sizes bytes. */
+ * What was not measured, or does not apply, is UINT64_MAX in integers and NaN in doubles, never 0. All
+ * durations are nanoseconds, sizes bytes. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,8 +31,8 @@ typedef enum Quality {
 
 const char* quality_to_string(Quality q);       /* "exact", "exchanges", "overlapping"; NULL for absent */
 
-/* The distribution of a duration. count and max are there whenever the distribution is measured; mean when count
- * is not 0; a quantile q when count * min(q, 1-q) >= 5. */
+/* The distribution of a duration. count and max are there whenever the distribution is measured; mean when
+ * count is not 0; a quantile q when count * min(q, 1-q) >= 5. */
 typedef struct Distribution {
         uint64_t count;
         uint64_t mean;
@@ -57,9 +57,11 @@ static inline uint64_t distribution_get_quantile(const Distribution *d, const Qu
 }
 
 typedef struct Connections {
-        uint64_t open;                  /* gauge: established connections that were accepted from a listener */
+        uint64_t open;                  /* gauge: established connections that were accepted from a
+                                         * listener */
         uint64_t accepted;              /* handshakes completed */
-        uint64_t accept_queue;          /* gauge: established, not yet taken by accept(); all listeners together */
+        uint64_t accept_queue;          /* gauge: established, not yet taken by accept(); all listeners
+                                         * together */
         uint64_t accept_queue_max;      /* gauge: the backlog limits of all listeners together */
         uint64_t listen_drops;          /* connection attempts the kernel dropped at the listeners */
         uint64_t retransmits;           /* segments sent again */
@@ -70,12 +72,15 @@ typedef struct Server {
         double rate;                    /* count per second of covered time */
         uint64_t errors_reset;          /* the unit ended a connection with a question unanswered */
         uint64_t errors_timeout;        /* the connection timed out with a question unanswered */
-        uint64_t errors_status5xx;      /* answers of HTTP that say the unit failed; absent where none of HTTP was counted */
+        uint64_t errors_status5xx;      /* answers of HTTP that say the unit failed; absent where none of
+                                         * HTTP was counted */
         uint64_t errors_grpc;           /* calls of gRPC whose status does; absent where none was counted */
         uint64_t status4xx;             /* answers of HTTP that say the client is wrong */
-        uint64_t status_unknown;        /* answers of HTTP/2 whose status is not known: the others are absent then */
+        uint64_t status_unknown;        /* answers of HTTP/2 whose status is not known: the others are absent
+                                         * then */
         uint64_t client_aborts;         /* the client ended a connection with its question unanswered */
-        uint64_t in_flight;             /* gauge: questions that have begun to arrive, answers not all left */
+        uint64_t in_flight;             /* gauge: questions that have begun to arrive, answers not all
+                                         * left */
         uint64_t oldest_in_flight;      /* gauge: age of the oldest of these; absent while there is none */
         Distribution latency;
         Distribution first_byte;
@@ -83,9 +88,11 @@ typedef struct Server {
         Distribution queue;
         Distribution service;
         struct {
-                double attributed;      /* share of count: answered by the thread that had read it, whose states are known */
+                double attributed;      /* share of count: answered by the thread that had read it, whose
+                                         * states are known */
                 double shares[QOS_STATES]; /* of the service time of these; NaN if there are none */
-                double blocked_by_requests;            /* … what of park and poll another thread, in the midst of a request, has ended */
+                double blocked_by_requests;            /* … what of park and poll another thread, in the
+                                                        * midst of a request, has ended */
         } service_states;
         Distribution answer;
         uint64_t protocol_tcp;          /* plain exchanges on TCP, part of count */
@@ -97,9 +104,12 @@ typedef struct Server {
         uint64_t protocol_tls;          /* exchanges sealed by TLS, part of count */
         uint64_t protocol_unix;         /* plain exchanges on Unix sockets, part of count */
         uint64_t protocol_udp;          /* plain exchanges on UDP, part of count */
-        uint64_t blocking;              /* those that asked the unit to wait, part of count and of no distribution */
-        uint64_t streams;               /* answers that never are complete, part of count: their time ends with their head */
-        uint64_t excluded;              /* requests that were left out of all of this, by where or what they asked */
+        uint64_t blocking;              /* those that asked the unit to wait, part of count and of no
+                                         * distribution */
+        uint64_t streams;               /* answers that never are complete, part of count: their time ends
+                                         * with their head */
+        uint64_t excluded;              /* requests that were left out of all of this, by where or what they
+                                         * asked */
         uint64_t bytes_in;
         uint64_t bytes_out;
         Connections connections;
@@ -109,10 +119,13 @@ typedef struct Server {
 typedef struct ClientRole {
         uint64_t count;                 /* requests whose first answer byte came in the window */
         double rate;                    /* count per second of covered time */
-        uint64_t errors_reset;          /* the other end ended or refused a connection, with a question unanswered */
-        uint64_t errors_timeout;        /* it timed out with a question unanswered, or while it was being made */
+        uint64_t errors_reset;          /* the other end ended or refused a connection, with a question
+                                         * unanswered */
+        uint64_t errors_timeout;        /* it timed out with a question unanswered, or while it was being
+                                         * made */
         uint64_t aborts;                /* the unit ended a connection with its question unanswered */
-        uint64_t in_flight;             /* gauge: questions that have begun to leave, and no answer has begun to come */
+        uint64_t in_flight;             /* gauge: questions that have begun to leave, and no answer has begun
+                                         * to come */
         Distribution latency;
         uint64_t bytes_in;
         uint64_t bytes_out;
@@ -135,7 +148,8 @@ typedef struct BlockCounts {
 typedef struct Block {
         BlockCounts counts;
         uint64_t sectors;               /* of 512 bytes, as the kernel counts */
-        uint64_t writeback_bytes;       /* part of the bytes written: by the kernel, for the unit; absent without the io controller */
+        uint64_t writeback_bytes;       /* part of the bytes written: by the kernel, for the unit; absent
+                                         * without the io controller */
         Distribution read_queue;
         Distribution read_device;
         Distribution write_queue;
@@ -153,7 +167,8 @@ typedef struct Memory {
         uint64_t dirty_throttle_time;
         uint64_t oom_kills;
         uint64_t swap_ins;              /* pages */
-        uint64_t refaults;              /* pages of files that were needed again soon after they had been dropped */
+        uint64_t refaults;              /* pages of files that were needed again soon after they had been
+                                         * dropped */
 } Memory;
 
 /* Time in which threads of the unit were held up for want of something. */
@@ -172,19 +187,22 @@ typedef struct Quota {
 
 /* Where the time of the unit's threads goes, by enum qos_state; that of QOS_STATE_NONE is not used. */
 typedef struct Contention {
-        uint64_t covered;               /* ns of the window in which the unit was watched with one of the probes of contention */
+        uint64_t covered;               /* ns of the window in which the unit was watched with one of the
+                                         * probes of contention */
         uint64_t thread_time;           /* ns that all threads together have lived: the sum of time[] */
         double shares[QOS_STATES];      /* time[] / thread_time; NaN while there are no threads */
         double threads[QOS_STATES];     /* time[] / covered: average number of threads */
         uint64_t time[QOS_STATES];      /* ns, waits in progress included */
-        uint64_t waits[QOS_STATES];     /* how often a thread left the CPU for this; from QOS_STATE_LOCK on */
+        uint64_t waits[QOS_STATES];     /* how often a thread left the CPU for this; from QOS_STATE_LOCK
+                                         * on */
         uint64_t switches_voluntary;    /* the sum of waits[] */
         uint64_t switches_involuntary;  /* how often a thread left the CPU though it could have gone on */
         uint64_t migrations;            /* to another CPU than the one it ran on before */
         uint64_t wake_ups;
         uint64_t futex_wakes;           /* threads woken by one of the unit in futex(2) */
         struct {
-                double share;           /* of covered: at least one request of the unit was in flight; NaN: several units in it serve */
+                double share;           /* of covered: at least one request of the unit was in flight; NaN:
+                                         * several units in it serve */
                 uint64_t thread_time;   /* ns: the sum of all states */
                 double shares[QOS_STATES];
         } serving;                      /* the same of the time in which requests were in flight */
@@ -241,20 +259,25 @@ typedef struct BlockDevice {
 #define SNAPSHOT_ROWS_MAX 13
 
 typedef struct Snapshot {
-        uint64_t seq;           /* grows by one with each new reading of the unit; equal seq means equal content */
+        uint64_t seq;           /* grows by one with each new reading of the unit; equal seq means equal
+                                 * content */
         uint64_t timestamp;     /* CLOCK_REALTIME, ns since 1970 */
         uint64_t window;        /* ns; WINDOW_TOTAL for since attach */
         uint64_t covered;       /* ns of the window in which the unit was attached */
         Metrics metrics;        /* over the window */
         Metrics totals;         /* since attach; only what the catalogue calls a counter is meaningful */
-        Row rows[SNAPSHOT_ROWS_MAX]; /* endpoints, then peers, those that take most time first; over the window */
+        Row rows[SNAPSHOT_ROWS_MAX]; /* endpoints, then peers, those that take most time first; over the
+                                      * window */
         size_t n_rows;
-        BlockDevice devices[QOS_BLOCK_ROWS]; /* those that the unit has used, with most time first; over the window */
+        BlockDevice devices[QOS_BLOCK_ROWS]; /* those that the unit has used, with most time first; over the
+                                              * window */
         size_t n_devices;
-        double cost_share;      /* what qosd's programs took for this unit, as a share of one CPU; NaN: nothing is measured */
+        double cost_share;      /* what qosd's programs took for this unit, as a share of one CPU; NaN:
+                                 * nothing is measured */
         uint64_t drops;         /* since attach: events of this unit that could not be booked */
 } Snapshot;
 
-/* A window that can be asked for: WINDOW_TOTAL, 60 s, 300 s, multiples of 100 ms up to 1 s and of 1 s up to 10 s. */
+/* A window that can be asked for: WINDOW_TOTAL, 60 s, 300 s, multiples of 100 ms up to 1 s and of 1 s up to
+ * 10 s. */
 bool window_is_valid(uint64_t window_nsec);
 #define WINDOW_EXPECTED "a multiple of 100ms up to 1s, of 1s up to 10s, 60s, 5min, or total"

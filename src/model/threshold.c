@@ -9,7 +9,8 @@
 #include "threshold.h"
 #include "window.h"
 
-/* Looks that are further apart were not made: who was held up, or asleep, does not know what was between them. */
+/* Looks that are further apart were not made: who was held up, or asleep, does not know what was between
+ * them. */
 #define PERIODS_MAX 3U
 
 /* Every whole number up to here is a double, in JSON and elsewhere; nothing that is measured is more. */
@@ -34,7 +35,7 @@ ThresholdState threshold_state_from_string(const char *s) {
         return i;
 }
 
-/* ---- what is written ------------------------------------------------------------------------------------------ */
+/* ---- what is written ---------------------------------------------------------------------------------- */
 
 bool threshold_name_is_valid(const char *name) {
         size_t l = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
@@ -110,7 +111,8 @@ static int _printf_(2, 3) parser_fail(const Parser *p, const char *format, ...) 
                 what = NULL;
                 return -ENOMEM;
         }
-        return qos_error_set(p->e, QOS_ERROR_INVALID_THRESHOLD, p->line, "threshold '%s': %s", excerpt(p->line, (char[EXCERPT_MAX + 1]) {}), what);
+        return qos_error_set(p->e, QOS_ERROR_INVALID_THRESHOLD, p->line, "threshold '%s': %s",
+                             excerpt(p->line, (char[EXCERPT_MAX + 1]) {}), what);
 }
 
 /* From the largest one on. */
@@ -135,7 +137,8 @@ static int parse_duration(const Parser *p, const char *s, const char *what, uint
         uint64_t nsec;
 
         if (!has_unit(s) || parse_time(s, &nsec) < 0)
-                return parser_fail(p, "expected a time like '2s' or '500ms' %s, got '%s'", what, excerpt(s, b));
+                return parser_fail(p, "expected a time like '2s' or '500ms' %s, got '%s'", what,
+                                   excerpt(s, b));
         if (nsec > THRESHOLD_DURATION_MAX_NSEC)
                 return parser_fail(p, "expected a time of up to 24h %s, got '%s'", what, excerpt(s, b));
         *ret = nsec;
@@ -155,8 +158,8 @@ static char* format_exact(char buffer[static 32], uint64_t nsec) {
         return buffer;
 }
 
-/* Of what is no time. As many digits as each double of up to LIMIT_MAX keeps, fifteen, and no exponent: below 0.0001, where there
- * would be one, nineteen behind the point are no more than that. */
+/* Of what is no time. As many digits as each double of up to LIMIT_MAX keeps, fifteen, and no exponent:
+ * below 0.0001, where there would be one, nineteen behind the point are no more than that. */
 static char* format_number(char buffer[static 32], double value) {
         (void) snprintf(buffer, 32, "%.15g", value);
         if (strpbrk(buffer, "eE"))
@@ -164,13 +167,15 @@ static char* format_number(char buffer[static 32], double value) {
         return buffer;
 }
 
-/* As it will be written down: a rule that is read again is the same one. "1.1%" is 0.011000000000000001 otherwise, and 0.011 then. */
+/* As it will be written down: a rule that is read again is the same one. "1.1%" is 0.011000000000000001
+ * otherwise, and 0.011 then. */
 static int limit_settle(const Parser *p, const Metric *metric, const char *s, double value, double *ret) {
         char b[EXCERPT_MAX + 1];
         const char *end;
 
         if (!(value <= LIMIT_MAX))
-                return parser_fail(p, "expected at most %.0f for '%s', got '%s'", LIMIT_MAX, metric->name, excerpt(s, b));
+                return parser_fail(p, "expected at most %.0f for '%s', got '%s'", LIMIT_MAX, metric->name,
+                                   excerpt(s, b));
         return parse_decimal(format_number((char[32]) {}, value), &end, ret);
 }
 
@@ -184,7 +189,8 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): parser_fail() is negative */
         if (streq(metric->unit, "ns")) {
                 if (!has_unit(s) || parse_time(s, &nsec) < 0)
-                        return parser_fail(p, "expected a time like '20ms' for '%s', got '%s'", metric->name, excerpt(s, b));
+                        return parser_fail(p, "expected a time like '20ms' for '%s', got '%s'", metric->name,
+                                           excerpt(s, b));
                 *ret = nsec;
                 return 0;
         }
@@ -194,12 +200,14 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
                         for (size_t i = 0; i < ELEMENTSOF(sizes); i++)
                                 if (streq(*end ? end : "B", sizes[i].unit))
                                         return limit_settle(p, metric, s, value * sizes[i].factor, ret);
-                return parser_fail(p, "expected a size like '512K' or '10M' for '%s', got '%s'", metric->name, excerpt(s, b));
+                return parser_fail(p, "expected a size like '512K' or '10M' for '%s', got '%s'",
+                                   metric->name, excerpt(s, b));
         }
 
         if (streq(metric->unit, "1/s")) {
                 if (parse_decimal(s, &end, &value) < 0 || !(*end == 0 || streq(end, "/s")))
-                        return parser_fail(p, "expected a rate like '100' or '100/s' for '%s', got '%s'", metric->name, excerpt(s, b));
+                        return parser_fail(p, "expected a rate like '100' or '100/s' for '%s', got '%s'",
+                                           metric->name, excerpt(s, b));
                 return limit_settle(p, metric, s, value, ret);
         }
 
@@ -210,8 +218,9 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
                 if (*end == 0 || share)
                         return limit_settle(p, metric, s, share ? value / 100 : value, ret);
         }
-        return parser_fail(p, metric->type == METRIC_REAL ? "expected a number like '0.2', or percent like '20%%', for '%s', got '%s'" :
-                                                             "expected a number like '20' for '%s', got '%s'", metric->name, excerpt(s, b));
+        return parser_fail(p, metric->type == METRIC_REAL ?
+                           "expected a number like '0.2', or percent like '20%%', for '%s', got '%s'" :
+                           "expected a number like '20' for '%s', got '%s'", metric->name, excerpt(s, b));
 }
 
 /* A row that has all that rows have. */
@@ -242,20 +251,25 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
                 return parser_fail(p, "expected a metric like 'requests.server.firstByte.p99'");
         r = selector_parse(p->rest, &s, name);
         if (r == -EINVAL)
-                return parser_fail(p, "'%s' does not say which endpoint or peer, expected in brackets " SELECTOR_EXPECTED, excerpt(p->rest, b));
+                return parser_fail(p, "'%s' does not say which endpoint or peer, expected in brackets "
+                                   SELECTOR_EXPECTED, excerpt(p->rest, b));
         rule->metric = r < 0 ? NULL : metric_find(name);
         if (!rule->metric)
-                return parser_fail(p, "there is no metric '%s', see 'qosctl list-metrics'", excerpt(p->rest, b));
+                return parser_fail(p, "there is no metric '%s', see 'qosctl list-metrics'",
+                                   excerpt(p->rest, b));
         if (rule->metric->type == METRIC_QUALITY)
-                return parser_fail(p, "'%s' is a word, expected a metric that is a number", rule->metric->name);
+                return parser_fail(p, "'%s' is a word, expected a metric that is a number",
+                                   rule->metric->name);
         if (s.type != SELECTOR_NONE) {
                 const char *begin = strchr(p->rest, '[') + 1;
 
                 if (!metric_is_of_rows(rule->metric, s.client))
-                        return parser_fail(p, "'%s' is known of the whole unit alone, not of %s", rule->metric->name, s.client ? "a peer" : "an endpoint");
+                        return parser_fail(p, "'%s' is known of the whole unit alone, not of %s",
+                                           rule->metric->name, s.client ? "a peer" : "an endpoint");
                 l = strrchr(p->rest, ']') - begin;
                 if (l > THRESHOLD_SELECTOR_MAX)
-                        return parser_fail(p, "'%s' is longer in its brackets than %u bytes", excerpt(p->rest, b), THRESHOLD_SELECTOR_MAX);
+                        return parser_fail(p, "'%s' is longer in its brackets than %u bytes",
+                                           excerpt(p->rest, b), THRESHOLD_SELECTOR_MAX);
                 memcpy(rule->selector, begin, l);
                 rule->selector[l] = 0;
         }
@@ -274,7 +288,8 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
         skip_blanks(p);
         if (*p->rest != '>' && *p->rest != '<')
                 /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the same */
-                return parser_fail(p, "expected '>' or '<' behind '%s', got '%s'", rule->metric->name, excerpt(p->rest, b));
+                return parser_fail(p, "expected '>' or '<' behind '%s', got '%s'", rule->metric->name,
+                                   excerpt(p->rest, b));
         rule->below = *p->rest++ == '<';
         r = parse_limit(p, rule->metric, take_value(p, value), &rule->limit);
         if (r < 0)
@@ -283,8 +298,10 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
         rule->window_nsec = window_nsec;
         if (next_is(p, "over")) {
                 take_value(p, value);
-                if (!has_unit(value) || parse_time(value, &rule->window_nsec) < 0 || rule->window_nsec == WINDOW_TOTAL || !window_is_valid(rule->window_nsec))
-                        return parser_fail(p, "expected a window after 'over', a multiple of 100ms up to 1s, of 1s up to 10s, 60s or 5min, got '%s'",
+                if (!has_unit(value) || parse_time(value, &rule->window_nsec) < 0 ||
+                    rule->window_nsec == WINDOW_TOTAL || !window_is_valid(rule->window_nsec))
+                        return parser_fail(p, "expected a window after 'over', a multiple of 100ms up to "
+                                              "1s, of 1s up to 10s, 60s or 5min, got '%s'",
                                            excerpt(value, b));
         }
         if (next_is(p, "for")) {
@@ -300,20 +317,23 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
                         r = parse_limit(p, rule->metric, take_value(p, value), &rule->clear);
                         if (r >= 0 && next_is(p, "for")) {
                                 has_leave = true;
-                                r = parse_duration(p, take_value(p, value), "after 'for'", &rule->leave_nsec);
+                                r = parse_duration(p, take_value(p, value), "after 'for'",
+                                                   &rule->leave_nsec);
                         }
                 } else if (!has_stay && next_is(p, "cooldown")) {
                         has_stay = true;
                         r = parse_duration(p, take_value(p, value), "after 'cooldown'", &rule->stay_nsec);
                 } else {
                         skip_blanks(p);
-                        r = parser_fail(p, "expected 'clear' or 'cooldown' once each behind the comma, got '%s'", excerpt(p->rest, b));
+                        r = parser_fail(p, "expected 'clear' or 'cooldown' once each behind the comma, got "
+                                           "'%s'", excerpt(p->rest, b));
                 }
                 if (r < 0)
                         return r;
         }
         if (*p->rest)
-                return parser_fail(p, "expected 'over', 'for', ', clear' or the end, got '%s'", excerpt(p->rest, b));
+                return parser_fail(p, "expected 'over', 'for', ', clear' or the end, got '%s'",
+                                   excerpt(p->rest, b));
 
         if (!has_clear)
                 rule->clear = rule->limit;
@@ -321,8 +341,11 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
                 rule->leave_nsec = rule->enter_nsec;
         if (rule->below ? rule->clear < rule->limit : rule->clear > rule->limit)
                 return parser_fail(p, "what clears it must not be beyond its limit");
-        if ((*rule->selector || startswith(rule->metric->name, "requests.client.")) && !window_is_for_rows(rule->window_nsec))
-                return parser_fail(p, "'%s' is known over windows of 2s to 10s", threshold_rule_format_metric(rule, /* named= */ true, (char[THRESHOLD_METRIC_MAX]) {}));
+        if ((*rule->selector || startswith(rule->metric->name, "requests.client.")) &&
+            !window_is_for_rows(rule->window_nsec))
+                return parser_fail(p, "'%s' is known over windows of 2s to 10s",
+                                   threshold_rule_format_metric(rule, /* named= */ true,
+                                                                (char[THRESHOLD_METRIC_MAX]) {}));
         return 0;
 }
 
@@ -368,13 +391,15 @@ int threshold_rule_parse(const char *line, uint64_t window_nsec, ThresholdRule *
         name = p.rest;
         colon = strchr(name, ':');
         if (!colon)
-                return parser_fail(&p, "expected a name and a colon in front, as in 'slow: requests.server.firstByte.p99 > 20ms'");
+                return parser_fail(&p, "expected a name and a colon in front, as in 'slow: "
+                                       "requests.server.firstByte.p99 > 20ms'");
         p.rest = colon + 1;
         do
                 *colon = 0;
         while (colon > name && is_blank(*--colon));
         if (!threshold_name_is_valid(name))
-                return parser_fail(&p, "expected a name of letters, digits, '_' and '-' of at most %u, got '%s'", THRESHOLD_NAME_MAX, excerpt(name, b));
+                return parser_fail(&p, "expected a name of letters, digits, '_' and '-' of at most %u, got "
+                                       "'%s'", THRESHOLD_NAME_MAX, excerpt(name, b));
         strcpy(rule.name, name);
 
         r = parse_metric(&p, &rule);
@@ -423,12 +448,15 @@ bool threshold_rule_is_for_all(const ThresholdRule *rule) {
         return !selector_is_private(&s);
 }
 
-const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named, char buffer[static THRESHOLD_METRIC_MAX]) {
+const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named,
+                                         char buffer[static THRESHOLD_METRIC_MAX]) {
         /* Both roles' names are as long */
         int l = *rule->selector ? (int) strlen("requests.server") : 0;
 
-        (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name, l > 0 ? "[" : "",
-                        named || threshold_rule_is_for_all(rule) ? rule->selector : "...", l > 0 ? "]" : "", rule->metric->name + l);
+        (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name,
+                        l > 0 ? "[" : "",
+                        named || threshold_rule_is_for_all(rule) ? rule->selector : "...", l > 0 ? "]" : "",
+                        rule->metric->name + l);
         return buffer;
 }
 
@@ -436,12 +464,10 @@ int threshold_rule_format(const ThresholdRule *rule, bool named, char **ret) {
         char metric[THRESHOLD_METRIC_MAX], limit[32], clear[32], window[32], enter[32], leave[32], stay[32];
 
         if (asprintf(ret, "%s%s%s %c %s over %s for %s, clear %s for %s%s%s",
-                     rule->name, *rule->name ? ": " : "", threshold_rule_format_metric(rule, named, metric), rule->below ? '<' : '>',
-                     format_limit(limit, rule->metric, rule->limit),
-                     format_exact(window, rule->window_nsec),
-                     format_exact(enter, rule->enter_nsec),
-                     format_limit(clear, rule->metric, rule->clear),
-                     format_exact(leave, rule->leave_nsec),
+                     rule->name, *rule->name ? ": " : "", threshold_rule_format_metric(rule, named, metric),
+                     rule->below ? '<' : '>', format_limit(limit, rule->metric, rule->limit),
+                     format_exact(window, rule->window_nsec), format_exact(enter, rule->enter_nsec),
+                     format_limit(clear, rule->metric, rule->clear), format_exact(leave, rule->leave_nsec),
                      rule->stay_nsec > 0 ? ", cooldown " : "",
                      rule->stay_nsec > 0 ? format_exact(stay, rule->stay_nsec) : "") < 0) {
                 *ret = NULL;
@@ -450,7 +476,8 @@ int threshold_rule_format(const ThresholdRule *rule, bool named, char **ret) {
         return 0;
 }
 
-const char* threshold_rule_format_value(const Metric *metric, double value, char buffer[static THRESHOLD_VALUE_MAX]) {
+const char* threshold_rule_format_value(const Metric *metric, double value,
+                                        char buffer[static THRESHOLD_VALUE_MAX]) {
         static const struct {
                 double factor;
                 const char *unit;
@@ -460,17 +487,20 @@ const char* threshold_rule_format_value(const Metric *metric, double value, char
         if (streq(metric->unit, "ns")) {
                 while (i + 1 < ELEMENTSOF(times) && value < times[i].factor)
                         i++;
-                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, "%.4g%s", value / times[i].factor, times[i].unit);
+                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, "%.4g%s", value / times[i].factor,
+                                times[i].unit);
         } else if (streq(metric->unit, "bytes")) {
                 while (i + 1 < ELEMENTSOF(sizes) && value < sizes[i].factor)
                         i++;
-                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, "%.4g%s", value / sizes[i].factor, sizes[i].unit);
+                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, "%.4g%s", value / sizes[i].factor,
+                                sizes[i].unit);
         } else
-                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, value < 1e6 ? "%.4g%s" : "%.0f%s", value, streq(metric->unit, "1/s") ? "/s" : "");
+                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, value < 1e6 ? "%.4g%s" : "%.0f%s", value,
+                                streq(metric->unit, "1/s") ? "/s" : "");
         return buffer;
 }
 
-/* ---- what becomes of it --------------------------------------------------------------------------------------- */
+/* ---- what becomes of it ------------------------------------------------------------------------------- */
 
 uint64_t threshold_rule_get_period(const ThresholdRule *rule) {
         return rule->window_nsec <= NSEC_PER_SEC ? THRESHOLD_PERIOD_MIN_NSEC : THRESHOLD_PERIOD_MAX_NSEC;
@@ -485,7 +515,8 @@ static bool is_clear(const ThresholdRule *rule, double value) {
 }
 
 bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value) {
-        ThresholdState next = isnan(value) ? THRESHOLD_UNKNOWN : threshold_rule_is_beyond(rule, value) ? THRESHOLD_VIOLATED : THRESHOLD_OK;
+        ThresholdState next = isnan(value) ? THRESHOLD_UNKNOWN : threshold_rule_is_beyond(rule, value) ?
+                              THRESHOLD_VIOLATED : THRESHOLD_OK;
         bool late = m->looked_at != 0 && now > m->looked_at + PERIODS_MAX * threshold_rule_get_period(rule);
 
         /* A duration is one in which it was looked at */
@@ -494,12 +525,13 @@ bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint
         m->looked_at = now;
 
         if (m->state == THRESHOLD_VIOLATED && next == THRESHOLD_OK &&
-            (!is_clear(rule, value) || (m->violated_since != 0 && now < m->violated_since + rule->stay_nsec)))
+            (!is_clear(rule, value) ||
+             (m->violated_since != 0 && now < m->violated_since + rule->stay_nsec)))
                 next = THRESHOLD_VIOLATED;
 
         if (next == THRESHOLD_UNKNOWN) {
-                /* What comes and goes around the fewest samples that a quantile takes is no news, and says nothing against what
-                 * the values in between say, unless it lasts */
+                /* What comes and goes around the fewest samples that a quantile takes is no news, and says
+                 * nothing against what the values in between say, unless it lasts */
                 if (m->unknown_since == 0)
                         m->unknown_since = now;
                 if (now - m->unknown_since < MAX(rule->enter_nsec, rule->leave_nsec))
@@ -511,7 +543,8 @@ bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint
                                 m->next = next;
                                 m->next_since = now;
                         }
-                        if (now - m->next_since < (next == THRESHOLD_VIOLATED ? rule->enter_nsec : rule->leave_nsec))
+                        if (now - m->next_since < (next == THRESHOLD_VIOLATED ? rule->enter_nsec :
+                                                   rule->leave_nsec))
                                 return false;
                 }
         }
@@ -530,7 +563,8 @@ double threshold_rule_get_slack(const ThresholdRule *rule, double value) {
         return (rule->below ? value - rule->limit : rule->limit - value) / rule->limit;
 }
 
-bool threshold_rule_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length, double *ret_q) {
+bool threshold_rule_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length,
+                                 double *ret_q) {
         const char *end = strrchr(metric->name, '.');
         double q = end && streq(end, ".max") ? 1 : NAN;
 

@@ -4,10 +4,11 @@
 
 #include "window-internal.h"
 
-/* ---- rows ------------------------------------------------------------------------------------------------------ */
+/* ---- rows --------------------------------------------------------------------------------------------- */
 
 bool window_is_for_rows(uint64_t window) {
-        /* One of 1 s begins at a tenth of it, where rows have no checkpoint: they would not add up to the unit */
+        /* One of 1 s begins at a tenth of it, where rows have no checkpoint: they would not add up to the
+         * unit */
         return window == WINDOW_TOTAL || (window_is_valid(window) &&
                 window_level(window) == QOS_ENTRY_LEVEL);
 }
@@ -66,7 +67,9 @@ static int row_subtract_checkpoint(const struct qos_peer_entry *row, uint64_t bo
                         continue;
 
                 for (unsigned k = 0; k < QOS_ENTRY_COUNTERS; k++)
-                        after.cells[k] = (uint64_t) (int64_t) (int32_t) ((uint32_t) after.cells[k] - __atomic_load_n(&c->cells[k], __ATOMIC_RELAXED));
+                        after.cells[k] = (uint64_t) (int64_t) (int32_t) ((uint32_t) after.cells[k] -
+                                                                         __atomic_load_n(&c->cells[k],
+                                        __ATOMIC_RELAXED));
                 for (unsigned k = 0; k < QOS_ENTRY_SUMS; k++)
                         after.sums[k] -= __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
 
@@ -92,13 +95,16 @@ bool window_row_is_used(const struct qos_unit_map *u, unsigned number) {
 
         row = &u->rows[number - 1];
         for (size_t i = 0; i < ELEMENTSOF(counters); i++)
-                if ((int64_t) ((uint64_t) map_load32(&row->carry[counters[i]]) << 32 | map_load32(&row->cells[counters[i]])) > 0)
+                if ((int64_t) ((uint64_t) map_load32(&row->carry[counters[i]]) << 32 |
+                               map_load32(&row->cells[counters[i]])) > 0)
                         return true;
         return __atomic_load_n(&row->in_flight, __ATOMIC_RELAXED) > 0 ||
-                (int64_t) map_load(&row->sums[QOS_ENTRY_SUM_BYTES_IN]) > 0 || (int64_t) map_load(&row->sums[QOS_ENTRY_SUM_BYTES_OUT]) > 0;
+                (int64_t) map_load(&row->sums[QOS_ENTRY_SUM_BYTES_IN]) > 0 ||
+                (int64_t) map_load(&row->sums[QOS_ENTRY_SUM_BYTES_OUT]) > 0;
 }
 
-int window_read_row(const struct qos_unit_map *u, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret) {
+int window_read_row(const struct qos_unit_map *u, unsigned number, uint64_t now, uint64_t attached_at,
+                    uint64_t window, WindowRow *ret) {
         const struct qos_peer_entry *row;
         uint64_t step = QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) * QOS_EPOCH_NSEC, boundary, n;
 
@@ -115,7 +121,8 @@ int window_read_row(const struct qos_unit_map *u, unsigned number, uint64_t now,
                 bool quiet = map_load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) < boundary;
 
                 row_read_now(row, ret);
-                ret->in_flight = (uint64_t) MAX(__atomic_load_n(&row->in_flight, __ATOMIC_RELAXED), INT64_C(0));
+                ret->in_flight = (uint64_t) MAX(__atomic_load_n(&row->in_flight, __ATOMIC_RELAXED),
+                                                INT64_C(0));
 
                 if (window != WINDOW_TOTAL && boundary * step > attached_at) {
                         if (quiet && map_load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) < boundary) {
@@ -146,7 +153,8 @@ void window_get_row(const WindowReading *reading, WindowRow *ret) {
                 .maximum = reading->maxima[QOS_LATENCY],
         };
         for (unsigned i = 0; i < HISTOGRAM_FINE_BINS; i++)
-                ret->cells[histogram_coarse_bin(i)] += reading->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i];
+                ret->cells[histogram_coarse_bin(i)] +=
+                        reading->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i];
         ret->cells[QOS_ENTRY_COUNT] = reading->cells[QOS_COUNTER_COUNT];
         ret->cells[QOS_ENTRY_ERRORS_RESET] = reading->cells[QOS_COUNTER_ERRORS_RESET];
         ret->cells[QOS_ENTRY_ERRORS_TIMEOUT] = reading->cells[QOS_COUNTER_ERRORS_TIMEOUT];
@@ -160,7 +168,8 @@ void window_row_add(WindowRow *row, const WindowRow *other) {
         for (unsigned i = 0; i < QOS_ENTRY_SUMS; i++)
                 row->sums[i] += other->sums[i];
         row->in_flight += other->in_flight;
-        row->maximum = row->maximum == ABSENT || other->maximum == ABSENT ? ABSENT : MAX(row->maximum, other->maximum);
+        row->maximum = row->maximum == ABSENT || other->maximum == ABSENT ? ABSENT :
+                       MAX(row->maximum, other->maximum);
 }
 
 void window_row_subtract(WindowRow *row, const WindowRow *other) {
@@ -174,7 +183,7 @@ void window_row_subtract(WindowRow *row, const WindowRow *other) {
         row_settle(row);
 }
 
-/* ---- what is from before --------------------------------------------------------------------------------------- */
+/* ---- what is from before ------------------------------------------------------------------------------ */
 
 static void row_add_times(WindowRow *row, const WindowRow *other, int64_t times) {
         for (unsigned i = 0; i < QOS_ENTRY_COUNTERS; i++)
@@ -195,7 +204,8 @@ static void peers_read(const struct qos_unit_map *u, WindowRow *ret) {
                         if (i != QOS_ENTRY_PEERS_OTHERS && u->names[i].kind != QOS_ENTRY_PEER)
                                 continue;
                         row_read_now(&u->rows[i - 1], &row);
-                        row.in_flight = (uint64_t) MAX(__atomic_load_n(&u->rows[i - 1].in_flight, __ATOMIC_RELAXED), INT64_C(0));
+                        row.in_flight = (uint64_t) MAX(__atomic_load_n(&u->rows[i - 1].in_flight,
+                                                                       __ATOMIC_RELAXED), INT64_C(0));
                         window_row_add(ret, &row);
                 }
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -251,7 +261,8 @@ void window_base_open(CounterOffset *base, const WindowSource *source) {
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 base->before.sums[i] += sums[i];
         for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
-                base->before.maxima[d] = MAX(base->before.maxima[d], map_load(&source->map->maxima_total[d]));
+                base->before.maxima[d] = MAX(base->before.maxima[d],
+                                             map_load(&source->map->maxima_total[d]));
 
         peers_read(source->map, &peers);
         window_row_add(&base->peers, &peers);
@@ -277,8 +288,8 @@ void window_sources_read_peers(const WindowSources *w, WindowRow *ret) {
                 ret->maximum = w->base->peers_maximum > 0 ? w->base->peers_maximum : ABSENT;
 }
 
-uint64_t window_get_quantile(const WindowReading *reading, enum qos_distribution d, double q, unsigned minimum_samples, uint64_t waiting,
-                             uint64_t *ret_samples) {
+uint64_t window_get_quantile(const WindowReading *reading, enum qos_distribution d, double q,
+                             unsigned minimum_samples, uint64_t waiting, uint64_t *ret_samples) {
         Bins b = reading_get_bins(reading, d);
         uint64_t n = 0, rank, seen = 0;
 

@@ -12,11 +12,12 @@ bool window_is_valid(uint64_t window) {
 }
 
 unsigned window_level(uint64_t window) {
-        return window <= NSEC_PER_SEC ? 0 : window <= 10 * NSEC_PER_SEC ? 1 : window <= 60 * NSEC_PER_SEC ? 2 : 3;
+        return window <= NSEC_PER_SEC ? 0 : window <= 10 * NSEC_PER_SEC ? 1 : window <= 60 * NSEC_PER_SEC ?
+               2 : 3;
 }
 
-/* Of six and more the oldest is left out, so that not more than the window is covered; of fewer it is kept, or too little would
- * be. A machine may be younger than the window. */
+/* Of six and more the oldest is left out, so that not more than the window is covered; of fewer it is kept,
+ * or too little would be. A machine may be younger than the window. */
 uint64_t window_boundary(uint64_t current, uint64_t n) {
         uint64_t end = current + (n >= 6);
 
@@ -35,10 +36,11 @@ uint32_t map_load32(const __u32 *p) {
         for (unsigned _k = 0; _k < (p)->n; _k++)                                                        \
                 for (unsigned i = (p)->parts[_k].first; i < (p)->parts[_k].end; i++)
 
-const Parts window_all_parts = { .parts = { { 0, QOS_COUNTERS } }, .n = 1, .distributions = WINDOW_ALL_DISTRIBUTIONS };
+const Parts window_all_parts = { .parts = { { 0, QOS_COUNTERS } }, .n = 1,
+                                 .distributions = WINDOW_ALL_DISTRIBUTIONS };
 
-/* The bins of the distributions, and all that is no bin. What is kept as a difference from another one is nearly always 0, and so is
- * its sum. */
+/* The bins of the distributions, and all that is no bin. What is kept as a difference from another one is
+ * nearly always 0, and so is its sum. */
 static Parts parts_of(unsigned distributions) {
         Parts p = {};
 
@@ -52,7 +54,8 @@ static Parts parts_of(unsigned distributions) {
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 if (distributions & 1U << d) {
                         p.parts[p.n].first = QOS_DISTRIBUTION_FIRST_COUNTER(d);
-                        p.parts[p.n].sum = d == QOS_LATENCY || d == QOS_RECEIVE || d == QOS_ANSWER ? d : QOS_SUMS;
+                        p.parts[p.n].sum = d == QOS_LATENCY || d == QOS_RECEIVE ||
+                                           d == QOS_ANSWER ? d : QOS_SUMS;
                         p.parts[p.n++].end = QOS_DISTRIBUTION_FIRST_COUNTER(d) + QOS_DISTRIBUTION_BINS(d);
                 }
         p.parts[p.n].first = QOS_COUNTER_COUNT;
@@ -101,7 +104,8 @@ static void counters_read(const struct qos_unit_map *u, const Parts *parts, uint
 }
 
 /* Whether all counters are what was read. */
-static bool counters_are_still(const struct qos_unit_map *u, const Parts *parts, const uint64_t *cells, const uint64_t *sums) {
+static bool counters_are_still(const struct qos_unit_map *u, const Parts *parts, const uint64_t *cells,
+                               const uint64_t *sums) {
         uint64_t changes = 0;
 
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -112,12 +116,13 @@ static bool counters_are_still(const struct qos_unit_map *u, const Parts *parts,
         return changes == 0;
 }
 
-/* A bin and the sum beside it are two words: while programs run a sample may be in the one already and not in the other.
- * Counters that are still the same after they were read have no sample between. That takes a microsecond or two: at 100000 requests
- * per second one of five readings has one, and all of SETTLE_TRIES practically never. Where none is found what is off is one sample
- * per CPU out of very many. */
+/* A bin and the sum beside it are two words: while programs run a sample may be in the one already and not
+ * in the other. Counters that are still the same after they were read have no sample between. That takes a
+ * microsecond or two: at 100000 requests per second one of five readings has one, and all of SETTLE_TRIES
+ * practically never. Where none is found what is off is one sample per CPU out of very many. */
 #define SETTLE_TRIES 32
-void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
+void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
+                           uint64_t *sums) {
         for (unsigned try = 0; try < SETTLE_TRIES; try++) {
                 counters_read(u, parts, cells, sums);
                 if (counters_are_still(u, parts, cells, sums))
@@ -125,9 +130,10 @@ void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uin
         }
 }
 
-/* As counters_read_settled(), in less time. A sample is in the sum first, and in its bin then: while the sums stay as they are, none
- * has come. */
-static void parts_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
+/* As counters_read_settled(), in less time. A sample is in the sum first, and in its bin then: while the
+ * sums stay as they are, none has come. */
+static void parts_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
+                               uint64_t *sums) {
         uint64_t again[QOS_SUMS];
 
         for (unsigned i = 0; i < QOS_SUMS; i++)
@@ -151,15 +157,18 @@ typedef struct Checkpoint {
 } Checkpoint;
 
 /* The checkpoint that has the boundary, and what its two words were then. NULL: there is none. */
-static const struct qos_checkpoint* checkpoint_find(const struct qos_unit_map *u, unsigned level, uint64_t boundary, uint64_t *ret_first, uint64_t *ret_last) {
+static const struct qos_checkpoint* checkpoint_find(const struct qos_unit_map *u, unsigned level,
+                                                    uint64_t boundary, uint64_t *ret_first,
+                                                    uint64_t *ret_last) {
         unsigned n = QOS_LEVEL_CHECKPOINTS(level), guess;
         uint64_t epoch = map_load(&u->epoch) / QOS_LEVEL_EPOCHS(level);
 
-        /* Where there is one for each boundary it is this one, where there are fewer one that was written later. They lie pages apart:
-         * to look at all of them takes as long as to read one */
+        /* Where there is one for each boundary it is this one, where there are fewer one that was written
+         * later. They lie pages apart: to look at all of them takes as long as to read one */
         guess = (map_load32(&u->written[level]) % n + 2 * n - 1 - (epoch - MIN(boundary, epoch)) % n) % n;
         for (unsigned i = 0; i < n; i++) {
-                const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + (guess + i) % n];
+                const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) +
+                                                                 (guess + i) % n];
                 uint64_t last = map_load(&c->last), first = map_load(&c->first);
 
                 if (boundary < first || boundary > last)
@@ -203,7 +212,8 @@ static void checkpoint_subtract(const Checkpoint *c, uint64_t *cells, uint64_t *
                 sums[k] -= c->sums[k];
 }
 
-/* What the counters are ahead of a checkpoint. Of some thousand cells a window has some dozen: the others are only compared. */
+/* What the counters are ahead of a checkpoint. Of some thousand cells a window has some dozen: the others
+ * are only compared. */
 typedef struct Changes {
         unsigned n;
         uint16_t cells[QOS_COUNTERS];
@@ -211,8 +221,10 @@ typedef struct Changes {
         uint64_t sums[QOS_SUMS];
 } Changes;
 
-static void change_add(Changes *changes, const struct qos_unit_map *u, const struct qos_checkpoint *c, unsigned cell) {
-        uint32_t by = __atomic_load_n(&u->cells[cell], __ATOMIC_RELAXED) - __atomic_load_n(&c->cells[cell], __ATOMIC_RELAXED);
+static void change_add(Changes *changes, const struct qos_unit_map *u, const struct qos_checkpoint *c,
+                       unsigned cell) {
+        uint32_t by = __atomic_load_n(&u->cells[cell], __ATOMIC_RELAXED) - __atomic_load_n(&c->cells[cell],
+                        __ATOMIC_RELAXED);
 
         if (by == 0)
                 return;
@@ -225,11 +237,13 @@ static uint64_t load_pair(const __u32 *p) {
         return __atomic_load_n((const uint64_t*) (const void*) p, __ATOMIC_RELAXED);
 }
 
-_Static_assert(offsetof(struct qos_unit_map, cells) % sizeof(uint64_t) == 0 && offsetof(struct qos_checkpoint, cells) % sizeof(uint64_t) == 0 &&
+_Static_assert(offsetof(struct qos_unit_map, cells) % sizeof(uint64_t) == 0 &&
+               offsetof(struct qos_checkpoint, cells) % sizeof(uint64_t) == 0 &&
                HISTOGRAM_FINE_BINS % 2 == 0 && HISTOGRAM_COARSE_BINS % 2 == 0, "pairs of cells are words");
 
 /* Settled as in parts_read_settled(). -ENOENT: there is no such checkpoint. */
-static int changes_read(const struct qos_unit_map *u, const Parts *parts, unsigned level, uint64_t boundary, Changes *ret) {
+static int changes_read(const struct qos_unit_map *u, const Parts *parts, unsigned level, uint64_t boundary,
+                        Changes *ret) {
         const struct qos_checkpoint *c;
         uint64_t first, last, again[QOS_SUMS];
 
@@ -242,9 +256,11 @@ static int changes_read(const struct qos_unit_map *u, const Parts *parts, unsign
         for (unsigned try = 0; try < 4; try++) {
                 ret->n = 0;
                 for (unsigned k = 0; k < parts->n; k++) {
-                        unsigned cell = parts->parts[k].first, end = parts->parts[k].end, sum = parts->parts[k].sum;
+                        unsigned cell = parts->parts[k].first, end = parts->parts[k].end,
+                                sum = parts->parts[k].sum;
 
-                        if (sum < QOS_SUMS && ret->sums[sum] == __atomic_load_n(&c->sums[sum], __ATOMIC_RELAXED))
+                        if (sum < QOS_SUMS &&
+                            ret->sums[sum] == __atomic_load_n(&c->sums[sum], __ATOMIC_RELAXED))
                                 continue;
                         for (; cell + 1 < end; cell += 2)
                                 if (load_pair(&u->cells[cell]) != load_pair(&c->cells[cell])) {
@@ -266,7 +282,8 @@ static int changes_read(const struct qos_unit_map *u, const Parts *parts, unsign
         return checkpoint_is_still(c, first, last) ? 0 : -ENOENT;
 }
 
-static void maxima_read(const struct qos_unit_map *u, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
+static void maxima_read(const struct qos_unit_map *u, unsigned level, uint64_t first, uint64_t last,
+                        uint64_t *ret) {
         for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
                 unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
 
@@ -279,9 +296,9 @@ static void maxima_read(const struct qos_unit_map *u, unsigned level, uint64_t f
         }
 }
 
-/* A sample that moves on is one more in a bin and one less in one below. If it was not in the latter to begin with (it
- * moves just now, or was there before a mark), that is below zero: the one is taken from the next bin above that has some,
- * so that the number of samples stays what it is. */
+/* A sample that moves on is one more in a bin and one less in one below. If it was not in the latter to
+ * begin with (it moves just now, or was there before a mark), that is below zero: the one is taken from the
+ * next bin above that has some, so that the number of samples stays what it is. */
 void bins_settle(uint64_t *bins, unsigned n) {
         uint64_t signs = 0;
         int64_t missing = 0;
@@ -299,12 +316,14 @@ void bins_settle(uint64_t *bins, unsigned n) {
         }
 }
 
-/* From what is kept to what is meant: distributions that are kept as their difference from another (unit-map.h) get that
- * added. The differences add up to zero, therefore they have as many samples as the other, whatever is torn. */
+/* From what is kept to what is meant: distributions that are kept as their difference from another
+ * (unit-map.h) get that added. The differences add up to zero, therefore they have as many samples as the
+ * other, whatever is torn. */
 static void window_complete(WindowReading *r, const Parts *parts) {
         if (parts->distributions & 1U << QOS_LATENCY)
                 for (unsigned i = 0; i < HISTOGRAM_FINE_BINS; i++)
-                        r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i] += r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_FIRST_BYTE) + i];
+                        r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i] +=
+                                r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_FIRST_BYTE) + i];
         r->sums[QOS_LATENCY] += r->sums[QOS_FIRST_BYTE];
         r->maxima[QOS_LATENCY] = MAX(r->maxima[QOS_LATENCY], r->maxima[QOS_FIRST_BYTE]);
 
@@ -328,7 +347,8 @@ static uint64_t signature_of(const uint64_t *cells, const uint64_t *sums) {
 /* No larger than the bins say: for maxima of which some are from before. */
 static void maxima_settle(WindowReading *r, const Parts *parts) {
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                for (unsigned bin = parts->distributions & 1U << d ? QOS_DISTRIBUTION_BINS(d) : 0; bin-- > 0;) {
+                for (unsigned bin = parts->distributions & 1U << d ? QOS_DISTRIBUTION_BINS(d) : 0; bin-- > 0;
+                     ) {
                         uint64_t lower, upper;
 
                         if (r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(d) + bin] == 0)
@@ -356,7 +376,8 @@ static void reading_add_changes(WindowReading *r, const Changes *changes) {
 /* Nothing in it yet, of what is wanted. */
 static void reading_begin(WindowReading *r, const Parts *parts, uint64_t boundary, uint64_t covered) {
         for (unsigned k = 0; k < parts->n; k++)
-                memset(r->cells + parts->parts[k].first, 0, (parts->parts[k].end - parts->parts[k].first) * sizeof(r->cells[0]));
+                memset(r->cells + parts->parts[k].first, 0,
+                       (parts->parts[k].end - parts->parts[k].first) * sizeof(r->cells[0]));
         memset(r->sums, 0, sizeof(r->sums));
         memset(r->maxima, 0, sizeof(r->maxima));
         r->boundary = boundary;
@@ -389,8 +410,8 @@ static void sources_read(const WindowSource *sources, size_t n, const Parts *par
         }
 }
 
-/* The largest samples since a mark: exact if they are the largest since the attach, or no larger ones were in the sub-window
- * before the mark. */
+/* The largest samples since a mark: exact if they are the largest since the attach, or no larger ones were
+ * in the sub-window before the mark. */
 void maxima_read_since(const struct qos_unit_map *u, uint64_t now, const WindowMark *mark, uint64_t *ret) {
         uint64_t maxima[QOS_DISTRIBUTIONS] = {};
         bool known = false;
@@ -429,7 +450,8 @@ static void total_read(const WindowSources *w, uint64_t now, const Parts *parts,
 }
 
 /* Adds what one book has since a boundary of the level. 0: nothing; 1: something, perhaps. */
-static int source_read(const WindowSource *b, unsigned level, uint64_t boundary, uint64_t current, const Parts *parts, WindowReading *ret) {
+static int source_read(const WindowSource *b, unsigned level, uint64_t boundary, uint64_t current,
+                       const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
         const struct qos_unit_map *u = b->map;
         bool young = boundary * step <= b->since;
@@ -442,7 +464,8 @@ static int source_read(const WindowSource *b, unsigned level, uint64_t boundary,
 
                 /* Ten times a second for each unit with thresholds, where it is some */
                 if (parts != &window_all_parts && !young) {
-                        /* The newest event is older than the window, and nobody asks what there was before */
+                        /* The newest event is older than the window, and nobody asks what there was
+                         * before */
                         if (quiet)
                                 return 0;
                         if (changes_read(u, parts, level, boundary, &changes) < 0)
@@ -482,7 +505,8 @@ static int source_read(const WindowSource *b, unsigned level, uint64_t boundary,
         return -EAGAIN;
 }
 
-static int parts_read(const WindowSources *w, uint64_t now, uint64_t window, const Parts *parts, WindowReading *ret) {
+static int parts_read(const WindowSources *w, uint64_t now, uint64_t window, const Parts *parts,
+                      WindowReading *ret) {
         uint64_t step, current, boundary;
         bool some = false;
         unsigned level, n;
@@ -535,13 +559,15 @@ int window_read(const WindowSources *w, uint64_t now, uint64_t window, WindowRea
         return parts_read(w, now, window, &window_all_parts, ret);
 }
 
-int window_read_some(const WindowSources *w, uint64_t now, uint64_t window, unsigned distributions, WindowReading *ret) {
+int window_read_some(const WindowSources *w, uint64_t now, uint64_t window, unsigned distributions,
+                     WindowReading *ret) {
         Parts parts = parts_of(distributions);
 
         return parts_read(w, now, window, &parts, ret);
 }
 
-int window_read_distribution(const WindowSource *b, uint64_t now, uint64_t window, enum qos_distribution d, WindowReading *ret) {
+int window_read_distribution(const WindowSource *b, uint64_t now, uint64_t window, enum qos_distribution d,
+                             WindowReading *ret) {
         const Parts parts = parts_of(1U << d);
         uint64_t step, current, boundary;
         const struct qos_unit_map *u = b->map;
@@ -655,8 +681,8 @@ static int source_read_step(const WindowSource *b, uint64_t n, bool without_from
         Checkpoint from = {}, to, again;
         int r;
 
-        /* A sample that moves on leaves the checkpoints one after the other: nothing has if the later one has not changed
-         * while the earlier one was read */
+        /* A sample that moves on leaves the checkpoints one after the other: nothing has if the later one
+         * has not changed while the earlier one was read */
         for (unsigned try = 0; ; try++) {
                 r = boundary_read(b, n + 1, &to);
                 if (r >= 0 && without_from)
@@ -665,7 +691,8 @@ static int source_read_step(const WindowSource *b, uint64_t n, bool without_from
                         r = boundary_read(b, n + 1, &again);
                 if (r < 0)
                         return r;
-                if (memcmp(to.cells, again.cells, sizeof(to.cells)) == 0 && memcmp(to.sums, again.sums, sizeof(to.sums)) == 0)
+                if (memcmp(to.cells, again.cells, sizeof(to.cells)) == 0 &&
+                    memcmp(to.sums, again.sums, sizeof(to.sums)) == 0)
                         break;
                 if (try >= TRIES_MAX)
                         return -EAGAIN;
@@ -739,7 +766,8 @@ int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t bou
                 /* Nobody has come since, so it would be what is there now */
                 now = map_load(&u->serving);
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                if (map_load32(&u->rolling) == 0 && map_load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
+                if (map_load32(&u->rolling) == 0 &&
+                    map_load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
                         *ret = now;
                         return 0;
                 }

@@ -5,8 +5,8 @@
 
 #include "kernel-support.h"
 
-/* Since then bpf_dynptr_from_skb() may be called in tracepoint programs: without it no data is parsed, and requests on Unix sockets have
- * no time at which they were read. */
+/* Since then bpf_dynptr_from_skb() may be called in tracepoint programs: without it no data is parsed, and
+ * requests on Unix sockets have no time at which they were read. */
 #define RELEASE_MAJOR 6U
 #define RELEASE_MINOR 12U
 
@@ -18,14 +18,17 @@ int kernel_support_classify(const char *release, const char *lockdown, char **re
         /* A release that does not begin with a version says nothing */
         if (sscanf(release, "%u.%u", &major, &minor) == 2 &&
             (major < RELEASE_MAJOR || (major == RELEASE_MAJOR && minor < RELEASE_MINOR))) {
-                if (asprintf(ret_reason, "Linux %u.%u or newer is required, this is Linux %s", RELEASE_MAJOR, RELEASE_MINOR, release) < 0)
+                if (asprintf(ret_reason, "Linux %u.%u or newer is required, this is Linux %s", RELEASE_MAJOR,
+                             RELEASE_MINOR, release) < 0)
                         return -ENOMEM;
                 return -EOPNOTSUPP;
         }
 
         /* The mode in force is in brackets */
         if (lockdown && strstr(lockdown, "[confidentiality]")) {
-                *ret_reason = strdup("The kernel is locked down in confidentiality mode, in which BPF programs may not read kernel memory");
+                *ret_reason = strdup(
+                        "The kernel is locked down in confidentiality mode, in which BPF programs may not "
+                        "read kernel memory");
                 return *ret_reason ? -EOPNOTSUPP : -ENOMEM;
         }
 

@@ -59,7 +59,8 @@ bool probe_take_fd(Probe *p, const char *name, int fd) {
                 l = library_get(p, device, inode, /* make= */ true);
                 if (l)
                         l->owner = owner;
-                place = !l ? NULL : streq(which, "enter") ? &l->enter_fd : streq(which, "leave") ? &l->leave_fd : NULL;
+                place = !l ? NULL : streq(which, "enter") ? &l->enter_fd : streq(which, "leave") ?
+                        &l->leave_fd : NULL;
                 if (!place || *place >= 0)
                         return false;
                 *place = fd;

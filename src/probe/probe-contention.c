@@ -40,7 +40,7 @@ void machine_close(Probe *p) {
         p->machine_fd = close_fd(p->machine_fd);
 }
 
-/* ---- loading --------------------------------------------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------------------------------------ */
 
 int shards_make_map(uint32_t book, uint64_t epoch_end) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
@@ -48,7 +48,8 @@ int shards_make_map(uint32_t book, uint64_t epoch_end) {
         _cleanup_close_ int fd = -EBADF;
         int r;
 
-        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_shards", sizeof(uint32_t), sizeof(struct qos_contention_cpu), shards_number(), &options);
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_shards", sizeof(uint32_t),
+                            sizeof(struct qos_contention_cpu), shards_number(), &options);
         if (fd < 0)
                 return fd;
         for (uint32_t i = 0; i < shards_number(); i++) {
@@ -60,12 +61,13 @@ int shards_make_map(uint32_t book, uint64_t epoch_end) {
         return r < 0 ? r : TAKE_FD(fd);
 }
 
-/* ---- contention ------------------------------------------------------------------------------------------------ */
+/* ---- contention --------------------------------------------------------------------------------------- */
 
 static int contention_map_views(Probe *p, unsigned slot) {
         void *contention, *contention_cpus;
 
-        contention = mmap(NULL, sizeof(struct qos_contention_map), PROT_READ, MAP_SHARED, p->contention_fds[slot], 0);
+        contention = mmap(NULL, sizeof(struct qos_contention_map), PROT_READ, MAP_SHARED,
+                          p->contention_fds[slot], 0);
         if (contention == MAP_FAILED)
                 return -errno;
         contention_cpus = mmap(NULL, shards_size(), PROT_READ, MAP_SHARED, p->shards_fds[slot], 0);
@@ -86,7 +88,8 @@ static int contention_make_map(struct qos_contention_map *initial) {
         _cleanup_close_ int fd = -EBADF;
         int r;
 
-        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_contention", sizeof(uint32_t), sizeof(struct qos_contention_map), 1, &options);
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_contention", sizeof(uint32_t),
+                            sizeof(struct qos_contention_map), 1, &options);
         if (fd < 0)
                 return fd;
         r = bpf_map_update_elem(fd, &(uint32_t) { 0 }, initial, BPF_ANY);
@@ -95,8 +98,8 @@ static int contention_make_map(struct qos_contention_map *initial) {
         return r < 0 ? r : TAKE_FD(fd);
 }
 
-int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now, uint64_t served,
-                         const struct qos_contention_map **ret_contention,
+int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now,
+                         uint64_t served, const struct qos_contention_map **ret_contention,
                                  const struct qos_contention_cpu **ret_shards) {
         _cleanup_free_ struct qos_contention_map *initial = NULL;
         int r;
@@ -125,7 +128,8 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
                 r = bpf_map_update_elem(p->map_fds[MAP_CONTENTION_CPUS], &slot, &p->shards_fds[slot],
                         BPF_ANY);
         if (r >= 0)
-                r = bpf_map_update_elem(p->map_fds[MAP_CONTENTION_MAPS], &slot, &p->contention_fds[slot], BPF_ANY);
+                r = bpf_map_update_elem(p->map_fds[MAP_CONTENTION_MAPS], &slot, &p->contention_fds[slot],
+                                        BPF_ANY);
         if (r < 0) {
                 (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTION_CPUS], &slot);
                 contention_close(p, slot);
@@ -151,7 +155,8 @@ void probe_remove_contention(Probe *p, unsigned slot) {
         contention_close(p, slot);
 }
 
-int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const struct qos_contention_map **ret_contention,
+int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation,
+                           const struct qos_contention_map **ret_contention,
                            const struct qos_contention_cpu **ret_shards) {
         int r;
 
@@ -222,10 +227,12 @@ int probe_get_devices(Probe *p, struct qos_block_devices *ret) {
 }
 
 static int block_user_compare(const void *a, const void *b) {
-        return memcmp(&((const BlockUser*) a)->user, &((const BlockUser*) b)->user, sizeof(struct qos_block_user));
+        return memcmp(&((const BlockUser*) a)->user, &((const BlockUser*) b)->user,
+                      sizeof(struct qos_block_user));
 }
 
-const struct qos_block_use* block_users_find(const BlockUser *users, size_t n, const struct qos_block_user *user) {
+const struct qos_block_use* block_users_find(const BlockUser *users, size_t n,
+                                             const struct qos_block_user *user) {
         const BlockUser key = { .user = *user }, *found;
 
         found = bsearch(&key, users, n, sizeof(BlockUser), block_user_compare);

@@ -12,7 +12,7 @@
 #include "log.h"
 #include "probe-internal.h"
 
-/* ---- the descriptor store -------------------------------------------------------------------------------------- */
+/* ---- the descriptor store ----------------------------------------------------------------------------- */
 
 /* Names: "map-units", "prog-requests_read", "link-requests_read", "unit-17". */
 void store_push(Probe *p, const char *kind, const char *name, int fd) {
@@ -23,7 +23,8 @@ void store_push(Probe *p, const char *kind, const char *name, int fd) {
         r = sd_pid_notify_with_fds(0, /* unset_environment= */ false, state, &fd, 1);
         if (r < 0 && !p->store_complained) {
                 p->store_complained = true;
-                (void) log_warning_errno(r, "Failed to hand '%s-%s' to the service manager, a restart of qosd will start afresh: %m", kind, name);
+                (void) log_warning_errno(r, "Failed to hand '%s-%s' to the service manager, a restart of "
+                                            "qosd will start afresh: %m", kind, name);
         }
 }
 
@@ -59,7 +60,7 @@ void store_push_unit(Probe *p, const char *kind, unsigned slot, int fd) {
         store_push(p, kind, name, fd);
 }
 
-/* ---- contention ------------------------------------------------------------------------------------------------ */
+/* ---- contention --------------------------------------------------------------------------------------- */
 
 void store_drop_contention(Probe *p, unsigned slot) {
         if (p->contention_fds[slot] >= 0)

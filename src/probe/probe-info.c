@@ -57,7 +57,8 @@ void probes_info_done(ProbesInfo *i) {
 int probe_get_info(Probe *p, ProbesInfo *ret) {
         ProbesInfo info = {
                 .statistics_enabled = statistics_are_enabled(),
-                .map_memory_per_unit = (sizeof(struct qos_unit_map) + 4095) / 4096 * 4096, /* with "requests" alone */
+                /* with "requests" alone */
+                .map_memory_per_unit = (sizeof(struct qos_unit_map) + 4095) / 4096 * 4096,
         };
         bool libraries = false;
 
@@ -90,9 +91,11 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                         program->state = PROGRAM_ATTACHED;
                         if (program_table[i].type == HOOK_LIBRARY && !libraries) {
                                 program->state = PROGRAM_IDLE;
-                                program->reason = strdup(p->library_reason ?: "waits for a process that has OpenSSL's library");
+                                program->reason = strdup(p->library_reason ?: "waits for a process that has "
+                                                                              "OpenSSL's library");
                         } else if (program_table[i].type == HOOK_LIBRARY && p->library_limit < 0 &&
-                                   asprintf(&program->reason, "not in all libraries: %s", probe_library_limit_reason(p->library_limit)) < 0)
+                                   asprintf(&program->reason, "not in all libraries: %s",
+                                            probe_library_limit_reason(p->library_limit)) < 0)
                                 program->reason = NULL;
                         if (bpf_prog_get_info_by_fd(p->program_fds[i], &bpf, &size) >= 0) {
                                 program->recursion_misses = bpf.recursion_misses;
@@ -113,7 +116,8 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                         uint32_t size = sizeof(map);
 
                         info.map_memory += map_get_memory(p->map_fds[i]);
-                        if ((i == MAP_CONNS || i == MAP_PIPELINES) && bpf_map_get_info_by_fd(p->map_fds[i], &map, &size) >= 0)
+                        if ((i == MAP_CONNS || i == MAP_PIPELINES) &&
+                            bpf_map_get_info_by_fd(p->map_fds[i], &map, &size) >= 0)
                                 info.memory_per_socket += map.value_size;
                 }
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {

@@ -97,7 +97,8 @@ typedef struct Library {
         bool seen;
 } Library;
 
-/* What is unloaded, and the service manager may have still: programs run for as long as somebody has their links. */
+/* What is unloaded, and the service manager may have still: programs run for as long as somebody has their
+ * links. */
 typedef struct Unloading {
         int program_fds[_PROGRAM_MAX], link_fds[_PROGRAM_MAX];
         Library libraries[LIBRARIES_MAX];
@@ -115,7 +116,8 @@ struct Probe {
         void *wanted_userdata;
         struct ring_buffer *moves;
         ProbeMask loaded_groups;                 /* beside "requests" */
-        uint64_t loaded_at;                     /* when those were loaded that came last, CLOCK_MONOTONIC ns */
+        uint64_t loaded_at;                     /* when those were loaded that came last, CLOCK_MONOTONIC
+                                                 * ns */
         char *library_reason;                   /* why the programs are in none */
         int library_limit;                      /* why they are not in all, see probe_add_libraries() */
         char checksum[17];

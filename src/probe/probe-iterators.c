@@ -12,7 +12,7 @@
 
 #include "probe-internal.h"
 
-/* ---- contention ------------------------------------------------------------------------------------------------ */
+/* ---- contention --------------------------------------------------------------------------------------- */
 
 static int on_move(void *userdata, void *data, size_t size) {
         return 0; /* which they are the iterator finds */
@@ -27,7 +27,7 @@ int probe_get_moves_fd(Probe *p) {
         return ring_buffer__epoll_fd(p->moves);
 }
 
-/* ---- iterators ------------------------------------------------------------------------------------------------- */
+/* ---- iterators ---------------------------------------------------------------------------------------- */
 
 /* Runs an iterator to its end; what it writes last is the session. */
 int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
@@ -46,7 +46,8 @@ int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
 
                 n = read(fd, &session, sizeof(session));
                 if (n < 0) {
-                        if (errno == EAGAIN || errno == EINTR) /* the kernel pauses after a million objects */
+                        if (errno == EAGAIN || errno == EINTR) /* the kernel pauses after a million
+                                                                * objects */
                                 continue;
                         return -errno;
                 }
@@ -96,7 +97,8 @@ int probe_find_threads(Probe *p) {
 }
 
 /* Runs an iterator that writes records of this size. buffer: of some of them. */
-static int iterator_read(int fd, void *buffer, size_t size, size_t record, void (*each)(const void *record, void *userdata), void *userdata) {
+static int iterator_read(int fd, void *buffer, size_t size, size_t record,
+                         void (*each)(const void *record, void *userdata), void *userdata) {
         size_t have = 0, done;
 
         for (;;) {
@@ -149,7 +151,8 @@ static void on_thread_record(const void *record, void *userdata) {
         h->thread(record, h->userdata);
 }
 
-int probe_read_threads(Probe *p, const unsigned *slots, size_t n, void (*handler)(const struct qos_thread *t, void *userdata), void *userdata) {
+int probe_read_threads(Probe *p, const unsigned *slots, size_t n,
+                       void (*handler)(const struct qos_thread *t, void *userdata), void *userdata) {
         Handler h = { .thread = handler, .userdata = userdata };
         _cleanup_free_ struct qos_thread *buffer = NULL;
         _cleanup_close_ int fd = -EBADF;
@@ -166,7 +169,8 @@ int probe_read_threads(Probe *p, const unsigned *slots, size_t n, void (*handler
         fd = bpf_iter_create(p->link_fds[PROGRAM_READ_THREADS]);
         if (fd < 0)
                 return fd;
-        return iterator_read(fd, buffer, THREADS_AT_A_TIME * sizeof(*buffer), sizeof(*buffer), on_thread_record, &h);
+        return iterator_read(fd, buffer, THREADS_AT_A_TIME * sizeof(*buffer), sizeof(*buffer),
+                             on_thread_record, &h);
 }
 
 static void on_mapping_record(const void *record, void *userdata) {
@@ -175,7 +179,8 @@ static void on_mapping_record(const void *record, void *userdata) {
         h->mapping(record, h->userdata);
 }
 
-int probe_read_mappings(Probe *p, pid_t process, uint64_t address, void (*handler)(const struct qos_mapping *m, void *userdata), void *userdata) {
+int probe_read_mappings(Probe *p, pid_t process, uint64_t address,
+                        void (*handler)(const struct qos_mapping *m, void *userdata), void *userdata) {
         union bpf_iter_link_info info = { .task.tid = process };
         LIBBPF_OPTS(bpf_link_create_opts, options, .iter_info = &info, .iter_info_len = sizeof(info));
         Handler h = { .mapping = handler, .userdata = userdata };
@@ -202,7 +207,8 @@ int probe_find_faults(Probe *p) {
 }
 
 int probe_reassign_sockets(Probe *p) {
-        /* Connections are made of their listener's entry in interrupts: those that began with the old one have ended */
+        /* Connections are made of their listener's entry in interrupts: those that began with the old one
+         * have ended */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
         return iterator_run(p, PROGRAM_REASSIGN, NULL);
 }
@@ -241,7 +247,8 @@ bool probe_count_missed(Probe *p) {
         if (n == p->missed)
                 return false;
         p->missed = n;
-        if (bpf_map_update_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_RUNS_MISSED }, &n, BPF_ANY) >= 0)
+        if (bpf_map_update_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_RUNS_MISSED }, &n,
+                                BPF_ANY) >= 0)
                 (void) iterator_run(p, PROGRAM_END_EXPORTS, NULL);
         return true;
 }
@@ -250,6 +257,7 @@ uint64_t probe_get_lost_groups(Probe *p) {
         uint64_t n = 0;
 
         if (p->started)
-                (void) bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_GROUPS_LOST }, &n);
+                (void) bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS],
+                                           &(uint32_t) { QOS_STATISTIC_GROUPS_LOST }, &n);
         return n;
 }

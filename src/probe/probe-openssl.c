@@ -21,10 +21,11 @@ void library_close(Library *l) {
         l->leave_fd = close_fd(l->leave_fd);
 }
 
-/* ---- the descriptor store -------------------------------------------------------------------------------------- */
+/* ---- the descriptor store ----------------------------------------------------------------------------- */
 
 static void library_name(const Library *l, const char *which, char ret[static 64]) {
-        (void) snprintf(ret, 64, "%s-%x-%llx-%x", which, l->device, (unsigned long long) l->inode, (unsigned) l->owner);
+        (void) snprintf(ret, 64, "%s-%x-%llx-%x", which, l->device, (unsigned long long) l->inode,
+                        (unsigned) l->owner);
 }
 
 void store_drop_library(const Library *l) {
@@ -45,7 +46,7 @@ void store_push_library(Probe *p, const Library *l) {
         store_push(p, "library", name, l->enter_fd);
 }
 
-/* ---- what is not always loaded --------------------------------------------------------------------------------- */
+/* ---- what is not always loaded ------------------------------------------------------------------------ */
 
 void library_drop(Probe *p, size_t i) {
         store_drop_library(p->libraries + i);
@@ -53,19 +54,19 @@ void library_drop(Probe *p, size_t i) {
         p->libraries[i] = p->libraries[--p->n_libraries];
 }
 
-/* The functions that are watched, and what their programs are told of them. SSL_accept() and SSL_connect() are
- * SSL_do_handshake(), SSL_read_early_data() and SSL_write_early_data() call those here.
+/* The functions that are watched, and what their programs are told of them. SSL_accept() and SSL_connect()
+ * are SSL_do_handshake(), SSL_read_early_data() and SSL_write_early_data() call those here.
  *
- * Reading and writing have one function each behind those that are exported, which takes the arguments of SSL_read_ex() (and
- * since OpenSSL 3.3 those of SSL_write_ex2()). Where it can be told which they are they are watched instead: see
- * symbols_find(). */
+ * Reading and writing have one function each behind those that are exported, which takes the arguments of
+ * SSL_read_ex() (and since OpenSSL 3.3 those of SSL_write_ex2()). Where it can be told which they are they
+ * are watched instead: see symbols_find(). */
 typedef struct LibraryPoints {
         unsigned long offsets[8];
         __u64 cookies[8];
         size_t n;
 } LibraryPoints;
 
-/* ---- OpenSSL's library ----------------------------------------------------------------------------------------- */
+/* ---- OpenSSL's library -------------------------------------------------------------------------------- */
 
 static bool points_add(LibraryPoints *points, uint64_t offset, uint64_t cookie) {
         if (offset == 0)
@@ -85,7 +86,8 @@ static int library_find_points(int fd, LibraryPoints *enter, LibraryPoints *leav
                 return r;
 
         flags = symbols_find(s, "SSL_write_ex2") != 0;
-        if (!points_add(leave, symbols_find_callee(s, "SSL_read", "SSL_read_ex"), QOS_CALL_READS | QOS_CALL_COUNTS)) {
+        if (!points_add(leave, symbols_find_callee(s, "SSL_read", "SSL_read_ex"), QOS_CALL_READS |
+                        QOS_CALL_COUNTS)) {
                 (void) points_add(leave, symbols_find(s, "SSL_read_ex"), QOS_CALL_READS | QOS_CALL_COUNTS);
                 if (!points_add(leave, symbols_find(s, "SSL_read"), QOS_CALL_READS))
                         r = -ENOEXEC;
@@ -104,7 +106,8 @@ static int library_find_points(int fd, LibraryPoints *enter, LibraryPoints *leav
         return r;
 }
 
-static int library_link(Probe *p, Program program, const char *path, const LibraryPoints *points, bool leave) {
+static int library_link(Probe *p, Program program, const char *path, const LibraryPoints *points,
+                        bool leave) {
         LIBBPF_OPTS(bpf_link_create_opts, options,
                     .uprobe_multi.path = path,
                     .uprobe_multi.offsets = points->offsets,
@@ -132,7 +135,8 @@ static int library_check_limit(const Probe *p, const Library *l) {
 const char* probe_library_limit_reason(int limit) {
         static char all[128], own[64];
 
-        (void) snprintf(all, sizeof(all), "%u files are the most, %u those of users who are not root", LIBRARIES_MAX, limit_for_unprivileged(LIBRARIES_MAX));
+        (void) snprintf(all, sizeof(all), "%u files are the most, %u those of users who are not root",
+                        LIBRARIES_MAX, limit_for_unprivileged(LIBRARIES_MAX));
         (void) snprintf(own, sizeof(own), "%u files of one user are the most", LIBRARIES_PER_UID_MAX);
         return limit == -EDQUOT ? own : all;
 }
@@ -147,7 +151,8 @@ static int library_attach(Probe *p, Library *l, const char *path) {
         fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
         if (fd < 0)
                 return -errno;
-        /* Other file systems' numbers differ from the kernel's own (overlayfs, btrfs), the inode's are the same */
+        /* Other file systems' numbers differ from the kernel's own (overlayfs, btrfs), the inode's are the
+         * same */
         if (fstat(fd, &st) < 0)
                 return -errno;
         if (!S_ISREG(st.st_mode) || st.st_ino != l->inode)
@@ -179,14 +184,17 @@ static int library_attach(Probe *p, Library *l, const char *path) {
         return 0;
 }
 
-/* Who has a root directory of its own has the library at another path than qosd, if that can reach it at all. */
-static int library_attach_elsewhere(Probe *p, Library *l, const struct qos_openssl_library *found, char ret_path[static QOS_LIBRARY_PATH_SIZE]) {
+/* Who has a root directory of its own has the library at another path than qosd, if that can reach it at
+ * all. */
+static int library_attach_elsewhere(Probe *p, Library *l, const struct qos_openssl_library *found,
+                                    char ret_path[static QOS_LIBRARY_PATH_SIZE]) {
         _cleanup_free_ char *file_path = NULL, *line = NULL;
         _cleanup_fclose_ FILE *f = NULL;
         size_t size = 0;
         int r;
 
-        r = mounts_file_path(found->names, MIN((size_t) found->names_size, sizeof(found->names)), &file_path);
+        r = mounts_file_path(found->names, MIN((size_t) found->names_size, sizeof(found->names)),
+                             &file_path);
         if (r < 0)
                 return r;
         f = fopen("/proc/self/mountinfo", "re");
@@ -249,9 +257,11 @@ static int openssl_scan_file(Probe *p, const struct qos_openssl_library *found) 
                 }
                 if (r < 0) {
                         free(p->library_reason);
-                        if (asprintf(&p->library_reason, "'%s' cannot be watched: %s", path, strerror(-r)) < 0)
+                        if (asprintf(&p->library_reason, "'%s' cannot be watched: %s", path,
+                                     strerror(-r)) < 0)
                                 p->library_reason = NULL;
-                        log_warning_errno(r, "'%s' cannot be watched, what processes read with it is counted by TLS records: %m", path);
+                        log_warning_errno(r, "'%s' cannot be watched, what processes read with it is "
+                                             "counted by TLS records: %m", path);
                 } else {
                         free(p->library_reason);
                         p->library_reason = NULL;
@@ -336,7 +346,8 @@ int probe_get_missing_libraries_fd(Probe *p) {
         return ring_buffer__epoll_fd(p->wanted);
 }
 
-void probe_read_missing_libraries(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata), void *userdata) {
+void probe_read_missing_libraries(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata),
+                                  void *userdata) {
         if (!p->wanted)
                 return;
         p->wanted_handler = handler;

@@ -12,17 +12,18 @@
 
 #include "probe-internal.h"
 
-/* ---- OpenSSL's library ----------------------------------------------------------------------------------------- */
+/* ---- OpenSSL's library -------------------------------------------------------------------------------- */
 
 void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls) {
         struct qos_probe_config watch = { .generation = generation, .probes = tls
                 ? QOS_PROBE_CONFIG_TLS : 0 };
 
         if (p->started)
-                (void) bpf_map_update_elem(p->map_fds[MAP_PROBE_CONFIGS], &slot, &watch, BPF_ANY); /* an element of an array: never fails */
+                /* an element of an array: never fails */
+                (void) bpf_map_update_elem(p->map_fds[MAP_PROBE_CONFIGS], &slot, &watch, BPF_ANY);
 }
 
-/* ---- units ----------------------------------------------------------------------------------------------------- */
+/* ---- units -------------------------------------------------------------------------------------------- */
 
 int unit_map_view(int fd, struct qos_unit_map **ret) {
         void *view;
@@ -45,7 +46,8 @@ static uint64_t program_get_missed(Probe *p, Program i) {
         return info.recursion_misses;
 }
 
-/* Before this version no task can preempt what runs at a tracepoint. Then only interrupts meet it, and these queue nothing at Unix sockets. */
+/* Before this version no task can preempt what runs at a tracepoint. Then only interrupts meet it, and these
+ * queue nothing at Unix sockets. */
 #define PREEMPTIBLE_VERSION_MAJOR 7
 
 static bool tracepoints_are_preemptible(void) {
@@ -63,7 +65,8 @@ uint64_t probe_get_missed(Probe *p) {
         return tracepoints_are_preemptible() ? n + program_get_missed(p, PROGRAM_UNIX) : n;
 }
 
-int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit_map **ret_view) {
+int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
+                   const struct qos_unit_map **ret_view) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
         _cleanup_free_ struct qos_unit_map *initial = NULL;
         _cleanup_close_ int fd = -EBADF;
@@ -77,7 +80,8 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, c
         /* The descriptor store is not ours alone */
         probe_remove_unit(p, slot);
 
-        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_unit", sizeof(uint32_t), sizeof(struct qos_unit_map), 1, &options);
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_unit", sizeof(uint32_t), sizeof(struct qos_unit_map),
+                            1, &options);
         if (fd < 0)
                 return fd;
 
@@ -156,7 +160,8 @@ int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
 
 void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *nest) {
         if (p->started)
-                (void) bpf_map_update_elem(p->map_fds[MAP_HIERARCHIES], &slot, nest, BPF_ANY); /* an element of an array: never fails */
+                /* an element of an array: never fails */
+                (void) bpf_map_update_elem(p->map_fds[MAP_HIERARCHIES], &slot, nest, BPF_ANY);
 }
 
 static int path_key(const char *path, struct qos_path *ret) {
@@ -188,7 +193,7 @@ void probe_unassign_path(Probe *p, const char *path) {
                 (void) bpf_map_delete_elem(p->map_fds[MAP_PATHS], &key);
 }
 
-/* ---- iterators ------------------------------------------------------------------------------------------------- */
+/* ---- iterators ---------------------------------------------------------------------------------------- */
 
 int probe_get_unit_fd(Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
@@ -219,7 +224,8 @@ static bool address_equal(const struct qos_address *a, const struct qos_address 
         return memcmp(a, b, sizeof(struct qos_address)) == 0;
 }
 
-int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const struct qos_address *addresses, size_t n) {
+int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const struct qos_address *addresses,
+                        size_t n) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
         struct qos_address key, next;
         int fd = p->map_fds[MAP_ADDRESSES], r;
@@ -269,7 +275,8 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
                 if (key.owner.slot != slot)
                         continue;
                 for (size_t i = 0; i < excludes->n; i++)
-                        keep = keep || (key.owner.generation == generation && key.kind == excludes->list[i].kind &&
+                        keep = keep ||
+                               (key.owner.generation == generation && key.kind == excludes->list[i].kind &&
                                         key.name == excludes->list[i].name);
                 if (!keep) {
                         (void) bpf_map_delete_elem(fd, &key);
@@ -294,8 +301,8 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
         if (r < 0 || !changed)
                 return r;
 
-        /* Twice: of the connections that are made during the first time some come from a listener that is not done yet,
-         * and may be missed. Those of the second time come from listeners that are */
+        /* Twice: of the connections that are made during the first time some come from a listener that is
+         * not done yet, and may be missed. Those of the second time come from listeners that are */
         r = iterator_run(p, PROGRAM_RETARGET, NULL);
         if (r >= 0)
                 r = iterator_run(p, PROGRAM_RETARGET, NULL);

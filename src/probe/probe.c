@@ -22,15 +22,16 @@
 
 _Static_assert(_PROBE_ALL + 1 == 1 << ELEMENTSOF(group_table), "each probe has its programs");
 
-/* Each CPU keeps up to 128 free elements of a map that forgets what was not used for longest, and takes as many more from the others'
- * oldest ones when it has none: a map must have a multiple of that for each, or it forgets what was used just now. */
+/* Each CPU keeps up to 128 free elements of a map that forgets what was not used for longest, and takes as
+ * many more from the others' oldest ones when it has none: a map must have a multiple of that for each, or
+ * it forgets what was used just now. */
 #define LRU_ELEMENTS_PER_CPU 256U
 
 /* Five times as long as it ever took. */
 #define LOAD_USEC_MAX 900000000ULL
 
-/* The last thing libbpf complained of: its return values say too little ("Operation not permitted"), its messages too
- * much for the journal. */
+/* The last thing libbpf complained of: its return values say too little ("Operation not permitted"), its
+ * messages too much for the journal. */
 static char libbpf_last_error[256];
 
 _printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const char *format, va_list ap) {
@@ -44,7 +45,8 @@ _printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const c
 
         log_debug("%s", buffer);
         if (level == LIBBPF_WARN && strstr(buffer, "failed"))
-                (void) snprintf(libbpf_last_error, sizeof(libbpf_last_error), "%.*s", (int) sizeof(libbpf_last_error) - 1, buffer);
+                (void) snprintf(libbpf_last_error, sizeof(libbpf_last_error), "%.*s",
+                                (int) sizeof(libbpf_last_error) - 1, buffer);
         return 0;
 }
 
@@ -72,7 +74,8 @@ int probe_new(sd_event *event, Probe **ret) {
         for (unsigned i = 0; i < _MAP_MAX; i++)
                 p->map_fds[i] = -EBADF;
         for (unsigned i = 0; i < _PROGRAM_MAX; i++)
-                p->program_fds[i] = p->link_fds[i] = p->unloading.program_fds[i] = p->unloading.link_fds[i] = -EBADF;
+                p->program_fds[i] = p->link_fds[i] = p->unloading.program_fds[i] = p->unloading.link_fds[i] =
+                        -EBADF;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 p->unit_fds[i] = p->contention_fds[i] = p->shards_fds[i] = -EBADF;
         p->machine_fd = -EBADF;
@@ -163,7 +166,7 @@ uint64_t probe_get_programs(Probe *p) {
         return bits;
 }
 
-/* ---- loading --------------------------------------------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------------------------------------ */
 
 static uint64_t root_group_id(void) {
         struct stat st;
@@ -172,7 +175,8 @@ static uint64_t root_group_id(void) {
         return stat("/sys/fs/cgroup", &st) >= 0 ? st.st_ino : 1;
 }
 
-/* The kernel measures some times in ticks, and does not say how long they are; the coarse clock goes by them. */
+/* The kernel measures some times in ticks, and does not say how long they are; the coarse clock goes by
+ * them. */
 static uint64_t tick_nsec(void) {
         struct timespec ts = {};
 
@@ -186,7 +190,8 @@ static int dup_cloexec(int fd) {
         return r < 0 ? -errno : r;
 }
 
-/* Opens the object, lets it use the maps that are there already, and loads the given programs (none: makes the maps). */
+/* Opens the object, lets it use the maps that are there already, and loads the given programs (none: makes
+ * the maps). */
 static int object_load(Probe *p, uint64_t programs) {
         _cleanup_close_ int contention_cpus = -EBADF;
         uint64_t watchdog_usec = 0;
@@ -209,13 +214,17 @@ static int object_load(Probe *p, uint64_t programs) {
                 /* What those look like that it will have; how many CPUs there may be is not known before */
                 r = contention_cpus = shards_make_map(0, 0);
                 if (r >= 0)
-                        r = bpf_map__set_inner_map_fd(bpf_object__find_map_by_name(skeleton->obj, map_table[MAP_CONTENTION_CPUS]), contention_cpus);
+                        r = bpf_map__set_inner_map_fd(
+                                        bpf_object__find_map_by_name(skeleton->obj,
+                                                                     map_table[MAP_CONTENTION_CPUS]),
+                                        contention_cpus);
                 if (r < 0)
                         goto finish;
         }
 
         for (Program i = 0; i < _PROGRAM_MAX; i++) {
-                struct bpf_program *program = bpf_object__find_program_by_name(skeleton->obj, program_table[i].name);
+                struct bpf_program *program = bpf_object__find_program_by_name(skeleton->obj,
+                                                                               program_table[i].name);
 
                 assert(program);
                 (void) bpf_program__set_autoload(program, programs & PROGRAM_BIT(i));
@@ -230,12 +239,14 @@ static int object_load(Probe *p, uint64_t programs) {
                         r = bpf_map__reuse_fd(map, p->map_fds[i]);
                 else if (bpf_map__type(map) == BPF_MAP_TYPE_LRU_HASH)
                         r = bpf_map__set_max_entries(map, MAX(bpf_map__max_entries(map),
-                                                              LRU_ELEMENTS_PER_CPU * skeleton->rodata->cpus));
+                                                              LRU_ELEMENTS_PER_CPU *
+                                                              skeleton->rodata->cpus));
                 if (r < 0)
                         goto finish;
         }
 
-        /* It takes a second or two; on an emulated CPU that others use, too, minutes, in which nothing else is done */
+        /* It takes a second or two; on an emulated CPU that others use, too, minutes, in which nothing else
+         * is done */
         watched = sd_watchdog_enabled(false, &watchdog_usec) > 0;
         if (watched)
                 (void) sd_notifyf(false, "WATCHDOG_USEC=%llu\nWATCHDOG=1", LOAD_USEC_MAX);
@@ -247,7 +258,8 @@ static int object_load(Probe *p, uint64_t programs) {
 
         for (Map i = 0; i < _MAP_MAX; i++)
                 if (p->map_fds[i] < 0) {
-                        r = dup_cloexec(bpf_map__fd(bpf_object__find_map_by_name(skeleton->obj, map_table[i])));
+                        r = dup_cloexec(bpf_map__fd(bpf_object__find_map_by_name(skeleton->obj,
+                                                                                 map_table[i])));
                         if (r < 0)
                                 goto finish;
                         p->map_fds[i] = r;
@@ -255,7 +267,8 @@ static int object_load(Probe *p, uint64_t programs) {
 
         for (Program i = 0; i < _PROGRAM_MAX; i++)
                 if (programs & PROGRAM_BIT(i)) {
-                        r = dup_cloexec(bpf_program__fd(bpf_object__find_program_by_name(skeleton->obj, program_table[i].name)));
+                        r = dup_cloexec(bpf_program__fd(bpf_object__find_program_by_name(skeleton->obj,
+                                        program_table[i].name)));
                         if (r < 0)
                                 goto finish;
                         p->program_fds[i] = r;
@@ -290,7 +303,8 @@ static int program_attach(Probe *p, Program i) {
                 fd = bpf_link_create(p->program_fds[i], group,
                                      program_table[i].type == HOOK_CGROUP_INGRESS ? BPF_CGROUP_INET_INGRESS :
                                      program_table[i].type == HOOK_CGROUP_EGRESS ? BPF_CGROUP_INET_EGRESS :
-                                     program_table[i].type == HOOK_CGROUP_BIND4 ? BPF_CGROUP_INET4_POST_BIND :
+                                     program_table[i].type == HOOK_CGROUP_BIND4 ?
+                                             BPF_CGROUP_INET4_POST_BIND :
                                      BPF_CGROUP_INET6_POST_BIND,
                                      NULL);
                 break;
@@ -332,12 +346,14 @@ static void program_refuse(Probe *p, Program i, int error, const char *step) {
                      isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error) < 0)
                 p->reasons[i] = NULL;
 
-        (void) log_warning_errno(error, "BPF program '%s' (%s) is not available, %s failed: %m. Without it there is no word of: %s.",
-                                 program_table[i].name, program_table[i].hook, step, program_table[i].provides);
+        (void) log_warning_errno(error, "BPF program '%s' (%s) is not available, %s failed: %m. Without it "
+                                        "there is no word of: %s.",
+                                 program_table[i].name, program_table[i].hook, step,
+                                 program_table[i].provides);
 }
 
-/* All at once is fast; what remains is found out one by one. Those that some kernels do not allow are apart, or all the others would be
- * loaded twice there. */
+/* All at once is fast; what remains is found out one by one. Those that some kernels do not allow are apart,
+ * or all the others would be loaded twice there. */
 static void programs_load(Probe *p, uint64_t programs) {
         uint64_t functions = 0;
 
@@ -420,7 +436,7 @@ void probe_stop(Probe *p) {
         probe_close(p);
 }
 
-/* ---- what is not always loaded --------------------------------------------------------------------------------- */
+/* ---- what is not always loaded ------------------------------------------------------------------------ */
 
 bool program_has_link(Program i) {
         return program_table[i].type != HOOK_LIBRARY && program_table[i].type != HOOK_ITERATOR_PROCESS;
@@ -431,8 +447,8 @@ static int on_barrier(sd_event_source *source, int fd, uint32_t revents, void *u
         return 0;
 }
 
-/* Keeps what is unloaded until the service manager has taken it out of the descriptor store. It is not waited for: it may be busy, or
- * stopped. Each barrier is behind all that was dropped before. */
+/* Keeps what is unloaded until the service manager has taken it out of the descriptor store. It is not
+ * waited for: it may be busy, or stopped. Each barrier is behind all that was dropped before. */
 static void unloading_add_barrier(Probe *p) {
         _cleanup_close_ int fd = -EBADF;
         sd_event_source *source = NULL;
@@ -473,7 +489,8 @@ static void program_unload(Probe *p, Program i) {
         u->program_fds[i] = TAKE_FD(p->program_fds[i]);
 }
 
-/* Takes up again what has not stopped running. Loaded once more, programs would run twice at a time, and count twice. */
+/* Takes up again what has not stopped running. Loaded once more, programs would run twice at a time, and
+ * count twice. */
 static void group_resume(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
         Unloading *u = &p->unloading;
@@ -538,12 +555,14 @@ static void pending_responses_drop(Probe *p) {
         struct bpf_map_info info = {};
         uint32_t length = sizeof(info), zero = 0;
 
-        if (p->map_fds[MAP_ANSWERS] < 0 || bpf_map_get_info_by_fd(p->map_fds[MAP_ANSWERS], &info, &length) < 0)
+        if (p->map_fds[MAP_ANSWERS] < 0 ||
+            bpf_map_get_info_by_fd(p->map_fds[MAP_ANSWERS], &info, &length) < 0)
                 return;
         /* The kernel has each CPU's at a multiple of 8 bytes */
         nothing = calloc((size_t) libbpf_num_possible_cpus(), (info.value_size + 7U) & ~7U);
         if (nothing)
-                (void) bpf_map_update_elem(p->map_fds[MAP_ANSWERS], &zero, nothing, BPF_ANY); /* an array's: never fails */
+                /* an array's: never fails */
+                (void) bpf_map_update_elem(p->map_fds[MAP_ANSWERS], &zero, nothing, BPF_ANY);
 }
 
 void probe_unload_group(Probe *p, ProbeMask probe) {

@@ -5,7 +5,8 @@
 
 #include "arguments.h"
 
-/* As strtod(), of decimal numbers alone, and nothing in front of them: "inf", "nan" and "0x10" are no times. NULL: it is none. */
+/* As strtod(), of decimal numbers alone, and nothing in front of them: "inf", "nan" and "0x10" are no times.
+ * NULL: it is none. */
 static const char* parse_number(const char *s, double *ret) {
         size_t l = strspn(s, "0123456789.");
         char *end;
@@ -26,7 +27,8 @@ static int parse_target(const char *s, uint64_t *ret) {
 
         end = parse_number(s, &value);
         for (size_t i = 0; end && i < ELEMENTSOF(table); i++)
-                if (streq(end, table[i].suffix) && value * table[i].nsec >= 1 && value * table[i].nsec <= TARGET_MAX_NSEC) {
+                if (streq(end, table[i].suffix) && value * table[i].nsec >= 1 &&
+                    value * table[i].nsec <= TARGET_MAX_NSEC) {
                         *ret = (uint64_t) llround(value * table[i].nsec);
                         return 0;
                 }
@@ -59,7 +61,8 @@ static int parse_means(const char *s, Means *ret) {
         return 0;
 }
 
-/* Who freezes itself, or what it needs to thaw others, has frozen them for good: no slices, which may have these in them, and none of these. */
+/* Who freezes itself, or what it needs to thaw others, has frozen them for good: no slices, which may have
+ * these in them, and none of these. */
 bool may_be_held_back(const char *name, const char *unit) {
         static const char *const needed[] = { "dbus.service", "dbus-broker.service", "qosd.service" };
         bool may = !startswith(name, "qos-balance");
@@ -89,7 +92,8 @@ static int arguments_check(const Arguments *a) {
                 return 0;
 
         if (a->n_batch > BATCH_MAX) {
-                fprintf(stderr, "%u batch units were given, more than %u are not held back.\n", a->n_batch, BATCH_MAX);
+                fprintf(stderr, "%u batch units were given, more than %u are not held back.\n", a->n_batch,
+                        BATCH_MAX);
                 return -EINVAL;
         }
         if (!a->unit || a->target == 0) {

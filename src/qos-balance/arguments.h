@@ -28,5 +28,6 @@ typedef struct Arguments {
 /* Says what is wrong on the standard error, and returns -EINVAL then. Takes argv in another order. */
 int arguments_parse(int argc, char **argv, Arguments *ret);
 
-/* Whether a unit of this name (PID 1's, not an alias) may be held back for the other one; if not says why. */
+/* Whether a unit of this name (PID 1's, not an alias) may be held back for the other one; if not says
+ * why. */
 bool may_be_held_back(const char *name, const char *unit);

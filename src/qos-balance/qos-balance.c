@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Keeps a quantile of the time to first byte of one unit below a target by taking CPU time from batch units, and gives it back
- * when there is room: a manager as others could write one, with libqosd and the service manager's own interfaces. When it does what is
- * in rules.h. */
+/* Keeps a quantile of the time to first byte of one unit below a target by taking CPU time from batch units,
+ * and gives it back when there is room: a manager as others could write one, with libqosd and the service
+ * manager's own interfaces. When it does what is in rules.h. */
 
 #include <signal.h>
 
@@ -14,33 +14,35 @@
 #include "qosd.h"
 #include "rules.h"
 
-#define DESTINATION "org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"
+#define DESTINATION "org.freedesktop.systemd1", "/org/freedesktop/systemd1", \
+        "org.freedesktop.systemd1.Manager"
 
 /* Each batch unit has so many tenths of time. */
 #define LEVELS 10U
 
-/* A unit that runs in part is thawed once in such a time, which is short beside the windows that are looked at, and frozen in the
- * rest of it. The service manager takes some hundred microseconds for either. */
+/* A unit that runs in part is thawed once in such a time, which is short beside the windows that are looked
+ * at, and frozen in the rest of it. The service manager takes some hundred microseconds for either. */
 #define PERIOD_USEC (200 * USEC_PER_MSEC)
 #define TICK_USEC (PERIOD_USEC / LEVELS)
 
 /* How often the figures are looked at: the step of the finest windows. */
 #define LOOK_USEC (100 * USEC_PER_MSEC)
 
-/* What "now" is, and what is more than a moment. A window may reach back one step further than it is long. */
+/* What "now" is, and what is more than a moment. A window may reach back one step further than it is
+ * long. */
 #define WINDOW_NOW (300 * NSEC_PER_MSEC)
 #define WINDOW_LONG NSEC_PER_SEC
 /* Where there are too few requests for a quantile in these */
 #define WINDOW_LONGER (10 * NSEC_PER_SEC)
 
-/* When all is given back: how often, and how far apart a unit is to be seen running, and how long that may take all in all, which is
- * less than a service has to stop. */
+/* When all is given back: how often, and how far apart a unit is to be seen running, and how long that may
+ * take all in all, which is less than a service has to stop. */
 #define RELEASE_LOOKS 3U
 #define RELEASE_LOOK_USEC (20 * USEC_PER_MSEC)
 #define RELEASE_USEC (20 * USEC_PER_SEC)
 
-/* How long qosd may take to say what it counts: nothing is thawed meanwhile. A busy machine takes a tenth of a second for it, and
- * after this it is as if it had gone, and all is given back. */
+/* How long qosd may take to say what it counts: nothing is thawed meanwhile. A busy machine takes a tenth of
+ * a second for it, and after this it is as if it had gone, and all is given back. */
 #define ASK_NSEC (3 * NSEC_PER_SEC)
 
 /* When to try again to reach qosd. */
@@ -71,14 +73,15 @@ typedef struct Balance {
         Rules rules;                    /* its level: of each unit so many tenths */
 } Balance;
 
-/* ---- the service manager -------------------------------------------------------------------------------------- */
+/* ---- the service manager ------------------------------------------------------------------------------ */
 
 static int on_freezer_reply(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         const sd_bus_error *e = sd_bus_message_get_error(m);
         Batch *u = ASSERT_PTR(userdata);
 
         u->pending = false;
-        /* One that does not run is not to be frozen, one that is just being frozen is not to be thawed yet: looked at again */
+        /* One that does not run is not to be frozen, one that is just being frozen is not to be thawed yet:
+         * looked at again */
         u->known = !e;
         if (e && u->freeze) {
                 u->again_at = now_usec(CLOCK_MONOTONIC) + USEC_PER_SEC;
@@ -92,9 +95,11 @@ static int on_freezer_reply(sd_bus_message *m, void *userdata, sd_bus_error *err
 static void batch_apply(Batch *u) {
         int r;
 
-        if (u->pending || (u->known && u->frozen == u->freeze) || (u->freeze && now_usec(CLOCK_MONOTONIC) < u->again_at))
+        if (u->pending || (u->known && u->frozen == u->freeze) ||
+            (u->freeze && now_usec(CLOCK_MONOTONIC) < u->again_at))
                 return;
-        r = sd_bus_call_method_async(u->balance->bus, NULL, DESTINATION, u->freeze ? "FreezeUnit" : "ThawUnit", on_freezer_reply, u, "s", u->name);
+        r = sd_bus_call_method_async(u->balance->bus, NULL, DESTINATION, u->freeze ? "FreezeUnit" :
+                                     "ThawUnit", on_freezer_reply, u, "s", u->name);
         if (r < 0)
                 return;
         u->frozen = u->freeze;
@@ -105,15 +110,17 @@ static int batch_set_quota(Batch *u, uint64_t quota) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         int r;
 
-        r = sd_bus_call_method(u->balance->bus, DESTINATION, "SetUnitProperties", &error, NULL, "sba(sv)", u->name, true, 1,
+        r = sd_bus_call_method(u->balance->bus, DESTINATION, "SetUnitProperties", &error, NULL, "sba(sv)",
+                               u->name, true, 1,
                                "CPUQuotaPerSecUSec", "t", quota);
         if (r < 0)
-                fprintf(stderr, "Failed to set the CPU quota of '%s': %s\n", u->name, error.message ?: strerror(-r));
+                fprintf(stderr, "Failed to set the CPU quota of '%s': %s\n", u->name,
+                        error.message ?: strerror(-r));
         return r;
 }
 
-/* Nothing is frozen, and was not either a moment ago. What a killed run has asked for may still be on its way, and a unit that is
- * just being frozen cannot be thawed: so it is looked at until that is over. */
+/* Nothing is frozen, and was not either a moment ago. What a killed run has asked for may still be on its
+ * way, and a unit that is just being frozen cannot be thawed: so it is looked at until that is over. */
 static int batch_thaw(Batch *u, uint64_t until) {
         _cleanup_free_ char *path = NULL, *state = NULL;
         unsigned good = 0;
@@ -128,10 +135,12 @@ static int batch_thaw(Batch *u, uint64_t until) {
 
                 free(state);
                 state = NULL;
-                r = sd_bus_get_property_string(u->balance->bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Unit",
+                r = sd_bus_get_property_string(u->balance->bus, "org.freedesktop.systemd1", path,
+                                               "org.freedesktop.systemd1.Unit",
                                                "FreezerState", &error, &state);
                 if (r < 0) {
-                        fprintf(stderr, "Failed to look at '%s': %s\n", u->name, error.message ?: strerror(-r));
+                        fprintf(stderr, "Failed to look at '%s': %s\n", u->name,
+                                error.message ?: strerror(-r));
                         return r;
                 }
                 good = streq(state, "running") ? good + 1 : 0;
@@ -141,7 +150,8 @@ static int batch_thaw(Batch *u, uint64_t until) {
                         return 0;
                 }
                 if (good == 0)
-                        (void) sd_bus_call_method(u->balance->bus, DESTINATION, "ThawUnit", NULL, NULL, "s", u->name);
+                        (void) sd_bus_call_method(u->balance->bus, DESTINATION, "ThawUnit", NULL, NULL, "s",
+                                                  u->name);
                 if (now_usec(CLOCK_MONOTONIC) >= until) {
                         fprintf(stderr, "Failed to thaw '%s', it is %s.\n", u->name, state);
                         return -ETIMEDOUT;
@@ -157,7 +167,8 @@ static int batch_release_all(Balance *b) {
 
         /* All at once first: the first one is not to wait for the last */
         for (size_t i = 0; i < b->arguments.n_batch; i++)
-                (void) sd_bus_call_method(b->bus, DESTINATION, "ThawUnit", NULL, NULL, "s", b->batch[i].name);
+                (void) sd_bus_call_method(b->bus, DESTINATION, "ThawUnit", NULL, NULL, "s",
+                                          b->batch[i].name);
         for (size_t i = 0; i < b->arguments.n_batch; i++) {
                 q = batch_thaw(b->batch + i, until);
                 r = r < 0 ? r : q;
@@ -169,7 +180,7 @@ static int batch_release_all(Balance *b) {
         return r;
 }
 
-/* ---- what the batch units have -------------------------------------------------------------------------------- */
+/* ---- what the batch units have ------------------------------------------------------------------------ */
 
 /* Freezing: as many run as there are whole units in the level, and one of them for a part of the time. */
 static void level_apply_freezer(Balance *b) {
@@ -190,9 +201,10 @@ static void level_apply_quota(Balance *b) {
                                        MAX(all * b->rules.level / b->rules.max, USEC_PER_SEC / 100));
 }
 
-/* ---- the figures ---------------------------------------------------------------------------------------------- */
+/* ---- the figures -------------------------------------------------------------------------------------- */
 
-/* The daemon says only these. Of those that are not below the one that is wanted, the next: less is taken too late than too soon. */
+/* The daemon says only these. Of those that are not below the one that is wanted, the next: less is taken
+ * too late than too soon. */
 static const char* quantile_metric(double q) {
         static const struct {
                 double quantile;
@@ -276,16 +288,18 @@ static void balance_decide(Balance *b, uint64_t now, double slack_now, double sl
                 level_apply_quota(b);
         if (!b->arguments.verbose)
                 return;
-        printf("%.1f %s level=%u/%u slack=%.3f,%.3f backoff=%.0fs\n", (double) now / USEC_PER_SEC, table[action], b->rules.level, b->rules.max,
-               slack_now, slack_long, (double) b->rules.back_off / USEC_PER_SEC);
+        printf("%.1f %s level=%u/%u slack=%.3f,%.3f backoff=%.0fs\n", (double) now / USEC_PER_SEC,
+               table[action], b->rules.level, b->rules.max, slack_now, slack_long,
+               (double) b->rules.back_off / USEC_PER_SEC);
         (void) fflush(stdout);
 }
 
-/* ---- the loop ------------------------------------------------------------------------------------------------- */
+/* ---- the loop ----------------------------------------------------------------------------------------- */
 
 /* Without figures nothing is taken from anybody. */
 static void balance_lose(Balance *b, uint64_t now, const char *step, int error) {
-        fprintf(stderr, "No figures of '%s' (%s: %s), nothing is held back until there are.\n", b->arguments.unit, step, strerror(-error));
+        fprintf(stderr, "No figures of '%s' (%s: %s), nothing is held back until there are.\n",
+                b->arguments.unit, step, strerror(-error));
         b->view = qosd_view_unref(b->view);
         b->qosd = qosd_unref(b->qosd);
         b->connect_at = now + CONNECT_AGAIN_USEC;
@@ -319,7 +333,8 @@ static void balance_connect(Balance *b, uint64_t now) {
         if (r >= 0) {
                 step = "opening the view";
                 r = qosd_view_open(b->qosd, b->arguments.unit, &b->view);
-                /* Units lie in it, or have lain in it: after a reconnect that may be said of one that had a view before */
+                /* Units lie in it, or have lain in it: after a reconnect that may be said of one that had a
+                 * view before */
                 if (r == -EOPNOTSUPP)
                         r = can_ask(b);
         }
@@ -364,8 +379,9 @@ static int on_signal(sd_event_source *s, const struct signalfd_siginfo *si, void
         return sd_event_exit(sd_event_source_get_event(s), 0);
 }
 
-/* Whoever is killed cannot let go of what it holds: somebody else must, and that is the service manager. It has to be another service:
- * where all processes of one are killed, the kernel kills those of its ExecStopPost=, too. */
+/* Whoever is killed cannot let go of what it holds: somebody else must, and that is the service manager. It
+ * has to be another service: where all processes of one are killed, the kernel kills those of its
+ * ExecStopPost=, too. */
 static bool is_guarded(Balance *b) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *unit = NULL;
         char **units = NULL;
@@ -377,7 +393,8 @@ static bool is_guarded(Balance *b) {
         if (r >= 0)
                 r = sd_bus_message_read(unit, "o", &path);
         if (r >= 0)
-                r = sd_bus_get_property_strv(b->bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Unit", "OnFailure", NULL, &units);
+                r = sd_bus_get_property_strv(b->bus, "org.freedesktop.systemd1", path,
+                                             "org.freedesktop.systemd1.Unit", "OnFailure", NULL, &units);
         guarded = r >= 0 && units && units[0];
         strv_free(units);
         return guarded;
@@ -389,7 +406,8 @@ static int balance_run(Balance *b) {
         int r;
 
         if (!is_guarded(b)) {
-                fprintf(stderr, "This is to run as a service with OnFailure= (one that calls qos-balance --release), or nobody would thaw "
+                fprintf(stderr, "This is to run as a service with OnFailure= (one that calls qos-balance "
+                                "--release), or nobody would thaw "
                         "units if it was killed. See qos-balance(1).\n");
                 return -EPERM;
         }
@@ -436,7 +454,8 @@ static int unit_get_id(sd_bus *bus, const char *name, char **ret) {
         }
         r = sd_bus_path_encode("/org/freedesktop/systemd1/unit", full, &path);
         if (r >= 0)
-                r = sd_bus_get_property_string(bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Unit", "Id", &error, ret);
+                r = sd_bus_get_property_string(bus, "org.freedesktop.systemd1", path,
+                                               "org.freedesktop.systemd1.Unit", "Id", &error, ret);
         if (r < 0)
                 fprintf(stderr, "Failed to look at '%s': %s\n", full, error.message ?: strerror(-r));
         return r;
@@ -471,9 +490,11 @@ static void help(void) {
                "  -u --unit=UNIT        The unit that is to be fast\n"
                "  -t --target=TIME      What it is to take at most: 500us, 5ms\n"
                "  -q --quantile=Q       … in this part of all requests (0.99)\n"
-               "  -b --by=freeze|quota  What is done to batch units (freeze); quota needs the cpu controller\n"
+               "  -b --by=freeze|quota  What is done to batch units (freeze); quota needs the cpu "
+               "controller\n"
                "  -r --release          Give all back to the batch units, and end\n"
-               "  -v --verbose          Say what is seen and done, ten times a second\n", program_invocation_short_name);
+               "  -v --verbose          Say what is seen and done, ten times a second\n",
+               program_invocation_short_name);
 }
 
 int main(int argc, char **argv) {

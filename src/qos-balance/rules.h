@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* When something is taken from the batch units, and when it is given back: the rules of PARTIES (Chen, Delimitrou, Martinez, ASPLOS
- * 2019). Pure: the clock and the figures are given. */
+/* When something is taken from the batch units, and when it is given back: the rules of PARTIES (Chen,
+ * Delimitrou, Martinez, ASPLOS 2019). Pure: the clock and the figures are given. */
 
 #include "util.h"
 
@@ -30,7 +30,8 @@ typedef enum Action {
 /* All is given. */
 void rules_init(Rules *r, unsigned max, unsigned step);
 
-/* The slack is the part of the target that is left, now and over more than a moment: below zero where it is missed. */
+/* The slack is the part of the target that is left, now and over more than a moment: below zero where it is
+ * missed. */
 Action rules_decide(Rules *r, uint64_t now, double slack_now, double slack_long);
 
 /* Without figures: all is given, and nothing is known. */

@@ -13,7 +13,8 @@
 #define SEGMENTS_MAX 256U
 #define TABLE_SIZE_MAX (4U << 20)
 
-/* How much of a function is searched for what it calls: those that do nothing but call another one are shorter. */
+/* How much of a function is searched for what it calls: those that do nothing but call another one are
+ * shorter. */
 #define CODE_MAX 512U
 
 #if __BYTE_ORDER == __LITTLE_ENDIAN
@@ -79,7 +80,8 @@ static int symbols_read(Symbols *s, bool all) {
         if (r < 0)
                 return r;
         if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-            header.e_ident[EI_DATA] != ELF_DATA_NATIVE || (header.e_type != ET_DYN && !(all && header.e_type == ET_EXEC)) ||
+            header.e_ident[EI_DATA] != ELF_DATA_NATIVE ||
+            (header.e_type != ET_DYN && !(all && header.e_type == ET_EXEC)) ||
             header.e_shentsize != sizeof(Elf64_Shdr) || header.e_phentsize != sizeof(Elf64_Phdr) ||
             header.e_shnum > SECTIONS_MAX || header.e_phnum > SEGMENTS_MAX)
                 return -ENOEXEC;
@@ -89,7 +91,8 @@ static int symbols_read(Symbols *s, bool all) {
         if (r < 0)
                 return r;
         s->n_segments = header.e_phnum;
-        r = read_table(s->fd, header.e_phoff, (uint64_t) header.e_phnum * sizeof(Elf64_Phdr), (void**) &s->segments);
+        r = read_table(s->fd, header.e_phoff, (uint64_t) header.e_phnum * sizeof(Elf64_Phdr),
+                       (void**) &s->segments);
         if (r < 0)
                 return r;
 
@@ -159,8 +162,10 @@ static uint64_t address_to_offset(const Symbols *s, uint64_t address) {
         for (size_t i = 0; i < s->n_segments; i++) {
                 const Elf64_Phdr *p = s->segments + i;
 
-                if (p->p_type == PT_LOAD && p->p_flags & PF_X && address >= p->p_vaddr && address - p->p_vaddr < p->p_filesz)
-                        return p->p_offset < s->size && address - p->p_vaddr < s->size - p->p_offset ? address - p->p_vaddr + p->p_offset : 0;
+                if (p->p_type == PT_LOAD && p->p_flags & PF_X && address >= p->p_vaddr &&
+                    address - p->p_vaddr < p->p_filesz)
+                        return p->p_offset < s->size && address - p->p_vaddr < s->size - p->p_offset ?
+                               address - p->p_vaddr + p->p_offset : 0;
         }
         return 0;
 }
@@ -198,8 +203,8 @@ uint64_t symbols_find(const Symbols *s, const char *name) {
         return find_push(s, offset) ?: offset;
 }
 
-/* What a function may call: wherever there is what could be a call of something that begins like a function. Some of these are
- * in the middle of other instructions. Returns how many. */
+/* What a function may call: wherever there is what could be a call of something that begins like a function.
+ * Some of these are in the middle of other instructions. Returns how many. */
 static size_t find_calls(const Symbols *s, const char *name, uint64_t ret[static CODE_MAX]) {
         const Elf64_Sym *symbol = symbols_get(s, name);
         uint8_t code[CODE_MAX];
@@ -241,7 +246,8 @@ uint64_t symbols_find_callee(const Symbols *s, const char *a, const char *b) {
         return found;
 }
 
-int symbols_find_object(const Symbols *s, uint64_t start, uint64_t address, const char **ret, uint64_t *ret_offset) {
+int symbols_find_object(const Symbols *s, uint64_t start, uint64_t address, const char **ret,
+                        uint64_t *ret_offset) {
         bool inside = false, based = false;
         uint64_t base = 0;
 
@@ -267,7 +273,8 @@ int symbols_find_object(const Symbols *s, uint64_t start, uint64_t address, cons
         for (size_t i = 0; i < s->n_symbols; i++) {
                 const Elf64_Sym *symbol = s->symbols + i;
 
-                if (ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT && symbol->st_shndx != SHN_UNDEF && symbol->st_name < s->strings_size &&
+                if (ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT && symbol->st_shndx != SHN_UNDEF &&
+                    symbol->st_name < s->strings_size &&
                     address >= symbol->st_value && address - symbol->st_value < symbol->st_size) {
                         *ret = s->strings + symbol->st_name;
                         *ret_offset = address - symbol->st_value;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What is left out of a unit's figures: "port:9100", an endpoint that the unit answers at; "http:/healthz", "http:/static/" and a
- * star, "redis:BRPOP", what it is asked for. Pure. */
+/* What is left out of a unit's figures: "port:9100", an endpoint that the unit answers at; "http:/healthz",
+ * "http:/static/" and a star, "redis:BRPOP", what it is asked for. Pure. */
 
 #include "error.h"
 #include "util.h"
 
-/* Per unit, all holds together. A unit has a port or two for its own metrics and health; one that needs more than this is
- * better measured by what is left. QOS_EXCLUDES in bpf/abi/unit-map.h has room for as many in each of 256 units. */
+/* Per unit, all holds together. A unit has a port or two for its own metrics and health; one that needs more
+ * than this is better measured by what is left. QOS_EXCLUDES in bpf/abi/unit-map.h has room for as many in
+ * each of 256 units. */
 #define EXCLUDES_MAX 16U
 
 /* Paths of health checks and metrics are short, and it is kept with each hold of each unit. */

@@ -125,7 +125,8 @@ static void journal_tell_lost(Journal *j) {
 
         if (j->lost == 0)
                 return;
-        (void) snprintf(message, sizeof(message), "MESSAGE=%" PRIu64 " entries about thresholds were lost, as the journal did not take them.", j->lost);
+        (void) snprintf(message, sizeof(message), "MESSAGE=%" PRIu64
+                        " entries about thresholds were lost, as the journal did not take them.", j->lost);
         (void) snprintf(number, sizeof(number), "QOS_LOST=%" PRIu64, j->lost);
         e = entry_new((const char*[]) { message, "PRIORITY=4", "SYSLOG_IDENTIFIER=qosd", number }, 4, NULL);
         if (e && journal_write(j, e) >= 0)

@@ -92,7 +92,8 @@ int log_internal(int level, int error, const char *unit, const char *file, int l
                         (void) snprintf(fields[4], sizeof(fields[4]), "ERRNO=%i", abs(error));
                         iov[n++] = (struct iovec) { fields[4], strlen(fields[4]) };
                 }
-                if (unit && snprintf(fields[5], sizeof(fields[5]), "UNIT=%s", unit) < (int) sizeof(fields[5]))
+                if (unit && snprintf(fields[5], sizeof(fields[5]), "UNIT=%s",
+                                     unit) < (int) sizeof(fields[5]))
                         iov[n++] = (struct iovec) { fields[5], strlen(fields[5]) };
 
                 (void) sd_journal_sendv(iov, n);

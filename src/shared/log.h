@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Messages for the administrator: to the journal when standard error is connected to it, else to standard error.
- * log_*_errno() return the (negative) error they were given. */
+/* Messages for the administrator: to the journal when standard error is connected to it, else to standard
+ * error. log_*_errno() return the (negative) error they were given. */
 
 #include <syslog.h>
 
@@ -23,12 +23,14 @@ bool log_is_journal(void);
 #define log_full_errno(level, error, ...)                                                               \
         ({                                                                                              \
                 int _l = (level), _e = (error);                                                         \
-                _l <= log_get_max_level() ? log_internal(_l, _e, NULL, __FILE__, __LINE__, __func__, __VA_ARGS__) : -abs(_e); \
+                _l <= log_get_max_level() ? log_internal(_l, _e, NULL, __FILE__, __LINE__, __func__, \
+                                                         __VA_ARGS__) : -abs(_e); \
         })
 #define log_unit_full_errno(unit, level, error, ...)                                                    \
         ({                                                                                              \
                 int _l = (level), _e = (error);                                                         \
-                _l <= log_get_max_level() ? log_internal(_l, _e, unit, __FILE__, __LINE__, __func__, __VA_ARGS__) : -abs(_e); \
+                _l <= log_get_max_level() ? log_internal(_l, _e, unit, __FILE__, __LINE__, __func__, \
+                                                         __VA_ARGS__) : -abs(_e); \
         })
 
 #define log_debug(...) ((void) log_full_errno(LOG_DEBUG, 0, __VA_ARGS__))

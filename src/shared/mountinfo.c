@@ -37,8 +37,10 @@ static const char* field_next(const char *line, char *ret, size_t size) {
         while (*line && *line != ' ' && *line != '\n') {
                 unsigned c = (unsigned char) *line++;
 
-                if (c == '\\' && line[0] >= '0' && line[0] <= '3' && line[1] >= '0' && line[1] <= '7' && line[2] >= '0' && line[2] <= '7') {
-                        c = (unsigned) (line[0] - '0') << 6 | (unsigned) (line[1] - '0') << 3 | (unsigned) (line[2] - '0');
+                if (c == '\\' && line[0] >= '0' && line[0] <= '3' && line[1] >= '0' && line[1] <= '7' &&
+                    line[2] >= '0' && line[2] <= '7') {
+                        c = (unsigned) (line[0] - '0') << 6 | (unsigned) (line[1] - '0') << 3 |
+                            (unsigned) (line[2] - '0');
                         line += 3;
                 }
                 if (n + 1 >= size)

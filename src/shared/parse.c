@@ -30,7 +30,8 @@ int parse_decimal(const char *s, const char **ret_end, double *ret) {
 
 /* How many bytes the letter at s has; 0: it is none, or not to be shown. */
 static size_t letter_length(const unsigned char *s, size_t left) {
-        size_t n = *s < 0x80 ? 1 : (*s & 0xe0) == 0xc0 ? 2 : (*s & 0xf0) == 0xe0 ? 3 : (*s & 0xf8) == 0xf0 ? 4 : 0;
+        size_t n = *s < 0x80 ? 1 : (*s & 0xe0) == 0xc0 ? 2 : (*s & 0xf0) == 0xe0 ? 3 : (*s & 0xf8) == 0xf0 ?
+                   4 : 0;
         uint32_t c;
 
         if (n == 0 || n > left)
@@ -41,9 +42,12 @@ static size_t letter_length(const unsigned char *s, size_t left) {
                         return 0;
                 c = c << 6 | (s[i] & 0x3f);
         }
-        /* Control characters; longer than it need be; half of a pair, beyond the last one, or set aside as no letter */
-        if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (n == 2 && c < 0x80) || (n == 3 && c < 0x800) || (n == 4 && c < 0x10000) ||
-            (c >= 0xd800 && c < 0xe000) || c > 0x10ffff || (c >= 0xfdd0 && c <= 0xfdef) || (c & 0xfffe) == 0xfffe)
+        /* Control characters; longer than it need be; half of a pair, beyond the last one, or set aside as
+         * no letter */
+        if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (n == 2 && c < 0x80) || (n == 3 && c < 0x800) ||
+            (n == 4 && c < 0x10000) ||
+            (c >= 0xd800 && c < 0xe000) || c > 0x10ffff || (c >= 0xfdd0 && c <= 0xfdef) ||
+            (c & 0xfffe) == 0xfffe)
                 return 0;
         return n;
 }

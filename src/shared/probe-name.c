@@ -22,7 +22,8 @@ int probe_mask_parse(char **words, ProbeMask *ret, QosError *e) {
                 ProbeMask probe = probe_mask_from_name(*i);
 
                 if (probe == 0)
-                        return qos_error_set(e, QOS_ERROR_NO_SUCH_PROBE, *i, "there is no probe '%s', expected " PROBES_EXPECTED,
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_PROBE, *i,
+                                             "there is no probe '%s', expected " PROBES_EXPECTED,
                                              excerpt(*i, (char[EXCERPT_MAX + 1]) {}));
                 mask |= probe;
         }

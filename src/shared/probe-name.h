@@ -16,7 +16,8 @@ typedef enum ProbeMask {
         _PROBE_ALL     = (1 << 5) - 1,
 } ProbeMask;
 
-/* Their programs run for every process of the machine: when it calls a library that it shares with the unit, and at each page fault. */
+/* Their programs run for every process of the machine: when it calls a library that it shares with the unit,
+ * and at each page fault. */
 #define PROBES_MACHINE_WIDE (PROBE_TLS | PROBE_MEMORY)
 
 /* In messages about files, and in those to clients */

@@ -6,9 +6,12 @@
 #include "unit-file.h"
 
 const char *const unit_file_directories[] = {
-        "/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient", "/run/systemd/generator.early",
-        "/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system", "/run/systemd/system.attached",
-        "/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/run/systemd/generator.late",
+        "/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient",
+                "/run/systemd/generator.early",
+        "/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system",
+        "/run/systemd/system.attached",
+        "/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
+        "/run/systemd/generator.late",
         NULL,
 };
 

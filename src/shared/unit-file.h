@@ -11,9 +11,10 @@ extern const char *const unit_file_directories[];
 /* -EINVAL: it is no file, or larger than any unit file. */
 int unit_file_read(int at, const char *path, char **ret, size_t *ret_size);
 
-/* Calls f for each line with something in it that is no comment, with those that continue it: stripped, without characters that are not fit
- * to be shown. section: "[Unit]", empty before the first. line: NULL if it is longer than any that qosd reads (UNIT_FILE_LINE_MAX). Ends
- * when f returns an error, and returns that. */
+/* Calls f for each line with something in it that is no comment, with those that continue it: stripped,
+ * without characters that are not fit to be shown. section: "[Unit]", empty before the first. line: NULL if
+ * it is longer than any that qosd reads (UNIT_FILE_LINE_MAX). Ends when f returns an error, and returns
+ * that. */
 typedef int (*unit_file_line_t)(const char *section, char *line, unsigned number, void *userdata);
 int unit_file_foreach_line(const char *text, size_t size, unit_file_line_t f, void *userdata);
 

@@ -8,7 +8,8 @@ const char *const unit_observed_suffixes[] = { ".service", ".scope", ".slice", "
 
 static bool unit_suffix_is_valid(const char *name) {
         static const char *const suffixes[] = {
-                ".service", ".socket", ".target", ".device", ".mount", ".automount", ".swap", ".timer", ".path",
+                ".service", ".socket", ".target", ".device", ".mount", ".automount", ".swap", ".timer",
+                        ".path",
                 ".slice", ".scope",
         };
 

@@ -11,5 +11,6 @@
 /* The types of units that have processes. Ends with NULL. */
 extern const char *const unit_observed_suffixes[];
 
-/* As systemctl does: appends ".service" where there is no suffix. -EINVAL for what cannot be a unit's name. */
+/* As systemctl does: appends ".service" where there is no suffix. -EINVAL for what cannot be a unit's
+ * name. */
 int unit_name_mangle(const char *name, char **ret);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The few idioms of systemd's code base that libsystemd does not export. Nothing enters here without a second user. */
+/* The few idioms of systemd's code base that libsystemd does not export. Nothing enters here without a
+ * second user. */
 
 #include <assert.h>
 #include <errno.h>
@@ -78,7 +79,8 @@ static inline uint64_t hash_words(uint64_t h, const uint64_t *words, size_t n) {
         return chains[0];
 }
 
-/* Of what there is for all together the last quarter is kept for root: nobody can take it all from the administrator. */
+/* Of what there is for all together the last quarter is kept for root: nobody can take it all from the
+ * administrator. */
 static inline unsigned limit_for_unprivileged(unsigned max) {
         return max - max / 4;
 }
@@ -150,7 +152,8 @@ static inline bool isempty(const char *s) {
         return !s || !*s;
 }
 
-/* As much of what somebody else has said as an error repeats; cut between letters (UTF-8), or the buses refuse it. */
+/* As much of what somebody else has said as an error repeats; cut between letters (UTF-8), or the buses
+ * refuse it. */
 #define EXCERPT_MAX 100
 
 static inline const char* excerpt(const char *s, char buffer[static EXCERPT_MAX + 1]) {
