@@ -16,13 +16,14 @@
 #include "startup.h"
 #include "varlink-server.h"
 
-/* How long the service manager may take to say what is in unit files: who is ordered after us goes on without that. */
+/* How long the service manager may take to say what is in unit files: who is ordered after us goes on
+ * without that. */
 #define READY_USEC (5 * USEC_PER_SEC)
-/* It is counted in steps, each of which is one however long it took: in a long one programs were loaded, and what the service manager has
- * said meanwhile is not read yet. */
+/* It is counted in steps, each of which is one however long it took: in a long one programs were loaded, and
+ * what the service manager has said meanwhile is not read yet. */
 #define READY_STEP_USEC (100 * USEC_PER_MSEC)
-/* How long all of it may hold them up, loading programs included: that takes a second or two, and more than this only where the
- * processor is emulated, and busy. */
+/* How long all of it may hold them up, loading programs included: that takes a second or two, and more than
+ * this only where the processor is emulated, and busy. */
 #define READY_MAX_USEC (60 * USEC_PER_SEC)
 
 static int on_reload(sd_event_source *source, const struct signalfd_siginfo *si, void *userdata) {
@@ -82,7 +83,8 @@ static int on_step(sd_event_source *source, uint64_t usec, void *userdata) {
 
         if (w->manager->ready)
                 return 0;
-        r = ++w->steps < READY_USEC / READY_STEP_USEC ? sd_event_source_set_time_relative(source, READY_STEP_USEC) : -ETIME;
+        r = ++w->steps < READY_USEC / READY_STEP_USEC ? sd_event_source_set_time_relative(source,
+                        READY_STEP_USEC) : -ETIME;
         if (r >= 0)
                 r = sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
         if (r < 0)
@@ -133,12 +135,14 @@ static int run(int argc, char *argv[]) {
         /* It serves all the same, and gives the reason to those who attach */
         r = kernel_support_check(&reason);
         if (r < 0)
-                (void) log_warning_errno(r, "Nothing can be measured on this kernel: %s.", reason ?: "its release is unknown");
+                (void) log_warning_errno(r, "Nothing can be measured on this kernel: %s.",
+                                         reason ?: "its release is unknown");
 
         /* Before anything is loaded: programs that an earlier run has left may be so again already here */
         r = ready_watch(READY_MAX_USEC);
         if (r < 0)
-                (void) log_warning_errno(r, "Failed to begin a thread, loading programs is waited for in any case: %m");
+                (void) log_warning_errno(r, "Failed to begin a thread, loading programs is waited for in "
+                                            "any case: %m");
 
         r = manager_new(event, &m);
         if (r < 0)
@@ -163,7 +167,8 @@ static int run(int argc, char *argv[]) {
         manager_notify_status(m);
         waiting.manager = m;
         if (connected)
-                r = sd_event_add_time_relative(event, NULL, CLOCK_MONOTONIC, READY_STEP_USEC, READY_STEP_USEC / 10, on_step, &waiting);
+                r = sd_event_add_time_relative(event, NULL, CLOCK_MONOTONIC, READY_STEP_USEC,
+                                               READY_STEP_USEC / 10, on_step, &waiting);
         if (!connected || r < 0)
                 manager_notify_ready(m);
 

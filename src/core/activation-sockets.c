@@ -18,9 +18,9 @@ static bool unit_listens_on(const Unit *u, const struct qos_address *address) {
         return false;
 }
 
-/* Tells the kernel for whom PID 1 listens. Sockets are recognised by their address: where two units share one, or PID 1
- * has two sockets with the same (in other namespaces, on other interfaces), they are left alone, and become the unit's
- * when it reads from them. */
+/* Tells the kernel for whom PID 1 listens. Sockets are recognised by their address: where two units share
+ * one, or PID 1 has two sockets with the same (in other namespaces, on other interfaces), they are left
+ * alone, and become the unit's when it reads from them. */
 void manager_mark_listeners(Manager *m) {
         _cleanup_free_ struct qos_activation_socket *passed = NULL;
         size_t n_passed = 0;
@@ -30,7 +30,8 @@ void manager_mark_listeners(Manager *m) {
         if (r == -EOPNOTSUPP)
                 return;
         if (r < 0) {
-                (void) log_warning_errno(r, "Failed to look at the service manager's sockets, arrivals on them may be missed: %m");
+                (void) log_warning_errno(r, "Failed to look at the service manager's sockets, arrivals on "
+                                            "them may be missed: %m");
                 return;
         }
 
@@ -53,7 +54,8 @@ void manager_mark_listeners(Manager *m) {
                         FOREACH_UNIT(other, m)
                                 shared = shared || (other != u && unit_listens_on(other, u->listen + k));
                         for (size_t j = 0; j < n_passed; j++) {
-                                if (memcmp(&passed[j].address, u->listen + k, sizeof(struct qos_address)) != 0)
+                                if (memcmp(&passed[j].address, u->listen + k,
+                                           sizeof(struct qos_address)) != 0)
                                         continue;
                                 shared = shared || (cookie != 0 && cookie != passed[j].cookie);
                                 cookie = passed[j].cookie;
@@ -64,7 +66,9 @@ void manager_mark_listeners(Manager *m) {
 
                 r = probe_set_addresses(m->probe, u->index, u->generation, own, n);
                 if (r < 0)
-                        log_unit_warning_errno(u->name, r, "The sockets that the service manager has opened for '%s' cannot be recognised: %m", u->name);
+                        log_unit_warning_errno(u->name, r,
+                                               "The sockets that the service manager has opened for '%s' "
+                                               "cannot be recognised: %m", u->name);
         }
 
         free(TAKE_PTR(passed));
@@ -92,7 +96,9 @@ void unit_own_socket_groups(Unit *u) {
                 if (r >= 0 && fd >= 0)
                         r = probe_assign_cgroup(u->manager->probe, fd, u->index, u->generation);
                 if (r < 0)
-                        log_unit_warning_errno(u->name, r, "When '%s' listens for '%s' cannot be seen, arrivals may be missed then: %m", path, u->name);
+                        log_unit_warning_errno(u->name, r,
+                                               "When '%s' listens for '%s' cannot be seen, arrivals may be "
+                                               "missed then: %m", path, u->name);
         }
 }
 

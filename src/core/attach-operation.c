@@ -72,7 +72,8 @@ static void on_suggestions(int error, const char *names, void *userdata) {
         if (isempty(names))
                 r = qos_error_set(&e, o->suggest_code, o->name, "%s", o->suggest_message);
         else
-                r = qos_error_set(&e, o->suggest_code, o->name, "%s. Did you mean %s?", o->suggest_message, names);
+                r = qos_error_set(&e, o->suggest_code, o->name, "%s. Did you mean %s?", o->suggest_message,
+                                  names);
         attach_operation_finish(o, r, &e, NULL);
 }
 
@@ -108,13 +109,15 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
         o->call = NULL;
 
         if (error < 0) {
-                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, o->name, "the service manager could not be asked about '%s': %s", o->name, message);
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, o->name,
+                                  "the service manager could not be asked about '%s': %s", o->name, message);
                 attach_operation_finish(o, r, &e, NULL);
                 return;
         }
 
         if (!streq(info->load_state, "loaded") && !streq(info->load_state, "masked")) {
-                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_UNIT, o->written, "there is no unit '%s' (%s)", o->name, info->load_state);
+                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_UNIT, o->written, "there is no unit '%s' (%s)",
+                                  o->name, info->load_state);
                 attach_operation_finish(o, r, &e, NULL);
                 return;
         }
@@ -122,13 +125,17 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
         for (size_t i = 0; i < ELEMENTSOF(suffixes); i++)
                 has_group = has_group || endswith(info->id, suffixes[i]);
         if (!has_group) {
-                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' has no control group, expected a service, scope, slice or socket", info->id);
+                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id,
+                                  "'%s' has no control group, expected a service, scope, slice or socket",
+                                  info->id);
                 attach_operation_finish(o, r, &e, NULL);
                 return;
         }
 
         if (endswith(info->id, ".socket") && !info->accept && info->triggers) {
-                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' starts '%s', which serves its requests, attach that", info->id, info->triggers);
+                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id,
+                                  "'%s' starts '%s', which serves its requests, attach that", info->id,
+                                  info->triggers);
                 attach_operation_finish(o, r, &e, NULL);
                 return;
         }
@@ -150,7 +157,8 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
         } else
                 r = unit_get_default_control_group(info->id, info->slice, &control_group);
         if (r == -EINVAL)
-                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' has no control group (%s)", info->id, info->load_state);
+                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id,
+                                  "'%s' has no control group (%s)", info->id, info->load_state);
         if (r >= 0)
                 r = manager_attach_unit(o->manager, &o->request, &(UnitInfo) {
                         .id = info->id,
@@ -175,15 +183,17 @@ static void attach_path(AttachOperation *o) {
 
         fd = cgroup_open(o->name);
         if (fd < 0)
-                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_UNIT, o->written, "there is no control group '%s'", o->name);
+                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_UNIT, o->written, "there is no control group '%s'",
+                                  o->name);
         else
                 r = manager_attach_unit(o->manager, &o->request,
-                                        &(UnitInfo) { .id = o->name, .control_group = o->name, .active_state = "active" }, &u, &e);
+                                        &(UnitInfo) { .id = o->name, .control_group = o->name,
+                                                      .active_state = "active" }, &u, &e);
         attach_operation_finish(o, r < 0 ? r : 0, &e, r < 0 ? NULL : u);
 }
 
-int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler, void *userdata,
-                   AttachOperation **ret_operation) {
+int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler,
+                   void *userdata, AttachOperation **ret_operation) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         AttachOperation *o;
         unsigned n = 0;
@@ -196,7 +206,8 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
         for (AttachOperation *i = m->operations; i; i = i->next)
                 n++;
         if (n >= OPERATIONS_MAX) {
-                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, request->name, "%u attaches are waiting for the service manager already", n);
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, request->name,
+                                  "%u attaches are waiting for the service manager already", n);
                 handler(m, r, &e, NULL, userdata);
                 return 0;
         }
@@ -238,7 +249,8 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
         if (at && at[1] == '.' && !strchr(at + 2, '@')) {
                 if (ret_operation)
                         *ret_operation = o;
-                attach_operation_suggest(o, QOS_ERROR_NO_SUCH_UNIT, "a template is not a unit, name an instance of it");
+                attach_operation_suggest(o, QOS_ERROR_NO_SUCH_UNIT,
+                                         "a template is not a unit, name an instance of it");
                 return 0;
         }
 
@@ -246,7 +258,9 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
                 *ret_operation = o;
         r = service_manager_load(m->service_manager, o->name, on_unit_resolved, o, &o->call);
         if (r < 0) {
-                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, o->name, "the service manager could not be asked about '%s': %s", o->name, strerror(-r));
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, o->name,
+                                  "the service manager could not be asked about '%s': %s", o->name,
+                                  strerror(-r));
                 if (ret_operation)
                         *ret_operation = NULL;
                 attach_operation_finish(o, r, &e, NULL);

@@ -13,7 +13,7 @@
 #include "unit-internal.h"
 #include "unit-map.h"
 
-/* ---- holds ----------------------------------------------------------------------------------------------------- */
+/* ---- holds -------------------------------------------------------------------------------------------- */
 
 static void hold_release(Hold *h) {
         Unit *u = h->unit;
@@ -62,7 +62,8 @@ int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
                         return -ENOMEM;
         }
         if (expires != USEC_INFINITY) {
-                r = sd_event_add_time(u->manager->event, &expiry, CLOCK_BOOTTIME, expires, USEC_PER_SEC, on_hold_expired, h);
+                r = sd_event_add_time(u->manager->event, &expiry, CLOCK_BOOTTIME, expires, USEC_PER_SEC,
+                                      on_hold_expired, h);
                 if (r < 0)
                         return r;
         }
@@ -93,9 +94,10 @@ int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
         return 0;
 }
 
-/* ---- attaching ------------------------------------------------------------------------------------------------- */
+/* ---- attaching ---------------------------------------------------------------------------------------- */
 
-/* The attached unit with that control group, or the one with that name: where it is to lie may have changed while it did not run. */
+/* The attached unit with that control group, or the one with that name: where it is to lie may have changed
+ * while it did not run. */
 static Unit* unit_find_attached(Manager *m, const UnitInfo *info) {
         Unit *moved = NULL;
 
@@ -113,24 +115,33 @@ static Unit* unit_find_attached(Manager *m, const UnitInfo *info) {
 }
 
 /* What a user may hold. u: NULL for a unit that is not attached; retained: its former unit map, or NULL. */
-static int attach_check_user(Manager *m, const AttachRequest *request, Unit *u, const Unit *retained, QosError *e) {
+static int attach_check_user(Manager *m, const AttachRequest *request, Unit *u, const Unit *retained,
+                             QosError *e) {
         char limit[16];
 
-        if (request->uid == 0 || (u && unit_find_hold(u, request->type, request->lease_key, request->owner_uid)))
+        if (request->uid == 0 ||
+            (u && unit_find_hold(u, request->type, request->lease_key, request->owner_uid)))
                 return 0;
-        if (request->type == HOLD_LEASE && manager_count_leases(m, request->uid) >= m->config.leases_per_uid_max) {
+        if (request->type == HOLD_LEASE &&
+            manager_count_leases(m, request->uid) >= m->config.leases_per_uid_max) {
                 (void) snprintf(limit, sizeof(limit), "%u", m->config.leases_per_uid_max);
-                return qos_error_set(e, QOS_ERROR_TOO_MANY_LEASES, limit, "user %u has %s leases, more are not allowed (LeasesPerUserMax=)", (unsigned) request->uid, limit);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_LEASES, limit,
+                                     "user %u has %s leases, more are not allowed (LeasesPerUserMax=)",
+                                     (unsigned) request->uid, limit);
         }
-        if (!(retained && retained->last_uid == request->uid) && manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
+        if (!(retained && retained->last_uid == request->uid) &&
+            manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
                 (void) snprintf(limit, sizeof(limit), "%u", m->config.units_per_uid_max);
-                return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "user %u keeps %s units attached, more are not allowed (UnitsPerUserMax=)", (unsigned) request->uid, limit);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
+                                     "user %u keeps %s units attached, more are not allowed "
+                                     "(UnitsPerUserMax=)", (unsigned) request->uid, limit);
         }
         return 0;
 }
 
 /* Makes a unit in a free slot, or in that of its retained map, if there may be one more. */
-static int attach_new_unit(Manager *m, const AttachRequest *request, const UnitInfo *info, const Unit *retained, Unit **ret, QosError *e) {
+static int attach_new_unit(Manager *m, const AttachRequest *request, const UnitInfo *info,
+                           const Unit *retained, Unit **ret, QosError *e) {
         unsigned max = request->uid == 0 ? m->config.units_max : limit_for_unprivileged(m->config.units_max),
                 slot = UNITS_MAX_LIMIT, others = 0, retained_others = 0;
         char limit[16];
@@ -145,21 +156,26 @@ static int attach_new_unit(Manager *m, const AttachRequest *request, const UnitI
                 slot = retained->index;
         if (m->n_units >= m->config.units_max || (request->uid != 0 && others >= max)) {
                 (void) snprintf(limit, sizeof(limit), "%u", max);
-                return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
+                                     "%s units are attached, more are not allowed (UnitsMax=)", limit);
         }
         max = request->uid == 0 ? UNITS_MAX_LIMIT : limit_for_unprivileged(UNITS_MAX_LIMIT);
         if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !retained && others + retained_others >= max)) {
                 (void) snprintf(limit, sizeof(limit), "%u", max);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
-                                     "%s units are attached, or were within some minutes in units that are, try again later", limit);
+                                     "%s units are attached, or were within some minutes in units that are, "
+                                     "try again later", limit);
         }
         if (strlen(info->control_group) >= QOS_PATH_SIZE)
-                return qos_error_set(e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "the path of the control group of '%s' is longer than %u bytes", info->id, QOS_PATH_SIZE - 1);
+                return qos_error_set(e, QOS_ERROR_NO_CONTROL_GROUP, info->id,
+                                     "the path of the control group of '%s' is longer than %u bytes",
+                                     info->id, QOS_PATH_SIZE - 1);
 
         return unit_new(m, info, slot, ret);
 }
 
-int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo *info, Unit **ret, QosError *e) {
+int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo *info, Unit **ret,
+                        QosError *e) {
         uint64_t now, expires = USEC_INFINITY;
         bool is_new = false;
         Unit *u, *retained;
@@ -176,12 +192,15 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo
                 char limit[16];
 
                 (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
-                return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "together with what others leave out of the figures of '%s' it would be more than %s things", info->id, limit);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit,
+                                     "together with what others leave out of the figures of '%s' it would "
+                                     "be more than %s things", info->id, limit);
         }
 
         if (request->type == HOLD_ADMINISTRATOR && request->duration_usec != USEC_INFINITY) {
                 now = now_usec(CLOCK_BOOTTIME);
-                expires = request->duration_usec < USEC_INFINITY - now ? now + request->duration_usec : USEC_INFINITY;
+                expires = request->duration_usec < USEC_INFINITY - now ? now + request->duration_usec :
+                          USEC_INFINITY;
         }
 
         if (!u) {
@@ -208,7 +227,9 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo
                 if (info->id[0] != '/') {
                         r = service_manager_watch(m->service_manager, u->name);
                         if (r < 0)
-                                log_unit_warning_errno(u->name, r, "Failed to watch '%s', stops and starts will be noticed late: %m", u->name);
+                                log_unit_warning_errno(u->name, r,
+                                                       "Failed to watch '%s', stops and starts will be "
+                                                       "noticed late: %m", u->name);
                 }
                 log_unit_info(u->name, "Observing '%s' (%s).", u->name, u->active_state);
                 manager_emit_unit_attached(u);
@@ -235,14 +256,16 @@ int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_ui
 
         for (Hold *i = u->holds, *next; i; i = next) {
                 next = i->next;
-                if (!hold_is(i, lease_key ? HOLD_LEASE : HOLD_ADMINISTRATOR, lease_key, owner_uid == 0 ? i->owner_uid : owner_uid))
+                if (!hold_is(i, lease_key ? HOLD_LEASE : HOLD_ADMINISTRATOR, lease_key,
+                             owner_uid == 0 ? i->owner_uid : owner_uid))
                         continue;
                 if (h)
                         hold_free(h);
                 h = i;
         }
         if (!h)
-                return qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is attached, but by others only", u->name);
+                return qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name,
+                                     "'%s' is attached, but by others only", u->name);
 
         hold_release(h);
         return 0;
@@ -276,6 +299,8 @@ bool manager_probes_are_restricted(Manager *m, ProbeMask probes, QosError *e) {
                 if (probes & probe_mask_from_name(probe_mask_name(i)))
                         name = probe_mask_name(i);
         (void) qos_error_set(e, QOS_ERROR_PROBE_NOT_PERMITTED, name,
-                             "the probe '%s' slows down every process of the machine and needs authorization (org.qosd1.attach), also from the owner of the control group", name);
+                             "the probe '%s' slows down every process of the machine and needs "
+                             "authorization (org.qosd1.attach), also from the owner of the control group",
+                             name);
         return true;
 }

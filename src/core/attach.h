@@ -8,5 +8,7 @@
 
 int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires);
 
-/* info: as the service manager describes the unit, with the control group that it has or will have; what unit_new() says of it. */
-int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo *info, Unit **ret, QosError *e);
+/* info: as the service manager describes the unit, with the control group that it has or will have; what
+ * unit_new() says of it. */
+int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo *info, Unit **ret,
+                        QosError *e);

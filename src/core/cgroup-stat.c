@@ -11,11 +11,13 @@
 
 /* How old the last reading may be: the kernel adds up memory.stat over all CPUs each time. */
 #define AGE_NSEC (100 * NSEC_PER_MSEC)
-/* How old those that are kept are when the next one is: a second, less what the timers of those who look are early; and ten. */
+/* How old those that are kept are when the next one is: a second, less what the timers of those who look are
+ * early; and ten. */
 #define FINE_AGE_NSEC (900 * NSEC_PER_MSEC)
 #define COARSE_AGE_NSEC (9 * NSEC_PER_SEC)
 
-static const char *const file_table[USAGE_FILES] = { "cpu.pressure", "memory.pressure", "io.pressure", "cpu.stat", "memory.stat" };
+static const char *const file_table[USAGE_FILES] = { "cpu.pressure", "memory.pressure", "io.pressure",
+                                                     "cpu.stat", "memory.stat" };
 
 /* Those of a file stand together. */
 static const struct {
@@ -61,7 +63,8 @@ static bool parse_number(const char **p, uint64_t *ret) {
         return *p > begin;
 }
 
-/* "12.50": both numbers are exact, so that the quotient is what strtod() has, which takes ten times as long. */
+/* "12.50": both numbers are exact, so that the quotient is what strtod() has, which takes ten times as
+ * long. */
 static bool parse_decimal(const char **p, double *ret) {
         uint64_t n, scale = 1;
 
@@ -83,13 +86,16 @@ static void line_parse(const char *file, const char *line, UsageReading *r) {
         bool pressure;
 
         pressure = skip(&p, " avg10=");
-        if (pressure ? !parse_decimal(&p, averages) || !skip(&p, " avg60=") || !parse_decimal(&p, averages + 1) || !skip(&p, " avg300=") ||
-                       !parse_decimal(&p, averages + 2) || !skip(&p, " total=") || !parse_number(&p, &value) :
+        if (pressure ? !parse_decimal(&p, averages) || !skip(&p, " avg60=") ||
+            !parse_decimal(&p, averages + 1) || !skip(&p, " avg300=") ||
+                       !parse_decimal(&p, averages + 2) || !skip(&p, " total=") ||
+                       !parse_number(&p, &value) :
                        !skip(&p, " ") || !parse_number(&p, &value))
                 return;
 
         for (unsigned i = 0; i < _USAGE_MAX; i++) {
-                if (strncmp(counter_table[i].name, line, l) != 0 || counter_table[i].name[l] || !streq(counter_table[i].file, file) ||
+                if (strncmp(counter_table[i].name, line, l) != 0 || counter_table[i].name[l] ||
+                    !streq(counter_table[i].file, file) ||
                     pressure != (i < _USAGE_PRESSURES))
                         continue;
                 r->values[i] = value;
@@ -143,7 +149,8 @@ static int file_read(UsageFiles *f, unsigned i, UsageReading *ret) {
         ssize_t n;
 
         if (f->fds[i] < 0) {
-                if (snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", f->control_group, file_table[i]) >= (int) sizeof(path))
+                if (snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", f->control_group,
+                             file_table[i]) >= (int) sizeof(path))
                         return -ENAMETOOLONG;
                 f->fds[i] = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
                 if (f->fds[i] < 0)
@@ -209,7 +216,8 @@ void usage_add(Usage *u, const UsageReading *r) {
                 if (u->sum.values[i] == ABSENT)
                         u->sum.values[i] = 0;
                 /* A control group that is a new one has begun with 0, as what was not there before */
-                u->sum.values[i] += before != ABSENT && r->group == u->last.group && value >= before ? value - before : value;
+                u->sum.values[i] += before != ABSENT && r->group == u->last.group &&
+                                    value >= before ? value - before : value;
         }
         if (u->since == 0)
                 u->since = r->at;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the kernel itself counts for a unit's control group, in its files: pressure, CPU quota, and some of its memory. The files
- * have totals; what a window had is the difference to a reading of when it began, of which some are kept. They are read when
- * somebody looks at the unit, and when its history is collected: nobody is woken for them. */
+/* What the kernel itself counts for a unit's control group, in its files: pressure, CPU quota, and some of
+ * its memory. The files have totals; what a window had is the difference to a reading of when it began, of
+ * which some are kept. They are read when somebody looks at the unit, and when its history is collected:
+ * nobody is woken for them. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,6 +79,6 @@ Usage* usage_free(Usage *u);
 bool usage_is_old(const Usage *u, uint64_t now);
 void usage_add(Usage *u, const UsageReading *r);
 
-/* What was counted in the window, and in ret->at over how many ns: up to a sixth more or less. -ENODATA: nobody looked when the
- * window began. */
+/* What was counted in the window, and in ret->at over how many ns: up to a sixth more or less. -ENODATA:
+ * nobody looked when the window began. */
 int usage_get(const Usage *u, uint64_t window, UsageSum *ret);

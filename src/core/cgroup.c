@@ -17,15 +17,15 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* Control groups of a unit that are taken over at attach, and how deep: those made later inherit in the kernel. A unit
- * with more is a container host whose containers want attaches of their own. */
+/* Control groups of a unit that are taken over at attach, and how deep: those made later inherit in the
+ * kernel. A unit with more is a container host whose containers want attaches of their own. */
 #define GROUPS_MAX 16384U
 #define GROUP_DEPTH_MAX 32U
 
-/* ---- observing ------------------------------------------------------------------------------------------------- */
+/* ---- observing ---------------------------------------------------------------------------------------- */
 
-/* Whether a group, and with it all below, belongs to another unit that keeps it: one that lies in this one, or for which
- * the service manager listens there. */
+/* Whether a group, and with it all below, belongs to another unit that keeps it: one that lies in this one,
+ * or for which the service manager listens there. */
 static bool group_is_others(const Unit *u, int fd) {
         struct qos_owner owner;
         const Unit *other;
@@ -43,8 +43,8 @@ static bool group_is_own(const Unit *u, int fd) {
                 owner.slot == u->index && owner.generation == u->generation;
 }
 
-/* Makes the group and those below it the unit's, or those that are the unit's another's (NULL: nobody's). Depth first: a group
- * that is made meanwhile inherits from one that is done, or is found by the walk. */
+/* Makes the group and those below it the unit's, or those that are the unit's another's (NULL: nobody's).
+ * Depth first: a group that is made meanwhile inherits from one that is done, or is found by the walk. */
 void cgroup_reassign(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *n) {
         Manager *m = u->manager;
         DIR *d;
@@ -58,7 +58,9 @@ void cgroup_reassign(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *
         if (to) {
                 r = probe_assign_cgroup(m->probe, fd, to->index, to->generation);
                 if (r < 0) {
-                        log_unit_warning_errno(to->name, r, "Failed to observe a control group of '%s', its sockets are not seen: %m", to->name);
+                        log_unit_warning_errno(to->name, r,
+                                               "Failed to observe a control group of '%s', its sockets are "
+                                               "not seen: %m", to->name);
                         return;
                 }
         } else
@@ -96,8 +98,10 @@ int cgroup_open(const char *control_group) {
         return fd < 0 ? -errno : fd;
 }
 
-/* Calls f for the groups that the unit has now: its own, or those of its instances, which lie beside each other. */
-static void unit_for_each_root(Unit *u, void (*f)(Unit *u, int fd, bool instance, void *userdata), void *userdata) {
+/* Calls f for the groups that the unit has now: its own, or those of its instances, which lie beside each
+ * other. */
+static void unit_for_each_root(Unit *u, void (*f)(Unit *u, int fd, bool instance, void *userdata),
+                               void *userdata) {
         _cleanup_close_ int fd = cgroup_open(u->control_group);
         _cleanup_free_ char *parent = NULL;
         const char *stem;
@@ -209,20 +213,25 @@ void unit_claim_cgroup(Unit *u) {
         if (r >= 0 && u->instances)
                 r = probe_assign_path(m->probe, u->instances, u->index, u->generation);
         if (r < 0)
-                log_unit_warning_errno(u->name, r, "Restarts of '%s' cannot be recognised in the kernel, requests may be missed then: %m", u->name);
+                log_unit_warning_errno(u->name, r,
+                                       "Restarts of '%s' cannot be recognised in the kernel, requests may "
+                                       "be missed then: %m", u->name);
 
         n = unit_reassign_cgroups(u, true);
         if (n == 0)
                 return; /* not running */
         if (n > GROUPS_MAX)
-                log_warning("'%s' has more than %u control groups, the rest is not observed.", u->name, GROUPS_MAX);
+                log_warning("'%s' has more than %u control groups, the rest is not observed.", u->name,
+                            GROUPS_MAX);
 
         r = probe_find_sockets(m->probe);
         if (r < 0 && r != -EOPNOTSUPP)
-                log_unit_warning_errno(u->name, r, "Failed to look for the open sockets of '%s': %m", u->name);
+                log_unit_warning_errno(u->name, r, "Failed to look for the open sockets of '%s': %m",
+                                       u->name);
 }
 
-/* How often they are looked for while more and more are lost, as where memory is short: it is a walk over the directories of all units. */
+/* How often they are looked for while more and more are lost, as where memory is short: it is a walk over
+ * the directories of all units. */
 #define LOST_GROUPS_NSEC (5 * NSEC_PER_SEC)
 
 void manager_find_lost_groups(Manager *m, uint64_t now) {
@@ -238,7 +247,7 @@ void manager_find_lost_groups(Manager *m, uint64_t now) {
         (void) probe_find_threads(m->probe);
 }
 
-/* ---- attaching ------------------------------------------------------------------------------------------------- */
+/* ---- attaching ---------------------------------------------------------------------------------------- */
 
 static bool uid_owns_group(const char *path, uid_t uid) {
         _cleanup_close_ int fd = -EBADF;

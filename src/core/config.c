@@ -29,7 +29,7 @@ void config_set_defaults(Config *c) {
         };
 }
 
-/* ---- values --------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------- */
 
 static int parse_number(const char *s, unsigned min, unsigned max, unsigned *ret) {
         char *end;
@@ -46,7 +46,8 @@ static int parse_number(const char *s, unsigned min, unsigned max, unsigned *ret
         return 0;
 }
 
-/* Each returns what was expected when the value is not it, NULL when it is taken. An empty value is the default. */
+/* Each returns what was expected when the value is not it, NULL when it is taken. An empty value is the
+ * default. */
 static const char* set_units_max(Config *c, const char *value) {
         return parse_number(value, 1, 256, &c->units_max) < 0 ? "a number from 1 to 256" : NULL;
 }
@@ -56,7 +57,8 @@ static const char* set_default_probes(Config *c, const char *value) {
         ProbeMask mask = 0;
         char *state;
 
-        for (char *word = copy ? strtok_r(copy, " \t", &state) : NULL; word; word = strtok_r(NULL, " \t", &state)) {
+        for (char *word = copy ? strtok_r(copy, " \t", &state) : NULL; word;
+             word = strtok_r(NULL, " \t", &state)) {
                 ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
@@ -80,7 +82,8 @@ static const char* set_default_window(Config *c, const char *value) {
 }
 
 static const char* set_connections(Config *c, const char *value) {
-        return parse_number(value, 1, 4096, &c->connections_per_uid_max) < 0 ? "a number from 1 to 4096" : NULL;
+        return parse_number(value, 1, 4096, &c->connections_per_uid_max) < 0 ? "a number from 1 to 4096" :
+               NULL;
 }
 
 static const char* set_leases(Config *c, const char *value) {
@@ -121,7 +124,7 @@ static const struct {
         SETTING("MinimumSamples",        set_minimum_samples, minimum_samples),
 };
 
-/* ---- files ---------------------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------------- */
 
 static char* strip(char *s) {
         s += strspn(s, " \t");
@@ -149,7 +152,8 @@ static void parse_line(Parser *p, unsigned line, char *s, Config *c) {
         if (*s == '[') {
                 p->section = streq(s, "[QoS]") ? SECTION_OURS : SECTION_OTHER;
                 if (p->section == SECTION_OTHER && !startswith(s, "[X-"))
-                        log_warning("%s:%u: unknown section '%s', expected '[QoS]', ignoring it.", p->path, line, s);
+                        log_warning("%s:%u: unknown section '%s', expected '[QoS]', ignoring it.", p->path,
+                                    line, s);
                 return;
         }
         if (p->section == SECTION_OTHER)
@@ -173,12 +177,14 @@ static void parse_line(Parser *p, unsigned line, char *s, Config *c) {
 
                         if (*value == 0) {
                                 config_set_defaults(&defaults);
-                                memcpy((char*) c + settings[i].offset, (const char*) &defaults + settings[i].offset, settings[i].size);
+                                memcpy((char*) c + settings[i].offset,
+                                       (const char*) &defaults + settings[i].offset, settings[i].size);
                                 return;
                         }
                         expected = settings[i].set(c, value);
                         if (expected)
-                                log_warning("%s:%u: %s= must be %s, got '%s', ignoring.", p->path, line, s, expected, value);
+                                log_warning("%s:%u: %s= must be %s, got '%s', ignoring.", p->path, line, s,
+                                            expected, value);
                         return;
                 }
 
@@ -227,7 +233,8 @@ static int parse_file(const char *path, Config *c) {
                 if (more)
                         buffer[--n] = 0;
                 if (used + n + 2 > LINE_MAX_BYTES) {
-                        log_warning("%s:%u: longer than %u bytes, ignoring the line.", path, first, LINE_MAX_BYTES);
+                        log_warning("%s:%u: longer than %u bytes, ignoring the line.", path, first,
+                                    LINE_MAX_BYTES);
                         used = 0;
                         continue;
                 }
@@ -286,7 +293,8 @@ int config_load(const char *root, Config *ret) {
                         if (known)
                                 continue;
                         if (n_names >= DROPINS_MAX) {
-                                log_warning("More than %u drop-ins, ignoring '%s/%s'.", DROPINS_MAX, path, de->d_name);
+                                log_warning("More than %u drop-ins, ignoring '%s/%s'.", DROPINS_MAX, path,
+                                            de->d_name);
                                 continue;
                         }
                         names[n_names] = strdup(de->d_name);
@@ -301,7 +309,8 @@ int config_load(const char *root, Config *ret) {
         qsort(names, n_names, sizeof(names[0]), compare_names);
         for (size_t k = 0; k < n_names; k++) {
                 for (size_t i = 0; i < ELEMENTSOF(directories) && r >= 0; i++) {
-                        (void) snprintf(path, sizeof(path), "%s%s/qosd.conf.d/%s", root, directories[i], names[k]);
+                        (void) snprintf(path, sizeof(path), "%s%s/qosd.conf.d/%s", root, directories[i],
+                                        names[k]);
                         if (access(path, F_OK) >= 0) {
                                 r = parse_file(path, &c);
                                 break;

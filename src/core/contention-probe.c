@@ -6,7 +6,7 @@
 #include "log.h"
 #include "probe.h"
 
-/* ---- books ---------------------------------------------------------------------------------------------------- */
+/* ---- books -------------------------------------------------------------------------------------------- */
 
 static ContentionSource unit_get_contention_source(const Unit *u) {
         return (ContentionSource) {
@@ -61,7 +61,9 @@ static void unit_add_contention_or_warn(Unit *u, const Unit *inner, int times) {
 
         r = unit_add_contention(u, inner, times);
         if (r < 0)
-                log_unit_warning_errno(u->name, r, "The totals of the contention of '%s' are off by what '%s' has: %m", u->name, inner->name);
+                log_unit_warning_errno(u->name, r,
+                                       "The totals of the contention of '%s' are off by what '%s' has: %m",
+                                       u->name, inner->name);
 }
 
 void unit_open_contention(Unit *u, const Unit *inner) {
@@ -86,9 +88,12 @@ static void unit_create_contention(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
 
-        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention_generation, now, serving_clock_read(u->view->serving, now), &u->contention, &u->contention_cpus);
+        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention_generation, now,
+                                 serving_clock_read(u->view->serving, now), &u->contention,
+                                 &u->contention_cpus);
         if (r < 0) {
-                log_unit_warning_errno(u->name, r, "Failed to make the book of contention of '%s': %m", u->name);
+                log_unit_warning_errno(u->name, r, "Failed to make the book of contention of '%s': %m",
+                                       u->name);
                 return;
         }
         u->contention_since = now;
@@ -138,17 +143,19 @@ static void unit_destroy_contention(Unit *u) {
         u->contention_probes = 0;
 }
 
-/* ---- threads -------------------------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------------------ */
 
 static void threads_find(Manager *m) {
         int r;
 
         r = probe_find_threads(m->probe);
         if (r < 0 && r != -EOPNOTSUPP)
-                (void) log_warning_errno(r, "Failed to look for the threads of units, those that sleep are missing in their figures: %m");
+                (void) log_warning_errno(r, "Failed to look for the threads of units, those that sleep are "
+                                            "missing in their figures: %m");
 }
 
-/* How often somebody who moves processes to and fro makes us look: it takes a pass over all threads of the machine. */
+/* How often somebody who moves processes to and fro makes us look: it takes a pass over all threads of the
+ * machine. */
 #define MOVES_USEC (250 * USEC_PER_MSEC)
 
 static int on_moves_committed(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -173,7 +180,8 @@ static int on_moves(sd_event_source *source, int fd, uint32_t revents, void *use
         m->moves_at += MOVES_USEC;
         sd_event_source_disable_unref(m->moves_timer);
         m->moves_timer = NULL;
-        r = sd_event_add_time(m->event, &m->moves_timer, CLOCK_MONOTONIC, m->moves_at, USEC_PER_MSEC, on_moves_committed, m);
+        r = sd_event_add_time(m->event, &m->moves_timer, CLOCK_MONOTONIC, m->moves_at, USEC_PER_MSEC,
+                              on_moves_committed, m);
         if (r < 0)
                 threads_find(m);
         return 0;
@@ -189,7 +197,8 @@ static void contention_update_machine(Manager *m, bool wanted) {
         if (wanted) {
                 r = probe_add_machine(m->probe, ++m->contention_generation, now, &m->machine);
                 if (r < 0) {
-                        (void) log_warning_errno(r, "Failed to make the book of the machine's devices, shares of these are missing: %m");
+                        (void) log_warning_errno(r, "Failed to make the book of the machine's devices, "
+                                                    "shares of these are missing: %m");
                         return;
                 }
                 m->machine_since = now;
@@ -199,7 +208,8 @@ static void contention_update_machine(Manager *m, bool wanted) {
         }
 }
 
-/* The unit's shares of devices are taken of what these have done since now. adopted: the unit has a book that is older. */
+/* The unit's shares of devices are taken of what these have done since now. adopted: the unit has a book
+ * that is older. */
 static void unit_begin_shares(Unit *u, bool adopted) {
         Manager *m = u->manager;
         const ContentionSource book = { .map = m->machine, .since = m->machine_since };
@@ -210,7 +220,8 @@ static void unit_begin_shares(Unit *u, bool adopted) {
                 return;
         u->machine_base_at = now_nsec(CLOCK_MONOTONIC);
         u->shares_since = adopted ? u->machine_base_at : 0;
-        (void) contention_counts_add(u->machine_base, &book, u->machine_base_at, 1); /* which has no shards: never fails */
+        /* which has no shards: never fails */
+        (void) contention_counts_add(u->machine_base, &book, u->machine_base_at, 1);
 }
 
 void contention_stop(Manager *m) {
@@ -245,9 +256,10 @@ void contention_update(Manager *m) {
                         continue;
                 wanted = unit_get_missing_libraries(u);
                 adopted = u->contention && u->contention_probes == 0;
-                /* The time of threads is counted from when the book was made: not in one that is older. A book of the previous
-                 * run is watched with what it was. */
-                if (u->contention && (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && !adopted)))
+                /* The time of threads is counted from when the book was made: not in one that is older. A
+                 * book of the previous run is watched with what it was. */
+                if (u->contention &&
+                    (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && !adopted)))
                         unit_destroy_contention(u);
                 if (wanted != 0 && !u->contention) {
                         unit_create_contention(u);
@@ -259,7 +271,8 @@ void contention_update(Manager *m) {
                 if (wanted != u->contention_probes || (wanted != 0 && !u->usage)) {
                         /* What is read for the first time begins with 0 now */
                         usage_free(u->usage);
-                        u->usage = wanted != 0 ? new0(Usage, 1) : NULL; /* without it the files are not read */
+                        /* without it the files are not read */
+                        u->usage = wanted != 0 ? new0(Usage, 1) : NULL;
                         u->contention_probes = wanted;
                         unit_collect_usage(u);
                 }
@@ -278,12 +291,13 @@ void contention_update(Manager *m) {
                 if (r >= 0)
                         r = sd_event_add_io(m->event, &m->moves, r, EPOLLIN, on_moves, m);
                 if (r < 0)
-                        (void) log_warning_errno(r, "Processes that are moved to units later will be missed until they do something: %m");
+                        (void) log_warning_errno(r, "Processes that are moved to units later will be missed "
+                                                    "until they do something: %m");
         }
         threads_find(m);
 }
 
-/* ---- a restart of qosd ---------------------------------------------------------------------------------------- */
+/* ---- a restart of qosd -------------------------------------------------------------------------------- */
 
 int contention_base_to_json(const ContentionCounts *base, sd_json_variant **ret) {
         return numbers_to_json((const uint64_t*) base, CONTENTION_WORDS, ret);

@@ -9,8 +9,8 @@
 /* The probes whose figures are in the book of contention. */
 #define PROBES_CONTENTION (PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
 
-/* What units are watched with has changed, or which control groups are whose: makes and closes books, loads and unloads the
- * programs, looks for threads. */
+/* What units are watched with has changed, or which control groups are whose: makes and closes books, loads
+ * and unloads the programs, looks for threads. */
 void contention_update(Manager *m);
 
 /* Before the programs are unloaded for good. */
@@ -19,8 +19,8 @@ void contention_stop(Manager *m);
 /* Its own book and those of the units in it; false: it is not watched. buffer: of UNITS_MAX_LIMIT. */
 bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, ContentionSources *ret);
 
-/* A book becomes part of a unit's figures, or no longer is: what it has counted before is not the unit's, and what it had
- * counted by now is. */
+/* A book becomes part of a unit's figures, or no longer is: what it has counted before is not the unit's,
+ * and what it had counted by now is. */
 void unit_open_contention(Unit *u, const Unit *inner);
 void unit_close_contention(Unit *u, const Unit *inner);
 

@@ -61,8 +61,10 @@ static FILE* group_open(const char *path, const char *file) {
         return fopen(buf, "re");
 }
 
-/* Calls for tasks of the group and those below it. file: cgroup.procs, cgroup.threads; groups, left: how many more of both. */
-static void tasks_read(const char *path, const char *file, unsigned depth, unsigned *groups, unsigned *left, void (*f)(pid_t pid, void *userdata), void *userdata) {
+/* Calls for tasks of the group and those below it. file: cgroup.procs, cgroup.threads; groups, left: how
+ * many more of both. */
+static void tasks_read(const char *path, const char *file, unsigned depth, unsigned *groups, unsigned *left,
+                       void (*f)(pid_t pid, void *userdata), void *userdata) {
         _cleanup_fclose_ FILE *tasks = group_open(path, file);
         char buf[PATH_MAX];
         DIR *d;
@@ -73,7 +75,8 @@ static void tasks_read(const char *path, const char *file, unsigned depth, unsig
                 (*left)--;
         }
 
-        if (depth >= DEPTH_MAX || *groups == 0 || snprintf(buf, sizeof(buf), CGROUP_ROOT "%s", path) >= (int) sizeof(buf))
+        if (depth >= DEPTH_MAX || *groups == 0 ||
+            snprintf(buf, sizeof(buf), CGROUP_ROOT "%s", path) >= (int) sizeof(buf))
                 return;
         d = opendir(buf);
         if (!d)
@@ -109,7 +112,9 @@ static void process_add(pid_t pid, void *userdata) {
 
         if (pid <= 0 || clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &ts) < 0)
                 return;
-        r->processes[r->n_processes++] = (Process) { .pid = pid, .used = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec };
+        r->processes[r->n_processes++] = (Process) { .pid = pid,
+                                                     .used = (uint64_t) ts.tv_sec * NSEC_PER_SEC +
+                                                     (uint64_t) ts.tv_nsec };
 }
 
 static void idle_read(HostSample *r) {
@@ -120,7 +125,8 @@ static void idle_read(HostSample *r) {
 
         line = malloc(LINE_LENGTH_MAX);
         while (f && line && fgets(line, LINE_LENGTH_MAX, f))
-                if (sscanf(line, "cpu%u %*u %*u %*u %llu %llu", &cpu, &idle, &wait) == 3 && cpu < CPU_SETSIZE)
+                if (sscanf(line, "cpu%u %*u %*u %*u %llu %llu", &cpu, &idle, &wait) == 3 &&
+                    cpu < CPU_SETSIZE)
                         r->idle[cpu] = idle + wait;
 }
 
@@ -138,7 +144,8 @@ int machine_reading_new(Unit *u, bool names, HostSample **ret) {
         (void) unit_read_resources(u, names, &r->resources); /* without it no lock is known */
         (void) unit_read_threads(u, &r->threads); /* … and no thread */
         idle_read(r);
-        (void) probe_get_block_users(u->manager->probe, &r->block_users, &r->n_block_users); /* … and nobody who uses devices */
+        /* … and nobody who uses devices */
+        (void) probe_get_block_users(u->manager->probe, &r->block_users, &r->n_block_users);
         unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
         if (u->control_group) {
                 group_get_cpus(u->control_group, &r->cpus);
@@ -149,13 +156,14 @@ int machine_reading_new(Unit *u, bool names, HostSample **ret) {
         return 0;
 }
 
-/* ---- evidence ------------------------------------------------------------------------------------------------- */
+/* ---- evidence ----------------------------------------------------------------------------------------- */
 
 static double real(uint64_t n) {
         return n == ABSENT ? NAN : (double) n;
 }
 
-static void named_put(DiagnosisNamed *table, size_t *n, const DiagnosisNamed *one, double (*weight)(const DiagnosisNamed *n)) {
+static void named_put(DiagnosisNamed *table, size_t *n, const DiagnosisNamed *one,
+                      double (*weight)(const DiagnosisNamed *n)) {
         size_t at = *n;
 
         while (at > 0 && weight(table + at - 1) < weight(one))
@@ -186,7 +194,8 @@ static void machine_fill(const HostSample *begin, const HostSample *end, Diagnos
         f->idle_cpus = 0;
         for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
                 if (CPU_ISSET(cpu, &end->cpus) && end->idle[cpu] > begin->idle[cpu])
-                        f->idle_cpus += MIN(1.0, (double) (end->idle[cpu] - begin->idle[cpu]) / ticks / passed);
+                        f->idle_cpus += MIN(1.0,
+                                            (double) (end->idle[cpu] - begin->idle[cpu]) / ticks / passed);
 
         f->busiest_process = 0;
         for (size_t i = 0; i < end->n_processes; i++)
@@ -227,7 +236,8 @@ static void threads_fill(const HostSample *begin, const HostSample *end, Diagnos
                 double used;
 
                 for (size_t k = 0; k < begin->threads.n; k++)
-                        if (begin->threads.threads[k].tid == t->tid && begin->threads.threads[k].pid == t->pid) {
+                        if (begin->threads.threads[k].tid == t->tid &&
+                            begin->threads.threads[k].pid == t->pid) {
                                 ran -= MIN(ran, begin->threads.threads[k].times[QOS_STATE_RUNNING]);
                                 known = true;
                         }
@@ -242,7 +252,8 @@ static void threads_fill(const HostSample *begin, const HostSample *end, Diagnos
 }
 
 /* Before the interval; NULL: none has waited for it then. */
-static const struct qos_wait_target* resource_find(const ResourcesReading *r, const struct qos_wait_target *row) {
+static const struct qos_wait_target* resource_find(const ResourcesReading *r,
+                                                   const struct qos_wait_target *row) {
         for (size_t i = 0; i < r->n; i++)
                 if (resource_equal(&r->resources[i].row, row))
                         return &r->resources[i].row;
@@ -250,7 +261,8 @@ static const struct qos_wait_target* resource_find(const ResourcesReading *r, co
 }
 
 /* Who had the CPUs that threads of the unit waited for. Several groups may be one unit's. */
-static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
+static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end,
+                       DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at), value, own = 0;
         _cleanup_free_ DiagnosisNamed *users = NULL;
         bool any = false;
@@ -270,7 +282,8 @@ static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, co
                 any = true;
                 before = resource_find(&begin->resources, row);
                 value = (double) (row->nsec - (before ? MIN(row->nsec, before->nsec) : 0)) / passed;
-                if (row->resource.id != QOS_GROUP_KERNEL && cgroup_names_is_within(groups, u, row->resource.id)) {
+                if (row->resource.id != QOS_GROUP_KERNEL &&
+                    cgroup_names_is_within(groups, u, row->resource.id)) {
                         own += value;
                         continue;
                 }
@@ -298,7 +311,8 @@ static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, co
 }
 
 /* Which of the threads ended most waits. What it ended before is in none of the waits of the interval. */
-static void holder_find(const struct qos_wait_target *before, const struct qos_wait_target *row, char ret[static DIAGNOSIS_HOLDER_MAX]) {
+static void holder_find(const struct qos_wait_target *before, const struct qos_wait_target *row,
+                        char ret[static DIAGNOSIS_HOLDER_MAX]) {
         const struct qos_waker *most = NULL;
         uint64_t most_waits = 0;
 
@@ -320,7 +334,8 @@ static void holder_find(const struct qos_wait_target *before, const struct qos_w
 
 /* A signal has no address: what is known of it is whom it reached. */
 static void lock_format(const WaitTarget *r, char ret[static DIAGNOSIS_NAME_MAX]) {
-        if (r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL)
+        if (r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK ||
+            r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL)
                 resource_format_lock(&r->row, ret, DIAGNOSIS_NAME_MAX);
         else if (r->row.resource.state == QOS_STATE_POLL)
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "a signal to process %" PRIu32, r->row.process);
@@ -338,7 +353,8 @@ static void locks_fill(const HostSample *begin, const HostSample *end, Diagnosis
                 const WaitTarget *r = end->resources.resources + i;
                 const struct qos_wait_target *before = resource_find(&begin->resources, &r->row);
                 bool lock_state = r->row.resource.state == QOS_STATE_LOCK;
-                bool kernel = r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL;
+                bool kernel = r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK ||
+                              r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL;
                 bool all_of_it = lock_state || kernel;
                 uint64_t waits = r->row.waits, nsec = all_of_it ? r->row.nsec : r->row.blocked_by_requests;
                 DiagnosisNamed lock = {};
@@ -378,12 +394,13 @@ static void locks_fill(const HostSample *begin, const HostSample *end, Diagnosis
 
 /* What a request costs a device that moves no bytes, or few: it is about as much as one of a page. */
 #define BLOCK_REQUEST_BYTES 4096U
-/* Groups that are looked up, as that goes through the directories of all. The largest may be one that is no unit, for what the kernel
- * does by itself, or of the unit's own. */
+/* Groups that are looked up, as that goes through the directories of all. The largest may be one that is no
+ * unit, for what the kernel does by itself, or of the unit's own. */
 #define BLOCK_GROUPS_MAX 4U
 
 /* Which other unit used the device most. */
-static void device_find_user(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end, const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
+static void device_find_user(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end,
+                             const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
         _cleanup_free_ uint64_t *weights = NULL;
 
         /* What was used before the interval is nobody's fault in it */
@@ -428,8 +445,9 @@ static void device_find_user(Unit *u, CgroupNames *groups, const HostSample *beg
         }
 }
 
-/* Where one thread reads a request and answers it, as in servers that have a thread or a process for each connection. In runtimes whose
- * threads take whatever there is to do the thread that has read is seldom the one that answers, and what it waits for is another request's. */
+/* Where one thread reads a request and answers it, as in servers that have a thread or a process for each
+ * connection. In runtimes whose threads take whatever there is to do the thread that has read is seldom the
+ * one that answers, and what it waits for is another request's. */
 #define ATTRIBUTED_MIN 0.9
 /* Event loops read more requests at once than are remembered: of those that are, the thread is the same. */
 #define ATTRIBUTED_HALF 0.5
@@ -481,7 +499,8 @@ static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
 
 static void client_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->client_rate = s->metrics.requests.client.rate;
-        f->client_latency = s->metrics.requests.client.count == 0 ? 0 : real(s->metrics.requests.client.latency.mean);
+        f->client_latency = s->metrics.requests.client.count == 0 ? 0 :
+                            real(s->metrics.requests.client.latency.mean);
 }
 
 void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {

@@ -48,14 +48,16 @@ static int mapping_find_object(const MappingQuery *q, char **ret) {
 
         fd = open(m->path, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
         /* Perhaps another file has the path by now, or for us */
-        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_ino != m->inode || symbols_new_all(fd, &symbols) < 0)
+        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_ino != m->inode ||
+            symbols_new_all(fd, &symbols) < 0)
                 return 0;
 
         r = symbols_find_object(symbols, m->start, q->address, &object, &offset);
         if (r < 0)
                 r = 0;
         else if (!object)
-                r = asprintf(ret, "%s+0x%llx", mapping_get_name(m), (unsigned long long) (q->address - m->start));
+                r = asprintf(ret, "%s+0x%llx", mapping_get_name(m),
+                             (unsigned long long) (q->address - m->start));
         else if (offset == 0)
                 r = asprintf(ret, "%s:%s", mapping_get_name(m), object);
         else
@@ -74,7 +76,8 @@ int mapping_find_name(Probe *p, pid_t process, uint64_t address, char **ret) {
                 return r;
         r = q.based ? mapping_find_object(&q, &name) : 0;
         if (r == 0 && q.there && !isempty(q.part.path))
-                r = asprintf(&name, "%s+0x%llx", mapping_get_name(&q.part), (unsigned long long) (address - q.part.start + q.part.offset));
+                r = asprintf(&name, "%s+0x%llx", mapping_get_name(&q.part),
+                             (unsigned long long) (address - q.part.start + q.part.offset));
         if (r < 0)
                 return -ENOMEM;
         if (r > 0)

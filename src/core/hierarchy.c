@@ -7,11 +7,11 @@
 #include "observer.h"
 #include "probe.h"
 
-/* How long a closed book is kept: until nothing in it is in any window, or in a step of the history that may still be
- * collected, and some seconds for clocks and late timers. */
+/* How long a closed book is kept: until nothing in it is in any window, or in a step of the history that may
+ * still be collected, and some seconds for clocks and late timers. */
 #define RETAINED_NSEC (330 * NSEC_PER_SEC)
 
-/* ---- who lies in whom ----------------------------------------------------------------------------------------- */
+/* ---- who lies in whom --------------------------------------------------------------------------------- */
 
 static bool path_is_below(const char *path, const char *outer) {
         const char *rest;
@@ -31,7 +31,8 @@ bool unit_is_ancestor(const Unit *outer, const Unit *inner) {
                 (inner->instances && path_is_below(inner->instances, outer->control_group));
 }
 
-/* Finds out for all units who lies in whom: to compare their paths for each reading takes as long as the reading. */
+/* Finds out for all units who lies in whom: to compare their paths for each reading takes as long as the
+ * reading. */
 static void hierarchy_rebuild(Manager *m) {
         memset(m->inner, 0, sizeof(m->inner));
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
@@ -67,7 +68,8 @@ unsigned unit_next_inner_slot(const Unit *u, unsigned slot) {
         return UNITS_MAX_LIMIT;
 }
 
-/* Whether one unit may have a part in the figures of the other: not without a map, unless nothing can be measured. */
+/* Whether one unit may have a part in the figures of the other: not without a map, unless nothing can be
+ * measured. */
 static bool unit_may_be_ancestor(const Unit *outer, const Unit *inner) {
         return outer != inner && (outer->view || !inner->view);
 }
@@ -120,7 +122,9 @@ void unit_end_export(Unit *u) {
         u->given = false;
         r = probe_end_export(u->manager->probe, u->index);
         if (r < 0)
-                log_unit_warning_errno(u->name, r, "Failed to tell the readers of the map of '%s' that it is no longer in use: %m", u->name);
+                log_unit_warning_errno(u->name, r,
+                                       "Failed to tell the readers of the map of '%s' that it is no longer "
+                                       "in use: %m", u->name);
 }
 
 void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
@@ -135,7 +139,8 @@ void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
                 if (u)
                         nest.generation = u->generation;
                 if (outer)
-                        nest.outer = (struct qos_owner) { .slot = outer->index, .generation = outer->generation };
+                        nest.outer = (struct qos_owner) { .slot = outer->index,
+                                                          .generation = outer->generation };
                 if (u && u == m->retained[i])
                         nest.flags |= QOS_HIERARCHY_RETAINED;
                 if (u && look && unit_is_ancestor(u, look))
@@ -149,7 +154,8 @@ void hierarchy_reassign_sockets(Manager *m) {
 
         r = probe_reassign_sockets(m->probe);
         if (r < 0 && r != -EOPNOTSUPP)
-                (void) log_warning_errno(r, "Failed to look through the known sockets, some may be counted for the wrong one of nested units: %m");
+                (void) log_warning_errno(r, "Failed to look through the known sockets, some may be counted "
+                                            "for the wrong one of nested units: %m");
 }
 
 void hierarchy_notify_relatives(const Unit *u) {
@@ -160,7 +166,7 @@ void hierarchy_notify_relatives(const Unit *u) {
                         manager_emit_unit_changed(other);
 }
 
-/* ---- books ---------------------------------------------------------------------------------------------------- */
+/* ---- books -------------------------------------------------------------------------------------------- */
 
 static WindowSource unit_get_source(const Unit *u) {
         return (WindowSource) { .map = u->view, .since = u->map_created };
@@ -277,7 +283,7 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances) {
         return 0;
 }
 
-/* ---- closed books --------------------------------------------------------------------------------------------- */
+/* ---- closed books ------------------------------------------------------------------------------------- */
 
 Unit* retained_find(Manager *m, const char *control_group) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
@@ -300,7 +306,8 @@ void retained_gc(Manager *m) {
                         retained_free(m->retained[i]);
 }
 
-/* When what is in the book has left everything: programs that were late may have booked in it after it was closed. */
+/* When what is in the book has left everything: programs that were late may have booked in it after it was
+ * closed. */
 static uint64_t retained_get_end(const Unit *u) {
         uint64_t newest = __atomic_load_n(&u->view->epoch, __ATOMIC_ACQUIRE) * QOS_EPOCH_NSEC;
 
@@ -346,7 +353,9 @@ static int on_retained_expired(sd_event_source *source, uint64_t usec, void *use
                         continue;
                 r = retained_merge(u);
                 if (r < 0)
-                        log_unit_warning_errno(u->name, r, "Failed to add up what '%s' has counted, trying again: %m", u->name);
+                        log_unit_warning_errno(u->name, r,
+                                               "Failed to add up what '%s' has counted, trying again: %m",
+                                               u->name);
                 else
                         folded[n++] = u;
         }
@@ -376,7 +385,8 @@ void hierarchy_schedule(Manager *m) {
                 return;
         /* Not more often than once a second, whatever has failed */
         next = MAX(next, now_nsec(CLOCK_MONOTONIC) + NSEC_PER_SEC);
-        r = sd_event_add_time(m->event, &m->fold, CLOCK_MONOTONIC, next / NSEC_PER_USEC, USEC_PER_SEC, on_retained_expired, m);
+        r = sd_event_add_time(m->event, &m->fold, CLOCK_MONOTONIC, next / NSEC_PER_USEC, USEC_PER_SEC,
+                              on_retained_expired, m);
         if (r < 0)
                 (void) log_warning_errno(r, "Closed books keep their memory: %m");
 }
@@ -398,7 +408,7 @@ void unit_retain(Unit *u) {
         hierarchy_schedule(m);
 }
 
-/* ---- a restart of qosd ---------------------------------------------------------------------------------------- */
+/* ---- a restart of qosd -------------------------------------------------------------------------------- */
 
 int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **ret) {
         _cleanup_free_ sd_json_variant **pairs = NULL;
@@ -428,9 +438,11 @@ int numbers_from_json(sd_json_variant *v, size_t n, uint64_t *ret) {
         if (!sd_json_variant_is_array(v) || sd_json_variant_elements(v) % 2 != 0)
                 return -EBADMSG;
         for (size_t k = 0; k < sd_json_variant_elements(v); k += 2) {
-                sd_json_variant *index = sd_json_variant_by_index(v, k), *value = sd_json_variant_by_index(v, k + 1);
+                sd_json_variant *index = sd_json_variant_by_index(v, k),
+                        *value = sd_json_variant_by_index(v, k + 1);
 
-                if (!sd_json_variant_is_unsigned(index) || !sd_json_variant_is_unsigned(value) || sd_json_variant_unsigned(index) >= n)
+                if (!sd_json_variant_is_unsigned(index) || !sd_json_variant_is_unsigned(value) ||
+                    sd_json_variant_unsigned(index) >= n)
                         return -EBADMSG;
                 ret[sd_json_variant_unsigned(index)] = sd_json_variant_unsigned(value);
         }
@@ -461,7 +473,8 @@ int window_base_to_json(const CounterOffset *base, sd_json_variant **ret) {
         for (size_t i = 0; i < ELEMENTSOF(base_fields); i++) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *field = NULL;
 
-                r = numbers_to_json((const uint64_t*) ((const char*) base + base_fields[i].offset), base_fields[i].n, &field);
+                r = numbers_to_json((const uint64_t*) ((const char*) base + base_fields[i].offset),
+                                    base_fields[i].n, &field);
                 if (r >= 0)
                         r = sd_json_variant_set_field(&v, base_fields[i].name, field);
                 if (r < 0)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Units in units: a service in a slice, both attached. A control group books for the innermost unit around it, and what a
- * unit shows is the sum of its own book and of those of all units in it (window.h). Here is decided who lies in whom, whose
- * books are whose, and what becomes of the book of a unit that is detached while it lies in another: that has to go on
- * with it for as long as windows reach back, and with its totals for ever. */
+/* Units in units: a service in a slice, both attached. A control group books for the innermost unit around
+ * it, and what a unit shows is the sum of its own book and of those of all units in it (window.h). Here is
+ * decided who lies in whom, whose books are whose, and what becomes of the book of a unit that is detached
+ * while it lies in another: that has to go on with it for as long as windows reach back, and with its totals
+ * for ever. */
 
 #include <systemd/sd-json.h>
 
@@ -13,23 +14,26 @@
 
 /* Does the one have groups that lie in groups of the other? By the paths alone: neither need be running. */
 bool unit_is_ancestor(const Unit *outer, const Unit *inner);
-/* The first slot, from this one on, of a unit that lies in the unit, gone ones included; UNITS_MAX_LIMIT: there is none. Without
- * comparing paths each time, for what is done for each reading. */
+/* The first slot, from this one on, of a unit that lies in the unit, gone ones included; UNITS_MAX_LIMIT:
+ * there is none. Without comparing paths each time, for what is done for each reading. */
 unsigned unit_next_inner_slot(const Unit *u, unsigned slot);
 
-/* The innermost attached unit around a unit, or besides it around the path of a control group; NULL: none. */
+/* The innermost attached unit around a unit, or besides it around the path of a control group; NULL:
+ * none. */
 Unit* unit_find_ancestor(const Unit *u);
 Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group);
 
 /* Whose books are the unit's: fills in both, buffer has room for UNITS_MAX_LIMIT. */
 void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret);
 
-/* Whether the figures of the unit are in its own book alone, and that has none of others: then it may be given away as it is. */
+/* Whether the figures of the unit are in its own book alone, and that has none of others: then it may be
+ * given away as it is. */
 bool unit_is_whole(const Unit *u);
 /* Its map is of no use any more to those who have it. */
 void unit_end_export(Unit *u);
 
-/* Tells the kernel who lies in whom. look: one that was just attached, whose sockets may be those of units around it. */
+/* Tells the kernel who lies in whom. look: one that was just attached, whose sockets may be those of units
+ * around it. */
 void hierarchy_push_to_kernel(Manager *m, const Unit *look);
 /* Lets the kernel look through its sockets, after hierarchy_push_to_kernel(). */
 void hierarchy_reassign_sockets(Manager *m);

@@ -12,8 +12,8 @@
 #include "threshold-monitor.h"
 #include "unit-map.h"
 
-/* How often the history takes over what the kernel has: it keeps WINDOW_STEPS steps, and a late wake-up or a crash of ours
- * must not cost any. */
+/* How often the history takes over what the kernel has: it keeps WINDOW_STEPS steps, and a late wake-up or a
+ * crash of ours must not cost any. */
 #define HISTORY_USEC (5 * (HISTORY_FINE_NSEC / NSEC_PER_USEC))
 
 /* Programs that were about to book something when a step ended have done so by then. */
@@ -51,7 +51,8 @@ void manager_collect_history(Manager *m) {
                 if (r == -ENOENT)
                         continue;
                 if (r < 0 && !u->history_unsaved)
-                        log_unit_warning_errno(u->name, r, "Failed to keep the history of '%s': %m", u->name);
+                        log_unit_warning_errno(u->name, r, "Failed to keep the history of '%s': %m",
+                                               u->name);
                 u->history_unsaved = r < 0;
         }
 }
@@ -62,12 +63,14 @@ static int on_history(sd_event_source *source, uint64_t usec, void *userdata) {
 
         manager_collect_history(m);
 
-        (void) sd_event_source_set_time(source, (now / HISTORY_USEC + 1) * HISTORY_USEC + HISTORY_DELAY_USEC);
+        (void) sd_event_source_set_time(source, (now / HISTORY_USEC + 1) * HISTORY_USEC +
+                                        HISTORY_DELAY_USEC);
         (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
         return 0;
 }
 
-/* At once, as the previous run may not have been there when it was time; then at multiples of the interval. */
+/* At once, as the previous run may not have been there when it was time; then at multiples of the
+ * interval. */
 void manager_begin_history(Manager *m) {
         int r;
 
@@ -90,5 +93,6 @@ void unit_load_history(Unit *u, uint32_t generation) {
                 history_free(u->history);
                 u->history = h;
         } else if (r != -ENOENT)
-                log_unit_warning_errno(u->name, r, "Failed to read the history of '%s', it begins anew: %m", u->name);
+                log_unit_warning_errno(u->name, r, "Failed to read the history of '%s', it begins anew: %m",
+                                       u->name);
 }

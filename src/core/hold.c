@@ -9,10 +9,11 @@
 #include "threshold-monitor.h"
 #include "unit-map.h"
 
-/* ---- observing ------------------------------------------------------------------------------------------------- */
+/* ---- observing ---------------------------------------------------------------------------------------- */
 
 bool hold_is(const Hold *h, HoldType type, const void *lease_key, uid_t owner_uid) {
-        return h->type == type && h->lease_key == lease_key && (type != HOLD_ADMINISTRATOR || h->owner_uid == owner_uid);
+        return h->type == type && h->lease_key == lease_key &&
+               (type != HOLD_ADMINISTRATOR || h->owner_uid == owner_uid);
 }
 
 int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret) {
@@ -50,10 +51,12 @@ void unit_apply_excludes(Unit *u) {
         if (r >= 0)
                 r = probe_set_excludes(u->manager->probe, u->index, u->generation, &l);
         if (r < 0)
-                log_unit_warning_errno(u->name, r, "Failed to leave out of the figures of '%s' what was asked for, or no longer: %m", u->name);
+                log_unit_warning_errno(u->name, r,
+                                       "Failed to leave out of the figures of '%s' what was asked for, or "
+                                       "no longer: %m", u->name);
 }
 
-/* ---- holds ----------------------------------------------------------------------------------------------------- */
+/* ---- holds -------------------------------------------------------------------------------------------- */
 
 void hold_free(Hold *h) {
         Unit *u = h->unit;

@@ -28,7 +28,8 @@ typedef struct Asked {
 
 /* -ENODATA: nobody watches the unit's threads, or not all of it works. */
 static int unit_ask(const Unit *u, Asked *ret) {
-        if (!(u->contention_probes & PROBE_CPU) || !(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_READ_THREADS)) ||
+        if (!(u->contention_probes & PROBE_CPU) ||
+            !(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_READ_THREADS)) ||
             !unit_get_contention_sources(u, ret->buffer, &ret->sources))
                 return -ENODATA;
         for (size_t i = 0; i < ret->sources.n; i++)
@@ -44,7 +45,7 @@ static const ContentionSource* asked_get_book(const Asked *a, const struct qos_t
         return NULL;
 }
 
-/* ---- threads -------------------------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------------------ */
 
 /* What it does, and what holds it up, without what idle threads do. */
 static uint64_t thread_get_weight(const struct qos_thread *t) {
@@ -147,10 +148,14 @@ static int thread_to_json(const struct qos_thread *t, size_t n, sd_json_variant 
         if (r < 0)
                 return r;
         return sd_json_buildo(ret,
-                              SD_JSON_BUILD_PAIR_CONDITION(n == 0 && t->tid != 0, "tid", SD_JSON_BUILD_UNSIGNED(t->tid)),
-                              SD_JSON_BUILD_PAIR_CONDITION(n == 0 && t->pid != 0, "pid", SD_JSON_BUILD_UNSIGNED(t->pid)),
+                              SD_JSON_BUILD_PAIR_CONDITION(n == 0 && t->tid != 0, "tid",
+                                                           SD_JSON_BUILD_UNSIGNED(t->tid)),
+                              SD_JSON_BUILD_PAIR_CONDITION(n == 0 && t->pid != 0, "pid",
+                                                           SD_JSON_BUILD_UNSIGNED(t->pid)),
                               SD_JSON_BUILD_PAIR_CONDITION(n == 0, "name", SD_JSON_BUILD_STRING(t->name)),
-                              SD_JSON_BUILD_PAIR_CONDITION(n == 0, "state", SD_JSON_BUILD_STRING(qos_state_to_string(t->state))),
+                              SD_JSON_BUILD_PAIR_CONDITION(n == 0, "state",
+                                                           SD_JSON_BUILD_STRING(
+                                                                   qos_state_to_string(t->state))),
                               SD_JSON_BUILD_PAIR_CONDITION(n > 0, "threads", SD_JSON_BUILD_UNSIGNED(n)),
                               SD_JSON_BUILD_PAIR_VARIANT("times", times),
                               SD_JSON_BUILD_PAIR_VARIANT("waits", waits),
@@ -195,7 +200,7 @@ int threads_reading_to_json(const ThreadsReading *t, sd_json_variant **ret) {
 
 #define NAME_MAX_SIZE 512U
 
-/* ---- resources ------------------------------------------------------------------------------------------------ */
+/* ---- resources ---------------------------------------------------------------------------------------- */
 
 /* Attempts to copy a row that somebody else gives to another resource: it takes some hundred nanoseconds. */
 #define ROW_READS 8
@@ -206,7 +211,8 @@ static bool row_read(const struct qos_wait_target *from, struct qos_wait_target 
 
                 memcpy(ret, from, sizeof(*ret));
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                if (generation % 2 == 0 && __atomic_load_n(&from->generation, __ATOMIC_RELAXED) == generation) {
+                if (generation % 2 == 0 &&
+                    __atomic_load_n(&from->generation, __ATOMIC_RELAXED) == generation) {
                         ret->generation = generation;
                         return generation != 0;
                 }
@@ -259,8 +265,9 @@ static void resources_fold(ResourcesReading *r) {
         }
 }
 
-/* Of one kind, by the names that they are shown with: sockets at one port of any address and protocol, a Unix socket before and
- * after its server has started again, and the places in one function of the kernel. */
+/* Of one kind, by the names that they are shown with: sockets at one port of any address and protocol, a
+ * Unix socket before and after its server has started again, and the places in one function of the
+ * kernel. */
 bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b) {
         const struct qos_resource *x = &a->resource, *y = &b->resource;
 
@@ -273,8 +280,10 @@ bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_targe
         if (x->kind != QOS_RESOURCE_SOCKET || x->side != y->side)
                 return false;
         if (x->family == AF_UNIX && y->family == AF_UNIX && a->name[0] > 0)
-                return a->name[0] == b->name[0] && memcmp(a->name, b->name, MIN((size_t) a->name[0] + 1, sizeof(a->name))) == 0;
-        return x->side == QOS_SIDE_LISTENS && x->port == y->port && (x->family == AF_INET || x->family == AF_INET6) &&
+                return a->name[0] == b->name[0] &&
+                       memcmp(a->name, b->name, MIN((size_t) a->name[0] + 1, sizeof(a->name))) == 0;
+        return x->side == QOS_SIDE_LISTENS && x->port == y->port &&
+               (x->family == AF_INET || x->family == AF_INET6) &&
                 (y->family == AF_INET || y->family == AF_INET6);
 }
 
@@ -308,7 +317,8 @@ static void on_waiting(const struct qos_thread *thread, void *userdata) {
 
         if (!b || thread->state <= QOS_STATE_THROTTLED || thread->state >= QOS_STATES)
                 return;
-        if (thread->row > 0 && thread->row <= QOS_WAIT_TARGETS && row_read(b->map->rows + thread->row - 1, &row) &&
+        if (thread->row > 0 && thread->row <= QOS_WAIT_TARGETS &&
+            row_read(b->map->rows + thread->row - 1, &row) &&
             row.generation == thread->generation) {
                 row.waits = 1;
                 row.nsec = thread->nsec;
@@ -351,7 +361,8 @@ static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) 
                 if (row->resource.kind != QOS_RESOURCE_FUTEX || row->process == 0)
                         continue;
                 n++;
-                if (mapping_find_name(u->manager->probe, (pid_t) row->process, row->resource.id, &name) < 0 || !name)
+                if (mapping_find_name(u->manager->probe, (pid_t) row->process, row->resource.id,
+                                      &name) < 0 || !name)
                         continue;
                 (void) snprintf(found.name, sizeof(found.name), "%s", name);
                 free(name);
@@ -360,8 +371,8 @@ static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) 
         }
 }
 
-/* In a process of its own: who looks at the memory of a process that hangs in the kernel hangs with it, and so does who opens a file
- * on a server that does not answer. What is not known in time has no name. */
+/* In a process of its own: who looks at the memory of a process that hangs in the kernel hangs with it, and
+ * so does who opens a file on a server that does not answer. What is not known in time has no name. */
 static void resources_resolve(const Unit *u, ResourcesReading *r) {
         static pid_t last = 0;
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + RESOLVE_NSEC_MAX, now;
@@ -389,7 +400,8 @@ static void resources_resolve(const Unit *u, ResourcesReading *r) {
         while ((now = now_nsec(CLOCK_MONOTONIC)) < end) {
                 struct pollfd p = { .fd = from, .events = POLLIN };
 
-                if (poll(&p, 1, (int) ((end - now) / NSEC_PER_MSEC) + 1) <= 0 || read(from, &found, sizeof(found)) != sizeof(found))
+                if (poll(&p, 1, (int) ((end - now) / NSEC_PER_MSEC) + 1) <= 0 ||
+                    read(from, &found, sizeof(found)) != sizeof(found))
                         break;
                 if (found.i < r->n && !r->resources[found.i].name)
                         r->resources[found.i].name = strndup(found.name, sizeof(found.name));
@@ -436,13 +448,14 @@ int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
         return 0;
 }
 
-/* ---- control groups ------------------------------------------------------------------------------------------- */
+/* ---- control groups ----------------------------------------------------------------------------------- */
 
 /* So deep: containers in containers. */
 #define GROUP_DEPTH_MAX 32U
 
 /* The path of the control group of this id, which is its directory's inode. */
-static bool group_find_path(int parent, uint64_t id, unsigned depth, unsigned *left, char *path, size_t size) {
+static bool group_find_path(int parent, uint64_t id, unsigned depth, unsigned *left, char *path,
+                            size_t size) {
         size_t l = strlen(path);
         struct dirent *e;
         bool found = false;
@@ -476,7 +489,8 @@ static bool group_find_path(int parent, uint64_t id, unsigned depth, unsigned *l
 }
 
 static bool is_unit_name(const char *s, size_t n) {
-        static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket", ".mount", ".swap" };
+        static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket", ".mount",
+                                                ".swap" };
 
         for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
                 size_t l = strlen(suffixes[i]);
@@ -487,7 +501,8 @@ static bool is_unit_name(const char *s, size_t n) {
         return false;
 }
 
-/* The unit that a control group is of: the innermost that is attached, or else what the path says. Leaves *ret alone if there is none. */
+/* The unit that a control group is of: the innermost that is attached, or else what the path says. Leaves
+ * *ret alone if there is none. */
 static int group_get_unit(const Manager *m, const char *path, char **ret) {
         const Unit *best = NULL;
         const char *name = NULL;
@@ -496,7 +511,8 @@ static int group_get_unit(const Manager *m, const char *path, char **ret) {
         FOREACH_UNIT(u, m) {
                 const char *rest = !isempty(u->control_group) ? startswith(path, u->control_group) : NULL;
 
-                if (rest && (*rest == 0 || *rest == '/') && (!best || strlen(u->control_group) > strlen(best->control_group)))
+                if (rest && (*rest == 0 || *rest == '/') &&
+                    (!best || strlen(u->control_group) > strlen(best->control_group)))
                         best = u;
         }
         for (const char *p = path; *p == '/'; ) {
@@ -562,11 +578,13 @@ bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id) {
         for (size_t i = 0; i < c->n; i++)
                 if (c->groups[i].id == id)
                         return c->groups[i].path && (streq_ptr(c->groups[i].path, u->control_group) ||
-                                                     unit_is_ancestor(u, &(Unit) { .control_group = c->groups[i].path }));
+                                                     unit_is_ancestor(u,
+                                                                      &(Unit) { .control_group =
+                                                                                c->groups[i].path }));
         return false;
 }
 
-/* ---- as JSON -------------------------------------------------------------------------------------------------- */
+/* ---- as JSON ------------------------------------------------------------------------------------------ */
 
 static void wait_target_get(const struct qos_wait_target *row, Row *ret) {
         static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -595,7 +613,8 @@ void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t s
 
         memcpy(name, row->name, sizeof(name));
         name[sizeof(name) - 1] = 0;
-        (void) snprintf(ret, size, row->resource.kind == QOS_RESOURCE_KERNEL_CALL ? "lock in %s()" : "%s", isempty(name) ? "?" : name);
+        (void) snprintf(ret, size, row->resource.kind == QOS_RESOURCE_KERNEL_CALL ? "lock in %s()" : "%s",
+                        isempty(name) ? "?" : name);
 }
 
 static const char *const kind_table[QOS_RESOURCE_KINDS] = {
@@ -609,12 +628,14 @@ static const char *const kind_table[QOS_RESOURCE_KINDS] = {
         [QOS_RESOURCE_CPU]    = "cpu",
 };
 
-const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups, char *ret, size_t size) {
+const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
+                                char *ret, size_t size) {
         char thread[sizeof(row->name)];
         const char *unit;
 
         if (row->resource.id == QOS_GROUP_IDLE || row->resource.id == QOS_GROUP_KERNEL) {
-                (void) snprintf(ret, size, "%s", row->resource.id == QOS_GROUP_IDLE ? "a CPU that slept" : "the kernel");
+                (void) snprintf(ret, size, "%s", row->resource.id == QOS_GROUP_IDLE ? "a CPU that slept" :
+                                "the kernel");
                 return NULL;
         }
         unit = cgroup_names_get(groups, u->manager, row->resource.id);
@@ -626,7 +647,8 @@ const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row
 }
 
 /* kind, name and address, the latter two of NAME_MAX_SIZE; which unit listens there, or had the CPU */
-static const char* resource_describe(const Unit *u, const WaitTarget *resource, CgroupNames *groups, char *name, char *address, const char **ret_unit) {
+static const char* resource_describe(const Unit *u, const WaitTarget *resource, CgroupNames *groups,
+                                     char *name, char *address, const char **ret_unit) {
         const struct qos_wait_target *row = &resource->row;
         const struct qos_resource *r = &row->resource;
         char file[QOS_RESOURCE_NAME_SIZE], buffer[ADDRESS_STRING_MAX];
@@ -648,12 +670,14 @@ static const char* resource_describe(const Unit *u, const WaitTarget *resource, 
 
         case QOS_RESOURCE_SOCKET:
                 wait_target_get(row, &peer);
-                if (r->family != AF_INET && r->family != AF_INET6 && (r->family != AF_UNIX || isempty(peer.path))) {
+                if (r->family != AF_INET && r->family != AF_INET6 &&
+                    (r->family != AF_UNIX || isempty(peer.path))) {
                         /* Of a Unix socket whose name is not there yet the id is an address in the kernel */
                         if (r->family == AF_UNIX && r->side != QOS_SIDE_NONE)
                                 (void) snprintf(name, NAME_MAX_SIZE, "socket");
                         else
-                                (void) snprintf(name, NAME_MAX_SIZE, "socket:[%llu]", (unsigned long long) r->id);
+                                (void) snprintf(name, NAME_MAX_SIZE, "socket:[%llu]",
+                                                (unsigned long long) r->id);
                         break;
                 }
                 if (r->side == QOS_SIDE_LISTENS && r->family != AF_UNIX)
@@ -676,10 +700,12 @@ static const char* resource_describe(const Unit *u, const WaitTarget *resource, 
 
         case QOS_RESOURCE_EPOLL:
                 if (streq(file, "[eventpoll]"))
-                        (void) snprintf(name, NAME_MAX_SIZE, "descriptor %u of process %u", row->fd, row->process);
+                        (void) snprintf(name, NAME_MAX_SIZE, "descriptor %u of process %u", row->fd,
+                                        row->process);
                 else {
                         kind = "file";
-                        (void) snprintf(name, NAME_MAX_SIZE, "%s, descriptor %u of process %u", file, row->fd, row->process);
+                        (void) snprintf(name, NAME_MAX_SIZE, "%s, descriptor %u of process %u", file,
+                                        row->fd, row->process);
                 }
                 break;
 
@@ -691,19 +717,22 @@ static const char* resource_describe(const Unit *u, const WaitTarget *resource, 
         case QOS_RESOURCE_CPU:
                 *ret_unit = resource_format_cpu(u, row, groups, name, NAME_MAX_SIZE);
                 if (r->id != QOS_GROUP_IDLE && r->id != QOS_GROUP_KERNEL)
-                        (void) snprintf(address, NAME_MAX_SIZE, "control group %llu", (unsigned long long) r->id);
+                        (void) snprintf(address, NAME_MAX_SIZE, "control group %llu",
+                                        (unsigned long long) r->id);
                 break;
 
         default:
                 (void) snprintf(name, NAME_MAX_SIZE, "%s", file);
-                (void) snprintf(address, NAME_MAX_SIZE, "%u:%u inode %llu", r->device >> 20, r->device & 0xfffff, (unsigned long long) r->id);
+                (void) snprintf(address, NAME_MAX_SIZE, "%u:%u inode %llu", r->device >> 20,
+                                r->device & 0xfffff, (unsigned long long) r->id);
         }
         utf8_sanitize(name);
         utf8_sanitize(address);
         return kind;
 }
 
-static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups, sd_json_variant **ret) {
+static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
+                          sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         struct qos_waker wakers[QOS_WAKERS];
         int r = 0;
@@ -721,8 +750,11 @@ static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, Cgro
                 unit = cgroup_names_get(groups, u->manager, w->group);
                 r = sd_json_variant_append_arraybo(&array,
                                                    SD_JSON_BUILD_PAIR_STRING("name", w->name),
-                                                   SD_JSON_BUILD_PAIR_CONDITION(w->tid != 0, "tid", SD_JSON_BUILD_UNSIGNED(w->tid)),
-                                                   SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
+                                                   SD_JSON_BUILD_PAIR_CONDITION(w->tid != 0, "tid",
+                                                                                SD_JSON_BUILD_UNSIGNED(
+                                                        w->tid)),
+                                                   SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit",
+                                                                                SD_JSON_BUILD_STRING(unit)),
                                                    SD_JSON_BUILD_PAIR_UNSIGNED("waits", w->waits));
         }
         if (r < 0)
@@ -731,12 +763,14 @@ static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, Cgro
         return 0;
 }
 
-static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNames *groups, sd_json_variant **ret) {
+static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNames *groups,
+                            sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *wakers = NULL;
         const struct qos_wait_target *row = &resource->row;
         char name[NAME_MAX_SIZE], address[NAME_MAX_SIZE];
         const char *kind, *unit;
-        bool process = row->process != 0 && (row->resource.kind == QOS_RESOURCE_FUTEX || row->resource.kind == QOS_RESOURCE_EPOLL);
+        bool process = row->process != 0 && (row->resource.kind == QOS_RESOURCE_FUTEX ||
+                                             row->resource.kind == QOS_RESOURCE_EPOLL);
         int r;
 
         kind = resource_describe(u, resource, groups, name, address, &unit);
@@ -747,12 +781,15 @@ static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNam
                               SD_JSON_BUILD_PAIR_STRING("state", qos_state_to_string(row->resource.state)),
                               SD_JSON_BUILD_PAIR_STRING("kind", strempty(kind)),
                               SD_JSON_BUILD_PAIR_STRING("name", name),
-                              SD_JSON_BUILD_PAIR_CONDITION(!isempty(address), "address", SD_JSON_BUILD_STRING(address)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!isempty(address), "address",
+                                                           SD_JSON_BUILD_STRING(address)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
-                              SD_JSON_BUILD_PAIR_CONDITION(process, "pid", SD_JSON_BUILD_UNSIGNED(row->process)),
+                              SD_JSON_BUILD_PAIR_CONDITION(process, "pid",
+                                                           SD_JSON_BUILD_UNSIGNED(row->process)),
                               SD_JSON_BUILD_PAIR_UNSIGNED("waits", row->waits),
                               SD_JSON_BUILD_PAIR_UNSIGNED("time", row->nsec),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!wakers, "wakers", SD_JSON_BUILD_VARIANT(wakers)));
+                              SD_JSON_BUILD_PAIR_CONDITION(!!wakers, "wakers",
+                                                           SD_JSON_BUILD_VARIANT(wakers)));
 }
 
 int resources_reading_to_json(const Unit *u, const ResourcesReading *reading, sd_json_variant **ret) {
@@ -766,7 +803,8 @@ int resources_reading_to_json(const Unit *u, const ResourcesReading *reading, sd
         if (!resources)
                 return -ENOMEM;
         for (size_t i = 0; i < reading->n && r >= 0; i++)
-                /* Of waits for a CPU that several had one after the other each has a part, and one of them has the wait */
+                /* Of waits for a CPU that several had one after the other each has a part, and one of them
+                 * has the wait */
                 if (reading->resources[i].row.waits > 0 || reading->resources[i].row.nsec > 0)
                         r = resource_to_json(u, reading->resources + i, &groups, resources + n++);
         for (enum qos_state i = QOS_STATE_RUN_QUEUE; i < QOS_STATES && r >= 0; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What each thread of a unit does, what they wait for, and who ends it: read when somebody asks. The figures are since the unit
- * came to have its book of contention, or the thread to be in it. */
+/* What each thread of a unit does, what they wait for, and who ends it: read when somebody asks. The figures
+ * are since the unit came to have its book of contention, or the thread to be in it. */
 
 #include <systemd/sd-json.h>
 
@@ -45,8 +45,9 @@ typedef struct ResourcesReading {
 void resources_reading_done(ResourcesReading *r);
 #define _cleanup_resources_reading_ _cleanup_(resources_reading_done)
 
-/* Units by the ids of their control groups, with what was asked before: all look-ups for one answer have one, as each goes through
- * the directories. So many for one answer, which takes some ten milliseconds: a machine with hundreds of containers has fewer. */
+/* Units by the ids of their control groups, with what was asked before: all look-ups for one answer have
+ * one, as each goes through the directories. So many for one answer, which takes some ten milliseconds: a
+ * machine with hundreds of containers has fewer. */
 #define GROUP_CACHE_LEFT 20000U
 
 typedef struct CgroupNames {
@@ -73,5 +74,6 @@ bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_targe
 /* What a lock of the kernel's is called. */
 void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size);
 /* Who had the CPU. Returns the unit, or NULL: it is none, or not known. */
-const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups, char *ret, size_t size);
+const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
+                                char *ret, size_t size);
 int resources_reading_to_json(const Unit *u, const ResourcesReading *r, sd_json_variant **ret);

@@ -23,13 +23,13 @@
 /* How long to wait before the system bus is tried again. */
 #define RECONNECT_USEC USEC_PER_SEC
 
-/* ---- attaching ------------------------------------------------------------------------------------------------- */
+/* ---- attaching ---------------------------------------------------------------------------------------- */
 
 int manager_get_probes(Manager *m, ProbesInfo *ret) {
         return probe_get_info(m->probe, ret);
 }
 
-/* ---- PID 1 says that something changed ------------------------------------------------------------------------- */
+/* ---- PID 1 says that something changed ---------------------------------------------------------------- */
 
 static void unit_refresh(Unit *u);
 
@@ -47,7 +47,9 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
         u->refresh = NULL;
         if (error < 0) {
                 if (error != -ENOTCONN) /* which is logged once for all */
-                        log_unit_warning_errno(u->name, error, "Failed to ask the service manager about '%s', its state and control group may be outdated: %s",
+                        log_unit_warning_errno(u->name, error,
+                                               "Failed to ask the service manager about '%s', its state and "
+                                               "control group may be outdated: %s",
                                          u->name, strempty(message));
                 if (u->refresh_again)
                         unit_refresh_again(u);
@@ -100,10 +102,12 @@ static void unit_refresh(Unit *u) {
 
         r = service_manager_load(u->manager->service_manager, u->name, on_unit_refreshed, u, &u->refresh);
         if (r < 0 && r != -ENOTCONN)
-                log_unit_warning_errno(u->name, r, "Failed to ask the service manager about '%s': %m", u->name);
+                log_unit_warning_errno(u->name, r, "Failed to ask the service manager about '%s': %m",
+                                       u->name);
 }
 
-/* A socket has been started or stopped: perhaps it is one of an attached service, that PID 1 had not loaded before. */
+/* A socket has been started or stopped: perhaps it is one of an attached service, that PID 1 had not loaded
+ * before. */
 static void on_socket_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
@@ -127,9 +131,10 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
                 xqos_loader_scan(m->declared);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------------------------------------- */
 
-/* What the service manager passed: our socket, and what the previous run has put into the descriptor store. */
+/* What the service manager passed: our socket, and what the previous run has put into the descriptor
+ * store. */
 static void manager_take_fds(Manager *m) {
         _cleanup_free_ char *unknown = NULL;
         unsigned n_unknown = 0;
@@ -148,7 +153,8 @@ static void manager_take_fds(Manager *m) {
                 else if (!probe_take_fd(m->probe, names[i], fd)) {
                         log_debug("The service manager has passed '%s', which is not known.", names[i]);
                         /* A link of another version, whose program would run for as long as it is stored */
-                        (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s", names[i]);
+                        (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s",
+                                          names[i]);
                         close_fd(fd);
                         if (n_unknown++ == 0)
                                 unknown = TAKE_PTR(names[i]);
@@ -159,8 +165,10 @@ static void manager_take_fds(Manager *m) {
 
         /* After an upgrade there may be a hundred of them */
         if (n_unknown > 0)
-                log_warning("The service manager has passed %u descriptor%s that this version does not know, removed from the descriptor store: '%s'%s",
-                            n_unknown, n_unknown == 1 ? "" : "s", strempty(unknown), n_unknown == 1 ? "" : " and others");
+                log_warning("The service manager has passed %u descriptor%s that this version does not "
+                            "know, removed from the descriptor store: '%s'%s",
+                            n_unknown, n_unknown == 1 ? "" : "s", strempty(unknown),
+                            n_unknown == 1 ? "" : " and others");
 }
 
 int manager_new(sd_event *event, Manager **ret) {
@@ -185,11 +193,13 @@ int manager_new(sd_event *event, Manager **ret) {
                 r = service_manager_new(manager_on_unit_changed, m, &m->service_manager);
         if (r >= 0) {
                 directory = getenv("RUNTIME_DIRECTORY");
-                if (directory && asprintf(&m->state_path, "%.*s/units", (int) strcspn(directory, ":"), directory) < 0) {
+                if (directory && asprintf(&m->state_path, "%.*s/units", (int) strcspn(directory, ":"),
+                                          directory) < 0) {
                         m->state_path = NULL;
                         r = -ENOMEM;
                 }
-                if (directory && asprintf(&m->history_prefix, "%.*s/history-", (int) strcspn(directory, ":"), directory) < 0) {
+                if (directory && asprintf(&m->history_prefix, "%.*s/history-", (int) strcspn(directory, ":"),
+                                          directory) < 0) {
                         m->history_prefix = NULL;
                         r = -ENOMEM;
                 }
@@ -226,8 +236,8 @@ Manager* manager_free(Manager *m) {
         openssl_stop(m);
         contention_stop(m);
 
-        /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with our
-         * descriptors, if the service manager does not keep others */
+        /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with
+         * our descriptors, if the service manager does not keep others */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] || m->retained[i])
                         unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->retained[i]));
@@ -248,7 +258,8 @@ void manager_reload(Manager *m) {
 
         r = config_load("", &m->config);
         if (r < 0) {
-                (void) log_error_errno(r, "Failed to read the configuration, the previous one stays in force: %m");
+                (void) log_error_errno(r, "Failed to read the configuration, the previous one stays in "
+                                          "force: %m");
                 return;
         }
         log_info("Configuration read.");
@@ -259,14 +270,16 @@ void manager_notify_ready(Manager *m) {
                 return;
         m->ready = true;
         if (!ready_notify())
-                log_notice("Beginning took so long that units which are ordered after it were not held up any more: their first requests may not be counted.");
+                log_notice("Beginning took so long that units which are ordered after it were not held up "
+                           "any more: their first requests may not be counted.");
 }
 
 void manager_notify_status(Manager *m) {
         if (m->n_units == 0)
                 (void) sd_notify(false, "STATUS=Nothing is attached.");
         else
-                (void) sd_notifyf(false, "STATUS=Observing %u unit%s.", m->n_units, m->n_units == 1 ? "" : "s");
+                (void) sd_notifyf(false, "STATUS=Observing %u unit%s.", m->n_units,
+                                  m->n_units == 1 ? "" : "s");
 }
 
 static int on_reconnect(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -278,7 +291,8 @@ static void manager_schedule_reconnect(Manager *m) {
         int r;
 
         m->reconnect = sd_event_source_disable_unref(m->reconnect);
-        r = sd_event_add_time_relative(m->event, &m->reconnect, CLOCK_MONOTONIC, RECONNECT_USEC, 0, on_reconnect, m);
+        r = sd_event_add_time_relative(m->event, &m->reconnect, CLOCK_MONOTONIC, RECONNECT_USEC, 0,
+                                       on_reconnect, m);
         if (r < 0)
                 (void) log_error_errno(r, "Failed to wait for the system bus: %m");
 }
@@ -319,7 +333,8 @@ int manager_connect_bus(Manager *m) {
 
         r = sd_bus_open_system_with_description(&bus, "qosd");
         if (r < 0) {
-                (void) log_full_errno(m->reconnect ? LOG_DEBUG : LOG_NOTICE, r, "The system bus is not there yet (%m), going on without it.");
+                (void) log_full_errno(m->reconnect ? LOG_DEBUG : LOG_NOTICE, r,
+                                      "The system bus is not there yet (%m), going on without it.");
                 manager_schedule_reconnect(m);
                 return r;
         }
@@ -327,7 +342,8 @@ int manager_connect_bus(Manager *m) {
 
         r = sd_bus_attach_event(bus, m->event, SD_EVENT_PRIORITY_NORMAL);
         if (r >= 0)
-                r = sd_bus_match_signal_async(bus, NULL, "org.freedesktop.DBus.Local", NULL, "org.freedesktop.DBus.Local",
+                r = sd_bus_match_signal_async(bus, NULL, "org.freedesktop.DBus.Local", NULL,
+                                              "org.freedesktop.DBus.Local",
                                               "Disconnected", on_bus_disconnected, NULL, m);
         if (r < 0)
                 return log_error_errno(r, "Failed to use the system bus: %m");

@@ -16,7 +16,7 @@
 #include "threshold-monitor.h"
 #include "unit-map.h"
 
-/* ---- observing ------------------------------------------------------------------------------------------------- */
+/* ---- observing ---------------------------------------------------------------------------------------- */
 
 /* Goes on in the book of before: the units around it do. */
 static void unit_reuse_retained(Unit *u, Unit *retained) {
@@ -39,8 +39,10 @@ void unit_claim_cgroups(Unit *u) {
                 hierarchy_reassign_sockets(u->manager);
 }
 
-/* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the reason. */
-/* What units are watched with has changed, or where they lie. started: a unit whose processes are others now; or NULL. */
+/* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the
+ * reason. */
+/* What units are watched with has changed, or where they lie. started: a unit whose processes are others
+ * now; or NULL. */
 void manager_update_probes(Manager *m, Unit *started) {
         openssl_update(m, started);
         contention_update(m);
@@ -75,7 +77,8 @@ void unit_start(Unit *u) {
                 }
         }
         if (r < 0) {
-                log_unit_warning_errno(u->name, r, "Failed to make the map of '%s', it has no figures: %m", u->name);
+                log_unit_warning_errno(u->name, r, "Failed to make the map of '%s', it has no figures: %m",
+                                       u->name);
                 return;
         }
 
@@ -95,7 +98,8 @@ void manager_start_probe(Manager *m) {
 
         r = probe_start(m->probe);
         if (r < 0) {
-                (void) log_warning_errno(r, "Nothing can be measured for now. %s.", probe_get_failure(m->probe) ?: "Out of memory");
+                (void) log_warning_errno(r, "Nothing can be measured for now. %s.",
+                                         probe_get_failure(m->probe) ?: "Out of memory");
                 return;
         }
 
@@ -119,8 +123,9 @@ static int on_programs_unused(sd_event_source *source, uint64_t usec, void *user
         return 0;
 }
 
-/* Loading takes two to three seconds of CPU time in which nobody is served. A user other than root who attaches and detaches all the time
- * makes us load once in this time at most, and so has a fifth of the daemon as with all other requests. */
+/* Loading takes two to three seconds of CPU time in which nobody is served. A user other than root who
+ * attaches and detaches all the time makes us load once in this time at most, and so has a fifth of the
+ * daemon as with all other requests. */
 #define PROGRAMS_KEEP_USEC (15 * USEC_PER_SEC)
 
 /* To be called when a user other than root has no use for programs any more. */
@@ -128,14 +133,15 @@ void manager_keep_programs(Manager *m) {
         sd_event_source *timer = NULL;
         uint64_t until = now_usec(CLOCK_MONOTONIC) + PROGRAMS_KEEP_USEC;
 
-        if (sd_event_add_time(m->event, &timer, CLOCK_MONOTONIC, until, USEC_PER_SEC, on_programs_unused, m) < 0)
+        if (sd_event_add_time(m->event, &timer, CLOCK_MONOTONIC, until, USEC_PER_SEC, on_programs_unused,
+                              m) < 0)
                 return;
         sd_event_source_disable_unref(m->keep_programs_timer);
         m->keep_programs_timer = timer;
         m->keep_programs_until = until;
 }
 
-/* ---- holds ----------------------------------------------------------------------------------------------------- */
+/* ---- holds -------------------------------------------------------------------------------------------- */
 
 /* No longer observes the unit, which is gone then; its book is not if units around it have a part in it. */
 void unit_stop(Unit *u) {
@@ -166,7 +172,8 @@ void unit_stop(Unit *u) {
         }
 
         if (u->view)
-                probe_remove_unit(m->probe, u->index); /* and its book of contention, which is in no other unit's figures */
+                /* and its book of contention, which is in no other unit's figures */
+                probe_remove_unit(m->probe, u->index);
         unit_free(u);
         retained_gc(m);
         hierarchy_push_to_kernel(m, NULL);
@@ -195,7 +202,7 @@ void unit_detach(Unit *u) {
         manager_notify_status(m);
 }
 
-/* ---- attaching ------------------------------------------------------------------------------------------------- */
+/* ---- attaching ---------------------------------------------------------------------------------------- */
 
 /* Its control group is, or will be, another one. */
 void unit_set_cgroup(Unit *u, const char *control_group) {

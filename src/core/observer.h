@@ -3,8 +3,8 @@
 
 /* What happens to units, for all that want to know: the core calls no server by name.
  *
- * Observers are called in the order in which they were added, from within the core's own functions: they may not attach or detach units.
- * Handlers that are NULL are not called. */
+ * Observers are called in the order in which they were added, from within the core's own functions: they may
+ * not attach or detach units. Handlers that are NULL are not called. */
 
 #include <systemd/sd-bus.h>
 
@@ -20,13 +20,14 @@ struct ManagerObserver {
         /* It can still be found by its name; its thresholds have had their last events */
         void (*unit_detaching)(Unit *u, void *userdata);
         void (*threshold_event)(Unit *u, const ThresholdEvent *e, void *userdata);
-        /* All thresholds of a unit were evaluated, and there were events: what is queued should leave now, not when those of all other
-         * units were evaluated, too */
+        /* All thresholds of a unit were evaluated, and there were events: what is queued should leave now,
+         * not when those of all other units were evaluated, too */
         void (*unit_evaluated)(Unit *u, void *userdata);
-        /* There were events, and all observers have been told of each: what takes long is done now. threshold_monitor_foreach_event() has
-         * them */
+        /* There were events, and all observers have been told of each: what takes long is done now.
+         * threshold_monitor_foreach_event() has them */
         void (*round_end)(Manager *m, void *userdata);
-        /* The system bus was connected to. NULL: it is about to be disconnected from. The handler may add and remove other observers */
+        /* The system bus was connected to. NULL: it is about to be disconnected from. The handler may add
+         * and remove other observers */
         void (*bus_changed)(sd_bus *bus, void *userdata);
         void *userdata;
         ManagerObserver *next;

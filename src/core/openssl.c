@@ -9,16 +9,17 @@
 #include "openssl.h"
 #include "probe.h"
 
-/* Processes of a unit that are looked at: it takes some tens of microseconds for each, and those of a service are mostly alike. */
+/* Processes of a unit that are looked at: it takes some tens of microseconds for each, and those of a
+ * service are mostly alike. */
 #define PROCESSES_MAX 1024U
 
-/* How soon a unit is looked at again in which the kernel misses a library, and no look has found another one: this, and twice as
- * long each time. What is not OpenSSL is missed as long as it runs. */
+/* How soon a unit is looked at again in which the kernel misses a library, and no look has found another
+ * one: this, and twice as long each time. What is not OpenSSL is missed as long as it runs. */
 #define RESCAN_NSEC (10 * NSEC_PER_MSEC)
 #define RESCAN_MAX_NSEC (60 * NSEC_PER_SEC)
 
-/* How long after which it is looked again whether libraries are not in use any more, while others wait for their places: it takes a look
- * at all processes of all units. */
+/* How long after which it is looked again whether libraries are not in use any more, while others wait for
+ * their places: it takes a look at all processes of all units. */
 #define SWEEP_NSEC (10 * NSEC_PER_SEC)
 
 typedef struct ProcessScan {
@@ -57,11 +58,14 @@ static void openssl_scan_unit(Unit *u) {
         u->looked_at = now_nsec(CLOCK_MONOTONIC);
         u->has_openssl = scan.libraries > 0;
         if (scan.limit < 0 && u->library_limit >= 0)
-                log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are watched: %s.", u->name, probe_library_limit_reason(scan.limit));
+                log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are watched: %s.", u->name,
+                              probe_library_limit_reason(scan.limit));
         u->library_limit = scan.limit;
         u->wanted = scan.limit < 0; /* others may stop to use theirs */
-        if (streq(u->active_state, "active") && scan.libraries == 0 && scan.limit >= 0 && u->rescan_delay == 0)
-                log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.", u->name);
+        if (streq(u->active_state, "active") && scan.libraries == 0 && scan.limit >= 0 &&
+            u->rescan_delay == 0)
+                log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.",
+                              u->name);
         probe_set_config(u->manager->probe, u->index, u->generation, true);
 }
 
@@ -91,7 +95,8 @@ static void library_schedule(Manager *m) {
                         next = MIN(next, u->looked_at + u->rescan_delay);
         m->library_timer = sd_event_source_disable_unref(m->library_timer);
         if (next != UINT64_MAX)
-                (void) sd_event_add_time(m->event, &m->library_timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC, 0, on_rescan, m);
+                (void) sd_event_add_time(m->event, &m->library_timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC,
+                                         0, on_rescan, m);
 }
 
 static void openssl_scan(Manager *m) {
@@ -199,7 +204,8 @@ void openssl_update(Manager *m, Unit *started) {
                         r = sd_event_add_io(m->event, &m->library_events, r, EPOLLIN,
                                 on_missing_libraries_readable, m);
                 if (r < 0)
-                        (void) log_warning_errno(r, "Processes that load OpenSSL's library later will be missed: %m");
+                        (void) log_warning_errno(r, "Processes that load OpenSSL's library later will be "
+                                                    "missed: %m");
         }
 
         if (lost)

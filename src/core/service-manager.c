@@ -11,8 +11,9 @@
 /* Names that a "did you mean" lists. */
 #define SUGGESTIONS_MAX 5
 
-/* How many calls wait for a reply at a time. dbus-daemon lets a connection wait for 128, and refuses the next ones at once: after a start of
- * qosd with more units half of them stayed as they were before it. The rest is for calls to others than PID 1. */
+/* How many calls wait for a reply at a time. dbus-daemon lets a connection wait for 128, and refuses the
+ * next ones at once: after a start of qosd with more units half of them stayed as they were before it. The
+ * rest is for calls to others than PID 1. */
 #define CALLS_MAX 64U
 
 typedef struct Watch {
@@ -56,7 +57,7 @@ struct ServiceManager {
         sd_event_source *start_source;  /* starts those that wait */
 };
 
-/* ---- questions ------------------------------------------------------------------------------------------------- */
+/* ---- questions ---------------------------------------------------------------------------------------- */
 
 ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c) {
         ServiceManager *s;
@@ -72,7 +73,8 @@ ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c) {
                 }
         if (c->started) {
                 s->n_started--;
-                /* Not from here: handlers of others would be called in the midst of whatever ends this one */
+                /* Not from here: handlers of others would be called in the midst of whatever ends this
+                 * one */
                 if (s->start_source)
                         (void) sd_event_source_set_enabled(s->start_source, SD_EVENT_ONESHOT);
         }
@@ -86,7 +88,8 @@ ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c) {
         return NULL;
 }
 
-static void call_finish(ServiceManagerCall *c, int error, const char *message, const UnitInfo *info, const char *names) {
+static void call_finish(ServiceManagerCall *c, int error, const char *message, const UnitInfo *info,
+                        const char *names) {
         ServiceManagerCall copy = *c;
 
         /* What info points to outlives the call */
@@ -147,7 +150,8 @@ static int on_instance(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         return 0;
 }
 
-/* PID 1 calls listen() from a process in the group of the socket's unit, except where it cannot filter packets. */
+/* PID 1 calls listen() from a process in the group of the socket's unit, except where it cannot filter
+ * packets. */
 static int socket_groups_append(ServiceManagerCall *c, const UnitInfo *socket) {
         _cleanup_free_ char *group = NULL, *all = NULL;
 
@@ -155,7 +159,8 @@ static int socket_groups_append(ServiceManagerCall *c, const UnitInfo *socket) {
                 group = strdup(socket->control_group);
         else if (unit_get_default_control_group(socket->id, socket->slice, &group) == -EINVAL)
                 return 0;
-        if (!group || asprintf(&all, "%s%s%s", strempty(c->socket_groups), c->socket_groups ? " " : "", group) < 0) {
+        if (!group || asprintf(&all, "%s%s%s", strempty(c->socket_groups), c->socket_groups ? " " : "",
+                               group) < 0) {
                 all = NULL;
                 return -ENOMEM;
         }
@@ -171,9 +176,10 @@ static int on_socket(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_(properties_done) Properties socket = {};
         ServiceManagerCall *c = ASSERT_PTR(userdata);
 
-        /* One that cannot be asked about, or is not there, starts nothing. Of one that accepts by itself the connections
-         * are not this service's */
-        if (!sd_bus_message_is_method_error(m, NULL) && properties_read(m, &socket) >= 0 && !socket.info.accept &&
+        /* One that cannot be asked about, or is not there, starts nothing. Of one that accepts by itself the
+         * connections are not this service's */
+        if (!sd_bus_message_is_method_error(m, NULL) && properties_read(m, &socket) >= 0 &&
+            !socket.info.accept &&
             names_contain(socket.info.triggers, c->properties.info.id) &&
             (listen_append(&c->properties, socket.listen, socket.n_listen) < 0 ||
              (!strchr(socket.info.triggers, ' ') && socket_groups_append(c, &socket.info) < 0)))
@@ -195,7 +201,8 @@ static void call_next_socket(ServiceManagerCall *c) {
                 }
 
                 (void) snprintf(name, sizeof(name), "%.*s", (int) l, c->sockets);
-                memmove(c->sockets, c->sockets + l + (c->sockets[l] == ' '), strlen(c->sockets + l) + (c->sockets[l] != ' '));
+                memmove(c->sockets, c->sockets + l + (c->sockets[l] == ' '),
+                        strlen(c->sockets + l) + (c->sockets[l] != ' '));
 
                 r = call_get_all_of(c, name, on_socket);
                 if (r >= 0)
@@ -204,7 +211,8 @@ static void call_next_socket(ServiceManagerCall *c) {
         }
 }
 
-/* Sockets that start a service: PID 1 knows those that it has loaded, and the one of the same name may yet be. */
+/* Sockets that start a service: PID 1 knows those that it has loaded, and the one of the same name may yet
+ * be. */
 static int call_list_sockets(ServiceManagerCall *c) {
         const char *id = c->properties.info.id, *known = strempty(c->properties.triggered_by);
         int stem = strlen(id) - strlen(".service");
@@ -217,7 +225,8 @@ static int call_list_sockets(ServiceManagerCall *c) {
         }
         listed = names_contain(known, own);
 
-        if (asprintf(&c->sockets, "%s%s%s", listed ? "" : own, listed || isempty(known) ? "" : " ", known) < 0) {
+        if (asprintf(&c->sockets, "%s%s%s", listed ? "" : own, listed || isempty(known) ? "" : " ",
+                     known) < 0) {
                 c->sockets = NULL;
                 return -ENOMEM;
         }
@@ -229,7 +238,8 @@ static int call_get_instance(ServiceManagerCall *c) {
         _cleanup_free_ char *name = NULL;
 
         /* A socket "foo@a.socket" has instances "foo@….service" as well */
-        if (asprintf(&name, "%.*s@0.service", (int) MIN(strcspn(id, "@"), strlen(id) - strlen(".socket")), id) < 0) {
+        if (asprintf(&name, "%.*s@0.service", (int) MIN(strcspn(id, "@"), strlen(id) - strlen(".socket")),
+                     id) < 0) {
                 name = NULL;
                 return -ENOMEM;
         }
@@ -279,7 +289,8 @@ static int on_unit_loaded(sd_bus_message *m, void *userdata, sd_bus_error *error
                 const sd_bus_error *e = sd_bus_message_get_error(m);
 
                 /* This is an answer, others tell that there was none */
-                call_finish(c, sd_bus_error_has_names(e, SD_BUS_ERROR_INVALID_ARGS, PID1_NAME ".NoSuchUnit") ? -ENOENT : -sd_bus_error_get_errno(e),
+                call_finish(c, sd_bus_error_has_names(e, SD_BUS_ERROR_INVALID_ARGS, PID1_NAME
+                                                      ".NoSuchUnit") ? -ENOENT : -sd_bus_error_get_errno(e),
                             e->message, NULL, NULL);
                 return 0;
         }
@@ -319,7 +330,8 @@ static int on_start(sd_event_source *source, void *userdata) {
 
 /* Starts it now, or when others have ended. */
 static int call_new(ServiceManager *s, int (*start)(ServiceManagerCall *c), const char *name,
-                    service_manager_unit_handler_t unit_handler, service_manager_list_handler_t list_handler, void *userdata,
+                    service_manager_unit_handler_t unit_handler, service_manager_list_handler_t list_handler,
+                    void *userdata,
                     ServiceManagerCall **ret) {
         ServiceManagerCall *c;
         int r;
@@ -353,12 +365,12 @@ static int call_new(ServiceManager *s, int (*start)(ServiceManagerCall *c), cons
 }
 
 static int call_load(ServiceManagerCall *c) {
-        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit",
-                                        on_unit_loaded, c, "s", c->name);
+        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, PID1_PATH,
+                                        PID1_NAME ".Manager", "LoadUnit", on_unit_loaded, c, "s", c->name);
 }
 
-int service_manager_load(ServiceManager *s, const char *name, service_manager_unit_handler_t handler, void *userdata,
-                         ServiceManagerCall **ret) {
+int service_manager_load(ServiceManager *s, const char *name, service_manager_unit_handler_t handler,
+                         void *userdata, ServiceManagerCall **ret) {
         return call_new(s, call_load, name, handler, NULL, userdata, ret);
 }
 
@@ -377,9 +389,11 @@ static int on_units_listed(sd_bus_message *m, void *userdata, sd_bus_error *erro
         while (r > 0 && n < SUGGESTIONS_MAX) {
                 const char *name, *sub;
 
-                r = sd_bus_message_read(m, "(ssssssouso)", &name, NULL, NULL, NULL, &sub, NULL, NULL, NULL, NULL, NULL);
+                r = sd_bus_message_read(m, "(ssssssouso)", &name, NULL, NULL, NULL, &sub, NULL, NULL, NULL,
+                                        NULL, NULL);
                 if (r > 0 && !streq(sub, "exited") && strlen(name) <= UNIT_NAME_MAX) {
-                        (void) snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", n > 0 ? " " : "", name);
+                        (void) snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
+                                        n > 0 ? " " : "", name);
                         n++;
                 }
         }
@@ -409,7 +423,8 @@ static int on_loaded_listed(sd_bus_message *m, void *userdata, sd_bus_error *err
         while (r > 0) {
                 const char *name;
 
-                r = sd_bus_message_read(m, "(ssssssouso)", &name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+                r = sd_bus_message_read(m, "(ssssssouso)", &name, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                        NULL, NULL);
                 if (r > 0)
                         fprintf(f, "%s ", name);
         }
@@ -422,26 +437,30 @@ static int on_loaded_listed(sd_bus_message *m, void *userdata, sd_bus_error *err
 }
 
 static int call_list_loaded(ServiceManagerCall *c) {
-        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
+        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, PID1_PATH,
+                                        PID1_NAME ".Manager",
                                         "ListUnitsByPatterns", on_loaded_listed, c, "asas", 0, 1, c->name);
 }
 
-int service_manager_list_loaded(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
+int service_manager_list_loaded(ServiceManager *s, const char *pattern,
+                                service_manager_list_handler_t handler, void *userdata,
                                 ServiceManagerCall **ret) {
         return call_new(s, call_list_loaded, pattern, NULL, handler, userdata, ret);
 }
 
 static int call_list(ServiceManagerCall *c) {
-        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
-                                        "ListUnitsByPatterns", on_units_listed, c, "asas", 2, "active", "activating", 1, c->name);
+        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, PID1_PATH,
+                                        PID1_NAME ".Manager",
+                                        "ListUnitsByPatterns", on_units_listed, c, "asas", 2, "active",
+                                        "activating", 1, c->name);
 }
 
-int service_manager_list(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
-                         ServiceManagerCall **ret) {
+int service_manager_list(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler,
+                         void *userdata, ServiceManagerCall **ret) {
         return call_new(s, call_list, pattern, NULL, handler, userdata, ret);
 }
 
-/* ---- changes --------------------------------------------------------------------------------------------------- */
+/* ---- changes ------------------------------------------------------------------------------------------ */
 
 static int on_unit_changed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Watch *w = ASSERT_PTR(userdata);
@@ -454,14 +473,16 @@ static int on_subscribed(sd_bus_message *m, void *userdata, sd_bus_error *error)
         const sd_bus_error *e = sd_bus_message_get_error(m);
 
         if (e && !sd_bus_error_has_name(e, PID1_NAME ".AlreadySubscribed"))
-                log_warning("Failed to subscribe to the service manager's signals, stops and starts of units will be noticed late: %s", e->message);
+                log_warning("Failed to subscribe to the service manager's signals, stops and starts of "
+                            "units will be noticed late: %s", e->message);
         return 0;
 }
 
 static void service_manager_subscribe(ServiceManager *s) {
         int r;
 
-        r = sd_bus_call_method_async(s->bus, NULL, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Subscribe", on_subscribed, NULL, NULL);
+        r = sd_bus_call_method_async(s->bus, NULL, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Subscribe",
+                                     on_subscribed, NULL, NULL);
         if (r < 0)
                 log_warning_errno(r, "Failed to subscribe to the service manager's signals: %m");
 }
@@ -527,7 +548,8 @@ static int watch_install(ServiceManager *s, Watch *w) {
         if (r < 0)
                 return r;
 
-        return sd_bus_match_signal_async(s->bus, &w->slot, PID1_NAME, path, "org.freedesktop.DBus.Properties",
+        return sd_bus_match_signal_async(s->bus, &w->slot, PID1_NAME, path,
+                                         "org.freedesktop.DBus.Properties",
                                          "PropertiesChanged", on_unit_changed, NULL, w);
 }
 
@@ -535,12 +557,15 @@ static int watch_install(ServiceManager *s, Watch *w) {
 static int service_manager_listen_always(ServiceManager *s) {
         int r;
 
-        r = sd_bus_match_signal_async(s->bus, &s->reloading_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reloading",
+        r = sd_bus_match_signal_async(s->bus, &s->reloading_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
+                                      "Reloading",
                                       on_reloading, NULL, s);
         if (r >= 0)
                 r = sd_bus_add_match_async(s->bus, &s->owner_slot,
-                                           "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
-                                           "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='" PID1_NAME "'",
+                                           "type='signal',"
+                                           "sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
+                                           "interface='org.freedesktop.DBus',"
+                                           "member='NameOwnerChanged',arg0='" PID1_NAME "'",
                                            on_owner_changed, NULL, s);
         if (r >= 0)
                 service_manager_subscribe(s);
@@ -554,11 +579,12 @@ static int service_manager_install_loaded(ServiceManager *s) {
         s->removed_slot = sd_bus_slot_unref(s->removed_slot);
         if (!s->bus || !s->loaded)
                 return 0;
-        r = sd_bus_match_signal_async(s->bus, &s->new_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "UnitNew", on_unit_new, NULL, s);
+        r = sd_bus_match_signal_async(s->bus, &s->new_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
+                                      "UnitNew", on_unit_new, NULL, s);
         if (r < 0)
                 return r;
-        return sd_bus_match_signal_async(s->bus, &s->removed_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "UnitRemoved",
-                                         on_unit_removed, NULL, s);
+        return sd_bus_match_signal_async(s->bus, &s->removed_slot, PID1_NAME, PID1_PATH,
+                                         PID1_NAME ".Manager", "UnitRemoved", on_unit_removed, NULL, s);
 }
 
 int service_manager_listen_loaded(ServiceManager *s, service_manager_loaded_t handler, void *userdata) {
@@ -572,7 +598,8 @@ int service_manager_listen_loaded(ServiceManager *s, service_manager_loaded_t ha
 /* Nothing attached: nothing else is listened to. */
 static int service_manager_listen(ServiceManager *s) {
         /* A socket has been started or stopped. Its own signals tell of each connection */
-        return sd_bus_match_signal_async(s->bus, &s->job_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "JobRemoved",
+        return sd_bus_match_signal_async(s->bus, &s->job_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
+                                         "JobRemoved",
                                          on_job_removed, NULL, s);
 }
 

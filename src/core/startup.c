@@ -22,7 +22,8 @@ bool ready_notify(void) {
 /* A thread, as the service manager takes no word from other processes. */
 static void* watch(void *userdata) {
         uint64_t until = now_nsec(CLOCK_MONOTONIC) + watch_usec * NSEC_PER_USEC;
-        struct timespec ts = { .tv_sec = (time_t) (until / NSEC_PER_SEC), .tv_nsec = (long) (until % NSEC_PER_SEC) };
+        struct timespec ts = { .tv_sec = (time_t) (until / NSEC_PER_SEC),
+                               .tv_nsec = (long) (until % NSEC_PER_SEC) };
 
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
                 ;

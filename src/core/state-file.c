@@ -48,13 +48,16 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_UNSIGNED("probes", h->probes),
-                              SD_JSON_BUILD_PAIR_CONDITION(h->excludes.n > 0, "exclude", SD_JSON_BUILD_VARIANT(excludes)),
+                              SD_JSON_BUILD_PAIR_CONDITION(h->excludes.n > 0, "exclude",
+                                                           SD_JSON_BUILD_VARIANT(excludes)),
                               SD_JSON_BUILD_PAIR_UNSIGNED("uid", h->uid),
-                              SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "expires", SD_JSON_BUILD_UNSIGNED(h->expires)));
+                              SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "expires",
+                                                           SD_JSON_BUILD_UNSIGNED(h->expires)));
 }
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *own = NULL, *base = NULL, *thresholds = NULL, *contention = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *own = NULL,
+                *base = NULL, *thresholds = NULL, *contention = NULL;
         int r;
 
         r = thresholds_list_to_json(u, &thresholds);
@@ -64,7 +67,8 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                 if (h->type != HOLD_LEASE) {
                         _cleanup_(sd_json_variant_unrefp) sd_json_variant *owners = NULL;
 
-                        r = hold_to_json(h, h->type == HOLD_FILE ? &file : h->owner_uid == 0 ? &hold : &owners);
+                        r = hold_to_json(h, h->type == HOLD_FILE ? &file : h->owner_uid == 0 ? &hold :
+                                         &owners);
                         if (r >= 0 && owners)
                                 r = sd_json_variant_append_array(&own, owners);
                         if (r < 0)
@@ -85,20 +89,26 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_STRING("name", u->name),
                               SD_JSON_BUILD_PAIR_STRING("controlGroup", u->control_group),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!u->instances, "instances", SD_JSON_BUILD_STRING(u->instances)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->instances, "instances",
+                                                           SD_JSON_BUILD_STRING(u->instances)),
                               SD_JSON_BUILD_PAIR_STRING("activeState", u->active_state),
                               SD_JSON_BUILD_PAIR_UNSIGNED("slot", u->index),
                               SD_JSON_BUILD_PAIR_UNSIGNED("generation", u->generation),
                               SD_JSON_BUILD_PAIR_UNSIGNED("attachedSince", u->attached_since),
-                              SD_JSON_BUILD_PAIR_UNSIGNED("attachedSinceMonotonic", u->attached_since_monotonic),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("attachedSinceMonotonic",
+                                                          u->attached_since_monotonic),
                               SD_JSON_BUILD_PAIR_UNSIGNED("bookSince", u->map_created),
                               SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds",
+                                                           SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!file, "file", SD_JSON_BUILD_VARIANT(file)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!own, "ownerHolds", SD_JSON_BUILD_VARIANT(own)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "contentionSince", SD_JSON_BUILD_UNSIGNED(u->contention_since)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "watchedSince", SD_JSON_BUILD_UNSIGNED(u->watched_since)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!contention, "contentionBase", SD_JSON_BUILD_VARIANT(contention)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "contentionSince",
+                                                           SD_JSON_BUILD_UNSIGNED(u->contention_since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "watchedSince",
+                                                           SD_JSON_BUILD_UNSIGNED(u->watched_since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!contention, "contentionBase",
+                                                           SD_JSON_BUILD_VARIANT(contention)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
@@ -123,7 +133,9 @@ static int state_write(Manager *m) {
                 if (r >= 0)
                         r = sd_json_variant_append_array(&units, unit);
                 if (r < 0 && !u->state_unsaved)
-                        log_unit_warning_errno(u->name, r, "A restart of qosd will forget that '%s' is attached: %m", u->name);
+                        log_unit_warning_errno(u->name, r,
+                                               "A restart of qosd will forget that '%s' is attached: %m",
+                                               u->name);
                 u->state_unsaved = r < 0;
         }
 
@@ -157,7 +169,8 @@ void manager_save(Manager *m) {
                 return;
         r = state_write(m);
         if (r < 0)
-                (void) log_warning_errno(r, "Failed to write '%s', a restart of qosd will forget what is attached: %m", m->state_path);
+                (void) log_warning_errno(r, "Failed to write '%s', a restart of qosd will forget what is "
+                                            "attached: %m", m->state_path);
 }
 
 typedef struct SavedUnit {
@@ -176,10 +189,14 @@ typedef struct SavedHold {
 
 static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
         static const sd_json_dispatch_field hold_table[] = {
-                { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),  SD_JSON_MANDATORY },
-                { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),     SD_JSON_MANDATORY },
-                { "expires", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,  offsetof(SavedHold, expires), 0                 },
-                { "exclude", SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedHold, exclude), 0            },
+                { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),
+                  SD_JSON_MANDATORY },
+                { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),
+                  SD_JSON_MANDATORY },
+                { "expires", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedHold, expires), 0                 },
+                { "exclude", SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
+                  offsetof(SavedHold, exclude), 0            },
                 {}
         };
         SavedHold hold = { .expires = USEC_INFINITY };
@@ -191,15 +208,19 @@ static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
                 return r;
         request = (AttachRequest) {
                 .type = type,
-                .probes = (hold.probes & _PROBE_ALL) ?: PROBE_REQUESTS, /* it may have had none but what only a newer qosd knows */
+                /* it may have had none but what only a newer qosd knows */
+                .probes = (hold.probes & _PROBE_ALL) ?: PROBE_REQUESTS,
                 .uid = hold.uid,
                 .owner_uid = own ? hold.uid : 0,
         };
         for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
-                (void) exclude_list_add(&request.excludes, strempty(sd_json_variant_string(sd_json_variant_by_index(hold.exclude, i))));
+                (void) exclude_list_add(&request.excludes,
+                                        strempty(sd_json_variant_string(
+                                                sd_json_variant_by_index(hold.exclude, i))));
         r = unit_hold(u, &request, hold.expires);
         if (r >= 0 && type == HOLD_FILE)
-                unit_find_hold(u, HOLD_FILE, NULL, 0)->named = true; /* until the first look has ended, which tells whether it is */
+                /* until the first look has ended, which tells whether it is */
+                unit_find_hold(u, HOLD_FILE, NULL, 0)->named = true;
         return r;
 }
 
@@ -207,7 +228,8 @@ static void hold_restore_or_complain(Unit *u, HoldType type, bool own, sd_json_v
         int r = hold_restore(u, type, own, v);
 
         if (r < 0)
-                log_unit_warning_errno(u->name, r, "A hold of '%s' that was kept makes no sense, ignoring: %m", u->name);
+                log_unit_warning_errno(u->name, r,
+                                       "A hold of '%s' that was kept makes no sense, ignoring: %m", u->name);
 }
 
 /* The book of contention of the previous run, if it is still there: else a new one is made. */
@@ -223,28 +245,35 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
                 &u->contention_cpus);
         if (r >= 0 && saved->contention_base) {
                 u->contention_base = new0(ContentionCounts, 1);
-                r = u->contention_base ? contention_base_from_json(saved->contention_base, u->contention_base) : -ENOMEM;
+                r = u->contention_base ? contention_base_from_json(saved->contention_base,
+                                                                   u->contention_base) : -ENOMEM;
         }
         u->contention_since = saved->contention_since;
         u->watched_since = saved->watched_since;
         if (r < 0) {
-                log_unit_warning_errno(u->name, r, "The book of contention of '%s' was lost, its totals begin anew: %m", u->name);
+                log_unit_warning_errno(u->name, r,
+                                       "The book of contention of '%s' was lost, its totals begin anew: %m",
+                                       u->name);
                 probe_remove_contention(u->manager->probe, u->index);
                 u->contention = NULL;
                 u->contention_cpus = NULL;
         }
 }
 
-/* What is written there has passed such checks before: this is about files that somebody has changed, or a disk. */
+/* What is written there has passed such checks before: this is about files that somebody has changed, or a
+ * disk. */
 static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved, bool held) {
         _cleanup_free_ char *name = NULL;
 
         if (unit_name_complete(saved->name, &name, NULL) < 0 || !streq(name, saved->name))
                 return "its name is none of a unit";
-        if (saved->control_group[0] != '/' || (saved->control_group[1] != 0 && control_group_path_check(saved->control_group) < 0) ||
+        if (saved->control_group[0] != '/' ||
+            (saved->control_group[1] != 0 && control_group_path_check(saved->control_group) < 0) ||
             strlen(saved->control_group) >= QOS_PATH_SIZE)
                 return "its control group is no path of one";
-        if (saved->instances && (saved->instances[0] != '/' || control_group_path_check(saved->instances) < 0 || strlen(saved->instances) >= QOS_PATH_SIZE))
+        if (saved->instances &&
+            (saved->instances[0] != '/' || control_group_path_check(saved->instances) < 0 ||
+             strlen(saved->instances) >= QOS_PATH_SIZE))
                 return "the control groups of its instances have no such path";
         if (saved->slot >= UNITS_MAX_LIMIT)
                 return "there is no such slot";
@@ -259,23 +288,40 @@ static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved,
 /* ret_reason: why the entry is of no use, if -EBADMSG is returned. */
 static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char **ret_reason) {
         static const sd_json_dispatch_field unit_table[] = {
-                { "name",                   SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, name),                     SD_JSON_MANDATORY },
-                { "controlGroup",           SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, control_group),            SD_JSON_MANDATORY },
-                { "instances",              SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, instances),                0                 },
-                { "activeState",            SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, active_state),             SD_JSON_MANDATORY },
-                { "slot",                   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,       offsetof(SavedUnit, slot),                     SD_JSON_MANDATORY },
-                { "generation",             SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,       offsetof(SavedUnit, generation),               SD_JSON_MANDATORY },
-                { "attachedSince",          SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since),           SD_JSON_MANDATORY },
-                { "attachedSinceMonotonic", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since_monotonic), SD_JSON_MANDATORY },
-                { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, map_created),               0                 },
-                { "base",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, base),                    0                 },
-                { "contentionSince",        SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, contention_since),         0                 },
-                { "watchedSince",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, watched_since),            0                 },
-                { "contentionBase",         SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, contention_base),         0                 },
-                { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
-                { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, file),                    0                 },
-                { "ownerHolds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, own),                     0                 },
-                { "thresholds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, thresholds),              0                 },
+                { "name",                   SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string,
+                  offsetof(SavedUnit, name),                     SD_JSON_MANDATORY },
+                { "controlGroup",           SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string,
+                  offsetof(SavedUnit, control_group),            SD_JSON_MANDATORY },
+                { "instances",              SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string,
+                  offsetof(SavedUnit, instances),                0                 },
+                { "activeState",            SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string,
+                  offsetof(SavedUnit, active_state),             SD_JSON_MANDATORY },
+                { "slot",                   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,
+                  offsetof(SavedUnit, slot),                     SD_JSON_MANDATORY },
+                { "generation",             SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,
+                  offsetof(SavedUnit, generation),               SD_JSON_MANDATORY },
+                { "attachedSince",          SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedUnit, attached_since),           SD_JSON_MANDATORY },
+                { "attachedSinceMonotonic", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedUnit, attached_since_monotonic), SD_JSON_MANDATORY },
+                { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedUnit, map_created),               0                 },
+                { "base",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
+                  offsetof(SavedUnit, base),                    0                 },
+                { "contentionSince",        SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedUnit, contention_since),         0                 },
+                { "watchedSince",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedUnit, watched_since),            0                 },
+                { "contentionBase",         SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
+                  offsetof(SavedUnit, contention_base),         0                 },
+                { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
+                  offsetof(SavedUnit, hold),                    0                 },
+                { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
+                  offsetof(SavedUnit, file),                    0                 },
+                { "ownerHolds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
+                  offsetof(SavedUnit, own),                     0                 },
+                { "thresholds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
+                  offsetof(SavedUnit, thresholds),              0                 },
                 {}
         };
         SavedUnit saved = {};
@@ -303,7 +349,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                 return r;
 
         if (!held) {
-                /* Leases only, whose connections ended with the previous run, or a closed book: see state_restore() */
+                /* Leases only, whose connections ended with the previous run, or a closed book: see
+                 * state_restore() */
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
                 if (r < 0)
                         probe_remove_unit(m->probe, saved.slot);
@@ -319,7 +366,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
         if (saved.file)
                 hold_restore_or_complain(u, HOLD_FILE, /* own= */ false, saved.file);
         for (size_t i = 0; saved.own && i < sd_json_variant_elements(saved.own); i++)
-                hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ true, sd_json_variant_by_index(saved.own, i));
+                hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ true,
+                                         sd_json_variant_by_index(saved.own, i));
 
         threshold_monitor_from_json(u, saved.thresholds);
         unit_load_history(u, saved.generation);
@@ -334,7 +382,9 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                                 u->base = new0(CounterOffset, 1);
                                 r = u->base ? window_base_from_json(saved.base, u->base) : -ENOMEM;
                                 if (r < 0)
-                                        log_unit_warning_errno(u->name, r, "The totals of '%s' make no sense: %m", u->name);
+                                        log_unit_warning_errno(u->name, r,
+                                                               "The totals of '%s' make no sense: %m",
+                                                               u->name);
                         }
                         unit_restore_contention(u, &saved);
                         /* Above all that the previous run has given */
@@ -342,7 +392,9 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                         unit_apply_excludes(u); /* without those of leases, which have ended */
                         manager_begin_history(m);
                 } else {
-                        log_unit_warning_errno(u->name, r, "The map of '%s' was lost, its totals begin anew: %m", u->name);
+                        log_unit_warning_errno(u->name, r,
+                                               "The map of '%s' was lost, its totals begin anew: %m",
+                                               u->name);
                         probe_remove_unit(m->probe, saved.slot);
                 }
         }
@@ -384,7 +436,8 @@ void manager_restore_state(Manager *m) {
         r = m->state_path ? state_read(m->state_path, &v) : -ENOENT;
         if (r < 0) {
                 if (r != -ENOENT)
-                        (void) log_warning_errno(r, "Failed to read '%s', nothing is attached: %m", m->state_path);
+                        (void) log_warning_errno(r, "Failed to read '%s', nothing is attached: %m",
+                                                 m->state_path);
                 (void) probe_adopt(m->probe, /* discard= */ true);
                 return;
         }
@@ -397,14 +450,16 @@ void manager_restore_state(Manager *m) {
         }
         generation = sd_json_variant_by_key(v, "generation");
         contention_generation = sd_json_variant_by_key(v, "contentionGeneration");
-        /* Above those that were not noted before a crash, which groups and sockets have still: no more than units, or books, may be */
+        /* Above those that were not noted before a crash, which groups and sockets have still: no more than
+         * units, or books, may be */
         if (sd_json_variant_is_unsigned(generation))
                 m->generation = sd_json_variant_unsigned(generation) + UNITS_MAX_LIMIT;
         crossings = sd_json_variant_by_key(v, "crossings");
         crossings_begin = sd_json_variant_by_key(v, "crossingsBegin");
         if (sd_json_variant_is_unsigned(crossings))
                 threshold_monitor_set_seq(m, sd_json_variant_unsigned(crossings),
-                               sd_json_variant_is_unsigned(crossings_begin) ? sd_json_variant_unsigned(crossings_begin) : 0);
+                               sd_json_variant_is_unsigned(crossings_begin) ?
+                               sd_json_variant_unsigned(crossings_begin) : 0);
         if (sd_json_variant_is_unsigned(contention_generation))
                 m->contention_generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;
 
@@ -413,15 +468,18 @@ void manager_restore_state(Manager *m) {
         adopted = r >= 0 && same && units;
         if (units && !adopted)
                 (void) log_full_errno(LOG_NOTICE, r,
-                                      !same ? "This build of qosd measures with other programs than the one before: totals begin anew." :
-                                              "The programs of the previous run cannot be taken over: totals begin anew (%m).");
+                                      !same ? "This build of qosd measures with other programs than the one "
+                                              "before: totals begin anew." :
+                                              "The programs of the previous run cannot be taken over: "
+                                              "totals begin anew (%m).");
 
         for (size_t i = 0; units && i < sd_json_variant_elements(units); i++) {
                 const char *reason = NULL;
 
                 r = unit_restore(m, sd_json_variant_by_index(units, i), adopted, &reason);
                 if (r < 0)
-                        (void) log_warning_errno(r, "Entry %zu in '%s' makes no sense, ignoring: %s", i, m->state_path, reason ?: strerror(-r));
+                        (void) log_warning_errno(r, "Entry %zu in '%s' makes no sense, ignoring: %s", i,
+                                                 m->state_path, reason ?: strerror(-r));
         }
 
         /* What nobody holds goes on only as a part of others. These are all there by now */

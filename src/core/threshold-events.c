@@ -12,7 +12,8 @@ const char* state_share_name(const ShareChange *c) {
         abort();
 }
 
-/* Those who have not said anything for long, and of whom nothing is left out, are forgotten. NULL: memory ran out. */
+/* Those who have not said anything for long, and of whom nothing is left out, are forgotten. NULL: memory
+ * ran out. */
 static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *thresholds, uid_t uid, uint64_t now) {
         UserRateLimit *t;
 
@@ -72,10 +73,12 @@ static void threshold_notify(Threshold *a, uint64_t suppressed, const ThresholdS
         manager_emit_threshold_event(a->unit, e);
 }
 
-/* Tells what the state has become, if that is news and its user has not had too much to say. Returns true if it was told. */
+/* Tells what the state has become, if that is news and its user has not had too much to say. Returns true if
+ * it was told. */
 bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
                 const ThresholdSample *l) {
-        bool changed = a->machine.state != previous, waited = previous != a->told, news = a->machine.state != a->told;
+        bool changed = a->machine.state != previous, waited = previous != a->told,
+                news = a->machine.state != a->told;
         ThresholdMonitor *thresholds = a->unit->manager->thresholds;
         uint64_t suppressed = 0;
 
@@ -89,10 +92,12 @@ bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t
 
                 if (!t && l)
                         return false;
-                /* What it was before will not be told any more; nor that it has become what everybody thinks it is */
+                /* What it was before will not be told any more; nor that it has become what everybody thinks
+                 * it is */
                 if (t && changed && waited)
                         t->suppressed += 1 + !news;
-                /* Its end, when nobody looks any more, is always told: there is no other chance, and one told before it for each */
+                /* Its end, when nobody looks any more, is always told: there is no other chance, and one
+                 * told before it for each */
                 if (!news || (l && t->n >= CROSSINGS_PER_UID_MAX))
                         return false;
                 if (t) {
@@ -136,7 +141,8 @@ uint64_t threshold_monitor_count_missed(const Manager *m, uint64_t since) {
         return lost;
 }
 
-int threshold_monitor_foreach_event(Manager *m, uint64_t since, int (*f)(const ThresholdEvent *e, void *userdata), void *userdata) {
+int threshold_monitor_foreach_event(Manager *m, uint64_t since,
+                                    int (*f)(const ThresholdEvent *e, void *userdata), void *userdata) {
         const ThresholdMonitor *thresholds = m->thresholds;
         uint64_t n = MIN(thresholds->seq - since, (uint64_t) THRESHOLD_EVENTS_MAX);
 

@@ -9,7 +9,8 @@
 #include "log.h"
 #include "threshold-internal.h"
 
-/* The name of a unit as that of a directory; that of a control group's path as systemd-escape --path has it. */
+/* The name of a unit as that of a directory; that of a control group's path as systemd-escape --path has
+ * it. */
 static int level_directory(const ThresholdMonitor *thresholds, const char *unit, char **ret) {
         char name[NAME_MAX + 1];
         size_t n = 0;
@@ -19,7 +20,8 @@ static int level_directory(const ThresholdMonitor *thresholds, const char *unit,
 
                 if (*unit == '/' && *s == '/')
                         c[0] = '-';
-                else if (*unit == '/' && !strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.", *s))
+                else if (*unit == '/' && !strchr(
+                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.", *s))
                         (void) snprintf(c, sizeof(c), "\\x%02x", (unsigned char) *s);
                 if (n + strlen(c) >= sizeof(name))
                         return -ENAMETOOLONG;
@@ -86,7 +88,8 @@ void threshold_update_flag(const Threshold *a, bool violated) {
         else if (r >= 0)
                 level_remove(directory, a->rule.name);
         if (r < 0)
-                log_unit_warning_errno(a->unit->name, r, "Failed to make the file that says that '%s' of '%s' is violated: %m",
+                log_unit_warning_errno(a->unit->name, r,
+                                       "Failed to make the file that says that '%s' of '%s' is violated: %m",
                                        a->rule.name, a->unit->name);
 }
 
@@ -116,10 +119,12 @@ static void directory_prune(const ThresholdMonitor *thresholds) {
                         FOREACH_UNIT(u, thresholds->manager) {
                                 _cleanup_free_ char *directory = NULL;
 
-                                if (level_directory(thresholds, u->name, &directory) < 0 || !streq(strrchr(directory, '/') + 1, de->d_name))
+                                if (level_directory(thresholds, u->name, &directory) < 0 ||
+                                    !streq(strrchr(directory, '/') + 1, de->d_name))
                                         continue;
                                 for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
-                                        right = right || (a->machine.state == THRESHOLD_VIOLATED && streq(a->rule.name, file->d_name));
+                                        right = right || (a->machine.state == THRESHOLD_VIOLATED &&
+                                                          streq(a->rule.name, file->d_name));
                         }
                         if (!right)
                                 (void) unlinkat(dirfd(files), file->d_name, 0);

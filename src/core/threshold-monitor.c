@@ -8,7 +8,7 @@
 #include "threshold-internal.h"
 #include "threshold-monitor.h"
 
-/* ---- looking --------------------------------------------------------------------------------------------------- */
+/* ---- looking ------------------------------------------------------------------------------------------ */
 
 Threshold* threshold_next(const Unit *u, const Threshold *a) {
         Threshold *i = a ? a->next : u->thresholds;
@@ -27,7 +27,8 @@ static bool threshold_evaluate(Threshold *a, const ThresholdSample *l) {
         if (threshold_machine_step(&a->rule, &a->machine, l->now, a->value))
                 a->since = l->timestamp;
         if (a->source != THRESHOLD_SOURCE_CONDITION && a->machine.state == THRESHOLD_VIOLATED)
-                unit_note_violation(a->unit, l->now - MIN(l->now, a->rule.window_nsec + a->rule.enter_nsec), a->next_evaluation);
+                unit_note_violation(a->unit, l->now - MIN(l->now, a->rule.window_nsec + a->rule.enter_nsec),
+                                    a->next_evaluation);
         if (a->source != THRESHOLD_SOURCE_CONDITION)
                 return threshold_notify_if_changed(a, previous, l->now, l);
         if (a->machine.state == previous)
@@ -84,7 +85,8 @@ void monitor_arm_timer(Manager *m, bool at_once) {
                 (void) sd_event_source_set_enabled(thresholds->timer, SD_EVENT_OFF);
                 return;
         }
-        (void) sd_event_source_set_time(thresholds->timer, at_once ? 0 : (now / period + 1) * period / NSEC_PER_USEC);
+        (void) sd_event_source_set_time(thresholds->timer,
+                                        at_once ? 0 : (now / period + 1) * period / NSEC_PER_USEC);
         (void) sd_event_source_set_enabled(thresholds->timer, SD_EVENT_ONESHOT);
 }
 
@@ -100,19 +102,23 @@ static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *user
         ThresholdMonitor *thresholds = ASSERT_PTR(userdata);
         Manager *m = thresholds->manager;
 
-        /* Those of all units that cannot wait before those that can: the readings of longer windows take ten times as long */
+        /* Those of all units that cannot wait before those that can: the readings of longer windows take ten
+         * times as long */
         for (int slow = 0; slow < 2; slow++)
                 FOREACH_UNIT(u, m) {
                         if (!u->thresholds || (slow && now < u->threshold_monitor_slow_at))
                                 continue;
                         if (slow)
-                                u->threshold_monitor_slow_at = (now / THRESHOLD_PERIOD_MAX_NSEC + 1) * THRESHOLD_PERIOD_MAX_NSEC;
-                        if (!unit_evaluate_thresholds(u, now, slow ? THRESHOLD_PERIOD_MAX_NSEC : THRESHOLD_PERIOD_MIN_NSEC))
+                                u->threshold_monitor_slow_at = (now / THRESHOLD_PERIOD_MAX_NSEC + 1) *
+                                        THRESHOLD_PERIOD_MAX_NSEC;
+                        if (!unit_evaluate_thresholds(u, now, slow ? THRESHOLD_PERIOD_MAX_NSEC :
+                                                      THRESHOLD_PERIOD_MIN_NSEC))
                                 continue;
                         /* Not when all others have been looked at, too */
                         manager_emit_unit_evaluated(u);
                         /* Before the first ones are overwritten */
-                        if (thresholds->seq - thresholds->ended > THRESHOLD_EVENTS_MAX - THRESHOLDS_PER_UNIT_MAX)
+                        if (thresholds->seq - thresholds->ended > THRESHOLD_EVENTS_MAX -
+                            THRESHOLDS_PER_UNIT_MAX)
                                 threshold_monitor_end_round(thresholds);
                 }
         threshold_monitor_end_round(thresholds);
@@ -135,11 +141,13 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
         size_t length;
         double q;
 
-        if (a->rule.below || *a->rule.selector || !threshold_rule_get_quantile(a->rule.metric, &name, &length, &q) || q >= 1 ||
+        if (a->rule.below || *a->rule.selector ||
+            !threshold_rule_get_quantile(a->rule.metric, &name, &length, &q) || q >= 1 ||
             !unit_count_within(a->unit, a->rule.metric, WINDOW_TOTAL, a->rule.limit, &good, &total))
                 return false;
 
-        /* An answer that is still leaving may turn out to be beyond the limit after all; and totals may have begun anew */
+        /* An answer that is still leaving may turn out to be beyond the limit after all; and totals may have
+         * begun anew */
         *ret = (ErrorBudget) {
                 .total = total - MIN(total, a->total_before),
                 .burn_rate_short = threshold_get_burn_rate(a, BURN_RATE_SHORT_NSEC, q),
@@ -150,7 +158,7 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
         return true;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------------------------------------- */
 
 int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         const char *directories;
@@ -161,11 +169,13 @@ int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         if (!thresholds)
                 return -ENOMEM;
         thresholds->manager = m;
-        /* If nothing is known of a run before: beyond all that it may have given, which come less often than this counts */
+        /* If nothing is known of a run before: beyond all that it may have given, which come less often than
+         * this counts */
         thresholds->seq = thresholds->seq_begin = now_nsec(CLOCK_REALTIME) / NSEC_PER_USEC;
         thresholds->ended = thresholds->seq;
 
-        r = sd_event_add_time(m->event, &thresholds->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_threshold_timer, thresholds);
+        r = sd_event_add_time(m->event, &thresholds->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC,
+                              on_threshold_timer, thresholds);
         /* Before clients, who could keep the loop so busy that what has to be so for a while never was */
         if (r >= 0)
                 r = sd_event_source_set_priority(thresholds->timer, SD_EVENT_PRIORITY_IMPORTANT);
@@ -191,7 +201,8 @@ int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         return 0;
 }
 
-/* The files stay: they are right when the next run begins, and a stop of the service takes their directory away. */
+/* The files stay: they are right when the next run begins, and a stop of the service takes their directory
+ * away. */
 ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *thresholds) {
         if (!thresholds)
                 return NULL;

@@ -18,10 +18,13 @@
 #include "window.h"
 
 /* Whether the metric lies in this member of struct Metrics. */
-#define METRIC_IS_IN(metric, member) ((metric)->offset - offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
+#define METRIC_IS_IN(metric, \
+                     member) ((metric)->offset - \
+                              offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
 
 /* Requests of which no answer has begun to leave for longer than the limit: so many at least. */
-static uint64_t count_pending_requests(const Manager *m, const WindowSources *w, double limit, unsigned *ret_last_bin) {
+static uint64_t count_pending_requests(const Manager *m, const WindowSources *w, double limit,
+                                       unsigned *ret_last_bin) {
         uint64_t n = 0, before;
 
         for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++) {
@@ -34,7 +37,8 @@ static uint64_t count_pending_requests(const Manager *m, const WindowSources *w,
                         if (m->oldest_session != 0 && map->oldest_session == m->oldest_session)
                                 n += map->waiting[bin];
                         for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                                if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g])
+                                if (m->gauge_sessions[g] != 0 &&
+                                    map->gauges[g].session == m->gauge_sessions[g])
                                         n += map->gauges[g].waiting[bin];
                 }
                 if (n > before)
@@ -44,7 +48,8 @@ static uint64_t count_pending_requests(const Manager *m, const WindowSources *w,
 }
 
 /* Of which a threshold knows what waits, and what was within its limit. */
-static bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution, double *ret_q) {
+static bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution,
+                                       double *ret_q) {
         const char *name;
         size_t length;
 
@@ -57,14 +62,16 @@ static bool metric_get_server_quantile(const Metric *metric, enum qos_distributi
         return threshold_rule_get_quantile(metric, &name, &length, ret_q);
 }
 
-bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total) {
+bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good,
+                       uint64_t *ret_total) {
         WindowSource buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
         WindowReading reading;
         WindowSources sources;
         double q;
 
-        if (!u->view || !metric_get_server_quantile(metric, &d, &q) || !programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS))
+        if (!u->view || !metric_get_server_quantile(metric, &d, &q) ||
+            !programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS))
                 return false;
         unit_get_sources(u, buffer, &sources);
         if (window_read(&sources, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
@@ -80,7 +87,8 @@ void threshold_sample_init(ThresholdSample *l, uint64_t window) {
         /* Not the readings, which are large */
         l->window = window;
         l->distributions = 0;
-        l->needs_requests = l->needs_gauges = l->needs_listeners = l->needs_rows = l->needs_contention = l->needs_cells = false;
+        l->needs_requests = l->needs_gauges = l->needs_listeners = l->needs_rows = l->needs_contention =
+                l->needs_cells = false;
 }
 
 void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
@@ -100,12 +108,15 @@ void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
                 return;
         }
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                if (metric->offset - offsetof(Metrics, requests.server) - server_distributions[d].offset < sizeof(Distribution))
+                if (metric->offset - offsetof(Metrics, requests.server) -
+                    server_distributions[d].offset < sizeof(Distribution))
                         l->distributions |= 1U << d;
         l->needs_listeners = l->needs_listeners || METRIC_IS_IN(metric, requests.server.connections);
         l->needs_gauges = l->needs_gauges ||
-                METRIC_IS_IN(metric, requests.server.in_flight) || METRIC_IS_IN(metric, requests.server.oldest_in_flight) ||
-                METRIC_IS_IN(metric, requests.server.latency) || METRIC_IS_IN(metric, requests.server.first_byte);
+                METRIC_IS_IN(metric, requests.server.in_flight) ||
+                METRIC_IS_IN(metric, requests.server.oldest_in_flight) ||
+                METRIC_IS_IN(metric, requests.server.latency) ||
+                METRIC_IS_IN(metric, requests.server.first_byte);
 }
 
 static void threshold_sample_read_contention(Unit *u, bool clock, ThresholdSample *l) {
@@ -140,7 +151,8 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
                         gauges_refresh(m, now, false);
                 r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
                 if (r == -EAGAIN) {
-                        /* Who was held up since then looks for what is overwritten by now: that is no reason not to know anything */
+                        /* Who was held up since then looks for what is overwritten by now: that is no reason
+                         * not to know anything */
                         l->now = now = now_nsec(CLOCK_MONOTONIC);
                         l->timestamp = now_nsec(CLOCK_REALTIME);
                         r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
@@ -152,7 +164,8 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
                 if (l->needs_rows) {
                         bool measurable = programs_attached(probe_get_programs(m->probe), REQUIRES_ARRIVALS);
 
-                        rows_read(&sources, measurable ? m->gauge_sessions : NULL, now, l->window, l->reading.covered, &l->rows);
+                        rows_read(&sources, measurable ? m->gauge_sessions : NULL, now, l->window,
+                                  l->reading.covered, &l->rows);
                         rows_get_client(u, &l->rows, &l->metrics.requests.client);
                 }
         }
@@ -167,7 +180,8 @@ static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention 
         ContentionReading reading;
         ContentionSources sources;
 
-        if (!(u->contention_probes & PROBE_CPU) || !programs_attached(programs, REQUIRES_STATES) || !unit_get_contention_sources(u, buffer, &sources) ||
+        if (!(u->contention_probes & PROBE_CPU) || !programs_attached(programs, REQUIRES_STATES) ||
+            !unit_get_contention_sources(u, buffer, &sources) ||
             contention_read_some(&sources, now, window, false, &reading) < 0)
                 return false;
         ret->covered = reading.covered;
@@ -175,12 +189,14 @@ static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention 
         return true;
 }
 
-size_t unit_get_state_share_changes(Unit *u, uint64_t now, uint64_t window, ShareChange ret[static SHARE_CHANGES_MAX]) {
+size_t unit_get_state_share_changes(Unit *u, uint64_t now, uint64_t window,
+                                    ShareChange ret[static SHARE_CHANGES_MAX]) {
         uint64_t usual_window = 300 * NSEC_PER_SEC;
         Contention current, usual;
         size_t n = 0;
 
-        if (!unit_read_shares(u, now, window, &current) || !unit_read_shares(u, now, window < usual_window ? usual_window : WINDOW_TOTAL, &usual) ||
+        if (!unit_read_shares(u, now, window, &current) ||
+            !unit_read_shares(u, now, window < usual_window ? usual_window : WINDOW_TOTAL, &usual) ||
             usual.covered <= current.covered)
                 return 0;
 
@@ -191,7 +207,8 @@ size_t unit_get_state_share_changes(Unit *u, uint64_t now, uint64_t window, Shar
                 /* Also if one of them is not known */
                 if (!(fabs(c.share - c.usual) >= SHARE_CHANGE_MIN))
                         continue;
-                for (i = n; i > 0 && fabs(c.share - c.usual) > fabs(ret[i - 1].share - ret[i - 1].usual); i--)
+                for (i = n; i > 0 && fabs(c.share - c.usual) > fabs(ret[i - 1].share - ret[i - 1].usual);
+                     i--)
                         if (i < SHARE_CHANGES_MAX)
                                 ret[i] = ret[i - 1];
                 if (i < SHARE_CHANGES_MAX)
@@ -227,7 +244,8 @@ static double sample_get_value(Unit *u, const ThresholdSample *l, const Threshol
         return metric_get_integer(rule->metric, values, &n) ? (double) n : NAN;
 }
 
-double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule, uint64_t *ret_samples) {
+double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule,
+                                uint64_t *ret_samples) {
         const Server *server = &l->metrics.requests.server;
         uint64_t waiting, samples, value;
         WindowSource buffer[UNITS_MAX_LIMIT];
@@ -249,14 +267,16 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
 
         *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;
         /* Where questions overlap it is not known what waits, either */
-        if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT || server->oldest_in_flight <= rule->limit)
+        if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT ||
+            server->oldest_in_flight <= rule->limit)
                 return real;
 
         unit_get_sources(u, buffer, &sources);
         waiting = count_pending_requests(u->manager, &sources, rule->limit, &last_bin);
         if (waiting == 0)
                 return real;
-        value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting, &samples);
+        value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting,
+                                    &samples);
         *ret_samples = samples;
         if (value == WINDOW_WAITING)
                 /* What is the oldest in flight may be one that asked to wait */

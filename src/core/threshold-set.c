@@ -17,7 +17,7 @@ const char* threshold_source_to_string(ThresholdSource s) {
         return table[s];
 }
 
-/* ---- setting and clearing -------------------------------------------------------------------------------------- */
+/* ---- setting and clearing ----------------------------------------------------------------------------- */
 
 void threshold_free(Threshold *a) {
         ThresholdMonitor *thresholds = a->unit->manager->thresholds;
@@ -33,7 +33,8 @@ void threshold_free(Threshold *a) {
         free(a);
 }
 
-/* Who acts on it would go on for ever: what is no longer looked at is unknown, and that is told as any other change. */
+/* Who acts on it would go on for ever: what is no longer looked at is unknown, and that is told as any other
+ * change. */
 static void threshold_remove(Threshold *a) {
         ThresholdState previous = a->machine.state;
 
@@ -56,7 +57,8 @@ static Threshold* unit_find_threshold(const Unit *u, const char *name) {
         return NULL;
 }
 
-int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, uid_t uid, uid_t owner_uid, void *lease_key, const char *origin, Threshold **ret) {
+int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, uid_t uid, uid_t owner_uid,
+                  void *lease_key, const char *origin, Threshold **ret) {
         uint64_t period = threshold_rule_get_period(rule);
         Threshold **p = &u->thresholds, *a;
 
@@ -91,16 +93,19 @@ int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, ui
 }
 
 static bool rule_equal(const ThresholdRule *a, const ThresholdRule *b) {
-        return streq(a->name, b->name) && a->metric == b->metric && streq(a->selector, b->selector) && a->below == b->below && !(a->limit < b->limit) && !(a->limit > b->limit) &&
+        return streq(a->name, b->name) && a->metric == b->metric && streq(a->selector, b->selector) &&
+               a->below == b->below && !(a->limit < b->limit) && !(a->limit > b->limit) &&
                 !(a->clear < b->clear) && !(a->clear > b->clear) && a->window_nsec == b->window_nsec &&
-                a->enter_nsec == b->enter_nsec && a->leave_nsec == b->leave_nsec && a->stay_nsec == b->stay_nsec;
+                a->enter_nsec == b->enter_nsec && a->leave_nsec == b->leave_nsec &&
+                a->stay_nsec == b->stay_nsec;
 }
 
 static int too_many(unsigned max, const char *whose, QosError *e) {
         char limit[16];
 
         (void) snprintf(limit, sizeof(limit), "%u", max);
-        return qos_error_set(e, QOS_ERROR_TOO_MANY_THRESHOLDS, limit, "%s %s thresholds, more are not allowed", whose, limit);
+        return qos_error_set(e, QOS_ERROR_TOO_MANY_THRESHOLDS, limit,
+                             "%s %s thresholds, more are not allowed", whose, limit);
 }
 
 static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
@@ -138,8 +143,9 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
         Unit *u;
         int r;
 
-        r = request->source == THRESHOLD_SOURCE_CONDITION ? threshold_rule_parse_condition(request->threshold, m->config.default_window_nsec, &rule, e) :
-                                                 threshold_rule_parse(request->threshold, m->config.default_window_nsec, &rule, e);
+        r = request->source == THRESHOLD_SOURCE_CONDITION ?
+            threshold_rule_parse_condition(request->threshold, m->config.default_window_nsec, &rule, e) :
+            threshold_rule_parse(request->threshold, m->config.default_window_nsec, &rule, e);
         if (r < 0)
                 return r;
         u = manager_get_unit(m, request->unit, e);
@@ -148,10 +154,14 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
 
         if (request->source != THRESHOLD_SOURCE_CONDITION)
                 a = unit_find_threshold(u, rule.name);
-        if (a && (a->source != request->source || a->lease_key != request->lease_key || !threshold_is_for(a, request->owner_uid)))
-                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, rule.name, "'%s' has a threshold '%s' already, %s%s", u->name, rule.name,
-                                     a->source == THRESHOLD_SOURCE_FILE ? "from " : a->source == THRESHOLD_SOURCE_LEASE ? "for as long as another client is connected" :
-                                                                                                   "set by the administrator",
+        if (a && (a->source != request->source || a->lease_key != request->lease_key ||
+                  !threshold_is_for(a, request->owner_uid)))
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, rule.name,
+                                     "'%s' has a threshold '%s' already, %s%s", u->name, rule.name,
+                                     a->source == THRESHOLD_SOURCE_FILE ? "from " :
+                                     a->source == THRESHOLD_SOURCE_LEASE ?
+                                     "for as long as another client is connected" :
+                                     "set by the administrator",
                                      strempty(a->origin));
         if (a && rule_equal(&a->rule, &rule)) {
                 /* The same once more changes nothing */
@@ -168,7 +178,8 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
                         return r;
         }
         old = a;
-        r = threshold_new(u, &rule, request->source, request->uid, request->owner_uid, request->lease_key, request->origin, &a);
+        r = threshold_new(u, &rule, request->source, request->uid, request->owner_uid, request->lease_key,
+                          request->origin, &a);
         if (r < 0)
                 return r;
         if (old)
@@ -176,7 +187,8 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
         a->seen = true;
         a->handler = request->handler;
         a->userdata = request->userdata;
-        if (*rule.selector || !unit_count_within(u, rule.metric, WINDOW_TOTAL, rule.limit, &a->good_before, &a->total_before))
+        if (*rule.selector || !unit_count_within(u, rule.metric, WINDOW_TOTAL, rule.limit, &a->good_before,
+                                                 &a->total_before))
                 a->good_before = a->total_before = 0;
 
         if (request->source != THRESHOLD_SOURCE_CONDITION) {
@@ -189,7 +201,8 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
         return 0;
 }
 
-int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid, QosError *e) {
+int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid,
+                    QosError *e) {
         Threshold *a;
         Unit *u;
 
@@ -198,13 +211,15 @@ int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_
                 return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
         a = unit_find_threshold(u, name);
         if (!a)
-                return qos_error_set(e, QOS_ERROR_NO_SUCH_THRESHOLD, name, "'%s' has no threshold '%s'", u->name,
-                                     excerpt(name, (char[EXCERPT_MAX + 1]) {}));
+                return qos_error_set(e, QOS_ERROR_NO_SUCH_THRESHOLD, name, "'%s' has no threshold '%s'",
+                                     u->name, excerpt(name, (char[EXCERPT_MAX + 1]) {}));
         if (a->source == THRESHOLD_SOURCE_FILE)
-                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' comes from %s, it goes when it is taken out there", name, u->name,
-                                     strempty(a->origin));
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name,
+                                     "'%s' of '%s' comes from %s, it goes when it is taken out there", name,
+                                     u->name, strempty(a->origin));
         if (a->lease_key != lease_key || !threshold_is_for(a, owner_uid))
-                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' is somebody else's", name, u->name);
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' is somebody else's",
+                                     name, u->name);
 
         threshold_remove(a);
         manager_emit_unit_changed(u);
@@ -271,7 +286,8 @@ void threshold_monitor_unit_detached(Unit *u) {
                 if (a->source == THRESHOLD_SOURCE_CONDITION) {
                         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
 
-                        (void) qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is no longer attached", u->name);
+                        (void) qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name,
+                                             "'%s' is no longer attached", u->name);
                         a->handler(a, &e, a->userdata);
                 }
                 threshold_remove(a);

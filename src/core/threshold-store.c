@@ -26,11 +26,15 @@ int thresholds_list_to_json(const Unit *u, sd_json_variant **ret) {
                                 SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->good_before),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", a->total_before),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("uid", a->uid),
-                                SD_JSON_BUILD_PAIR_CONDITION(a->owner_uid != 0, "ownerUid", SD_JSON_BUILD_UNSIGNED(a->owner_uid)),
-                                SD_JSON_BUILD_PAIR_CONDITION(!!a->origin, "origin", SD_JSON_BUILD_STRING(a->origin)));
+                                SD_JSON_BUILD_PAIR_CONDITION(a->owner_uid != 0, "ownerUid",
+                                                             SD_JSON_BUILD_UNSIGNED(a->owner_uid)),
+                                SD_JSON_BUILD_PAIR_CONDITION(!!a->origin, "origin",
+                                                             SD_JSON_BUILD_STRING(a->origin)));
                 /* The others are */
                 if (r < 0 && !a->unsaved)
-                        log_unit_warning_errno(u->name, r, "The threshold '%s' of '%s' cannot be kept over a restart of qosd: %m", a->rule.name, u->name);
+                        log_unit_warning_errno(u->name, r,
+                                               "The threshold '%s' of '%s' cannot be kept over a restart of "
+                                               "qosd: %m", a->rule.name, u->name);
                 a->unsaved = r < 0;
         }
 
@@ -46,15 +50,24 @@ typedef struct SavedThreshold {
 
 static int threshold_from_json(Unit *u, sd_json_variant *v) {
         static const sd_json_dispatch_field table[] = {
-                { "threshold",     SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedThreshold, threshold),      SD_JSON_MANDATORY },
-                { "state",         SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedThreshold, state),          SD_JSON_MANDATORY },
-                { "since",         SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, since),          SD_JSON_MANDATORY },
-                { "violatedSince", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, violated_since), SD_JSON_MANDATORY },
-                { "goodBefore",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, good_before),    0                 },
-                { "totalBefore",   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, total_before),   0                 },
-                { "uid",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedThreshold, uid),            SD_JSON_MANDATORY },
-                { "ownerUid",      SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedThreshold, owner_uid),      0                 },
-                { "origin",        SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedThreshold, origin),         0                 },
+                { "threshold",     SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string,
+                  offsetof(SavedThreshold, threshold),      SD_JSON_MANDATORY },
+                { "state",         SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string,
+                  offsetof(SavedThreshold, state),          SD_JSON_MANDATORY },
+                { "since",         SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedThreshold, since),          SD_JSON_MANDATORY },
+                { "violatedSince", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedThreshold, violated_since), SD_JSON_MANDATORY },
+                { "goodBefore",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedThreshold, good_before),    0                 },
+                { "totalBefore",   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedThreshold, total_before),   0                 },
+                { "uid",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,
+                  offsetof(SavedThreshold, uid),            SD_JSON_MANDATORY },
+                { "ownerUid",      SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,
+                  offsetof(SavedThreshold, owner_uid),      0                 },
+                { "origin",        SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string,
+                  offsetof(SavedThreshold, origin),         0                 },
                 {}
         };
         SavedThreshold saved = {};
@@ -72,7 +85,8 @@ static int threshold_from_json(Unit *u, sd_json_variant *v) {
         if (state == _THRESHOLD_STATE_MAX)
                 return -EBADMSG;
 
-        r = threshold_new(u, &rule, saved.origin ? THRESHOLD_SOURCE_FILE : THRESHOLD_SOURCE_ADMINISTRATOR, saved.uid, saved.owner_uid, NULL, saved.origin, &a);
+        r = threshold_new(u, &rule, saved.origin ? THRESHOLD_SOURCE_FILE : THRESHOLD_SOURCE_ADMINISTRATOR,
+                          saved.uid, saved.owner_uid, NULL, saved.origin, &a);
         if (r < 0)
                 return r;
         a->since = saved.since;
@@ -89,6 +103,8 @@ void threshold_monitor_from_json(Unit *u, sd_json_variant *v) {
                 int r = threshold_from_json(u, sd_json_variant_by_index(v, i));
 
                 if (r < 0)
-                        log_unit_warning_errno(u->name, r, "A threshold of '%s' that was kept makes no sense, ignoring: %m", u->name);
+                        log_unit_warning_errno(u->name, r,
+                                               "A threshold of '%s' that was kept makes no sense, ignoring: "
+                                               "%m", u->name);
         }
 }

@@ -9,8 +9,8 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d, const uint64_t *bins,
-                          uint64_t sum, Histogram *ret) {
+static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d,
+                          const uint64_t *bins, uint64_t sum, Histogram *ret) {
         Histogram h = {
                 .seq = s->seq,
                 .timestamp = s->timestamp,
@@ -43,11 +43,16 @@ static const struct {
         const char *name;
         size_t offset;
 } contention_distributions[QOS_CONTENTION_DISTRIBUTIONS] = {
-        [QOS_RUN_QUEUE_LATENCY]  = { "contention.runQueueLatency",   offsetof(Metrics, contention.run_queue_latency)  },
-        [QOS_BLOCK_READ_QUEUE]   = { "contention.block.readQueue",   offsetof(Metrics, contention.block.read_queue)   },
-        [QOS_BLOCK_READ_DEVICE]  = { "contention.block.readDevice",  offsetof(Metrics, contention.block.read_device)  },
-        [QOS_BLOCK_WRITE_QUEUE]  = { "contention.block.writeQueue",  offsetof(Metrics, contention.block.write_queue)  },
-        [QOS_BLOCK_WRITE_DEVICE] = { "contention.block.writeDevice", offsetof(Metrics, contention.block.write_device) },
+        [QOS_RUN_QUEUE_LATENCY]  = { "contention.runQueueLatency",
+                                     offsetof(Metrics, contention.run_queue_latency)  },
+        [QOS_BLOCK_READ_QUEUE]   = { "contention.block.readQueue",
+                                     offsetof(Metrics, contention.block.read_queue)   },
+        [QOS_BLOCK_READ_DEVICE]  = { "contention.block.readDevice",
+                                     offsetof(Metrics, contention.block.read_device)  },
+        [QOS_BLOCK_WRITE_QUEUE]  = { "contention.block.writeQueue",
+                                     offsetof(Metrics, contention.block.write_queue)  },
+        [QOS_BLOCK_WRITE_DEVICE] = { "contention.block.writeDevice",
+                                     offsetof(Metrics, contention.block.write_device) },
 };
 
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
@@ -67,7 +72,8 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
 
         r = selector_parse(metric, &selector, name);
         if (r == -EINVAL)
-                return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric, "'%.200s' does not say which endpoint or peer, expected in brackets "
+                return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric,
+                                     "'%.200s' does not say which endpoint or peer, expected in brackets "
                                      SELECTOR_EXPECTED, metric);
         for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
                 if (streq(name, server_distributions[d].name))
@@ -82,9 +88,11 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 selector.client = true;
         else if (r >= 0 && selector.type != SELECTOR_NONE)
                 of_rows = !selector.client && d == QOS_LATENCY;
-        if (r < 0 || (!of_rows && waits >= QOS_CONTENTION_DISTRIBUTIONS && (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
+        if (r < 0 || (!of_rows && waits >= QOS_CONTENTION_DISTRIBUTIONS &&
+                      (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric,
-                                     "'%.200s' is not a distribution, expected one like 'requests.server.latency'", metric);
+                                     "'%.200s' is not a distribution, expected one like "
+                                     "'requests.server.latency'", metric);
 
         /* For seq, and to know whether the figures mean anything */
         snapshot_read(u, NULL, window, &snapshot, &rows);
@@ -97,11 +105,13 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 if (!row.measured || row.count == ABSENT)
                         return -ENODATA;
                 /* Any distribution on this grid */
-                return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ENTRY_SUM_LATENCY], ret);
+                return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells,
+                                      value.sums[QOS_ENTRY_SUM_LATENCY], ret);
         }
 
         if (waits < QOS_CONTENTION_DISTRIBUTIONS) {
-                const Distribution *known = (const Distribution*) ((const char*) &snapshot.metrics + contention_distributions[waits].offset);
+                const Distribution *known = (const Distribution*) ((const char*) &snapshot.metrics +
+                                                                   contention_distributions[waits].offset);
                 ContentionSource waits_buffer[UNITS_MAX_LIMIT];
                 ContentionReading waits_reading;
                 ContentionSources waits_books;
@@ -109,16 +119,19 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 if (known->count == ABSENT || !unit_get_contention_sources(u, waits_buffer, &waits_books) ||
                     contention_read_some(&waits_books, now, window, /* cells= */ true, &waits_reading) < 0)
                         return -ENODATA;
-                return histogram_fill(&snapshot, window, waits_reading.covered, QOS_QUEUE, waits_reading.counts.cells + waits * HISTOGRAM_COARSE_BINS,
+                return histogram_fill(&snapshot, window, waits_reading.covered, QOS_QUEUE,
+                                      waits_reading.counts.cells + waits * HISTOGRAM_COARSE_BINS,
                                       waits_reading.counts.sums[waits], ret);
         }
 
-        if (!u->view || !programs_attached(probe_get_programs(u->manager->probe), server_distributions[d].needs) ||
+        if (!u->view ||
+            !programs_attached(probe_get_programs(u->manager->probe), server_distributions[d].needs) ||
             snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
                 return -ENODATA;
         unit_get_sources(u, buffer, &sources);
         if (window_read(&sources, now, window, &reading) < 0)
                 return -ENODATA;
 
-        return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), reading.sums[d], ret);
+        return histogram_fill(&snapshot, window, reading.covered, d,
+                              reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), reading.sums[d], ret);
 }

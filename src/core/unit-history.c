@@ -16,8 +16,8 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-/* One interval is enough: of steps older than those that are still to be collected nobody asks, and what lies between two that are close
- * is no better known to be well. */
+/* One interval is enough: of steps older than those that are still to be collected nobody asks, and what
+ * lies between two that are close is no better known to be well. */
 void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
         if (from > u->violated_until + WINDOW_STEPS * WINDOW_STEP_NSEC)
                 u->violated_since = from;
@@ -33,20 +33,23 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
         ContentionSources sources;
         UsageSum usage;
 
-        if (u->usage && newest && usage_get(u->usage, 60 * NSEC_PER_SEC, &usage) >= 0 && usage.values[USAGE_QUOTA_PERIODS] != ABSENT) {
+        if (u->usage && newest && usage_get(u->usage, 60 * NSEC_PER_SEC, &usage) >= 0 &&
+            usage.values[USAGE_QUOTA_PERIODS] != ABSENT) {
                 a[HISTORY_QUOTA_COVERED] = usage.at;
                 a[HISTORY_QUOTA_PERIODS] = usage.values[USAGE_QUOTA_PERIODS];
                 a[HISTORY_QUOTA_THROTTLED] = usage.values[USAGE_QUOTA_THROTTLED_PERIODS];
         }
 
-        if (!unit_get_contention_sources(u, buffer, &sources) || contention_read_step(&sources, s->index, now, &reading) < 0)
+        if (!unit_get_contention_sources(u, buffer, &sources) ||
+            contention_read_step(&sources, s->index, now, &reading) < 0)
                 return;
         if (u->contention_probes & PROBE_CPU && programs_attached(programs, REQUIRES_STATES)) {
                 a[HISTORY_CPU_COVERED] = reading.covered;
                 for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                         a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] = reading.counts.times[i];
                 for (unsigned i = 0; i < HISTOGRAM_COARSE_BINS; i++)
-                        a[HISTORY_RUN_QUEUES] += reading.counts.cells[QOS_RUN_QUEUE_LATENCY * HISTOGRAM_COARSE_BINS + i];
+                        a[HISTORY_RUN_QUEUES] += reading.counts.cells[QOS_RUN_QUEUE_LATENCY *
+                                                                      HISTOGRAM_COARSE_BINS + i];
                 a[HISTORY_RUN_QUEUE_TIME] = reading.counts.sums[QOS_RUN_QUEUE_LATENCY];
         }
         if (u->contention_probes & PROBE_BLOCK && programs_attached(programs, REQUIRES_BLOCK)) {
@@ -90,12 +93,14 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
 
                 a[HISTORY_ASKED_COVERED] = snapshot.covered;
                 a[HISTORY_ASKED] = client->count;
-                a[HISTORY_ASKED_TIME] = client->latency.mean == ABSENT ? 0 : client->latency.mean * client->count;
+                a[HISTORY_ASKED_TIME] = client->latency.mean == ABSENT ? 0 :
+                                        client->latency.mean * client->count;
         }
 }
 
 int unit_collect_history(Unit *u) {
-        uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME),
+                current = now / WINDOW_STEP_NSEC, first;
         WindowSource buffer[UNITS_MAX_LIMIT];
         WindowSources sources;
         int r;
@@ -124,8 +129,10 @@ int unit_collect_history(Unit *u) {
                         continue; /* it stays as it is known, or a gap */
 
                 /* Mostly it has not changed since */
-                violated = u->violated_until > n * WINDOW_STEP_NSEC && u->violated_since < (n + 1) * WINDOW_STEP_NSEC;
-                signature = reading.signature ^ gauges.in_flight << 32 ^ gauges.open ^ (uint64_t) violated << 63;
+                violated = u->violated_until > n * WINDOW_STEP_NSEC &&
+                           u->violated_since < (n + 1) * WINDOW_STEP_NSEC;
+                signature = reading.signature ^ gauges.in_flight << 32 ^ gauges.open ^ (uint64_t) violated <<
+                            63;
                 place = n % ELEMENTSOF(u->collected);
                 if (u->collected[place].index == n && u->collected[place].signature == signature)
                         continue;
@@ -133,7 +140,8 @@ int unit_collect_history(Unit *u) {
                 step.timestamp = realtime - MIN(realtime, now - n * WINDOW_STEP_NSEC);
                 step.covered = reading.covered;
 
-                /* What was counted; whether it means something is decided when it is shown, for a step of any length */
+                /* What was counted; whether it means something is decided when it is shown, for a step of
+                 * any length */
                 step.overlaps = reading.cells[QOS_COUNTER_OVERLAPS];
                 step.missed = reading.cells[QOS_COUNTER_MISSED] > 0;
                 metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
@@ -146,7 +154,8 @@ int unit_collect_history(Unit *u) {
 
                 for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                         window_get_bins(&reading, history_distribution(i), &step.distributions[i]);
-                        step.measured[i] = programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
+                        step.measured[i] = programs_attached(probe_get_programs(u->manager->probe),
+                                                             REQUIRES_ARRIVALS);
                 }
 
                 step_fill_requests(u, &reading, n + 1 == current, &step);

@@ -14,7 +14,7 @@
 /* A row passes from one peer to another ten times a second at most, and that takes some 10 us. */
 #define TRIES_MAX 16
 
-/* ---- reading -------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------ */
 
 static int row_compare(const void *a, const void *b) {
         const RowReading *x = a, *y = b;
@@ -40,10 +40,11 @@ static bool entry_is_same(const Row *a, const Row *b) {
                 memcmp(a->address, b->address, sizeof(a->address)) == 0;
 }
 
-/* Adds a row, or what is in one to that of the same name: two programs that saw it first at once (entry_find()), or two units
- * of which one lies in the other. What has no place is part of the rest. */
+/* Adds a row, or what is in one to that of the same name: two programs that saw it first at once
+ * (entry_find()), or two units of which one lies in the other. What has no place is part of the rest. */
 static void rows_add(RowsReading *rows, const RowReading *r) {
-        RowReading rest = { .row = { .kind = r->row.kind == ROW_PEER ? ROW_PEER : ROW_ENDPOINT, .rest = true }, .value = r->value };
+        RowReading rest = { .row = { .kind = r->row.kind == ROW_PEER ? ROW_PEER : ROW_ENDPOINT,
+                                     .rest = true }, .value = r->value };
         size_t n = 0;
 
         for (size_t k = 0; k < rows->n; k++) {
@@ -62,7 +63,8 @@ static void rows_add(RowsReading *rows, const RowReading *r) {
 }
 
 /* All of one book. -EAGAIN: the figures cannot be had. */
-static int peers_read_source(const WindowSource *b, const uint64_t *sessions, uint64_t attached_at, uint64_t now, uint64_t window, RowsReading *rows) {
+static int peers_read_source(const WindowSource *b, const uint64_t *sessions, uint64_t attached_at,
+                             uint64_t now, uint64_t window, RowsReading *rows) {
         static const RowKind kinds[] = {
                 [QOS_ENTRY_ENDPOINT] = ROW_ENDPOINT,
                 [QOS_ENTRY_EXCLUDED] = ROW_EXCLUDED,
@@ -92,7 +94,8 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                         window_get_row(&reading, &first.value);
                         first.value.in_flight = counted;
                 }
-                first.value.in_flight += (uint64_t) MAX(__atomic_load_n(&b->map->in_flight, __ATOMIC_RELAXED), INT64_C(0));
+                first.value.in_flight += (uint64_t) MAX(__atomic_load_n(&b->map->in_flight,
+                                                                        __ATOMIC_RELAXED), INT64_C(0));
         }
 
         for (unsigned i = QOS_ENTRIES + 1; i-- > 0;) {
@@ -101,7 +104,8 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                 RowReading row;
 
                 if (rest)
-                        name = (struct qos_peer_key) { .kind = i == QOS_ENTRY_ENDPOINTS_OTHERS ? QOS_ENTRY_ENDPOINT : QOS_ENTRY_PEER };
+                        name = (struct qos_peer_key) { .kind = i == QOS_ENTRY_ENDPOINTS_OTHERS ?
+                                                       QOS_ENTRY_ENDPOINT : QOS_ENTRY_PEER };
                 if (name.kind == QOS_ENTRY_FREE || name.kind >= ELEMENTSOF(kinds))
                         continue;
                 /* A peer that has got the row just now, and has not written its name yet */
@@ -137,9 +141,10 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
         return r;
 }
 
-void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret) {
-        /* Of books that had something before the unit was attached it is not known what their rows had then, only what all
-         * peers had together */
+void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, uint64_t window,
+               uint64_t covered, RowsReading *ret) {
+        /* Of books that had something before the unit was attached it is not known what their rows had then,
+         * only what all peers had together */
         bool before = w->base && covered == now - MIN(now, w->attached_at);
         bool measurable = sessions && window_is_for_rows(window) && !before;
 
@@ -176,7 +181,7 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
                 window_sources_read_peers(w, &ret->peers);
 }
 
-/* ---- what it means -------------------------------------------------------------------------------------------- */
+/* ---- what it means ------------------------------------------------------------------------------------ */
 
 static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row *row) {
         uint64_t count = from->cells[QOS_ENTRY_COUNT];
@@ -191,7 +196,8 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row
         row->in_flight = from->in_flight;
         row->bytes_in = from->sums[QOS_ENTRY_SUM_BYTES_IN];
         row->bytes_out = from->sums[QOS_ENTRY_SUM_BYTES_OUT];
-        /* Nobody gives up by himself on a Unix socket. Not every kernel tells that one is closed, and none how much a unit asks there */
+        /* Nobody gives up by himself on a Unix socket. Not every kernel tells that one is closed, and none
+         * how much a unit asks there */
         if (row->family == AF_UNIX) {
                 row->errors_timeout = ABSENT;
                 if (!(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_UNIX_CLOSE)))
@@ -263,17 +269,19 @@ uint64_t rows_get_signature(const RowsReading *rows, uint64_t signature) {
         return signature;
 }
 
-/* Whether who connects to this address reaches a socket that listens on that one. Of a listener on all addresses it is only
- * known for those that are always this machine's. */
+/* Whether who connects to this address reaches a socket that listens on that one. Of a listener on all
+ * addresses it is only known for those that are always this machine's. */
 static bool address_reaches(const Row *row, const struct qos_address *listen) {
         static const uint8_t any[16] = {}, loopback6[16] = { [15] = 1 };
         bool local;
 
         if (row->port != listen->port)
                 return false;
-        if (row->family == listen->family && memcmp(row->address, listen->address, sizeof(row->address)) == 0)
+        if (row->family == listen->family &&
+            memcmp(row->address, listen->address, sizeof(row->address)) == 0)
                 return true;
-        local = row->family == AF_INET ? row->address[0] == 127 : memcmp(row->address, loopback6, sizeof(loopback6)) == 0;
+        local = row->family == AF_INET ? row->address[0] == 127 :
+                memcmp(row->address, loopback6, sizeof(loopback6)) == 0;
         return local && memcmp(listen->address, any, sizeof(any)) == 0 &&
                 (row->family == listen->family || listen->family == AF_INET6);
 }
@@ -286,7 +294,8 @@ const char* unit_find_listening(const Unit *u, const Row *row) {
                 for (unsigned k = 0; other->view && k <= QOS_ENTRIES; k++) {
                         const struct qos_peer_key *name = &other->view->names[k];
 
-                        if ((name->kind == QOS_ENTRY_ENDPOINT || name->kind == QOS_ENTRY_EXCLUDED) && address_reaches(row, &name->address))
+                        if ((name->kind == QOS_ENTRY_ENDPOINT || name->kind == QOS_ENTRY_EXCLUDED) &&
+                            address_reaches(row, &name->address))
                                 return other->name;
                 }
         }

@@ -8,17 +8,19 @@
 #include "service-manager-internal.h"
 #include "unit-name.h"
 
-/* Of one unit: sockets that are asked about, and addresses they listen on. More are found when the service reads. */
+/* Of one unit: sockets that are asked about, and addresses they listen on. More are found when the service
+ * reads. */
 #define SOCKETS_MAX 32
 #define LISTEN_MAX 64
 
-/* ---- names ----------------------------------------------------------------------------------------------------- */
+/* ---- names -------------------------------------------------------------------------------------------- */
 
-/* Names that would collide with the kernel's own files in the directory above get an underscore (systemd's cg_escape(),
- * whose list this is). */
+/* Names that would collide with the kernel's own files in the directory above get an underscore (systemd's
+ * cg_escape(), whose list this is). */
 static bool control_group_name_needs_escape(const char *name) {
         static const char *const controllers[] = {
-                "cpu", "cpuacct", "cpuset", "io", "blkio", "memory", "devices", "pids", "hugetlb", "misc", "rdma",
+                "cpu", "cpuacct", "cpuset", "io", "blkio", "memory", "devices", "pids", "hugetlb", "misc",
+                        "rdma",
         };
 
         if (name[0] == '_' || name[0] == '.' || startswith(name, "cgroup."))
@@ -50,7 +52,8 @@ int unit_get_default_control_group(const char *name, const char *slice, char **r
         if (!streq(stem, "-"))
                 for (l = 1; l <= strlen(stem); l++)
                         if (stem[l] == '-' || stem[l] == 0)
-                                (void) snprintf(path + strlen(path), size - strlen(path), "/%.*s.slice", (int) l, stem);
+                                (void) snprintf(path + strlen(path), size - strlen(path), "/%.*s.slice",
+                                                (int) l, stem);
 
         if (!endswith(name, ".slice"))
                 (void) snprintf(path + strlen(path), size - strlen(path), "/%s%s",
@@ -97,7 +100,8 @@ int listen_address_parse(const char *s, struct qos_address *ret) {
         host[l] = 0;
         /* Behind the port may be the interface of a link-local address */
         port = strtoul(colon + 1, (char**) &end, 10);
-        if ((*end != 0 && *end != '%') || port == 0 || port > UINT16_MAX || inet_pton(a.family, host, a.address) != 1)
+        if ((*end != 0 && *end != '%') || port == 0 || port > UINT16_MAX ||
+            inet_pton(a.family, host, a.address) != 1)
                 return -EAFNOSUPPORT;
 
         a.port = port;
@@ -105,7 +109,7 @@ int listen_address_parse(const char *s, struct qos_address *ret) {
         return 0;
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------- */
+/* ---- questions ---------------------------------------------------------------------------------------- */
 
 void properties_done(Properties *p) {
         sd_bus_message_unref(p->message);
@@ -141,7 +145,8 @@ static int names_read(sd_bus_message *m, const char *suffix, unsigned max, char 
                 return r;
         while ((r = sd_bus_message_read(m, "s", &name)) > 0)
                 if (endswith(name, suffix) && n++ < max && strlen(name) <= UNIT_NAME_MAX)
-                        (void) snprintf(buffer + strlen(buffer), size - strlen(buffer), "%s%s", *buffer ? " " : "", name);
+                        (void) snprintf(buffer + strlen(buffer), size - strlen(buffer), "%s%s",
+                                        *buffer ? " " : "", name);
         if (r >= 0)
                 r = sd_bus_message_exit_container(m);
         if (r >= 0)

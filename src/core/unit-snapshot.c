@@ -20,15 +20,16 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-/* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how many there
- * are, and readers do not look more often than they change on a screen. */
+/* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how
+ * many there are, and readers do not look more often than they change on a screen. */
 #define GAUGES_AGE_NSEC (20 * NSEC_PER_MSEC)
 
-/* How often what was asked over UDP is looked through for what nobody has answered: after 10 s that is, one more does no harm. */
+/* How often what was asked over UDP is looked through for what nobody has answered: after 10 s that is, one
+ * more does no harm. */
 #define UDP_EXPIRE_NSEC NSEC_PER_SEC
 
-/* Where the kernel has skipped runs of programs: how often the gauges are corrected, and for how long after that. What is found twice is corrected,
- * what changes in the meantime is left for a quieter moment. */
+/* Where the kernel has skipped runs of programs: how often the gauges are corrected, and for how long after
+ * that. What is found twice is corrected, what changes in the meantime is left for a quieter moment. */
 #define RECONCILE_NSEC (5 * NSEC_PER_SEC)
 #define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
 
@@ -38,14 +39,16 @@
 #define REQUIRES_CLOCK (REQUIRES_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
 #define REQUIRES_IN_FLIGHT (REQUIRES_CLOCK | \
                          PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
-#define REQUIRES_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
+#define REQUIRES_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else
+                                                              * tells */
 #define REQUIRES_CONTENT (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
 #define REQUIRES_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
-#define REQUIRES_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | PROGRAM_BIT(PROGRAM_BIND4) | \
+#define REQUIRES_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | \
+                      PROGRAM_BIT(PROGRAM_BIND4) | \
                    PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
 #define REQUIRES_ENDS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
 
-/* ---- the numbers ----------------------------------------------------------------------------------------------- */
+/* ---- the numbers -------------------------------------------------------------------------------------- */
 
 bool programs_attached(uint64_t programs, uint64_t needed) {
         return (programs & needed) == needed;
@@ -56,7 +59,8 @@ static uint64_t gauge(const WindowSources *w, size_t offset) {
         int64_t n = 0;
 
         for (size_t i = 0; i < w->n; i++)
-                n += __atomic_load_n((const int64_t*) ((const char*) w->sources[i].map + offset), __ATOMIC_RELAXED);
+                n += __atomic_load_n((const int64_t*) ((const char*) w->sources[i].map + offset),
+                                     __ATOMIC_RELAXED);
         return n > 0 ? (uint64_t) n : 0;
 }
 
@@ -83,15 +87,18 @@ static bool manager_has_in_flight(const Manager *m) {
 
 /* Whether anything was ever counted there, modulo 2^32 included. */
 static bool cell_is_used(const struct qos_unit_map *map, enum qos_counter cell) {
-        return (__atomic_load_n(&map->cells[cell], __ATOMIC_RELAXED) | __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
+        return (__atomic_load_n(&map->cells[cell], __ATOMIC_RELAXED) |
+                __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
 }
 
-/* A question over UDP is in flight only on a socket that has answered something (udp.h), which was counted. */
+/* A question over UDP is in flight only on a socket that has answered something (udp.h), which was
+ * counted. */
 static bool manager_has_udp(const Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *u = m->units[i] ?: m->retained[i];
 
-                if (u && u->view && (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED)))
+                if (u && u->view &&
+                    (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED)))
                         return true;
         }
         return false;
@@ -111,7 +118,8 @@ void listeners_refresh(Manager *m, uint64_t now, bool missing) {
 void missed_refresh(Manager *m, uint64_t now) {
         if (probe_count_missed(m->probe))
                 m->missed_at = now;
-        if (m->missed_at == 0 || now >= m->missed_at + RECONCILE_FOR_NSEC || now < m->reconciled_at + RECONCILE_NSEC)
+        if (m->missed_at == 0 || now >= m->missed_at + RECONCILE_FOR_NSEC ||
+            now < m->reconciled_at + RECONCILE_NSEC)
                 return;
         m->reconciled_at = now;
         probe_reconcile_gauges(m->probe);
@@ -124,7 +132,8 @@ void gauges_refresh(Manager *m, uint64_t now, bool missing) {
         m->gauges_at = now;
         manager_find_lost_groups(m, now);
         missed_refresh(m, now);
-        /* What is not in flight has no age. Whatever comes from now on has none that is known, as if it came after the look */
+        /* What is not in flight has no age. Whatever comes from now on has none that is known, as if it came
+         * after the look */
         if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->oldest_session) < 0)
                 m->oldest_session = 0;
         if (now >= m->udp_expired_at + UDP_EXPIRE_NSEC) {
@@ -133,7 +142,8 @@ void gauges_refresh(Manager *m, uint64_t now, bool missing) {
         }
         /* The table of peers has room for many, and to look through it takes as long if it is empty */
         for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
-                if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) || probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
+                if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) ||
+                    probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
                         m->gauge_sessions[i] = 0;
 }
 
@@ -143,7 +153,8 @@ static void client_set_absent(ClientRole *c) {
 }
 
 static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint64_t now, Server *s) {
-        uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
+        /* a book with no session does not listen, or has nothing in flight */
+        uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX;
         Manager *m = u->manager;
 
         for (size_t i = 0; i < w->n; i++) {
@@ -166,7 +177,8 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
                         }
         }
 
-        s->connections.open = programs_attached(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
+        s->connections.open = programs_attached(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) :
+                              ABSENT;
         s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
         if (m->listeners_session != 0 && programs_attached(programs, REQUIRES_LISTENERS)) {
                 s->connections.accept_queue = queue;
@@ -228,14 +240,17 @@ void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                         &s->errors_timeout           },
                 { QOS_COUNTER_CLIENT_ABORTS,  REQUIRES_ENDS,
                         &s->client_aborts            },
-                { QOS_COUNTER_ACCEPTED,       REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_STATE), &s->connections.accepted     },
-                { QOS_COUNTER_LISTEN_DROPS,   REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS), &s->connections.listen_drops },
+                { QOS_COUNTER_ACCEPTED,       REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_STATE),
+                  &s->connections.accepted     },
+                { QOS_COUNTER_LISTEN_DROPS,   REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS),
+                  &s->connections.listen_drops },
                 { QOS_COUNTER_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),
                         &s->connections.retransmits  },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(counters); i++)
-                *counters[i].value = programs_attached(programs, counters[i].needs) ? reading->cells[counters[i].cell] : ABSENT;
+                *counters[i].value = programs_attached(programs, counters[i].needs) ?
+                                     reading->cells[counters[i].cell] : ABSENT;
 }
 
 const ServerDistribution server_distributions[QOS_DISTRIBUTIONS] = {
@@ -253,19 +268,23 @@ static void service_fill(const WindowReading *reading, uint64_t programs, Server
         uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
         double all = 0;
 
-        /* Clocks differ by some microseconds; and a request is counted when it is answered, and attributed a moment later */
+        /* Clocks differ by some microseconds; and a request is counted when it is answered, and attributed a
+         * moment later */
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 all += MAX((int64_t) sums[i], INT64_C(0));
         if (s->count > 0)
                 s->service_states.attributed = (double) MIN(attributed, s->count) / s->count;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
-                s->service_states.shares[i] = attributed > 0 && all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
+                s->service_states.shares[i] = attributed > 0 &&
+                                              all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
         if (programs_attached(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)) && attributed > 0 && all > 0)
-                s->service_states.blocked_by_requests = fmin((double) sums[QOS_STATE_BLOCKED_BY_REQUESTS] / all, 1);
+                s->service_states.blocked_by_requests = fmin((double) sums[QOS_STATE_BLOCKED_BY_REQUESTS] /
+                                                             all, 1);
 }
 
 /* Of the distributions those that were read, by bits; the others are absent. */
-void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions, uint64_t now, Metrics *ret) {
+void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions,
+                  uint64_t now, Metrics *ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         unsigned minimum = u->manager->config.minimum_samples;
@@ -279,7 +298,8 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
                 Distribution *value = (Distribution*) ((char*) s + server_distributions[d].offset);
 
-                if (distributions & 1U << d && programs_attached(programs, server_distributions[d].needs) && !overlapping)
+                if (distributions & 1U << d && programs_attached(programs, server_distributions[d].needs) &&
+                    !overlapping)
                         window_get_distribution(reading, d, minimum, value);
                 else
                         distribution_set_absent(value);
@@ -288,30 +308,38 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
         s->service_states.attributed = s->service_states.blocked_by_requests = NAN;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = NAN;
-        if (u->contention_probes & PROBE_CPU && programs_attached(programs, REQUIRES_STATES | REQUIRES_EXCHANGES) && !overlapping)
+        if (u->contention_probes & PROBE_CPU &&
+            programs_attached(programs, REQUIRES_STATES | REQUIRES_EXCHANGES) && !overlapping)
                 service_fill(reading, programs, s);
 
-        s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
+        s->rate = s->count == ABSENT || reading->covered == 0 ? NAN :
+                  s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
-        s->bytes_in = programs_attached(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
-        s->bytes_out = programs_attached(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ? reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
+        s->bytes_in = programs_attached(programs, PROGRAM_BIT(PROGRAM_INGRESS) |
+                                        PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ?
+                                        reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
+        s->bytes_out = programs_attached(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ?
+                       reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
 
         gauges_fill(u, w, programs, now, s);
         client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
 }
 
-#define REQUIRES_RECLAIM (PROGRAM_BIT(PROGRAM_RECLAIM_BEGIN) | PROGRAM_BIT(PROGRAM_RECLAIM_END) | PROGRAM_BIT(PROGRAM_LIMIT_BEGIN) | \
+#define REQUIRES_RECLAIM (PROGRAM_BIT(PROGRAM_RECLAIM_BEGIN) | PROGRAM_BIT(PROGRAM_RECLAIM_END) | \
+                          PROGRAM_BIT(PROGRAM_LIMIT_BEGIN) | \
                        PROGRAM_BIT(PROGRAM_LIMIT_END))
 
-/* ---- contention ------------------------------------------------------------------------------------------------ */
+/* ---- contention --------------------------------------------------------------------------------------- */
 
 void contention_set_absent(Metrics *ret) {
         for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
-                if (metric->offset >= offsetof(Metrics, contention) && metric->offset < offsetof(Metrics, contention) + sizeof(Contention))
+                if (metric->offset >= offsetof(Metrics, contention) &&
+                    metric->offset < offsetof(Metrics, contention) + sizeof(Contention))
                         metric_set_absent(metric, ret);
 }
 
-void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells, Contention *c) {
+void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells,
+                 Contention *c) {
         if (!programs_attached(programs, REQUIRES_STATES))
                 return;
 
@@ -336,14 +364,15 @@ void states_fill(const ContentionReading *reading, uint64_t programs, unsigned m
                 contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
 }
 
-/* Whether all that the unit has answered, and all that it has in flight, came over TCP: only there each end of a question is seen when it
- * happens, so that the serving clock can go. */
+/* Whether all that the unit has answered, and all that it has in flight, came over TCP: only there each end
+ * of a question is seen when it happens, so that the serving clock can go. */
 bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading) {
         if (reading->cells[QOS_COUNTER_UNIX] > 0 || reading->cells[QOS_COUNTER_UDP] > 0)
                 return false;
         for (size_t i = 0; i < w->n; i++)
                 for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                        if (m->gauge_sessions[g] != 0 && w->sources[i].map->gauges[g].session == m->gauge_sessions[g] &&
+                        if (m->gauge_sessions[g] != 0 &&
+                            w->sources[i].map->gauges[g].session == m->gauge_sessions[g] &&
                             w->sources[i].map->gauges[g].in_flight > 0)
                                 return false;
         return true;
@@ -360,17 +389,20 @@ static void serving_fill(const ContentionReading *reading, uint64_t programs, Co
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 c->serving.thread_time += reading->counts.serving[i];
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
-                c->serving.shares[i] = c->serving.thread_time > 0 ? (double) reading->counts.serving[i] / c->serving.thread_time : NAN;
+                c->serving.shares[i] = c->serving.thread_time > 0 ? (double) reading->counts.serving[i] /
+                                       c->serving.thread_time : NAN;
 }
 
-static void block_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool writeback, Block *b) {
+static void block_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool writeback,
+                       Block *b) {
         if (!programs_attached(programs, REQUIRES_BLOCK))
                 return;
 
         b->counts = (BlockCounts) {};
         for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
                 contention_add_block(reading, row, &b->counts);
-        b->sectors = (b->counts.bytes[QOS_BLOCK_READS] + b->counts.bytes[QOS_BLOCK_WRITES] + b->counts.bytes[QOS_BLOCK_DISCARDS]) / 512;
+        b->sectors = (b->counts.bytes[QOS_BLOCK_READS] + b->counts.bytes[QOS_BLOCK_WRITES] +
+                      b->counts.bytes[QOS_BLOCK_DISCARDS]) / 512;
         if (writeback)
                 b->writeback_bytes = reading->counts.sums[QOS_BLOCK_WRITEBACK_BYTES];
         contention_get_distribution(reading, QOS_BLOCK_READ_QUEUE, minimum, &b->read_queue);
@@ -429,7 +461,8 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
                 { USAGE_IO_SOME,     &c->pressure.io.some,     &c->pressure.io.some_time     },
                 { USAGE_IO_FULL,     &c->pressure.io.full,     &c->pressure.io.full_time     },
         };
-        static const uint64_t averages[USAGE_AVERAGES] = { 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC };
+        static const uint64_t averages[USAGE_AVERAGES] = { 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC,
+                                                           300 * NSEC_PER_SEC };
         UsageSum sum;
         bool known;
 
@@ -443,7 +476,8 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
                 *pressures[i].time = usec_to_nsec(usec);
                 if (usec != ABSENT && sum.at > 0)
                         *pressures[i].share = MIN(1.0, (double) usec * NSEC_PER_USEC / sum.at);
-                /* Where nobody looked when the window began the kernel's own average does, which reaches back further, with less weight */
+                /* Where nobody looked when the window began the kernel's own average does, which reaches
+                 * back further, with less weight */
                 for (unsigned k = 0; !known && k < USAGE_AVERAGES; k++)
                         if (window == averages[k])
                                 *pressures[i].share = u->usage->last.averages[pressures[i].counter][k];
@@ -457,7 +491,8 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
         c->memory.refaults = sum.values[USAGE_REFAULTS];
 }
 
-/* The newest fault of each thread is not booked before its next one: somebody has to look. As gauges_refresh(). */
+/* The newest fault of each thread is not booked before its next one: somebody has to look. As
+ * gauges_refresh(). */
 void faults_refresh(Manager *m, uint64_t now) {
         if (m->faults_at != 0 && now < m->faults_at + GAUGES_AGE_NSEC)
                 return;
@@ -465,17 +500,20 @@ void faults_refresh(Manager *m, uint64_t now) {
         (void) probe_find_faults(m->probe);
 }
 
-/* Whether the kernel notes for whom it writes: the io controller is there for the unit itself, not only for what is around it. */
+/* Whether the kernel notes for whom it writes: the io controller is there for the unit itself, not only for
+ * what is around it. */
 static bool unit_has_io_controller(const Unit *u) {
         char path[PATH_MAX];
 
         if (!u->control_group)
                 return false;
-        return snprintf(path, sizeof(path), "/sys/fs/cgroup%s/io.stat", u->control_group) < (int) sizeof(path) && access(path, F_OK) >= 0;
+        return snprintf(path, sizeof(path), "/sys/fs/cgroup%s/io.stat",
+                        u->control_group) < (int) sizeof(path) && access(path, F_OK) >= 0;
 }
 
 /* As metrics_fill(). Without cells what comes from them is absent, and without a clock what goes by that. */
-void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock, Contention *c) {
+void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
+                          Contention *c) {
         uint64_t programs = probe_get_programs(u->manager->probe);
         unsigned minimum = u->manager->config.minimum_samples;
 
@@ -491,9 +529,10 @@ void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t wi
         usage_fill(u, window, c);
 }
 
-/* Reads the window and all since the attach, of whose readings the latter has a signature. False: there is none, or it could not be
- * read. */
-static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, ContentionReading *ret, ContentionReading *ret_total) {
+/* Reads the window and all since the attach, of whose readings the latter has a signature. False: there is
+ * none, or it could not be read. */
+static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, ContentionReading *ret,
+                                 ContentionReading *ret_total) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionSources sources;
 
@@ -504,21 +543,24 @@ static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, Content
         return contention_read(&sources, now, window, ret, ret_total) >= 0;
 }
 
-/* ---- what it costs --------------------------------------------------------------------------------------------- */
+/* ---- what it costs ------------------------------------------------------------------------------------ */
 
 static uint64_t contention_get_cost(const ContentionReading *reading) {
         return reading->counts.counters[QOS_CONTENTION_CPU_COST] + reading->counts.sums[QOS_COST_NSEC];
 }
 
-/* In CPUs. What has books of contention has them since it was attached or later: not longer than the window of requests reaches. */
+/* In CPUs. What has books of contention has them since it was attached or later: not longer than the window
+ * of requests reaches. */
 static double cost_get_share(const WindowReading *reading, uint64_t contention) {
-        return reading->covered > 0 ? (double) (reading->sums[QOS_SUM_COST] + contention) / reading->covered : NAN;
+        return reading->covered > 0 ? (double) (reading->sums[QOS_SUM_COST] + contention) /
+               reading->covered : NAN;
 }
 
-/* ---- devices --------------------------------------------------------------------------------------------------- */
+/* ---- devices ------------------------------------------------------------------------------------------ */
 
 static uint64_t device_get_bytes(const BlockCounts *counts) {
-        return counts->bytes[QOS_BLOCK_READS] + counts->bytes[QOS_BLOCK_WRITES] + counts->bytes[QOS_BLOCK_DISCARDS];
+        return counts->bytes[QOS_BLOCK_READS] + counts->bytes[QOS_BLOCK_WRITES] +
+               counts->bytes[QOS_BLOCK_DISCARDS];
 }
 
 void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]) {
@@ -538,15 +580,18 @@ void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]) {
 
 static int device_compare(const void *a, const void *b) {
         const BlockDevice *x = a, *y = b;
-        uint64_t p = x->counts.queue_time + x->counts.device_time, q = y->counts.queue_time + y->counts.device_time;
+        uint64_t p = x->counts.queue_time + x->counts.device_time, q = y->counts.queue_time +
+                y->counts.device_time;
 
         return q < p ? -1 : q > p;
 }
 
-static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now, uint64_t window, Snapshot *s) {
+static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now, uint64_t window,
+                         Snapshot *s) {
         Manager *m = u->manager;
         const ContentionSource source = { .map = m->machine, .since = m->machine_since };
-        const ContentionSources sources = { .sources = &source, .n = 1, .since = u->machine_base_at, .before = u->machine_base };
+        const ContentionSources sources = { .sources = &source, .n = 1, .since = u->machine_base_at,
+                                            .before = u->machine_base };
         struct qos_block_devices devices;
         ContentionReading machine;
         bool shared;
@@ -570,7 +615,8 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
                         if (shared) {
                                 contention_add_block(&machine, row, &all);
                                 if (device_get_bytes(&all) > 0)
-                                        d->share = MIN(1.0, (double) device_get_bytes(&d->counts) / device_get_bytes(&all));
+                                        d->share = MIN(1.0, (double) device_get_bytes(&d->counts) /
+                                                       device_get_bytes(&all));
                         }
                 }
                 s->n_devices++;
@@ -630,26 +676,31 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
         metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
         measurable = programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
-        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
+        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered,
+                  ret_rows);
         rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
-        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
+        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered,
+                  &rows_total);
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
         unit_collect_usage(u);
         contention_set_absent(&s.metrics);
         contention_set_absent(&s.totals);
         if (unit_read_contention(u, now, window, &contention, &contention_total)) {
-                contention_fill_read(u, &contention, window, /* cells= */ true, clock_is_whole(u->manager, &sources, &reading), &s.metrics.contention);
-                contention_fill_read(u, &contention_total, WINDOW_TOTAL, /* cells= */ true, clock_is_whole(u->manager, &sources, &total),
-                                     &s.totals.contention);
+                contention_fill_read(u, &contention, window, /* cells= */ true,
+                                     clock_is_whole(u->manager, &sources, &reading), &s.metrics.contention);
+                contention_fill_read(u, &contention_total, WINDOW_TOTAL, /* cells= */ true,
+                                     clock_is_whole(u->manager, &sources, &total), &s.totals.contention);
                 s.cost_share = cost_get_share(&reading, contention_get_cost(&contention));
                 devices_fill(u, &contention, now, window, &s);
                 total.signature ^= contention_total.signature;
         } else if (!u->contention)
                 s.cost_share = cost_get_share(&reading, 0);
 
-        /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
-        if (!at && u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
+        /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same
+         * seq */
+        if (!at && u->cached_at != 0 && u->cached.window == window &&
+            u->cached_signature == total.signature &&
             u->cached_boundary == reading.boundary && now < u->cached_at + SNAPSHOT_AGE_NSEC &&
             s.metrics.requests.server.in_flight == 0 && gauges_equal(&s.metrics, &u->cached.metrics)) {
                 *ret = u->cached;
@@ -676,7 +727,8 @@ void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window, Snapshot *
         snapshot_read(u, at, window, ret, &rows);
 }
 
-void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows) {
+void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret,
+                       Row *ret_rows) {
         RowsReading rows;
 
         snapshot_read(u, NULL, window, ret, &rows);
@@ -695,7 +747,8 @@ static uint64_t unit_get_contention_cost(Unit *u, uint64_t now) {
 
         if (!unit_get_contention_sources(u, buffer, &sources))
                 return 0;
-        return contention_read_some(&sources, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0 ? ABSENT : contention_get_cost(&reading);
+        return contention_read_some(&sources, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0 ? ABSENT :
+               contention_get_cost(&reading);
 }
 
 void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
@@ -750,7 +803,8 @@ void unit_get_measured(Unit *u, const char **ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                ret[d] = u->view && programs_attached(programs, server_distributions[d].needs) ? server_distributions[d].name : NULL;
+                ret[d] = u->view && programs_attached(programs, server_distributions[d].needs) ?
+                         server_distributions[d].name : NULL;
 }
 
 const char* unit_degraded_reason(Unit *u) {
@@ -775,18 +829,22 @@ const char* unit_degraded_reason(Unit *u) {
         free(u->degraded);
         u->degraded = NULL;
         if (!u->view)
-                r = asprintf(&u->degraded, "requests: %s", probe_get_failure(u->manager->probe) ?: "no map for the unit");
+                r = asprintf(&u->degraded, "requests: %s",
+                             probe_get_failure(u->manager->probe) ?: "no map for the unit");
         else if (missing > 0)
-                r = asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'", missing, _PROGRAM_REQUESTS_MAX);
+                r = asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'",
+                             missing, _PROGRAM_REQUESTS_MAX);
         else if (u->watched && probe_group_failure(u->manager->probe, PROBE_TLS))
                 r = asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
         else if (u->watched && u->library_limit < 0)
-                r = asprintf(&u->degraded, "tls: not all OpenSSL libraries of it are watched: %s", probe_library_limit_reason(u->library_limit));
+                r = asprintf(&u->degraded, "tls: not all OpenSSL libraries of it are watched: %s",
+                             probe_library_limit_reason(u->library_limit));
         else if (u->watched && !u->has_openssl && streq(u->active_state, "active"))
                 r = asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
         for (size_t i = 0; i < ELEMENTSOF(table) && r == 0; i++)
                 if (u->contention_probes & table[i].probe && !programs_attached(programs, table[i].needs))
-                        r = asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'", table[i].name);
+                        r = asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'",
+                                     table[i].name);
         if (r < 0)
                 u->degraded = NULL;
         return u->degraded;

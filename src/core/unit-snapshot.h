@@ -12,7 +12,8 @@
 #define REQUIRES_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
 #define REQUIRES_ARRIVALS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
 
-#define REQUIRES_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
+#define REQUIRES_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | \
+                         PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
                       PROGRAM_BIT(PROGRAM_FIND_THREADS))
 
 /* The distributions of the server role. */
@@ -22,9 +23,11 @@ typedef struct ServerDistribution {
         size_t offset;                  /* in struct Server */
 } ServerDistribution;
 
-#define REQUIRES_BLOCK (PROGRAM_BIT(PROGRAM_BLOCK_START) | PROGRAM_BIT(PROGRAM_BLOCK_ISSUE) | PROGRAM_BIT(PROGRAM_BLOCK_COMPLETE) | \
+#define REQUIRES_BLOCK (PROGRAM_BIT(PROGRAM_BLOCK_START) | PROGRAM_BIT(PROGRAM_BLOCK_ISSUE) | \
+                        PROGRAM_BIT(PROGRAM_BLOCK_COMPLETE) | \
                      PROGRAM_BIT(PROGRAM_BLOCK_DONE))
-#define REQUIRES_FAULTS (PROGRAM_BIT(PROGRAM_FAULT) | PROGRAM_BIT(PROGRAM_FAULT_KERNEL) | PROGRAM_BIT(PROGRAM_MEMORY_FORK) | \
+#define REQUIRES_FAULTS (PROGRAM_BIT(PROGRAM_FAULT) | PROGRAM_BIT(PROGRAM_FAULT_KERNEL) | \
+                         PROGRAM_BIT(PROGRAM_MEMORY_FORK) | \
                       PROGRAM_BIT(PROGRAM_MEMORY_EXIT) | PROGRAM_BIT(PROGRAM_FIND_FAULTS))
 
 extern const ServerDistribution server_distributions[QOS_DISTRIBUTIONS];
@@ -35,10 +38,13 @@ void listeners_refresh(Manager *m, uint64_t now, bool missing);
 void missed_refresh(Manager *m, uint64_t now);
 void gauges_refresh(Manager *m, uint64_t now, bool missing);
 void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret);
-void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions, uint64_t now, Metrics *ret);
+void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions,
+                  uint64_t now, Metrics *ret);
 void contention_set_absent(Metrics *ret);
-void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells, Contention *c);
+void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells,
+                 Contention *c);
 bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading);
 void faults_refresh(Manager *m, uint64_t now);
-void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock, Contention *c);
+void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
+                          Contention *c);
 void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows);

@@ -9,7 +9,7 @@
 #include "threshold-monitor.h"
 #include "unit-internal.h"
 
-/* ---- holds ----------------------------------------------------------------------------------------------------- */
+/* ---- holds -------------------------------------------------------------------------------------------- */
 
 void unit_free(Unit *u) {
         while (u->holds)
@@ -34,10 +34,11 @@ void unit_free(Unit *u) {
         free(u);
 }
 
-/* ---- attaching ------------------------------------------------------------------------------------------------- */
+/* ---- attaching ---------------------------------------------------------------------------------------- */
 
 bool unit_has_name(const Unit *u, const char *name) {
-        return streq(u->name, name) || names_contain(u->aliases, name) || (name[0] == '/' && streq(u->control_group, name));
+        return streq(u->name, name) || names_contain(u->aliases, name) ||
+               (name[0] == '/' && streq(u->control_group, name));
 }
 
 int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
@@ -59,7 +60,8 @@ int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
                 .attached_since = now_nsec(CLOCK_REALTIME),
                 .attached_since_monotonic = now_nsec(CLOCK_MONOTONIC),
         };
-        if (!u->name || !u->control_group || (info->instances && !u->instances) || !u->active_state || history_new(&u->history) < 0) {
+        if (!u->name || !u->control_group || (info->instances && !u->instances) || !u->active_state ||
+            history_new(&u->history) < 0) {
                 unit_free(u);
                 return -ENOMEM;
         }

@@ -12,11 +12,13 @@
 #include "xqos-loader.h"
 #include "xqos-section.h"
 
-/* Questions about units in one scan, more than there may be attached: aliases and masked units are asked about, too. */
+/* Questions about units in one scan, more than there may be attached: aliases and masked units are asked
+ * about, too. */
 #define QUESTIONS_MAX 1024U
 
-/* Units of templates and the like that are asked about when they are loaded, in so long a time. Instances of a socket, one for
- * each connection, may come by the hundred a second; those beyond are found when all files are looked at again. */
+/* Units of templates and the like that are asked about when they are loaded, in so long a time. Instances of
+ * a socket, one for each connection, may come by the hundred a second; those beyond are found when all files
+ * are looked at again. */
 #define NEW_UNITS_MAX 64U
 #define NEW_UNITS_NSEC (10 * NSEC_PER_SEC)
 
@@ -53,7 +55,7 @@ struct XqosLoader {
         unsigned n_new;                 /* … so many were */
 };
 
-/* ---- files ---------------------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------------- */
 
 static bool file_has_xqos_section(int at, const char *path) {
         _cleanup_free_ char *text = NULL;
@@ -81,7 +83,7 @@ static bool directory_has_xqos_section(int at, const char *name) {
         return found;
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------ */
+/* ---- questions ---------------------------------------------------------------------------------------- */
 
 static void question_free(Question *q) {
         XqosLoader *d = q->declared;
@@ -134,7 +136,8 @@ static void unit_apply(Unit *u, const XqosSection *declaration, bool named) {
                                 .origin = t->origin,
                         }, NULL, &e);
                 if (r < 0)
-                        log_unit_warning_errno(u->name, r, "%s: %s, ignoring.", t->origin, e.message ?: strerror(-r));
+                        log_unit_warning_errno(u->name, r, "%s: %s, ignoring.", t->origin,
+                                               e.message ?: strerror(-r));
         }
 }
 
@@ -144,9 +147,12 @@ static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, 
         Question *q = ASSERT_PTR(userdata);
 
         if (error < 0) {
-                log_unit_warning_errno(q->name, error, "'%s' cannot be observed as its unit file says: %s.", q->name, e && e->message ? e->message : strerror(-error));
+                log_unit_warning_errno(q->name, error, "'%s' cannot be observed as its unit file says: %s.",
+                                       q->name, e && e->message ? e->message : strerror(-error));
                 /* Perhaps it could before */
-                q->declared->failed = q->declared->failed || !e || e->code == QOS_ERROR_SERVICE_MANAGER_FAILED || e->code == QOS_ERROR_NONE;
+                q->declared->failed = q->declared->failed || !e ||
+                                      e->code == QOS_ERROR_SERVICE_MANAGER_FAILED ||
+                                      e->code == QOS_ERROR_NONE;
         } else
                 unit_apply(u, &q->declaration, q->named);
         if (q->gone && !q->named)
@@ -162,12 +168,14 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
 
         q->call = NULL;
         if (error == -ENOENT) {
-                log_warning("'%s' asks to be observed, but is no unit, ignoring: %s", q->name, strempty(message));
+                log_warning("'%s' asks to be observed, but is no unit, ignoring: %s", q->name,
+                            strempty(message));
                 question_end(q);
                 return;
         }
         if (error < 0) {
-                log_debug("The service manager could not be asked about '%s': %s", q->name, strempty(message));
+                log_debug("The service manager could not be asked about '%s': %s", q->name,
+                          strempty(message));
                 q->declared->failed = true;
                 question_end(q);
                 return;
@@ -183,7 +191,8 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
                                 r = xqos_section_read(&q->declaration, *file, text, size);
                         else if (r < 0 && r != -ENOMEM) {
                                 if (r != -EINVAL) /* /dev/null, too */
-                                        log_unit_warning_errno(info->id, r, "Failed to read '%s', ignoring: %m", *file);
+                                        log_unit_warning_errno(info->id, r,
+                                                               "Failed to read '%s', ignoring: %m", *file);
                                 r = 0;
                         }
                 }
@@ -212,8 +221,8 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
         }
 }
 
-/* A unit of a pattern is no longer loaded, and has no processes: what its files say is not in force, as nothing reads them. There
- * may be any number of such units one after the other. */
+/* A unit of a pattern is no longer loaded, and has no processes: what its files say is not in force, as
+ * nothing reads them. There may be any number of such units one after the other. */
 static void on_xqos_gone(int error, const char *names, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
         Unit *u = manager_get_unit(q->declared->manager, q->name, NULL);
@@ -235,7 +244,8 @@ static void on_xqos_listed(int error, const char *names, void *userdata) {
 
         q->call = NULL;
         if (error < 0) {
-                (void) log_debug_errno(error, "The service manager could not be asked for '%s': %m", q->name);
+                (void) log_debug_errno(error, "The service manager could not be asked for '%s': %m",
+                                       q->name);
                 q->declared->failed = true;
         }
         for (const char *s = names; *s; s += l, s += strspn(s, " ")) {
@@ -254,7 +264,8 @@ static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length,
                 if (q->type == type && strncmp(q->name, name, length) == 0 && q->name[length] == 0)
                         return q;
         if (d->n_questions >= QUESTIONS_MAX) {
-                log_warning("More than %u units have unit files with [X-QoS], ignoring '%.*s'.", QUESTIONS_MAX, (int) length, name);
+                log_warning("More than %u units have unit files with [X-QoS], ignoring '%.*s'.",
+                            QUESTIONS_MAX, (int) length, name);
                 d->failed = true;
                 return NULL;
         }
@@ -272,9 +283,14 @@ static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length,
         d->questions = q;
         d->n_questions++;
         r = !q->name ? -ENOMEM :
-            type == QUESTION_PATTERN ? service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_listed, q, &q->call) :
-            type == QUESTION_GONE    ? service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_gone, q, &q->call) :
-                                       service_manager_load(d->manager->service_manager, q->name, on_xqos_loaded, q, &q->call);
+            type == QUESTION_PATTERN ?
+                    service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_listed, q,
+                                                &q->call) :
+            type == QUESTION_GONE    ?
+                    service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_gone, q,
+                                                &q->call) :
+                                       service_manager_load(d->manager->service_manager, q->name,
+                                                            on_xqos_loaded, q, &q->call);
         if (r < 0) {
                 (void) log_debug_errno(r, "Failed to ask about '%.*s': %m", (int) length, name);
                 d->failed = true;
@@ -310,11 +326,13 @@ static void on_xqos_unit(const char *name, bool loaded, void *userdata) {
                 d->new_since = now;
                 d->n_new = 0;
         }
-        /* Listed first, and not asked for at once: that would load one that has gone again, which is news of a new unit again */
+        /* Listed first, and not asked for at once: that would load one that has gone again, which is news of
+         * a new unit again */
         if (d->n_new++ < NEW_UNITS_MAX)
                 xqos_loader_ask(d, name, strlen(name), QUESTION_PATTERN);
         else if (d->n_new == NEW_UNITS_MAX + 1)
-                log_warning("More than %u units with [X-QoS] were loaded in %u s, ignoring '%s' and others until the next daemon-reload.", NEW_UNITS_MAX,
+                log_warning("More than %u units with [X-QoS] were loaded in %u s, ignoring '%s' and others "
+                            "until the next daemon-reload.", NEW_UNITS_MAX,
                             (unsigned) (NEW_UNITS_NSEC / NSEC_PER_SEC), name);
 }
 
@@ -358,9 +376,11 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
         for (const char *const *suffix = unit_observed_suffixes; *suffix; suffix++) {
                 const char *end = endswith(name, *suffix);
 
-                /* "service.d" is for all services, "foo-.service.d" for all that begin so, "foo@.service" for its instances */
+                /* "service.d" is for all services, "foo-.service.d" for all that begin so, "foo@.service"
+                 * for its instances */
                 if (streq(name, *suffix + 1) || (end && end > name && (end[-1] == '-' || end[-1] == '@'))) {
-                        (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0, name, *suffix);
+                        (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0,
+                                        name, *suffix);
                         r = xqos_loader_add_pattern(d, pattern);
                         if (r < 0) {
                                 log_warning_errno(r, "Failed to wait for units like '%s': %m", pattern);
@@ -419,8 +439,8 @@ void xqos_loader_scan(XqosLoader *d) {
                         a->seen = false;
         }
 
-        /* Files that are hidden by others do no harm: the service manager is asked for those that are in force, all that is looked for
-         * is which units are worth a question. */
+        /* Files that are hidden by others do no harm: the service manager is asked for those that are in
+         * force, all that is looked for is which units are worth a question. */
         for (const char *const *directory = unit_file_directories; *directory; directory++) {
                 DIR *dir = opendir(*directory);
 
@@ -432,9 +452,11 @@ void xqos_loader_scan(XqosLoader *d) {
                         if (end && directory_has_xqos_section(dirfd(dir), de->d_name)) {
                                 char name[NAME_MAX + 1];
 
-                                (void) snprintf(name, sizeof(name), "%.*s", (int) (end - de->d_name), de->d_name);
+                                (void) snprintf(name, sizeof(name), "%.*s", (int) (end - de->d_name),
+                                                de->d_name);
                                 xqos_loader_found(d, name);
-                        } else if (!end && de->d_type != DT_DIR && file_has_xqos_section(dirfd(dir), de->d_name))
+                        } else if (!end && de->d_type != DT_DIR &&
+                                   file_has_xqos_section(dirfd(dir), de->d_name))
                                 xqos_loader_found(d, de->d_name);
                 }
                 if (dir)
@@ -449,7 +471,7 @@ uint64_t xqos_loader_get_read(const XqosLoader *d) {
         return d->read;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------ */
+/* ---- the whole ---------------------------------------------------------------------------------------- */
 
 int xqos_loader_new(Manager *m, XqosLoader **ret) {
         XqosLoader *d;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What unit files say about observing their units: found, applied, and taken back when it goes. What they say is
- * xqos-section.h's. */
+/* What unit files say about observing their units: found, applied, and taken back when it goes. What they
+ * say is xqos-section.h's. */
 
 #include "manager.h"
 

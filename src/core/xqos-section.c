@@ -37,7 +37,8 @@ static void set_observe(XqosSection *d, const char *path, unsigned line, char *v
                 ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
-                        log_warning("%s:%u: Observe= has names of probes " PROBES_LISTED ", got '%s', ignoring it.", path, line, excerpt_of(word));
+                        log_warning("%s:%u: Observe= has names of probes " PROBES_LISTED
+                                    ", got '%s', ignoring it.", path, line, excerpt_of(word));
                 d->probes |= probe;
         }
 }
@@ -49,9 +50,11 @@ static void set_exclude(XqosSection *d, const char *path, unsigned line, char *v
         for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
                 r = exclude_list_add(&d->excludes, word);
                 if (r == -E2BIG)
-                        log_warning("%s:%u: Exclude= has more than %u things, ignoring '%s'.", path, line, EXCLUDES_MAX, excerpt_of(word));
+                        log_warning("%s:%u: Exclude= has more than %u things, ignoring '%s'.", path, line,
+                                    EXCLUDES_MAX, excerpt_of(word));
                 else if (r < 0)
-                        log_warning("%s:%u: Exclude= has things like 'port:9100', 'http:/healthz' or 'redis:BRPOP', got '%s', ignoring it.",
+                        log_warning("%s:%u: Exclude= has things like 'port:9100', 'http:/healthz' or "
+                                    "'redis:BRPOP', got '%s', ignoring it.",
                                     path, line, excerpt_of(word));
         }
 }
@@ -74,7 +77,8 @@ static int set_threshold(XqosSection *d, const char *path, unsigned line, const 
                 if (streq(d->thresholds[i].name, rule.name))
                         t = d->thresholds + i;
         if (!t && d->n_thresholds >= XQOS_THRESHOLDS_MAX) {
-                log_warning("%s:%u: more than %u thresholds, ignoring '%s'.", path, line, XQOS_THRESHOLDS_MAX, rule.name);
+                log_warning("%s:%u: more than %u thresholds, ignoring '%s'.", path, line,
+                            XQOS_THRESHOLDS_MAX, rule.name);
                 return 0;
         }
 
@@ -97,7 +101,8 @@ static int set(XqosSection *d, const char *path, unsigned line, char *s) {
         char *value = unit_file_split(&s);
 
         if (!value) {
-                log_warning("%s:%u: expected 'Name=value' in " UNIT_FILE_SECTION ", got '%s', ignoring.", path, line, excerpt_of(s));
+                log_warning("%s:%u: expected 'Name=value' in " UNIT_FILE_SECTION ", got '%s', ignoring.",
+                            path, line, excerpt_of(s));
                 return 0;
         }
         if (streq(s, "Observe")) {
@@ -114,7 +119,9 @@ static int set(XqosSection *d, const char *path, unsigned line, char *s) {
                 while (d->n_thresholds > 0)
                         threshold_done(d->thresholds + --d->n_thresholds);
         } else
-                log_warning("%s:%u: there is no setting '%s' in " UNIT_FILE_SECTION ", expected Observe=, Exclude= or Threshold=, ignoring.", path, line, excerpt_of(s));
+                log_warning("%s:%u: there is no setting '%s' in " UNIT_FILE_SECTION
+                            ", expected Observe=, Exclude= or Threshold=, ignoring.", path, line,
+                            excerpt_of(s));
         return 0;
 }
 
@@ -129,7 +136,8 @@ static int on_line(const char *section, char *line, unsigned number, void *userd
         if (!streq(section, UNIT_FILE_SECTION))
                 return 0;
         if (!line) {
-                log_warning("%s:%u: the line is longer than %u bytes, ignoring.", r->path, number, UNIT_FILE_LINE_MAX);
+                log_warning("%s:%u: the line is longer than %u bytes, ignoring.", r->path, number,
+                            UNIT_FILE_LINE_MAX);
                 return 0;
         }
         if (!text_is_valid(line, strlen(line))) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The section [X-QoS] of unit files and their drop-ins, which the service manager leaves alone: how a unit is to be observed, and what
- * it must not be beyond. Pure, but for what it logs: bad lines are named with file and line, the rest stays in force. */
+/* The section [X-QoS] of unit files and their drop-ins, which the service manager leaves alone: how a unit
+ * is to be observed, and what it must not be beyond. Pure, but for what it logs: bad lines are named with
+ * file and line, the rest stays in force. */
 
 #include "exclude.h"
 #include "unit.h"
@@ -27,8 +28,8 @@ typedef struct XqosSection {
 void xqos_section_done(XqosSection *d);
 #define _cleanup_xqos_section_ _cleanup_(xqos_section_done)
 
-/* Adds what a file has, in the order in which the service manager reads them. An empty value forgets what was there; a threshold
- * replaces the one of its name. Fails only when memory runs out. */
+/* Adds what a file has, in the order in which the service manager reads them. An empty value forgets what
+ * was there; a threshold replaces the one of its name. Fails only when memory runs out. */
 int xqos_section_read(XqosSection *d, const char *path, const char *text, size_t size);
 
 /* Whether the unit is to be observed. */

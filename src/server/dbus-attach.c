@@ -4,10 +4,11 @@
 
 #include "dbus-client.h"
 
-/* Words in a list of probes or of exclusions, and options of a call: the message is kept for as long as the call waits. */
+/* Words in a list of probes or of exclusions, and options of a call: the message is kept for as long as the
+ * call waits. */
 #define WORDS_MAX 64U
 
-/* ---- AttachUnit, DetachUnit ------------------------------------------------------------------------------------ */
+/* ---- AttachUnit, DetachUnit --------------------------------------------------------------------------- */
 
 static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
         Call *c = ASSERT_PTR(userdata);
@@ -59,7 +60,8 @@ static void call_detach(Call *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
-        r = manager_detach(c->client->server->manager, c->unit, c->lease ? c->client : NULL, c->owner_uid, &e);
+        r = manager_detach(c->client->server->manager, c->unit, c->lease ? c->client : NULL, c->owner_uid,
+                           &e);
         if (r < 0)
                 bus_reply_error(c->message, r, &e);
         else
@@ -95,7 +97,8 @@ static void call_clear_threshold(Call *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
-        r = threshold_clear(c->client->server->manager, c->unit, c->threshold, c->lease ? c->client : NULL, c->owner_uid, &e);
+        r = threshold_clear(c->client->server->manager, c->unit, c->threshold, c->lease ? c->client : NULL,
+                            c->owner_uid, &e);
         if (r < 0)
                 bus_reply_error(c->message, r, &e);
         else
@@ -103,18 +106,24 @@ static void call_clear_threshold(Call *c) {
         call_finish(c);
 }
 
-const Action action_attach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",   call_attach          };
-const Action action_detach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",   call_detach          };
-const Action action_set    = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds", call_set_threshold   };
-const Action action_clear  = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds", call_clear_threshold };
+const Action action_attach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",
+                               call_attach          };
+const Action action_detach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",
+                               call_detach          };
+const Action action_set    = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds",
+                               call_set_threshold   };
+const Action action_clear  = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds",
+                               call_clear_threshold };
 
-/* ---- whose a call is ------------------------------------------------------------------------------------------- */
+/* ---- whose a call is ---------------------------------------------------------------------------------- */
 
-/* Refuses at once what is surely refused later, before anybody is asked for a password, and a name of any length before it is kept. */
+/* Refuses at once what is surely refused later, before anybody is asked for a password, and a name of any
+ * length before it is kept. */
 int check_attached(BusServer *b, sd_bus_message *m, const char *unit, sd_bus_error *error) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
 
-        if (manager_get_unit(b->manager, unit, &e) || (e.code == QOS_ERROR_NOT_ATTACHED && sender_waits(b, m)))
+        if (manager_get_unit(b->manager, unit, &e) ||
+            (e.code == QOS_ERROR_NOT_ATTACHED && sender_waits(b, m)))
                 return 0;
         return bus_error_set_qos(error, -ENXIO, &e);
 }
@@ -133,11 +142,14 @@ int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
                 ProbeMask probe = probe_mask_from_name(name);
 
                 if (probe == 0) {
-                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected " PROBES_EXPECTED, excerpt(name, (char[EXCERPT_MAX + 1]) {}));
+                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name,
+                                          "there is no probe '%s', expected " PROBES_EXPECTED,
+                                          excerpt(name, (char[EXCERPT_MAX + 1]) {}));
                         return bus_error_set_qos(error, r, &e);
                 }
                 if (++n > WORDS_MAX)
-                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u probes are named", WORDS_MAX);
+                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                                 "More than %u probes are named", WORDS_MAX);
                 probes |= probe;
         }
         if (r < 0)
@@ -162,7 +174,8 @@ static int read_excludes(sd_bus_message *m, ExcludeList *ret, sd_bus_error *erro
         r = n > WORDS_MAX ? -E2BIG : exclude_list_parse(words, ret, &e);
         strv_free(words);
         if (n > WORDS_MAX)
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u exclusions are named", WORDS_MAX);
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "More than %u exclusions are named", WORDS_MAX);
         return r < 0 ? bus_error_set_qos(error, r, &e) : 0;
 }
 
@@ -180,13 +193,15 @@ static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd
                 i++;
         if (i == ELEMENTSOF(table))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "There is no option '%s', expected 'probes', 'exclude', 'duration_usec' or 'lease'",
+                                         "There is no option '%s', expected 'probes', 'exclude', "
+                                         "'duration_usec' or 'lease'",
                                          excerpt(name, (char[EXCERPT_MAX + 1]) {}));
         r = sd_bus_message_peek_type(m, NULL, &type);
         if (r < 0)
                 return r;
         if (!streq_ptr(type, table[i].type))
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "Option '%s' has type '%.100s', expected '%s'",
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "Option '%s' has type '%.100s', expected '%s'",
                                          name, strempty(type), table[i].type);
 
         r = sd_bus_message_enter_container(m, 'v', type);
@@ -197,7 +212,8 @@ static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd
         else if (streq(name, "exclude"))
                 r = read_excludes(m, &o->excludes, error);
         else
-                r = sd_bus_message_read_basic(m, table[i].type[0], streq(name, "lease") ? (void*) &o->lease : (void*) &o->duration_usec);
+                r = sd_bus_message_read_basic(m, table[i].type[0], streq(name, "lease") ? (void*) &o->lease :
+                                              (void*) &o->duration_usec);
         if (r < 0)
                 return r;
         return sd_bus_message_exit_container(m);
@@ -214,7 +230,8 @@ int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error) {
                 return r;
         while ((r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
                 if (++n > WORDS_MAX)
-                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u options are given", WORDS_MAX);
+                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                                 "More than %u options are given", WORDS_MAX);
                 r = sd_bus_message_read(m, "s", &name);
                 if (r >= 0)
                         r = read_option(m, name, o, error);
@@ -226,14 +243,16 @@ int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error) {
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
-int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const AttachOptions *o, sd_bus_error *error) {
+int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const AttachOptions *o,
+                  sd_bus_error *error) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         Call *c;
         int r;
 
         if (o->lease && o->duration_usec != 0)
                 return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS,
-                                        "A lease lasts as long as its owner is on the bus: duration_usec must be 0");
+                                        "A lease lasts as long as its owner is on the bus: duration_usec "
+                                        "must be 0");
 
         /* Before anybody is asked for a password */
         if (!manager_get_unit(b->manager, unit, &e) && e.code == QOS_ERROR_INVALID_UNIT_NAME)
@@ -249,7 +268,7 @@ int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const Attac
         return call_submit(c, error);
 }
 
-/* ---- thresholds ------------------------------------------------------------------------------------------------ */
+/* ---- thresholds --------------------------------------------------------------------------------------- */
 
 int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *action, sd_bus_error *error) {
         const char *unit, *threshold;
@@ -263,13 +282,15 @@ int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *actio
                 return r;
 
         /* As in check_attached() */
-        if (action == &action_set && threshold_rule_parse(threshold, b->manager->config.default_window_nsec, &rule, &e) < 0)
+        if (action == &action_set && threshold_rule_parse(threshold, b->manager->config.default_window_nsec,
+                                                          &rule, &e) < 0)
                 return bus_error_set_qos(error, -EINVAL, &e);
         r = check_attached(b, m, unit, error);
         if (r < 0)
                 return r;
         if (strlen(threshold) > THRESHOLD_LINE_MAX) {
-                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_THRESHOLD, threshold, "'%s' has no threshold '%s'", unit, excerpt(threshold, (char[EXCERPT_MAX + 1]) {}));
+                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_THRESHOLD, threshold, "'%s' has no threshold '%s'",
+                                  unit, excerpt(threshold, (char[EXCERPT_MAX + 1]) {}));
                 return bus_error_set_qos(error, r, &e);
         }
 

@@ -2,23 +2,24 @@
 
 #include "dbus-client.h"
 
-/* Clients that wait, subscribe or hold leases. Each is a match rule of ours, as each attached unit is, and a bus closes
- * the connection of who asks for too many: dbus-daemon grants 512. */
+/* Clients that wait, subscribe or hold leases. Each is a match rule of ours, as each attached unit is, and a
+ * bus closes the connection of who asks for too many: dbus-daemon grants 512. */
 #define CLIENTS_MAX 200U
 
-/* Of these how many one user may have, root apart, and how many calls that wait for polkit or PID 1: enough for every
- * program, and too few to keep others out. */
+/* Of these how many one user may have, root apart, and how many calls that wait for polkit or PID 1: enough
+ * for every program, and too few to keep others out. */
 #define CLIENTS_PER_UID_MAX 64U
 #define CALLS_PER_UID_MAX 32U
 
 /* The same of root: attaches of all units, and their thresholds, sent at once. */
 #define CALLS_MAX 4096U
 
-/* Senders whose user is remembered: the bus never gives a unique name away twice, so that the answer stays true. */
+/* Senders whose user is remembered: the bus never gives a unique name away twice, so that the answer stays
+ * true. */
 #define SENDERS_MAX 256U
 
-/* Calls, of all senders together, that wait until the bus has named the sender's user. Everybody's are in there, as long as it is not
- * known whose they are: who has most of them gives way. */
+/* Calls, of all senders together, that wait until the bus has named the sender's user. Everybody's are in
+ * there, as long as it is not known whose they are: who has most of them gives way. */
 #define UNIDENTIFIED_CALLS_MAX 2048U
 
 int bus_error_set_qos(sd_bus_error *error, int errno_value, const QosError *e) {
@@ -38,7 +39,7 @@ void bus_reply_error(sd_bus_message *m, int errno_value, const QosError *e) {
         (void) sd_bus_reply_method_error(m, &error);
 }
 
-/* ---- clients --------------------------------------------------------------------------------------------------- */
+/* ---- clients ------------------------------------------------------------------------------------------ */
 
 void call_free(Call *c) {
         for (Call **p = c->client ? &c->client->calls : NULL; p && *p; p = &(*p)->next)
@@ -116,13 +117,14 @@ static int client_follow(Client *c) {
         _cleanup_free_ char *match = NULL;
         int r;
 
-        if (asprintf(&match, "type='signal',sender='" DBUS_NAME "',path='" DBUS_PATH "',interface='" DBUS_NAME "',member='NameOwnerChanged',arg0='%s'",
-                     c->sender) < 0)
+        if (asprintf(&match, "type='signal',sender='" DBUS_NAME "',path='" DBUS_PATH "',interface='"
+                     DBUS_NAME "',member='NameOwnerChanged',arg0='%s'", c->sender) < 0)
                 return -ENOMEM;
         r = sd_bus_add_match_async(bus, &c->gone, match, on_owner_changed, NULL, c);
         if (r < 0)
                 return r;
-        return sd_bus_call_method_async(bus, &c->check, DBUS_NAME, DBUS_PATH, DBUS_NAME, "NameHasOwner", on_owner_checked, c, "s", c->sender);
+        return sd_bus_call_method_async(bus, &c->check, DBUS_NAME, DBUS_PATH, DBUS_NAME, "NameHasOwner",
+                                        on_owner_checked, c, "s", c->sender);
 }
 
 Client* client_find(BusServer *b, sd_bus_message *m) {
@@ -151,9 +153,11 @@ static int client_get(BusServer *b, sd_bus_message *m, uid_t uid, Client **ret, 
                 n += c->uid == uid;
                 others += c->uid != 0;
         }
-        if (b->n_clients >= CLIENTS_MAX || (uid != 0 && (n >= CLIENTS_PER_UID_MAX || others >= limit_for_unprivileged(CLIENTS_MAX))))
+        if (b->n_clients >= CLIENTS_MAX ||
+            (uid != 0 && (n >= CLIENTS_PER_UID_MAX || others >= limit_for_unprivileged(CLIENTS_MAX))))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
-                                         "Too many clients are waiting, subscribed or hold leases: %u of user %u, %u together",
+                                         "Too many clients are waiting, subscribed or hold leases: %u of "
+                                         "user %u, %u together",
                                          n, (unsigned) uid, b->n_clients);
 
         c = new0(Client, 1);
@@ -180,7 +184,7 @@ static int client_get(BusServer *b, sd_bus_message *m, uid_t uid, Client **ret, 
         return 0;
 }
 
-/* ---- AttachUnit, DetachUnit ------------------------------------------------------------------------------------ */
+/* ---- AttachUnit, DetachUnit --------------------------------------------------------------------------- */
 
 static void client_dispatch(Client *client);
 
@@ -206,14 +210,18 @@ static void on_authorized(int result, void *userdata) {
         if (c->owner_uid != 0 && manager_probes_are_restricted(c->server->manager, c->probes, &e))
                 bus_reply_error(c->message, -EACCES, &e);
         else if (result == POLKIT_NEEDS_INTERACTION)
-                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED,
-                                                  "Interactive authorization is required (%s)", c->action->name);
+                (void) sd_bus_reply_method_errorf(c->message,
+                                                  SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED,
+                                                  "Interactive authorization is required (%s)",
+                                                  c->action->name);
         else if (result == 0)
                 (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
-                                                  "%s needs authorization (%s)", c->action->what, c->action->name);
+                                                  "%s needs authorization (%s)", c->action->what,
+                                                  c->action->name);
         else
                 (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
-                                                  "%s needs authorization (%s), and polkit could not be asked: %s", c->action->what, c->action->name,
+                                                  "%s needs authorization (%s), and polkit could not be "
+                                                  "asked: %s", c->action->what, c->action->name,
                                                   strerror(-result));
         call_finish(c);
 }
@@ -252,17 +260,21 @@ static void call_authorize(Call *c) {
         }
 
         c->owner_uid = manager_uid_owns(client->server->manager, c->unit, client->uid) ? client->uid : 0;
-        if (client->uid == 0 || (c->owner_uid != 0 && (c->action != &action_attach || !manager_probes_are_restricted(c->server->manager, c->probes, NULL)))) {
+        if (client->uid == 0 ||
+            (c->owner_uid != 0 &&
+             (c->action != &action_attach ||
+              !manager_probes_are_restricted(c->server->manager, c->probes, NULL)))) {
                 on_authorized(1, c);
                 return;
         }
 
-        r = polkit_query_bus(client->server->bus, c->message, client->uid, c->action->name, on_authorized, c, &c->query);
+        r = polkit_query_bus(client->server->bus, c->message, client->uid, c->action->name, on_authorized, c,
+                             &c->query);
         if (r < 0)
                 on_authorized(r, c);
 }
 
-/* ---- whose a call is ------------------------------------------------------------------------------------------- */
+/* ---- whose a call is ---------------------------------------------------------------------------------- */
 
 static int call_count(Call *c, sd_bus_error *error) {
         const Client *client = c->client;
@@ -272,7 +284,9 @@ static int call_count(Call *c, sd_bus_error *error) {
                 for (const Call *j = i->uid == client->uid ? i->calls : NULL; j; j = j->next)
                         n++;
         if (n > (client->uid == 0 ? CALLS_MAX : CALLS_PER_UID_MAX))
-                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u calls of user %u are waiting already", n - 1, (unsigned) client->uid);
+                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                         "%u calls of user %u are waiting already", n - 1,
+                                         (unsigned) client->uid);
         return 0;
 }
 
@@ -288,8 +302,9 @@ static void call_run(Call *c) {
                 call_authorize(c);
 }
 
-/* Starts what nothing before it keeps from that. A client may send a call behind an attach that it depends on, and which waits for polkit
- * or PID 1. Attaches go on side by side: many at once are the rule, and none depends on another one. */
+/* Starts what nothing before it keeps from that. A client may send a call behind an attach that it depends
+ * on, and which waits for polkit or PID 1. Attaches go on side by side: many at once are the rule, and none
+ * depends on another one. */
 static void client_dispatch(Client *client) {
         Call *c;
 
@@ -389,13 +404,16 @@ static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error)
         if (!streq_ptr(sd_bus_message_get_sender(m), DBUS_NAME))
                 r = -EBADMSG; /* a message bus that lets others reply in its place */
         else
-                r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) : sd_bus_message_read(m, "u", &uid);
+                r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) :
+                    sd_bus_message_read(m, "u", &uid);
         if (r < 0) {
                 /* It has left, or the bus does not answer */
                 while (s->calls) {
                         Call *c = sender_pop(s, &s->calls);
 
-                        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED, "The bus does not say whose call this is: %s", strerror(-r));
+                        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
+                                                          "The bus does not say whose call this is: %s",
+                                                          strerror(-r));
                         call_free(c);
                 }
                 sender_free(s);
@@ -431,7 +449,8 @@ static int sender_new(BusServer *b, sd_bus_message *m, Sender **ret) {
 
         r = s->name ? 0 : -ENOMEM;
         if (r >= 0)
-                r = sd_bus_call_method_async(b->bus, &s->slot, DBUS_NAME, DBUS_PATH, DBUS_NAME, "GetConnectionUnixUser", on_identified, s, "s", s->name);
+                r = sd_bus_call_method_async(b->bus, &s->slot, DBUS_NAME, DBUS_PATH, DBUS_NAME,
+                                             "GetConnectionUnixUser", on_identified, s, "s", s->name);
         if (r < 0) {
                 sender_free(s);
                 return r;
@@ -460,7 +479,8 @@ static int sender_admit(Sender *s) {
         for (p = &most->calls; (*p)->next; p = &(*p)->next)
                 ;
         c = sender_pop(most, p);
-        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting until their senders are known");
+        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                          "Too many calls are waiting until their senders are known");
         call_free(c);
         return 0;
 }
@@ -503,7 +523,9 @@ int call_submit(Call *c, sd_bus_error *error) {
                 call_free(c);
                 if (s && !s->calls)
                         sender_free(s);
-                return r != -EBUSY ? r : sd_bus_error_set(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting until their senders are known");
+                return r != -EBUSY ? r : sd_bus_error_set(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                                          "Too many calls are waiting until their senders "
+                                                          "are known");
         }
 
         for (p = &s->calls; *p; p = &(*p)->next)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Callers on the bus: who they are, what they hold, and their calls that wait for PID 1, polkit or the bus. */
+/* Callers on the bus: who they are, what they hold, and their calls that wait for PID 1, polkit or the
+ * bus. */
 
 #include "dbus-manager.h"
 #include "dbus-unit.h"
@@ -32,8 +33,8 @@ typedef struct Client {
         Call *calls;            /* in their order */
 } Client;
 
-/* Who sent a call, by the unique name. Asked of the bus, whose answer may stand behind all that others have sent: nothing waits for it but
- * the calls of that sender. */
+/* Who sent a call, by the unique name. Asked of the bus, whose answer may stand behind all that others have
+ * sent: nothing waits for it but the calls of that sender. */
 typedef struct Sender {
         BusServer *server;
         struct Sender *next;
@@ -116,5 +117,6 @@ bool sender_waits(BusServer *b, sd_bus_message *m);
 int check_attached(BusServer *b, sd_bus_message *m, const char *unit, sd_bus_error *error);
 int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error);
 int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error);
-int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const AttachOptions *o, sd_bus_error *error);
+int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const AttachOptions *o,
+                  sd_bus_error *error);
 int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *action, sd_bus_error *error);

@@ -14,7 +14,7 @@
 #define LOG_CONTROL_PATH "/org/freedesktop/LogControl1"
 #define LOG_CONTROL_INTERFACE "org.freedesktop.LogControl1"
 
-/* ---- whose a call is ------------------------------------------------------------------------------------------- */
+/* ---- whose a call is ---------------------------------------------------------------------------------- */
 
 static int manager_method_attach_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         BusServer *b = ASSERT_PTR(userdata);
@@ -75,7 +75,7 @@ static int manager_method_detach_unit(sd_bus_message *m, void *userdata, sd_bus_
         return call_submit(c, error);
 }
 
-/* ---- thresholds ------------------------------------------------------------------------------------------------ */
+/* ---- thresholds --------------------------------------------------------------------------------------- */
 
 static int manager_method_set_threshold(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         return method_change_threshold(ASSERT_PTR(userdata), m, &action_set, error);
@@ -95,9 +95,12 @@ static int append_threshold(sd_bus_message *reply, const Threshold *a) {
         if (r < 0)
                 return r;
         (void) threshold_get_error_budget(a, &account);
-        return sd_bus_message_append(reply, "(sssssdddttsttdd)", a->unit->name, a->rule.name, whole, threshold_state_to_string(a->machine.state),
-                                     threshold_source_to_string(a->source), a->value, a->rule.limit, threshold_rule_get_slack(&a->rule, a->value),
-                                     a->samples, a->since, strempty(a->origin), account.good, account.total, account.burn_rate_short, account.burn_rate_long);
+        return sd_bus_message_append(reply, "(sssssdddttsttdd)", a->unit->name, a->rule.name, whole,
+                                     threshold_state_to_string(a->machine.state),
+                                     threshold_source_to_string(a->source), a->value, a->rule.limit,
+                                     threshold_rule_get_slack(&a->rule, a->value),
+                                     a->samples, a->since, strempty(a->origin), account.good, account.total,
+                                     account.burn_rate_short, account.burn_rate_long);
 }
 
 static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -133,7 +136,7 @@ static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_
         return sd_bus_send(NULL, reply, NULL);
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------ */
 
 static int manager_method_list_units(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
@@ -151,7 +154,8 @@ static int manager_method_list_units(sd_bus_message *m, void *userdata, sd_bus_e
                 if (r >= 0)
                         r = sd_bus_message_open_container(reply, 'r', "ssstasso");
                 if (r >= 0)
-                        r = sd_bus_message_append(reply, "ssst", u->name, strempty(u->control_group), u->active_state, u->attached_since);
+                        r = sd_bus_message_append(reply, "ssst", u->name, strempty(u->control_group),
+                                                  u->active_state, u->attached_since);
                 if (r >= 0)
                         r = append_probes(reply, u->probes);
                 if (r >= 0)
@@ -193,11 +197,14 @@ static int append_metric(sd_bus_message *reply, const Metric *metric, const Metr
 
         switch (metric->type) {
         case METRIC_INTEGER:
-                return metric_get_integer(metric, values, &n) ? sd_bus_message_append(reply, "{sv}", metric->name, "t", n) : 0;
+                return metric_get_integer(metric, values, &n) ? sd_bus_message_append(reply, "{sv}",
+                                metric->name, "t", n) : 0;
         case METRIC_REAL:
-                return metric_get_real(metric, values, &d) ? sd_bus_message_append(reply, "{sv}", metric->name, "d", d) : 0;
+                return metric_get_real(metric, values, &d) ?
+                       sd_bus_message_append(reply, "{sv}", metric->name, "d", d) : 0;
         default:
-                return metric_get_string(metric, values, &s) ? sd_bus_message_append(reply, "{sv}", metric->name, "s", s) : 0;
+                return metric_get_string(metric, values, &s) ? sd_bus_message_append(reply, "{sv}",
+                                metric->name, "s", s) : 0;
         }
 }
 
@@ -220,7 +227,8 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
                 window = WINDOW_TOTAL;
         else if (window_usec > UINT64_MAX / NSEC_PER_USEC || !window_is_valid(window_usec * NSEC_PER_USEC))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "There is no window of %llu us, expected " WINDOW_EXPECTED, (unsigned long long) window_usec);
+                                         "There is no window of %llu us, expected " WINDOW_EXPECTED,
+                                         (unsigned long long) window_usec);
         else
                 window = window_usec * NSEC_PER_USEC;
 
@@ -245,7 +253,8 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
         if (r >= 0 && window != WINDOW_TOTAL)
                 r = sd_bus_message_append(reply, "{sv}", "window", "t", s.window);
         if (r >= 0 && !sd_id128_is_null(u->invocation_id))
-                r = sd_bus_message_append(reply, "{sv}", "invocationId", "s", SD_ID128_TO_STRING(u->invocation_id));
+                r = sd_bus_message_append(reply, "{sv}", "invocationId", "s",
+                                          SD_ID128_TO_STRING(u->invocation_id));
         if (r >= 0 && !__builtin_isnan(s.cost_share))
                 r = sd_bus_message_append(reply, "{sv}", "cost.share", "d", s.cost_share);
         for (size_t i = 0; i < metric_table_size && r >= 0; i++)
@@ -257,11 +266,13 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
         return sd_bus_send(NULL, reply, NULL);
 }
 
-/* ---- Subscribe ------------------------------------------------------------------------------------------------- */
+/* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
-/* At whole seconds of the clock, as varlink's streams: what is shown everywhere at that second is one reading. */
+/* At whole seconds of the clock, as varlink's streams: what is shown everywhere at that second is one
+ * reading. */
 static void dbus_server_arm_timer(BusServer *b) {
-        (void) sd_event_source_set_time(b->tick, (now_usec(CLOCK_MONOTONIC) / USEC_PER_SEC + 1) * USEC_PER_SEC);
+        (void) sd_event_source_set_time(b->tick,
+                                        (now_usec(CLOCK_MONOTONIC) / USEC_PER_SEC + 1) * USEC_PER_SEC);
         (void) sd_event_source_set_enabled(b->tick, SD_EVENT_ONESHOT);
 }
 
@@ -286,7 +297,8 @@ static void call_subscribe(Call *c) {
         BusServer *b = c->server;
 
         if (c->client->subscribed) {
-                (void) sd_bus_reply_method_errorf(c->message, BUS_ERROR_PREFIX "AlreadySubscribed", "The caller is subscribed already");
+                (void) sd_bus_reply_method_errorf(c->message, BUS_ERROR_PREFIX "AlreadySubscribed",
+                                                  "The caller is subscribed already");
                 call_finish(c);
                 return;
         }
@@ -304,7 +316,8 @@ static void call_unsubscribe(Call *c) {
         BusServer *b = c->server;
 
         if (!c->client->subscribed) {
-                (void) sd_bus_reply_method_errorf(c->message, BUS_ERROR_PREFIX "NotSubscribed", "The caller is not subscribed");
+                (void) sd_bus_reply_method_errorf(c->message, BUS_ERROR_PREFIX "NotSubscribed",
+                                                  "The caller is not subscribed");
                 call_finish(c);
                 return;
         }
@@ -334,21 +347,24 @@ static int manager_method_unsubscribe(sd_bus_message *m, void *userdata, sd_bus_
         int r;
 
         if (!client_find(b, m) && !sender_waits(b, m))
-                return sd_bus_error_set(error, BUS_ERROR_PREFIX "NotSubscribed", "The caller is not subscribed");
+                return sd_bus_error_set(error, BUS_ERROR_PREFIX "NotSubscribed",
+                                        "The caller is not subscribed");
 
         r = call_new(b, m, &action, NULL, &c);
         return r < 0 ? r : call_submit(c, error);
 }
 
-/* ---- properties ------------------------------------------------------------------------------------------------ */
+/* ---- properties --------------------------------------------------------------------------------------- */
 
-static int manager_property_get_version(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int manager_property_get_version(sd_bus *bus, const char *path, const char *interface,
+                                        const char *property, sd_bus_message *reply, void *userdata,
+                                        sd_bus_error *error) {
         return sd_bus_message_append(reply, "s", QOSD_VERSION);
 }
 
-static int manager_property_get_probes(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                       sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int manager_property_get_probes(sd_bus *bus, const char *path, const char *interface,
+                                       const char *property, sd_bus_message *reply, void *userdata,
+                                       sd_bus_error *error) {
         const char *name;
         int r;
 
@@ -358,28 +374,32 @@ static int manager_property_get_probes(sd_bus *bus, const char *path, const char
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
-static int manager_property_get_n_units(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int manager_property_get_n_units(sd_bus *bus, const char *path, const char *interface,
+                                        const char *property, sd_bus_message *reply, void *userdata,
+                                        sd_bus_error *error) {
         BusServer *b = ASSERT_PTR(userdata);
 
         return sd_bus_message_append(reply, "u", (uint32_t) b->manager->n_units);
 }
 
-static int manager_property_get_units_max(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                          sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int manager_property_get_units_max(sd_bus *bus, const char *path, const char *interface,
+                                          const char *property, sd_bus_message *reply, void *userdata,
+                                          sd_bus_error *error) {
         BusServer *b = ASSERT_PTR(userdata);
 
         return sd_bus_message_append(reply, "u", (uint32_t) b->manager->config.units_max);
 }
 
-static int manager_property_get_default_window_n_sec(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                                     sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int manager_property_get_default_window_n_sec(sd_bus *bus, const char *path, const char *interface,
+                                                     const char *property,
+                                                     sd_bus_message *reply, void *userdata,
+                                                     sd_bus_error *error) {
         BusServer *b = ASSERT_PTR(userdata);
 
         return sd_bus_message_append(reply, "t", b->manager->config.default_window_nsec);
 }
 
-/* ---- LogControl1: systemctl service-log-level qosd ------------------------------------------------------------- */
+/* ---- LogControl1: systemctl service-log-level qosd ---------------------------------------------------- */
 
 static int log_property_get_level(sd_bus *bus, const char *path, const char *interface, const char *property,
                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
@@ -396,23 +416,27 @@ static int log_property_set_level(sd_bus *bus, const char *path, const char *int
                 return r;
         r = log_level_from_string(s);
         if (r < 0)
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "There is no log level '%s', expected emerg … debug", s);
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "There is no log level '%s', expected emerg … debug", s);
         log_set_max_level(r);
         return 0;
 }
 
-static int log_property_get_target(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int log_property_get_target(sd_bus *bus, const char *path, const char *interface,
+                                   const char *property, sd_bus_message *reply, void *userdata,
+                                   sd_bus_error *error) {
         return sd_bus_message_append(reply, "s", "journal");
 }
 
-static int log_property_set_target(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                   sd_bus_message *value, void *userdata, sd_bus_error *error) {
+static int log_property_set_target(sd_bus *bus, const char *path, const char *interface,
+                                   const char *property, sd_bus_message *value, void *userdata,
+                                   sd_bus_error *error) {
         return sd_bus_error_set(error, SD_BUS_ERROR_NOT_SUPPORTED, "qosd logs to the journal only");
 }
 
-static int log_property_get_identifier(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                       sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int log_property_get_identifier(sd_bus *bus, const char *path, const char *interface,
+                                       const char *property, sd_bus_message *reply, void *userdata,
+                                       sd_bus_error *error) {
         return sd_bus_message_append(reply, "s", "qosd");
 }
 
@@ -421,7 +445,8 @@ static const sd_bus_vtable log_control_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", log_property_get_level, log_property_set_level, 0, 0),
         SD_BUS_WRITABLE_PROPERTY("LogTarget", "s", log_property_get_target, log_property_set_target, 0, 0),
-        SD_BUS_PROPERTY("SyslogIdentifier", "s", log_property_get_identifier, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("SyslogIdentifier", "s", log_property_get_identifier, 0,
+                        SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_VTABLE_END
 };
 
@@ -432,7 +457,8 @@ static void call_set_log(Call *c) {
         int r;
 
         if (c->client->uid != 0 && c->client->uid != getuid()) {
-                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED, "Only root may change what is logged");
+                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
+                                                  "Only root may change what is logged");
                 call_finish(c);
                 return;
         }
@@ -444,7 +470,8 @@ static void call_set_log(Call *c) {
                 r = sd_bus_message_enter_container(c->message, 'v', "s");
         if (r >= 0)
                 r = (streq(property, "LogLevel") ? log_property_set_level : log_property_set_target)
-                        (c->server->bus, LOG_CONTROL_PATH, LOG_CONTROL_INTERFACE, property, c->message, c->server, &error);
+                        (c->server->bus, LOG_CONTROL_PATH, LOG_CONTROL_INTERFACE, property, c->message,
+                         c->server, &error);
         if (r < 0)
                 (void) sd_bus_reply_method_errno(c->message, r, &error);
         else
@@ -452,30 +479,35 @@ static void call_set_log(Call *c) {
         call_finish(c);
 }
 
-/* Before sd-bus sees a Set() of LogControl1: to find out whether the sender may, it would wait for the bus. */
+/* Before sd-bus sees a Set() of LogControl1: to find out whether the sender may, it would wait for the
+ * bus. */
 static int on_log_set(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         static const Action action = { .go_on = call_set_log };
         const char *interface, *property, *value;
         Call *c;
         int r;
 
-        if (sd_bus_message_is_method_call(m, DBUS_NAME ".Properties", "Set") <= 0 || !streq_ptr(sd_bus_message_get_path(m), LOG_CONTROL_PATH))
+        if (sd_bus_message_is_method_call(m, DBUS_NAME ".Properties", "Set") <= 0 ||
+            !streq_ptr(sd_bus_message_get_path(m), LOG_CONTROL_PATH))
                 return 0;
         if (!sd_bus_message_has_signature(m, "ssv"))
-                return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS, "Expected an interface, a property and its value");
+                return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS,
+                                        "Expected an interface, a property and its value");
         if (sd_bus_message_read(m, "ssv", &interface, &property, "s", &value) < 0 ||
-            !streq(interface, LOG_CONTROL_INTERFACE) || (!streq(property, "LogLevel") && !streq(property, "LogTarget"))) {
+            !streq(interface, LOG_CONTROL_INTERFACE) ||
+            (!streq(property, "LogLevel") && !streq(property, "LogTarget"))) {
                 (void) sd_bus_message_rewind(m, true);
                 return 0; /* sd-bus refuses it without asking anybody */
         }
         if (strlen(value) > EXCERPT_MAX)
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "There is no %s '%s'", property, excerpt(value, (char[EXCERPT_MAX + 1]) {}));
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "There is no %s '%s'", property,
+                                         excerpt(value, (char[EXCERPT_MAX + 1]) {}));
 
         r = call_new(ASSERT_PTR(userdata), m, &action, NULL, &c);
         return r < 0 ? r : call_submit(c, error);
 }
 
-/* ---- what the manager tells ------------------------------------------------------------------------------------ */
+/* ---- what the manager tells --------------------------------------------------------------------------- */
 
 static void emit_n_units(BusServer *b) {
         if (b->n_subscribed > 0)
@@ -503,7 +535,8 @@ static void on_unit_detaching(Unit *u, void *userdata) {
 
         if (unit_get_bus_path(u, &path) >= 0) {
                 (void) sd_bus_emit_interfaces_removed(b->bus, path, BUS_UNIT_INTERFACES, NULL);
-                (void) sd_bus_emit_signal(b->bus, BUS_PATH, Manager_INTERFACE, "UnitDetached", "so", u->name, path);
+                (void) sd_bus_emit_signal(b->bus, BUS_PATH, Manager_INTERFACE, "UnitDetached", "so", u->name,
+                                          path);
         }
         emit_n_units(b);
         unit_objects_forget(b->objects, u);
@@ -526,7 +559,7 @@ static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata)
         (void) unit_objects_emit_unit(b->objects, u);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------------------------------------- */
 
 static void bus_server_disconnect(BusServer *b) {
         while (b->senders)
@@ -553,11 +586,13 @@ static int bus_server_connect(BusServer *b, sd_bus *bus) {
         if (r >= 0)
                 r = sd_event_source_set_enabled(b->tick, SD_EVENT_OFF);
         if (r >= 0)
-                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, BUS_PATH, Manager_INTERFACE, manager_vtable, b);
+                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, BUS_PATH, Manager_INTERFACE,
+                                             manager_vtable, b);
         if (r >= 0)
                 r = sd_bus_add_object_manager(bus, b->slots + b->n_slots++, BUS_PATH);
         if (r >= 0)
-                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, LOG_CONTROL_PATH, LOG_CONTROL_INTERFACE, log_control_vtable, b);
+                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, LOG_CONTROL_PATH,
+                                             LOG_CONTROL_INTERFACE, log_control_vtable, b);
         if (r >= 0)
                 r = sd_bus_add_filter(bus, b->slots + b->n_slots++, on_log_set, b);
         if (r >= 0)
@@ -628,14 +663,16 @@ static int on_name_requested(sd_bus_message *m, void *userdata, sd_bus_error *er
         int r;
 
         if (e) {
-                log_warning("Failed to acquire the name '" BUS_NAME "', clients on D-Bus do not find us: %s", e->message);
+                log_warning("Failed to acquire the name '" BUS_NAME
+                            "', clients on D-Bus do not find us: %s", e->message);
                 return 0;
         }
 
         /* As in the specification: 1 primary owner, 4 it was already */
         r = sd_bus_message_read(m, "u", &answer);
         if (r < 0 || (answer != 1 && answer != 4))
-                log_warning("The name '" BUS_NAME "' belongs to somebody else, clients on D-Bus do not find us.");
+                log_warning("The name '" BUS_NAME
+                            "' belongs to somebody else, clients on D-Bus do not find us.");
         else
                 log_debug("Acquired the name '" BUS_NAME "'.");
         return 0;
@@ -659,9 +696,11 @@ static void on_bus_changed(sd_bus *bus, void *userdata) {
 
         r = bus_server_connect(b, bus);
         if (r >= 0)
-                r = sd_bus_match_signal_async(bus, b->slots + b->n_slots++, DBUS_NAME, DBUS_PATH, DBUS_NAME, "NameLost", on_name_lost, NULL, NULL);
+                r = sd_bus_match_signal_async(bus, b->slots + b->n_slots++, DBUS_NAME, DBUS_PATH, DBUS_NAME,
+                                              "NameLost", on_name_lost, NULL, NULL);
         if (r >= 0)
-                r = sd_bus_request_name_async(bus, b->slots + b->n_slots++, BUS_NAME, 0, on_name_requested, NULL);
+                r = sd_bus_request_name_async(bus, b->slots + b->n_slots++, BUS_NAME, 0, on_name_requested,
+                                              NULL);
         if (r < 0) {
                 (void) log_error_errno(r, "Failed to offer org.qosd1 on the system bus: %m");
                 bus_server_disconnect(b);

@@ -7,7 +7,8 @@
 
 typedef struct BusServer BusServer;
 
-/* Puts the objects on the system bus and asks for the name, whenever there is one. That this fails is logged, the daemon goes on without. */
+/* Puts the objects on the system bus and asks for the name, whenever there is one. That this fails is
+ * logged, the daemon goes on without. */
 int bus_server_new(Manager *m, BusServer **ret);
 BusServer* bus_server_free(BusServer *b);
 

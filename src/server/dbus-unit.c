@@ -9,7 +9,8 @@
 
 /* The properties of org.qosd1.Unit that change. */
 static const char *const identity_table[] = {
-        "ControlGroup", "InvocationID", "ActiveState", "ParentUnit", "DescendantUnits", "Probes", "Degraded", "Holds", "Exclude", "Thresholds",
+        "ControlGroup", "InvocationID", "ActiveState", "ParentUnit", "DescendantUnits", "Probes", "Degraded",
+                "Holds", "Exclude", "Thresholds",
 };
 
 /* The interfaces that show a reading. */
@@ -26,7 +27,8 @@ static const struct {
 
 /* What subscribers may have seen of a unit. */
 typedef struct PublishedProperties {
-        Snapshot reading;                               /* the last one that was sent, or read as properties */
+        Snapshot reading;                               /* the last one that was sent, or read as
+                                                         * properties */
         bool changed[ELEMENTSOF(shown_table)][PROPERTIES_MAX]; /* what was different since the last signal */
         uint64_t identity[ELEMENTSOF(identity_table)];  /* hashes */
 } PublishedProperties;
@@ -44,11 +46,12 @@ struct DBusUnits {
         /* sd-bus reads properties out of here: all that it asks for at a time come from one reading */
         Snapshot reading;
         bool emitting;                          /* reading is the one that is just being sent */
-        sd_bus_message *asked;                  /* whom it was taken for last, and of which unit: GetAll() of all interfaces is one question */
+        sd_bus_message *asked;                  /* whom it was taken for last, and of which unit: GetAll() of
+                                                 * all interfaces is one question */
         const Unit *asked_unit;
 };
 
-/* ---- org.qosd1.Unit ------------------------------------------------------------------------------------------- */
+/* ---- org.qosd1.Unit ----------------------------------------------------------------------------------- */
 
 int append_probes(sd_bus_message *m, ProbeMask probes) {
         const char *name;
@@ -61,21 +64,26 @@ int append_probes(sd_bus_message *m, ProbeMask probes) {
         return r < 0 ? r : sd_bus_message_close_container(m);
 }
 
-static int unit_property_get_invocation_id(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                           sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int unit_property_get_invocation_id(sd_bus *bus, const char *path, const char *interface,
+                                           const char *property, sd_bus_message *reply, void *userdata,
+                                           sd_bus_error *error) {
         Unit *u = ASSERT_PTR(userdata);
 
-        return sd_bus_message_append_array(reply, 'y', &u->invocation_id, sd_id128_is_null(u->invocation_id) ? 0 : sizeof(u->invocation_id));
+        return sd_bus_message_append_array(reply, 'y', &u->invocation_id,
+                                           sd_id128_is_null(u->invocation_id) ? 0 :
+                                           sizeof(u->invocation_id));
 }
 
-static int unit_property_get_parent_unit(sd_bus *bus, const char *path, const char *interface, const char *property,
+static int unit_property_get_parent_unit(sd_bus *bus, const char *path, const char *interface,
+                                         const char *property,
                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         const Unit *outer = unit_find_ancestor(ASSERT_PTR(userdata));
 
         return sd_bus_message_append(reply, "s", outer ? outer->name : "");
 }
 
-static int unit_property_get_descendant_units(sd_bus *bus, const char *path, const char *interface, const char *property,
+static int unit_property_get_descendant_units(sd_bus *bus, const char *path, const char *interface,
+                                              const char *property,
                                       sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         const Unit *u = ASSERT_PTR(userdata);
         int r;
@@ -87,22 +95,25 @@ static int unit_property_get_descendant_units(sd_bus *bus, const char *path, con
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
-static int unit_property_get_probes(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                    sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int unit_property_get_probes(sd_bus *bus, const char *path, const char *interface,
+                                    const char *property, sd_bus_message *reply, void *userdata,
+                                    sd_bus_error *error) {
         Unit *u = ASSERT_PTR(userdata);
 
         return append_probes(reply, u->probes);
 }
 
-static int unit_property_get_degraded(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int unit_property_get_degraded(sd_bus *bus, const char *path, const char *interface,
+                                      const char *property, sd_bus_message *reply, void *userdata,
+                                      sd_bus_error *error) {
         Unit *u = ASSERT_PTR(userdata);
 
         return sd_bus_message_append(reply, "s", strempty(unit_degraded_reason(u)));
 }
 
-static int unit_property_get_holds(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int unit_property_get_holds(sd_bus *bus, const char *path, const char *interface,
+                                   const char *property, sd_bus_message *reply, void *userdata,
+                                   sd_bus_error *error) {
         Unit *u = ASSERT_PTR(userdata);
         int r;
 
@@ -114,15 +125,17 @@ static int unit_property_get_holds(sd_bus *bus, const char *path, const char *in
                 if (r >= 0)
                         r = append_probes(reply, h->probes);
                 if (r >= 0)
-                        r = sd_bus_message_append(reply, "ust", (uint32_t) h->uid, strempty(h->owner), h->expires);
+                        r = sd_bus_message_append(reply, "ust", (uint32_t) h->uid, strempty(h->owner),
+                                                  h->expires);
                 if (r >= 0)
                         r = sd_bus_message_close_container(reply);
         }
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
-static int unit_property_get_exclude(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                     sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int unit_property_get_exclude(sd_bus *bus, const char *path, const char *interface,
+                                     const char *property, sd_bus_message *reply, void *userdata,
+                                     sd_bus_error *error) {
         ExcludeList l;
         int r;
 
@@ -134,8 +147,9 @@ static int unit_property_get_exclude(sd_bus *bus, const char *path, const char *
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
-static int unit_property_get_thresholds(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int unit_property_get_thresholds(sd_bus *bus, const char *path, const char *interface,
+                                        const char *property, sd_bus_message *reply, void *userdata,
+                                        sd_bus_error *error) {
         Unit *u = ASSERT_PTR(userdata);
         int r;
 
@@ -145,13 +159,15 @@ static int unit_property_get_thresholds(sd_bus *bus, const char *path, const cha
 
                 r = threshold_rule_format(&a->rule, /* named= */ false, &whole);
                 if (r >= 0)
-                        r = sd_bus_message_append(reply, "(ssst)", a->rule.name, whole, threshold_state_to_string(a->machine.state), a->since);
+                        r = sd_bus_message_append(reply, "(ssst)", a->rule.name, whole,
+                                                  threshold_state_to_string(a->machine.state), a->since);
         }
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
-static int unit_property_get_drops(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int unit_property_get_drops(sd_bus *bus, const char *path, const char *interface,
+                                   const char *property, sd_bus_message *reply, void *userdata,
+                                   sd_bus_error *error) {
         Unit *u = ASSERT_PTR(userdata);
         Snapshot s;
 
@@ -159,8 +175,9 @@ static int unit_property_get_drops(sd_bus *bus, const char *path, const char *in
         return sd_bus_message_append(reply, "t", s.drops);
 }
 
-static int unit_property_get_cost_share(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int unit_property_get_cost_share(sd_bus *bus, const char *path, const char *interface,
+                                        const char *property, sd_bus_message *reply, void *userdata,
+                                        sd_bus_error *error) {
         Unit *u = ASSERT_PTR(userdata);
         Snapshot s;
 
@@ -226,17 +243,19 @@ static bool property_equal(const sd_bus_vtable *property, const Snapshot *a, con
         size_t size = streq(property->x.property.signature, "s") ? sizeof(Quality) : sizeof(uint64_t);
 
         /* Bit by bit: NaN is equal to NaN here */
-        return memcmp((const uint8_t*) a + property->x.property.offset, (const uint8_t*) b + property->x.property.offset, size) == 0;
+        return memcmp((const uint8_t*) a + property->x.property.offset,
+                      (const uint8_t*) b + property->x.property.offset, size) == 0;
 }
 
-/* A reading has become public. It is not enough to compare it with the one of the last signal: who read the properties
- * meanwhile must be told even if the value is back where it was. */
+/* A reading has become public. It is not enough to compare it with the one of the last signal: who read the
+ * properties meanwhile must be told even if the value is back where it was. */
 static void unit_shown_update(PublishedProperties *shown, const Snapshot *s) {
         for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
                 for (size_t i = 0; i < shown_table[t].n; i++) {
                         const sd_bus_vtable *property = shown_table[t].vtable + i;
 
-                        if (property->type == _SD_BUS_VTABLE_PROPERTY && !property_equal(property, &shown->reading, s))
+                        if (property->type == _SD_BUS_VTABLE_PROPERTY &&
+                            !property_equal(property, &shown->reading, s))
                                 shown->changed[t][i] = true;
                 }
         shown->reading = *s;
@@ -245,7 +264,8 @@ static void unit_shown_update(PublishedProperties *shown, const Snapshot *s) {
 /* The number and the time of a reading are no news on their own. */
 static bool unit_shown_has_news(const PublishedProperties *shown, size_t t) {
         for (size_t i = 0; i < shown_table[t].n; i++)
-                if (shown->changed[t][i] && shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, seq) &&
+                if (shown->changed[t][i] &&
+                    shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, seq) &&
                     shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, timestamp))
                         return true;
         return false;
@@ -270,7 +290,7 @@ static void dbus_units_read(DBusUnits *o, Unit *u) {
         }
 }
 
-/* ---- objects -------------------------------------------------------------------------------------------------- */
+/* ---- objects ------------------------------------------------------------------------------------------ */
 
 int unit_get_bus_path(Unit *u, char **ret) {
         return sd_bus_path_encode(BUS_UNIT_PATH, u->name, ret);
@@ -288,7 +308,8 @@ static Unit* find_unit(Manager *m, const char *path) {
         return NULL;
 }
 
-static int find_unit_object(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
+static int find_unit_object(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret,
+                            sd_bus_error *error) {
         DBusUnits *o = ASSERT_PTR(userdata);
         Unit *u;
 
@@ -300,7 +321,8 @@ static int find_unit_object(sd_bus *bus, const char *path, const char *interface
         return 1;
 }
 
-static int find_shown_object(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
+static int find_shown_object(sd_bus *bus, const char *path, const char *interface, void *userdata,
+                             void **ret, sd_bus_error *error) {
         DBusUnits *o = ASSERT_PTR(userdata);
         Unit *u;
 
@@ -322,7 +344,8 @@ static int find_shown_object(sd_bus *bus, const char *path, const char *interfac
         return 1;
 }
 
-static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char ***ret, sd_bus_error *error) {
+static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char ***ret,
+                           sd_bus_error *error) {
         DBusUnits *o = ASSERT_PTR(userdata);
         char **nodes;
         size_t n = 0;
@@ -345,7 +368,7 @@ static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char
         return 1;
 }
 
-/* ---- signals -------------------------------------------------------------------------------------------------- */
+/* ---- signals ------------------------------------------------------------------------------------------ */
 
 void unit_objects_forget(DBusUnits *o, Unit *u) {
         free(o->shown[u->index]);
@@ -444,19 +467,24 @@ int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e) {
         r = sd_bus_message_new_signal(o->bus, &m, path, Unit_INTERFACE, "ThresholdCrossed");
         if (r < 0)
                 return r;
-        r = sd_bus_message_append(m, "ssssdddttt", e->rule.name, threshold_rule_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}),
-                                  threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
-                                  e->value, e->rule.limit, threshold_rule_get_slack(&e->rule, e->value), e->samples, e->seq, e->timestamp);
+        r = sd_bus_message_append(m, "ssssdddttt", e->rule.name,
+                                  threshold_rule_format_metric(&e->rule, /* named= */ false,
+                                                               (char[THRESHOLD_METRIC_MAX]) {}),
+                                  threshold_state_to_string(e->state),
+                                  threshold_state_to_string(e->previous),
+                                  e->value, e->rule.limit, threshold_rule_get_slack(&e->rule, e->value),
+                                  e->samples, e->seq, e->timestamp);
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'a', "(sdd)");
         for (size_t i = 0; i < e->n_shares && r >= 0; i++)
-                r = sd_bus_message_append(m, "(sdd)", state_share_name(e->shares + i), e->shares[i].share, e->shares[i].usual);
+                r = sd_bus_message_append(m, "(sdd)", state_share_name(e->shares + i), e->shares[i].share,
+                                          e->shares[i].usual);
         if (r >= 0)
                 r = sd_bus_message_close_container(m);
         return r < 0 ? r : sd_bus_send(o->bus, m, NULL);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------ */
+/* ---- the whole ---------------------------------------------------------------------------------------- */
 
 DBusUnits* unit_objects_free(DBusUnits *o) {
         if (!o)
@@ -484,9 +512,11 @@ int unit_objects_new(Manager *m, sd_bus *bus, DBusUnits **ret) {
         o->manager = m;
         o->bus = sd_bus_ref(bus);
 
-        r = sd_bus_add_fallback_vtable(bus, &o->unit_slot, BUS_UNIT_PATH, Unit_INTERFACE, unit_vtable, find_unit_object, o);
+        r = sd_bus_add_fallback_vtable(bus, &o->unit_slot, BUS_UNIT_PATH, Unit_INTERFACE, unit_vtable,
+                                       find_unit_object, o);
         for (size_t t = 0; t < ELEMENTSOF(shown_table) && r >= 0; t++)
-                r = sd_bus_add_fallback_vtable(bus, &o->shown_slots[t], BUS_UNIT_PATH, shown_table[t].interface, shown_table[t].vtable,
+                r = sd_bus_add_fallback_vtable(bus, &o->shown_slots[t], BUS_UNIT_PATH,
+                                               shown_table[t].interface, shown_table[t].vtable,
                                                find_shown_object, o);
         if (r >= 0)
                 r = sd_bus_add_node_enumerator(bus, &o->enumerator_slot, BUS_UNIT_PATH, enumerate_units, o);

@@ -14,8 +14,8 @@ typedef struct DBusUnits DBusUnits;
 int unit_objects_new(Manager *m, sd_bus *bus, DBusUnits **ret);
 DBusUnits* unit_objects_free(DBusUnits *o);
 
-/* While somebody subscribed, it is remembered what has been shown of each unit, so that signals carry what differs from
- * that and nothing else. */
+/* While somebody subscribed, it is remembered what has been shown of each unit, so that signals carry what
+ * differs from that and nothing else. */
 void unit_objects_set_subscribed(DBusUnits *o, bool subscribed);
 
 int unit_objects_emit_reading(DBusUnits *o, Unit *u);

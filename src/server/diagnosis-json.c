@@ -5,12 +5,14 @@
 #include "diagnosis-json.h"
 #include "util.h"
 
-/* Who reads it reads "1363348", not "1.363348000000000000000e+06"; less than a thousandth is nothing in any of these figures. */
+/* Who reads it reads "1363348", not "1.363348000000000000000e+06"; less than a thousandth is nothing in any
+ * of these figures. */
 static int real_to_json(const char *name, double value, sd_json_variant **v) {
         if (!isfinite(value))
                 return 0;
-        return value >= 1000 ? sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_UNSIGNED((uint64_t) llround(value))) :
-                               sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_REAL(value));
+        return value >= 1000 ?
+               sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_UNSIGNED((uint64_t) llround(value))) :
+               sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_REAL(value));
 }
 
 static int diagnosis_figures_to_json(const DiagnosisFigures *f, sd_json_variant **ret) {
@@ -46,7 +48,8 @@ int diagnosis_figures_from_json(sd_json_variant *v, DiagnosisFigures *ret, const
 
         for (size_t i = 0; i < diagnosis_n_figures; i++) {
                 const char *name = diagnosis_figures[i].name, *state = startswith(name, "threads.");
-                sd_json_variant *one = state ? sd_json_variant_by_key(threads, state) : sd_json_variant_by_key(v, name);
+                sd_json_variant *one = state ? sd_json_variant_by_key(threads, state) :
+                                       sd_json_variant_by_key(v, name);
                 double value;
 
                 if (!one)
@@ -72,9 +75,13 @@ static int finding_to_json(const Finding *f, sd_json_variant **ret) {
                            SD_JSON_BUILD_PAIR_STRING("certainty", certainty_to_string(f->certainty)),
                            SD_JSON_BUILD_PAIR_STRING("rule", f->rule),
                            SD_JSON_BUILD_PAIR_CONDITION(!!state, "state", SD_JSON_BUILD_STRING(state)),
-                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->resource), "resource", SD_JSON_BUILD_STRING(f->resource)),
-                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->unit), "unit", SD_JSON_BUILD_STRING(f->unit)),
-                           SD_JSON_BUILD_PAIR_CONDITION(isfinite(f->time), "time", SD_JSON_BUILD_UNSIGNED(isfinite(f->time) ? (uint64_t) f->time : 0)));
+                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->resource), "resource",
+                                                        SD_JSON_BUILD_STRING(f->resource)),
+                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->unit), "unit",
+                                                        SD_JSON_BUILD_STRING(f->unit)),
+                           SD_JSON_BUILD_PAIR_CONDITION(isfinite(f->time), "time",
+                                                        SD_JSON_BUILD_UNSIGNED(isfinite(f->time) ?
+                                                                               (uint64_t) f->time : 0)));
         return r < 0 ? r : real_to_json("share", f->share, ret);
 }
 
@@ -93,8 +100,10 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
 
                 r = sd_json_buildo(&v,
                                    SD_JSON_BUILD_PAIR_STRING("name", table[i].name),
-                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].unit), "unit", SD_JSON_BUILD_STRING(table[i].unit)),
-                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].holder), "holder", SD_JSON_BUILD_STRING(table[i].holder)));
+                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].unit), "unit",
+                                                                SD_JSON_BUILD_STRING(table[i].unit)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].holder), "holder",
+                                                                SD_JSON_BUILD_STRING(table[i].holder)));
                 if (r >= 0)
                         r = real_to_json(value, table[i].value, &v);
                 if (r >= 0)
@@ -105,9 +114,11 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
         return r;
 }
 
-int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline *by_history, const Diagnosis *d, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL, *figures = NULL, *normal = NULL, *from = NULL,
-                *users = NULL, *peers = NULL, *devices = NULL, *locks = NULL, *blocked = NULL;
+int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline *by_history,
+                      const Diagnosis *d, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL,
+                *figures = NULL, *normal = NULL, *from = NULL, *users = NULL, *peers = NULL, *devices = NULL,
+                *locks = NULL, *blocked = NULL;
         int r;
 
         r = sd_json_variant_new_array(&findings, NULL, 0);
@@ -157,11 +168,15 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline 
                               SD_JSON_BUILD_PAIR_VARIANT("findings", findings),
                               SD_JSON_BUILD_PAIR_VARIANT("excluded", excluded),
                               SD_JSON_BUILD_PAIR_VARIANT("figures", figures),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!normal, "baseline", SD_JSON_BUILD_VARIANT(normal)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!from, "baselineSource", SD_JSON_BUILD_VARIANT(from)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!normal, "baseline",
+                                                           SD_JSON_BUILD_VARIANT(normal)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!from, "baselineSource",
+                                                           SD_JSON_BUILD_VARIANT(from)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!users, "users", SD_JSON_BUILD_VARIANT(users)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!peers, "peers", SD_JSON_BUILD_VARIANT(peers)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices", SD_JSON_BUILD_VARIANT(devices)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices",
+                                                           SD_JSON_BUILD_VARIANT(devices)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!locks, "locks", SD_JSON_BUILD_VARIANT(locks)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!blocked, "blockedByRequests", SD_JSON_BUILD_VARIANT(blocked)));
+                              SD_JSON_BUILD_PAIR_CONDITION(!!blocked, "blockedByRequests",
+                                                           SD_JSON_BUILD_VARIANT(blocked)));
 }

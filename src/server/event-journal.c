@@ -17,8 +17,8 @@
 /* Of what holds a unit back, so much is in the journal: what explains most. */
 #define VERDICT_FINDINGS_MAX 3U
 
-/* Verdicts at a time: each reads a unit's history, for some tenths of a millisecond in which nothing else is done. Where more units suffer
- * at once, it is something that these have in common with the others. */
+/* Verdicts at a time: each reads a unit's history, for some tenths of a millisecond in which nothing else is
+ * done. Where more units suffer at once, it is something that these have in common with the others. */
 #define VERDICTS_MAX 8U
 
 struct EventJournal {
@@ -27,7 +27,8 @@ struct EventJournal {
         uint64_t logged;                /* number of the last event that was given to the journal */
         Journal *journal;               /* NULL: nobody reads fields */
 
-        /* While a round is logged: of the events that are about the same unit and window, one reading and one verdict */
+        /* While a round is logged: of the events that are about the same unit and window, one reading and
+         * one verdict */
         char *snapshot, *verdict;
         char *unit;                     /* NULL: none yet */
         uint64_t window;
@@ -41,12 +42,13 @@ static void shares_format(const ThresholdEvent *e, char *buffer, size_t size) {
 
         buffer[0] = 0;
         for (size_t i = 0; i < e->n_shares && l < size; i++)
-                l += (size_t) snprintf(buffer + l, size - l, ", %s %.0f%% (mostly %.0f%%)", state_share_name(e->shares + i),
-                                       e->shares[i].share * 100, e->shares[i].usual * 100);
+                l += (size_t) snprintf(buffer + l, size - l, ", %s %.0f%% (mostly %.0f%%)",
+                                       state_share_name(e->shares + i), e->shares[i].share * 100,
+                                       e->shares[i].usual * 100);
 }
 
-/* The reading, without the unit's peers, which are not for all who may read the journal, and without totals: journalctl shows no value
- * of more than 4 KiB unless it is asked to. */
+/* The reading, without the unit's peers, which are not for all who may read the journal, and without totals:
+ * journalctl shows no value of more than 4 KiB unless it is asked to. */
 static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_free_ char *text = NULL;
@@ -66,8 +68,8 @@ static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
         return 0;
 }
 
-/* What holds the unit back as far as the reading tells, against what its history says is normal: for more there is "qosctl diagnose",
- * which looks at the machine, too, and takes its time. */
+/* What holds the unit back as far as the reading tells, against what its history says is normal: for more
+ * there is "qosctl diagnose", which looks at the machine, too, and takes its time. */
 static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
         char text[(VERDICT_FINDINGS_MAX + 1) * (DIAGNOSIS_TEXT_MAX + 32)];
         DiagnosisEvidence evidence;
@@ -84,7 +86,8 @@ static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
 
         l = (size_t) snprintf(text, sizeof(text), "%s", d.text);
         for (size_t i = 0; i < MIN(d.n_findings, (size_t) VERDICT_FINDINGS_MAX) && l < sizeof(text); i++)
-                l += (size_t) snprintf(text + l, sizeof(text) - l, "; %s (%s): %s", finding_kind_to_string(d.findings[i].kind),
+                l += (size_t) snprintf(text + l, sizeof(text) - l, "; %s (%s): %s",
+                                       finding_kind_to_string(d.findings[i].kind),
                                        certainty_to_string(d.findings[i].certainty), d.findings[i].text);
         if (asprintf(ret, "QOS_VERDICT=%s", text) < 0) {
                 *ret = NULL;
@@ -95,7 +98,8 @@ static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
 
 static void event_log(const EventJournal *j, const ThresholdEvent *e) {
         int level = e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE;
-        char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64], limit[64], seq[64], priority[64],
+        char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64],
+                limit[64], seq[64], priority[64],
              shares[SHARE_CHANGES_MAX * 64], value_text[THRESHOLD_VALUE_MAX];
         _cleanup_free_ char *rule = NULL, *message = NULL, *unit = NULL;
         size_t n = 0;
@@ -103,8 +107,10 @@ static void event_log(const EventJournal *j, const ThresholdEvent *e) {
         if (level > log_get_max_level() || threshold_rule_format(&e->rule, /* named= */ false, &rule) < 0)
                 return;
         shares_format(e, shares, sizeof(shares));
-        if (asprintf(&message, "MESSAGE='%s' of '%s' is %s: %s%s (%s)", e->rule.name, e->unit, threshold_state_to_string(e->state),
-                     isnan(e->value) ? "no value" : threshold_rule_format_value(e->rule.metric, e->value, value_text), shares, rule) < 0)
+        if (asprintf(&message, "MESSAGE='%s' of '%s' is %s: %s%s (%s)", e->rule.name, e->unit,
+                     threshold_state_to_string(e->state),
+                     isnan(e->value) ? "no value" :
+                     threshold_rule_format_value(e->rule.metric, e->value, value_text), shares, rule) < 0)
                 message = NULL;
         if (asprintf(&unit, "UNIT=%s", e->unit) < 0)
                 unit = NULL;
@@ -119,13 +125,16 @@ static void event_log(const EventJournal *j, const ThresholdEvent *e) {
 
         (void) snprintf(priority, sizeof(priority), "PRIORITY=%i", level);
         (void) snprintf(name, sizeof(name), "QOS_THRESHOLD=%s", e->rule.name);
-        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", threshold_rule_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}));
+        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s",
+                        threshold_rule_format_metric(&e->rule, /* named= */ false,
+                                                     (char[THRESHOLD_METRIC_MAX]) {}));
         (void) snprintf(state, sizeof(state), "QOS_STATE=%s", threshold_state_to_string(e->state));
         (void) snprintf(limit, sizeof(limit), "QOS_LIMIT=%.15g", e->rule.limit);
         (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
         (void) snprintf(value, sizeof(value), "QOS_VALUE=%.15g", e->value);
 
-        const char *fields[] = { message, priority, "SYSLOG_IDENTIFIER=qosd", "MESSAGE_ID=" MESSAGE_ID_CROSSED, unit, name, metric, state, limit, seq, NULL, NULL };
+        const char *fields[] = { message, priority, "SYSLOG_IDENTIFIER=qosd", "MESSAGE_ID="
+                                 MESSAGE_ID_CROSSED, unit, name, metric, state, limit, seq, NULL, NULL };
         n = ELEMENTSOF(fields) - 2;
         if (!isnan(e->value))
                 fields[n++] = value;
@@ -144,7 +153,8 @@ static void readings_clear(EventJournal *j) {
 static int on_event(const ThresholdEvent *e, void *userdata) {
         EventJournal *j = ASSERT_PTR(userdata);
 
-        if (j->journal && (!j->unit || !streq(j->unit, e->unit) || j->window != e->rule.window_nsec || j->state != e->state)) {
+        if (j->journal && (!j->unit || !streq(j->unit, e->unit) || j->window != e->rule.window_nsec ||
+                           j->state != e->state)) {
                 bool suffers = e->state == THRESHOLD_VIOLATED;
                 Snapshot s;
                 Unit *u;
@@ -154,7 +164,8 @@ static int on_event(const ThresholdEvent *e, void *userdata) {
                 if (u) {
                         unit_get_snapshot(u, e->rule.window_nsec, &s);
                         if (snapshot_format(u, &s, &j->snapshot) < 0 ||
-                            (suffers && j->n_verdicts++ < VERDICTS_MAX && snapshot_format_verdict(u, &s, &j->verdict) < 0))
+                            (suffers && j->n_verdicts++ < VERDICTS_MAX &&
+                             snapshot_format_verdict(u, &s, &j->verdict) < 0))
                                 (void) log_oom();
                 }
                 j->unit = strdup(e->unit);
@@ -165,7 +176,8 @@ static int on_event(const ThresholdEvent *e, void *userdata) {
         return 0;
 }
 
-/* What has happened since this was done last, with the readings of now. After all others were told: it takes the longest. */
+/* What has happened since this was done last, with the readings of now. After all others were told: it takes
+ * the longest. */
 static void on_round_end(Manager *m, void *userdata) {
         EventJournal *j = ASSERT_PTR(userdata);
 

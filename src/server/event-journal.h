@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The journal's entries of thresholds whose state has changed, with the reading and what holds the unit back. */
+/* The journal's entries of thresholds whose state has changed, with the reading and what holds the unit
+ * back. */
 
 #include "manager.h"
 

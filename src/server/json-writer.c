@@ -18,7 +18,7 @@ static void level_clear(JsonLevel *l) {
         l->n = 0;
 }
 
-/* ---- variants ------------------------------------------------------------------------------------------------- */
+/* ---- variants ----------------------------------------------------------------------------------------- */
 
 /* Consumes value. */
 static void level_append(JsonWriter *w, JsonLevel *l, sd_json_variant *value) {
@@ -63,9 +63,10 @@ static void writer_append_new(JsonWriter *w, const char *key, int r, sd_json_var
                 writer_append(w, key, key ? strlen(key) : 0, value);
 }
 
-/* ---- text ----------------------------------------------------------------------------------------------------- */
+/* ---- text --------------------------------------------------------------------------------------------- */
 
-/* Room for as many characters at the end, which are part of the text from now on. NULL: there is none, which is noted. */
+/* Room for as many characters at the end, which are part of the text from now on. NULL: there is none, which
+ * is noted. */
 static char* text_extend(JsonWriter *w, size_t n) {
         if (w->error < 0)
                 return NULL;
@@ -104,7 +105,8 @@ static void text_add_value(JsonWriter *w, const char *key, size_t key_length, co
         l->some = true;
         if (!l->array) {
                 *p++ = '"';
-                /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): only members of arrays have no key */
+                /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): only members of arrays have no
+                 * key */
                 p = mempcpy(p, key, key_length);
                 *p++ = '"';
                 *p++ = ':';
@@ -124,7 +126,7 @@ static bool string_is_plain(const char *s) {
         return true;
 }
 
-/* ---- either --------------------------------------------------------------------------------------------------- */
+/* ---- either ------------------------------------------------------------------------------------------- */
 
 void json_writer_begin(JsonWriter *w, bool text) {
         *w = (JsonWriter) { .text = text };
@@ -181,7 +183,8 @@ void json_writer_close(JsonWriter *w) {
                 w->levels[w->depth].some = true;
                 return;
         }
-        r = l->array ? sd_json_variant_new_array(&v, l->variants, l->n) : sd_json_variant_new_object(&v, l->variants, l->n);
+        r = l->array ? sd_json_variant_new_array(&v, l->variants, l->n) :
+            sd_json_variant_new_object(&v, l->variants, l->n);
         level_clear(l);
         if (r < 0)
                 writer_fail(w, r);
@@ -293,7 +296,8 @@ int json_writer_finish_variant(JsonWriter *w, sd_json_variant **ret) {
         assert(!w->text);
         assert(w->depth == 0);
 
-        return w->error < 0 ? w->error : sd_json_variant_new_object(ret, w->levels[0].variants, w->levels[0].n);
+        return w->error < 0 ? w->error : sd_json_variant_new_object(ret, w->levels[0].variants,
+                                                                    w->levels[0].n);
 }
 
 int json_writer_finish_text(JsonWriter *w, char **ret) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Builds one JSON object, as a variant, or as the text that sd_json_variant_format() would make of that: the text takes a tenth of the
- * time.
+/* Builds one JSON object, as a variant, or as the text that sd_json_variant_format() would make of that: the
+ * text takes a tenth of the time.
  *
- * Errors are kept until the end: what is added after one has no effect. Keys are not copied, and are plain ASCII without quotation marks
- * and backslashes. */
+ * Errors are kept until the end: what is added after one has no effect. Keys are not copied, and are plain
+ * ASCII without quotation marks and backslashes. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -76,12 +76,14 @@ static void add_metric(JsonWriter *w, const char *key, const Metric *metric, con
         }
 }
 
-/* Adds all metrics whose names begin with the first prefix_length characters of that of *index, as a tree: "a.b" goes
- * into the object "a" as "b". They stand together in the table, *index is moved past them. */
-static void add_metrics(JsonWriter *w, const Metrics *values, const Rows *rows, size_t prefix_length, size_t *index) {
+/* Adds all metrics whose names begin with the first prefix_length characters of that of *index, as a tree:
+ * "a.b" goes into the object "a" as "b". They stand together in the table, *index is moved past them. */
+static void add_metrics(JsonWriter *w, const Metrics *values, const Rows *rows, size_t prefix_length,
+                        size_t *index) {
         const char *prefix = metric_table[*index].name;
 
-        while (*index < metric_table_size && strncmp(metric_table[*index].name, prefix, prefix_length) == 0) {
+        while (*index < metric_table_size &&
+               strncmp(metric_table[*index].name, prefix, prefix_length) == 0) {
                 const Metric *metric = metric_table + *index;
                 const char *key = metric->name + prefix_length, *dot = strchr(key, '.');
 
@@ -258,7 +260,8 @@ static int buckets_to_json(const Histogram *h, sd_json_variant **ret) {
 
                 r = sd_json_buildo(buckets + n,
                                    SD_JSON_BUILD_PAIR_UNSIGNED("lower", b->lower),
-                                   SD_JSON_BUILD_PAIR_CONDITION(b->upper != UINT64_MAX, "upper", SD_JSON_BUILD_UNSIGNED(b->upper)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(b->upper != UINT64_MAX, "upper",
+                                                                SD_JSON_BUILD_UNSIGNED(b->upper)),
                                    SD_JSON_BUILD_PAIR_UNSIGNED("count", b->count));
                 if (r < 0)
                         break;
@@ -284,7 +287,8 @@ int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_
                               SD_JSON_BUILD_PAIR_STRING("metric", metric),
                               SD_JSON_BUILD_PAIR_UNSIGNED("seq", h->seq),
                               SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", h->timestamp),
-                              SD_JSON_BUILD_PAIR_CONDITION(h->window != WINDOW_TOTAL, "window", SD_JSON_BUILD_UNSIGNED(h->window)),
+                              SD_JSON_BUILD_PAIR_CONDITION(h->window != WINDOW_TOTAL, "window",
+                                                           SD_JSON_BUILD_UNSIGNED(h->window)),
                               SD_JSON_BUILD_PAIR_UNSIGNED("covered", h->covered),
                               SD_JSON_BUILD_PAIR_INTEGER("schema", h->schema),
                               SD_JSON_BUILD_PAIR_UNSIGNED("count", h->count),
@@ -323,11 +327,14 @@ static int bins_to_json(const char *metric, const WindowBins *b, sd_json_variant
                               SD_JSON_BUILD_PAIR_INTEGER("schema", b->schema),
                               SD_JSON_BUILD_PAIR_UNSIGNED("count", count),
                               SD_JSON_BUILD_PAIR_UNSIGNED("sum", b->sum),
-                              SD_JSON_BUILD_PAIR_CONDITION(n > 0, "offset", SD_JSON_BUILD_INTEGER(window_bins_get_index(b->schema, first))),
+                              SD_JSON_BUILD_PAIR_CONDITION(n > 0, "offset",
+                                                           SD_JSON_BUILD_INTEGER(
+                                                                   window_bins_get_index(b->schema, first))),
                               SD_JSON_BUILD_PAIR_VARIANT("counts", array));
 }
 
-int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned wanted, sd_json_variant **ret) {
+int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned wanted,
+                         sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         sd_json_variant *histograms[HISTORY_DISTRIBUTIONS];
         _cleanup_json_writer_ JsonWriter w;
@@ -357,11 +364,15 @@ int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned 
 }
 
 int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret) {
-        return metric->type == METRIC_INTEGER ? sd_json_variant_new_unsigned(ret, (uint64_t) llround(value)) : sd_json_variant_new_real(ret, value);
+        return metric->type == METRIC_INTEGER ? sd_json_variant_new_unsigned(ret,
+                                                                             (uint64_t) llround(value)) :
+                                                                             sd_json_variant_new_real(ret,
+                        value);
 }
 
 /* What a threshold and its event have in common. */
-static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, bool peers, ThresholdState state, double value, uint64_t samples,
+static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, bool peers,
+                                  ThresholdState state, double value, uint64_t samples,
                              sd_json_variant **ret) {
 
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *limit_json = NULL, *value_json = NULL;
@@ -381,12 +392,16 @@ static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, b
                               SD_JSON_BUILD_PAIR_STRING("unit", unit),
                               SD_JSON_BUILD_PAIR_STRING("name", rule->name),
                               SD_JSON_BUILD_PAIR_STRING("threshold", whole),
-                              SD_JSON_BUILD_PAIR_STRING("metric", threshold_rule_format_metric(rule, peers, (char[THRESHOLD_METRIC_MAX]) {})),
+                              SD_JSON_BUILD_PAIR_STRING("metric", threshold_rule_format_metric(rule, peers,
+                                              (char[THRESHOLD_METRIC_MAX]) {})),
                               SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(state)),
                               SD_JSON_BUILD_PAIR_VARIANT("limit", limit_json),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!value_json, "value", SD_JSON_BUILD_VARIANT(value_json)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!isnan(slack), "slack", SD_JSON_BUILD_REAL(slack)),
-                              SD_JSON_BUILD_PAIR_CONDITION(samples != ABSENT, "samples", SD_JSON_BUILD_UNSIGNED(samples)));
+                              SD_JSON_BUILD_PAIR_CONDITION(!!value_json, "value",
+                                                           SD_JSON_BUILD_VARIANT(value_json)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!isnan(slack), "slack",
+                                                           SD_JSON_BUILD_REAL(slack)),
+                              SD_JSON_BUILD_PAIR_CONDITION(samples != ABSENT, "samples",
+                                                           SD_JSON_BUILD_UNSIGNED(samples)));
 }
 
 static int set_real(sd_json_variant **v, const char *key, double value) {
@@ -473,7 +488,8 @@ void holds_write(const Unit *u, uint64_t now, JsonWriter *w) {
                 if (h->owner)
                         json_writer_add_string(w, "owner", h->owner);
                 if (h->expires != USEC_INFINITY)
-                        json_writer_add_unsigned(w, "remaining", (h->expires - MIN(h->expires, now)) * NSEC_PER_USEC);
+                        json_writer_add_unsigned(w, "remaining",
+                                                 (h->expires - MIN(h->expires, now)) * NSEC_PER_USEC);
                 json_writer_close(w);
         }
         json_writer_close(w);

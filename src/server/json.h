@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the varlink interface shows, as JSON. An absent value is an absent key, never null and never 0, and an object
- * in which nothing is left is absent, too. */
+/* What the varlink interface shows, as JSON. An absent value is an absent key, never null and never 0, and
+ * an object in which nothing is left is absent, too. */
 
 #include <systemd/sd-json.h>
 
@@ -22,8 +22,10 @@ int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant 
 
 int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_json_variant **ret);
 
-/* Of the metrics only what is there, and of the distributions (bits by their number in history.h) their buckets. */
-int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions, sd_json_variant **ret);
+/* Of the metrics only what is there, and of the distributions (bits by their number in history.h) their
+ * buckets. */
+int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions,
+                         sd_json_variant **ret);
 
 /* peers: whether who asks may know these, and paths; accounts: with what takes readings. */
 int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_variant **ret);

@@ -4,8 +4,8 @@
 #include "polkit.h"
 #include "util.h"
 
-/* Questions that may wait for an answer at a time, and of one user: one that asks a person may wait for minutes, or, where that is
- * a program which never answers, for ever. */
+/* Questions that may wait for an answer at a time, and of one user: one that asks a person may wait for
+ * minutes, or, where that is a program which never answers, for ever. */
 #define QUERIES_MAX 256U
 #define QUERIES_PER_UID_MAX 32U
 
@@ -34,7 +34,8 @@ PolkitQuery* polkit_query_free(PolkitQuery *q) {
 
         /* Or somebody will be asked for a password that nobody waits for */
         if (q->slot)
-                (void) sd_bus_call_method_async(sd_bus_slot_get_bus(q->slot), NULL, POLKIT_NAME, POLKIT_PATH, POLKIT_INTERFACE,
+                (void) sd_bus_call_method_async(sd_bus_slot_get_bus(q->slot), NULL, POLKIT_NAME, POLKIT_PATH,
+                                                POLKIT_INTERFACE,
                                                 "CancelCheckAuthorization", NULL, NULL, "s", q->id);
 
         for (PolkitQuery **p = &queries; *p; p = &(*p)->next)
@@ -83,11 +84,12 @@ static int query_new(sd_bus *bus, uid_t uid, sd_bus_message **ret) {
         if (n >= QUERIES_MAX || own >= QUERIES_PER_UID_MAX)
                 return -EBUSY;
 
-        return sd_bus_message_new_method_call(bus, ret, POLKIT_NAME, POLKIT_PATH, POLKIT_INTERFACE, "CheckAuthorization");
+        return sd_bus_message_new_method_call(bus, ret, POLKIT_NAME, POLKIT_PATH, POLKIT_INTERFACE,
+                                              "CheckAuthorization");
 }
 
-static int query_send(sd_bus *bus, sd_bus_message *m, uid_t uid, const char *action, bool interactive, polkit_handler_t handler,
-                      void *userdata, PolkitQuery **ret) {
+static int query_send(sd_bus *bus, sd_bus_message *m, uid_t uid, const char *action, bool interactive,
+                      polkit_handler_t handler, void *userdata, PolkitQuery **ret) {
         PolkitQuery *q;
         int r;
 
@@ -114,8 +116,8 @@ static int query_send(sd_bus *bus, sd_bus_message *m, uid_t uid, const char *act
         return 0;
 }
 
-int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char *action, polkit_handler_t handler, void *userdata,
-                     PolkitQuery **ret) {
+int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char *action,
+                     polkit_handler_t handler, void *userdata, PolkitQuery **ret) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         const char *sender;
         int r;
@@ -130,11 +132,13 @@ int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char 
         r = sd_bus_message_append(m, "(sa{sv})", "system-bus-name", 1, "name", "s", sender);
         if (r < 0)
                 return r;
-        return query_send(bus, m, uid, action, sd_bus_message_get_allow_interactive_authorization(caller) > 0, handler, userdata, ret);
+        return query_send(bus, m, uid, action,
+                          sd_bus_message_get_allow_interactive_authorization(caller) > 0, handler, userdata,
+                          ret);
 }
 
-int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive, polkit_handler_t handler,
-                         void *userdata, PolkitQuery **ret) {
+int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive,
+                         polkit_handler_t handler, void *userdata, PolkitQuery **ret) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         int r, pidfd;
         uid_t uid;
@@ -150,7 +154,8 @@ int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool
         r = query_new(bus, uid, &m);
         if (r < 0)
                 return r;
-        r = sd_bus_message_append(m, "(sa{sv})", "unix-process", 2, "pidfd", "h", pidfd, "uid", "i", (int32_t) uid);
+        r = sd_bus_message_append(m, "(sa{sv})", "unix-process", 2, "pidfd", "h", pidfd, "uid", "i",
+                                  (int32_t) uid);
         if (r < 0)
                 return r;
         return query_send(bus, m, uid, action, interactive, handler, userdata, ret);

@@ -10,19 +10,19 @@
 
 typedef struct PolkitQuery PolkitQuery;
 
-/* result: > 0 yes, 0 no (interaction could not help), -EINTERACTIVE-like: see below, other negative: polkit could
- * not be asked (treated as no by callers, with the reason logged once). */
+/* result: > 0 yes, 0 no (interaction could not help), -EINTERACTIVE-like: see below, other negative: polkit
+ * could not be asked (treated as no by callers, with the reason logged once). */
 #define POLKIT_NEEDS_INTERACTION (-EAGAIN)
 typedef void (*polkit_handler_t)(int result, void *userdata);
 
-/* Asks about the sender of a D-Bus message, which is this user's; interaction as the message's flag says. -EBUSY, here and below:
- * too many questions wait for an answer, or too many of this user. */
-int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char *action, polkit_handler_t handler, void *userdata,
-                     PolkitQuery **ret);
+/* Asks about the sender of a D-Bus message, which is this user's; interaction as the message's flag says.
+ * -EBUSY, here and below: too many questions wait for an answer, or too many of this user. */
+int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char *action,
+                     polkit_handler_t handler, void *userdata, PolkitQuery **ret);
 
 /* Asks about the peer of a varlink connection, by pidfd (refused without one). */
-int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive, polkit_handler_t handler,
-                         void *userdata, PolkitQuery **ret);
+int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive,
+                         polkit_handler_t handler, void *userdata, PolkitQuery **ret);
 
 /* Forgets the query: the handler will not run (the caller went away). */
 PolkitQuery* polkit_query_free(PolkitQuery *q);

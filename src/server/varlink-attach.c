@@ -17,7 +17,8 @@ static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void 
         degraded = unit_degraded_reason(u);
         (void) sd_varlink_replybo(c->link,
                                   SD_JSON_BUILD_PAIR_STRING("unit", u->name),
-                                  SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded", SD_JSON_BUILD_STRING(degraded)));
+                                  SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded",
+                                                               SD_JSON_BUILD_STRING(degraded)));
 }
 
 int connection_attach(Connection *c) {
@@ -85,14 +86,21 @@ static int parse_excludes(sd_varlink *link, char **words, ExcludeList *ret) {
         return r < 0 ? r : 1;
 }
 
-int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                     void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",                           SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
-                { "probes",                         SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, names),       SD_JSON_NULLABLE  },
-                { "exclude",                        SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, excludes),    SD_JSON_NULLABLE  },
-                { "lease",                          SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,                 offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
-                { "duration",                       _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, duration),    SD_JSON_NULLABLE  },
-                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                { "unit",                           SD_JSON_VARIANT_STRING,
+                  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "probes",                         SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                  offsetof(Parameters, names),       SD_JSON_NULLABLE  },
+                { "exclude",                        SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                  offsetof(Parameters, excludes),    SD_JSON_NULLABLE  },
+                { "lease",                          SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,
+                  offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
+                { "duration",                       _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, duration),    SD_JSON_NULLABLE  },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,
+                  offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
                 {}
         };
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
@@ -127,11 +135,15 @@ int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         return connection_authorize(c, p.interactive);
 }
 
-int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                     void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
-                { "lease",                          SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,                 offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
-                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "lease",                          SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,
+                  offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,
+                  offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
                 {}
         };
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;

@@ -9,14 +9,14 @@
 #include "log.h"
 #include "varlink-connection.h"
 
-/* What a subscriber may leave unread before readings are skipped, some tens of them, or events are sent later. Behind it is the
- * socket's own buffer, and what the library queues is then at most one round. */
+/* What a subscriber may leave unread before readings are skipped, some tens of them, or events are sent
+ * later. Behind it is the socket's own buffer, and what the library queues is then at most one round. */
 #define UNREAD_MAX (32 * 1024)
 
 /* Units that one subscription may name. */
 #define STREAM_UNITS_MAX UNITS_MAX_LIMIT
 
-/* ---- errors ---------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------- */
 
 int vl_reply_error(sd_varlink *link, int error, const QosError *e) {
         _cleanup_free_ char *id = NULL;
@@ -29,7 +29,8 @@ int vl_reply_error(sd_varlink *link, int error, const QosError *e) {
 
         if (streq(qos_error_field(e->code), "limit"))
                 return sd_varlink_errorbo(link, id,
-                                          SD_JSON_BUILD_PAIR_UNSIGNED("limit", strtoul(e->argument, NULL, 10)),
+                                          SD_JSON_BUILD_PAIR_UNSIGNED("limit",
+                                                                      strtoul(e->argument, NULL, 10)),
                                           SD_JSON_BUILD_PAIR_STRING("message", e->message));
 
         return sd_varlink_errorbo(link, id,
@@ -40,10 +41,12 @@ int vl_reply_error(sd_varlink *link, int error, const QosError *e) {
 int vl_reply_not_measured(sd_varlink *link, const char *metric) {
         return sd_varlink_errorbo(link, INTERFACE ".NotMeasured",
                                   SD_JSON_BUILD_PAIR_STRING("metric", metric),
-                                  SD_JSON_BUILD_PAIR_STRING("message", "there is no reading of it now, 'qosctl status' and 'qosctl probes' say why"));
+                                  SD_JSON_BUILD_PAIR_STRING("message",
+                                                            "there is no reading of it now, 'qosctl status' "
+                                                            "and 'qosctl probes' say why"));
 }
 
-/* ---- parameters that several methods have ---------------------------------------------------------------------- */
+/* ---- parameters that several methods have ------------------------------------------------------------- */
 
 void parameters_done(Parameters *p) {
         strv_free(p->names);
@@ -55,7 +58,8 @@ int vl_dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flag
         return sd_json_variant_is_null(v) ? 0 : sd_json_dispatch_stdbool(name, v, flags, userdata);
 }
 
-int vl_dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata) {
+int vl_dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags,
+                       void *userdata) {
         uint64_t n;
         int r;
 
@@ -84,7 +88,7 @@ int parameters_check_window(Manager *m, sd_varlink *link, Parameters *p) {
         return 0;
 }
 
-/* ---- Attach, Detach -------------------------------------------------------------------------------------------- */
+/* ---- Attach, Detach ----------------------------------------------------------------------------------- */
 
 void connection_forget_call(Connection *c) {
         c->attach = NULL;
@@ -98,7 +102,8 @@ void connection_forget_call(Connection *c) {
 
 /* The owner of a control group attaches without polkit, but not with all probes. */
 static bool connection_needs_more(Connection *c, QosError *e) {
-        return c->go_on == connection_attach && manager_probes_are_restricted(c->server->manager, c->probes, e);
+        return c->go_on == connection_attach &&
+               manager_probes_are_restricted(c->server->manager, c->probes, e);
 }
 
 static int connection_deny(Connection *c, int result) {
@@ -109,8 +114,9 @@ static int connection_deny(Connection *c, int result) {
         if (owner)
                 return vl_reply_error(c->link, -EACCES, &e);
         return sd_varlink_error(c->link,
-                                result == POLKIT_NEEDS_INTERACTION ? SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED :
-                                                                     SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
+                                result == POLKIT_NEEDS_INTERACTION ?
+                                SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED :
+                                SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
 }
 
 static void on_authorized(int result, void *userdata) {
@@ -138,16 +144,18 @@ int connection_authorize(Connection *c, bool interactive) {
                 return c->go_on(c);
 
         /* Nobody types a password to be told of a typing error */
-        if (!manager_get_unit(m, c->unit, &e) && (c->needs_attached || e.code == QOS_ERROR_INVALID_UNIT_NAME)) {
+        if (!manager_get_unit(m, c->unit, &e) &&
+            (c->needs_attached || e.code == QOS_ERROR_INVALID_UNIT_NAME)) {
                 connection_forget_call(c);
                 return vl_reply_error(c->link, -ENXIO, &e);
         }
 
-        r = m->bus ? polkit_query_varlink(m->bus, c->link, c->action, interactive, on_authorized, c, &c->query) : -ENOTCONN;
+        r = m->bus ? polkit_query_varlink(m->bus, c->link, c->action, interactive, on_authorized, c,
+                                          &c->query) : -ENOTCONN;
         return r < 0 ? connection_deny(c, r) : 0;
 }
 
-/* ---- Get, Mark, List, Histogram -------------------------------------------------------------------------------- */
+/* ---- Get, Mark, List, Histogram ----------------------------------------------------------------------- */
 
 /* Where the mark in the unit is, or one more could be (NULL). */
 Mark** connection_find_mark(Connection *c, const Unit *u) {
@@ -194,10 +202,11 @@ bool strv_contains(char **names, const char *name) {
         return !names;
 }
 
-/* Nobody else is served while names are looked for. Others than root get none for so many times as long as it took. */
+/* Nobody else is served while names are looked for. Others than root get none for so many times as long as
+ * it took. */
 #define NAMES_PAUSE 4U
 
-/* ---- Threads, Resources ---------------------------------------------------------------------------------------- */
+/* ---- Threads, Resources ------------------------------------------------------------------------------- */
 
 /* Whether names may be looked for that began then. */
 bool connection_may_have_names(const Connection *c, uint64_t begin) {
@@ -210,7 +219,7 @@ void connection_note_names(const Connection *c, uint64_t begin) {
         c->server->names_not_before = end + (end - begin) * NAMES_PAUSE;
 }
 
-/* ---- Subscribe ------------------------------------------------------------------------------------------------- */
+/* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
 /* Whether so much waits for the client that it does not need more. */
 bool connection_is_slow(Connection *c) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A client of org.qosd.QoS, and what the files that implement the interface's methods share: varlink-attach.c, varlink-get.c and so on. */
+/* A client of org.qosd.QoS, and what the files that implement the interface's methods share:
+ * varlink-attach.c, varlink-get.c and so on. */
 
 #include "evidence.h"
 #include "exclude.h"
@@ -44,7 +45,8 @@ typedef struct Frame {
         struct Frame *next;
 } Frame;
 
-/* How long units are read at a time for one list or stream, and how many of a list at most; others have their turn before it goes on. */
+/* How long units are read at a time for one list or stream, and how many of a list at most; others have
+ * their turn before it goes on. */
 #define LIST_TURN_NSEC NSEC_PER_MSEC
 #define LIST_TURN_UNITS 32U
 
@@ -60,7 +62,8 @@ typedef struct Listing {
         ListingType type;
         uint64_t window;
         unsigned next;                  /* slot of the unit to be looked at */
-        char *last;                     /* what is sent when it is known whether something follows; of LISTING_MONITOR all so far */
+        char *last;                     /* what is sent when it is known whether something follows; of
+                                         * LISTING_MONITOR all so far */
         size_t size;                    /* of all so far */
 
         /* Of LISTING_MONITOR */
@@ -68,8 +71,8 @@ typedef struct Listing {
         uint64_t since, missed;          /* the event whose successors are sent behind it */
 } Listing;
 
-/* A reading of several units under way. It takes up to 10 KiB for each unit, and what the reply is made of: each user but root has one at
- * a time, those of its other connections wait. */
+/* A reading of several units under way. It takes up to 10 KiB for each unit, and what the reply is made of:
+ * each user but root has one at a time, those of its other connections wait. */
 typedef struct Many {
         char **names;
         uint64_t window;
@@ -86,11 +89,13 @@ typedef struct Many {
 typedef struct Monitor {
         char **units;                   /* NULL: all that are attached */
         uint64_t seq;                   /* of the last event that was sent, or was none of these units' */
-        uint64_t round;                 /* of the event loop, by its clock, in which the socket was looked at */
+        uint64_t round;                 /* of the event loop, by its clock, in which the socket was looked
+                                         * at */
         uint64_t unread_since;          /* as in Stream; what comes meanwhile is sent later */
 } Monitor;
 
-/* Units that one connection may have a mark in. A mark takes 22 KiB, and a user may have a hundred connections. */
+/* Units that one connection may have a mark in. A mark takes 22 KiB, and a user may have a hundred
+ * connections. */
 #define MARKS_MAX 4U
 
 typedef struct MapExport {
@@ -174,7 +179,8 @@ typedef struct Parameters {
 } Parameters;
 
 #define _cleanup_parameters_ _cleanup_(parameters_done)
-#define PARAMETERS_INIT { .window = ABSENT, .interval = NSEC_PER_SEC, .duration = ABSENT, .since = ABSENT, .step = ABSENT }
+#define PARAMETERS_INIT { .window = ABSENT, .interval = NSEC_PER_SEC, .duration = ABSENT, .since = ABSENT, \
+                          .step = ABSENT }
 
 /* varlink-connection.c */
 int vl_reply_error(sd_varlink *link, int error, const QosError *e);
@@ -198,52 +204,73 @@ int connection_resolve_units(Manager *m, sd_varlink *link, char **names, char **
 
 /* varlink-attach.c */
 int connection_attach(Connection *c);
-int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                     void *userdata);
+int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                     void *userdata);
 
 /* varlink-get.c */
-int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                  void *userdata);
 void many_add(Many *m, size_t i);
 int connection_go_on_many(Connection *c);
 void connection_end_many(Connection *c);
-int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                       void *userdata);
+int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                       void *userdata);
+int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                   void *userdata);
+int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                        void *userdata);
 
 /* varlink-list.c */
 Listing* listing_free(Listing *l);
 int connection_send_text(Connection *c, const char *parameters);
 int connection_go_on_listing(Connection *c);
-int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                   void *userdata);
+int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                              void *userdata);
+int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                           void *userdata);
+int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                     void *userdata);
+int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                         void *userdata);
 
 /* varlink-inspect.c */
-int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                      void *userdata);
+int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                        void *userdata);
 
 /* varlink-history.c */
-int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                      void *userdata);
 
 /* varlink-diagnose.c */
 Diagnosing* diagnosing_free(Manager *m, Diagnosing *d);
-int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                       void *userdata);
 
 /* varlink-stream.c */
 Stream* stream_free(Stream *s);
 void frames_free(Frame **frames);
 int connection_send_round(Connection *c);
-int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                        void *userdata);
 
 /* varlink-threshold.c */
 Monitor* monitor_free(Monitor *m);
-int vl_method_set_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_clear_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_set_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                            void *userdata);
+int vl_method_clear_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                              void *userdata);
 int varlink_server_resume_monitors(sd_event_source *source, uint64_t usec, void *userdata);
 void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata);
 int connection_begin_monitor(Connection *c);
-int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
-int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                      void *userdata);
+int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                   void *userdata);

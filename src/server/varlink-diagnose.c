@@ -5,14 +5,15 @@
 #include "diagnosis-json.h"
 #include "varlink-connection.h"
 
-/* Diagnoses at a time: each reads the CPU time of all units at either end of its interval, which is some milliseconds. */
+/* Diagnoses at a time: each reads the CPU time of all units at either end of its interval, which is some
+ * milliseconds. */
 #define DIAGNOSES_MAX 16U
 #define DIAGNOSES_PER_UID_MAX 4U
 
 /* What a diagnosis takes its figures from. */
 #define DIAGNOSE_PROBES (PROBE_REQUESTS | PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
 
-/* ---- Attach, Detach -------------------------------------------------------------------------------------------- */
+/* ---- Attach, Detach ----------------------------------------------------------------------------------- */
 
 Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
         if (!d)
@@ -25,7 +26,7 @@ Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
         return NULL;
 }
 
-/* ---- Diagnose -------------------------------------------------------------------------------------------------- */
+/* ---- Diagnose ----------------------------------------------------------------------------------------- */
 
 static int connection_reply_diagnosis(Connection *c) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
@@ -49,7 +50,8 @@ static int connection_reply_diagnosis(Connection *c) {
                 connection_note_names(c, begin);
         if (r < 0)
                 return r;
-        by_history = !d->has_normal && unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - d->window, evidence.now.rate, &normal) >= 0;
+        by_history = !d->has_normal && unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - d->window,
+                                                       evidence.now.rate, &normal) >= 0;
         if (by_history)
                 evidence.usual = normal.usual;
         evidence.normal = d->has_normal ? &d->normal : by_history ? &normal.figures : NULL;
@@ -86,9 +88,11 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
         r = free_and_strdup(&c->unit, u->name); /* it may have been an alias */
         if (r >= 0)
                 r = machine_reading_new(u, /* names= */ false, &d->begin);
-        /* Not from when this iteration of the loop began: programs may have been loaded since, for a second or two */
+        /* Not from when this iteration of the loop began: programs may have been loaded since, for a second
+         * or two */
         if (r >= 0)
-                r = sd_event_add_time(m->event, &d->timer, CLOCK_MONOTONIC, now_usec(CLOCK_MONOTONIC) + d->window / NSEC_PER_USEC, 0, on_interval_over, c);
+                r = sd_event_add_time(m->event, &d->timer, CLOCK_MONOTONIC, now_usec(CLOCK_MONOTONIC) +
+                                      d->window / NSEC_PER_USEC, 0, on_interval_over, c);
         if (r < 0) {
                 (void) sd_varlink_error_errno(c->link, r);
                 connection_forget_call(c);
@@ -105,7 +109,8 @@ static int connection_diagnose_attach(Connection *c) {
         if (asprintf(&owner, "varlink, process %i, a diagnosis", (int) pid) < 0)
                 r = -ENOMEM;
         else {
-                /* A client that may look at the unit, and not attach to it, keeps nothing loaded that others have attached */
+                /* A client that may look at the unit, and not attach to it, keeps nothing loaded that others
+                 * have attached */
                 const bool all = c->owner_uid == 0 && c->go_on == connection_diagnose_attach;
                 AttachRequest request = {
                         .name = c->unit,
@@ -138,12 +143,17 @@ static int connection_diagnose(Connection *c) {
         return connection_authorize(c, c->diagnosing->interactive);
 }
 
-int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                       void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",                           SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
-                { "window",                         _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, window),      SD_JSON_NULLABLE  },
-                { "baseline",                       SD_JSON_VARIANT_OBJECT,        sd_json_dispatch_variant_noref, offsetof(Parameters, normal),     SD_JSON_NULLABLE  },
-                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                { "unit",                           SD_JSON_VARIANT_STRING,
+                  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "window",                         _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, window),      SD_JSON_NULLABLE  },
+                { "baseline",                       SD_JSON_VARIANT_OBJECT,
+                  sd_json_dispatch_variant_noref, offsetof(Parameters, normal),     SD_JSON_NULLABLE  },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,
+                  offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
                 {}
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -173,8 +183,10 @@ int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         if (c->uid == 0 ? own >= DIAGNOSES_MAX : n >= DIAGNOSES_MAX || own >= DIAGNOSES_PER_UID_MAX) {
                 char limit[16];
 
-                (void) snprintf(limit, sizeof(limit), "%u", c->uid != 0 && n < DIAGNOSES_MAX ? DIAGNOSES_PER_UID_MAX : DIAGNOSES_MAX);
-                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_DIAGNOSES, limit, "%s diagnoses are under way, more at a time are not made", limit);
+                (void) snprintf(limit, sizeof(limit), "%u", c->uid != 0 &&
+                                n < DIAGNOSES_MAX ? DIAGNOSES_PER_UID_MAX : DIAGNOSES_MAX);
+                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_DIAGNOSES, limit,
+                                  "%s diagnoses are under way, more at a time are not made", limit);
                 return vl_reply_error(link, r, &e);
         }
 

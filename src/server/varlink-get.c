@@ -8,8 +8,8 @@
 #include "probe.h"
 #include "varlink-connection.h"
 
-/* Maps that are given to one user, root apart, in one run of qosd. Who has one keeps its memory (628 KiB) also when the unit is
- * detached, and could attach it again and again. */
+/* Maps that are given to one user, root apart, in one run of qosd. Who has one keeps its memory (628 KiB)
+ * also when the unit is detached, and could attach it again and again. */
 #define VIEWS_PER_USER_MAX 64U
 
 static Many* many_free(Many *m) {
@@ -35,7 +35,7 @@ typedef struct RequestedMetrics {
         size_t n;
 } RequestedMetrics;
 
-/* ---- Get, Mark, List, Histogram -------------------------------------------------------------------------------- */
+/* ---- Get, Mark, List, Histogram ----------------------------------------------------------------------- */
 
 static void values_done(RequestedMetrics *v) {
         free(v->metrics);
@@ -66,17 +66,23 @@ static int values_parse(RequestedMetrics *v, char **names, QosError *e) {
 
                 r = selector_parse(names[i], v->selectors + i, name);
                 if (r == -EINVAL)
-                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i], "'%.200s' does not say which endpoint or peer, expected in brackets "
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i],
+                                             "'%.200s' does not say which endpoint or peer, expected in "
+                                             "brackets "
                                              SELECTOR_EXPECTED, names[i]);
                 if (r >= 0)
                         v->metrics[i] = metric_find(name);
                 if (!v->metrics[i])
-                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i], "there is no metric '%.200s', see 'qosctl list-metrics'", names[i]);
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i],
+                                             "there is no metric '%.200s', see 'qosctl list-metrics'",
+                                             names[i]);
                 if (v->selectors[i].type == SELECTOR_NONE)
                         continue;
                 row_get_metrics(&measured[v->selectors[i].client], &metrics);
                 if (!metric_is_present(v->metrics[i], &metrics))
-                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i], "'%s' is only known of the whole unit, not of its endpoints", name);
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i],
+                                             "'%s' is only known of the whole unit, not of its endpoints",
+                                             name);
         }
         return 0;
 }
@@ -100,7 +106,8 @@ static int values_to_json(const RequestedMetrics *v, const Metrics *unit, sd_jso
 
                 if (v->selectors[i].type != SELECTOR_NONE)
                         row_get_metrics(v->rows + i, &metrics);
-                r = metric_to_json(v->metrics[i], v->selectors[i].type == SELECTOR_NONE ? unit : &metrics, &value);
+                r = metric_to_json(v->metrics[i], v->selectors[i].type == SELECTOR_NONE ? unit : &metrics,
+                                   &value);
                 if (r > 0)
                         r = sd_json_variant_set_field(&object, v->names[i], value);
         }
@@ -111,12 +118,17 @@ static int values_to_json(const RequestedMetrics *v, const Metrics *unit, sd_jso
         return 0;
 }
 
-int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                  void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",      SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),       SD_JSON_MANDATORY },
-                { "window",    _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, window),     SD_JSON_NULLABLE  },
-                { "sinceMark", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,                 offsetof(Parameters, since_mark), SD_JSON_NULLABLE  },
-                { "metrics",   SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, names),      SD_JSON_NULLABLE  },
+                { "unit",      SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),       SD_JSON_MANDATORY },
+                { "window",    _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, window),     SD_JSON_NULLABLE  },
+                { "sinceMark", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,
+                  offsetof(Parameters, since_mark), SD_JSON_NULLABLE  },
+                { "metrics",   SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                  offsetof(Parameters, names),      SD_JSON_NULLABLE  },
                 {}
         };
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *values_json = NULL;
@@ -158,7 +170,8 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
                 Mark **mark = connection_find_mark(c, u);
 
                 if (!mark) {
-                        r = qos_error_set(&e, QOS_ERROR_NOT_MARKED, u->name, "'%s' was not marked on this connection", u->name);
+                        r = qos_error_set(&e, QOS_ERROR_NOT_MARKED, u->name,
+                                          "'%s' was not marked on this connection", u->name);
                         return vl_reply_error(link, r, &e);
                 }
                 unit_get_snapshot_since(u, &(*mark)->mark, (*mark)->cost, &s);
@@ -228,7 +241,8 @@ static int connection_read_many(Connection *c) {
                 }
                 for (size_t i = 0; i < m->n; i++)
                         if (m->units[i] == u) {
-                                r = qos_error_set(&e, QOS_ERROR_DUPLICATE_UNIT, u->name, "'%s' is named more than once", u->name);
+                                r = qos_error_set(&e, QOS_ERROR_DUPLICATE_UNIT, u->name,
+                                                  "'%s' is named more than once", u->name);
                                 r = vl_reply_error(c->link, r, &e);
                                 return r < 0 ? r : 1;
                         }
@@ -286,14 +300,18 @@ void connection_end_many(Connection *c) {
 
         c->many = many_free(c->many);
         for (Connection *i = c->server->connections; i && !server_has_many(c->server, c->uid); i = i->next)
-                if (i->uid == c->uid && i->many && i->pump && varlink_io_want_turn(i->pump, /* when_written= */ false))
+                if (i->uid == c->uid && i->many && i->pump &&
+                    varlink_io_want_turn(i->pump, /* when_written= */ false))
                         break;
 }
 
-int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                       void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "units",  SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv, offsetof(Parameters, names),  SD_JSON_MANDATORY },
-                { "window", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,       offsetof(Parameters, window), SD_JSON_NULLABLE  },
+                { "units",  SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                  offsetof(Parameters, names),  SD_JSON_MANDATORY },
+                { "window", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, window), SD_JSON_NULLABLE  },
                 {}
         };
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
@@ -346,9 +364,11 @@ static int connection_count_view(Connection *c, Unit *u) {
         return 1;
 }
 
-int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                       void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit), SD_JSON_MANDATORY },
+                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit),
+                  SD_JSON_MANDATORY },
                 {}
         };
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
@@ -372,11 +392,14 @@ int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink
 
         fd = u->view ? probe_get_unit_fd(c->server->manager->probe, u->index) : -EOPNOTSUPP;
         if (fd < 0) {
-                r = qos_error_set(&e, QOS_ERROR_VIEW_UNAVAILABLE, u->name, "nothing can be read of '%s', 'qosctl probes' says why", u->name);
+                r = qos_error_set(&e, QOS_ERROR_VIEW_UNAVAILABLE, u->name,
+                                  "nothing can be read of '%s', 'qosctl probes' says why", u->name);
                 return vl_reply_error(link, r, &e);
         }
         if (!unit_is_whole(u)) {
-                r = qos_error_set(&e, QOS_ERROR_VIEW_UNAVAILABLE, u->name, "what is counted for '%s' is in several maps, as units lie or have lain in it", u->name);
+                r = qos_error_set(&e, QOS_ERROR_VIEW_UNAVAILABLE, u->name,
+                                  "what is counted for '%s' is in several maps, as units lie or have lain "
+                                  "in it", u->name);
                 return vl_reply_error(link, r, &e);
         }
         r = connection_count_view(c, u);
@@ -386,7 +409,8 @@ int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink
                 char limit[16];
 
                 (void) snprintf(limit, sizeof(limit), "%u", VIEWS_PER_USER_MAX);
-                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_VIEWS, limit, "user %u was given %s maps, more are not given", (unsigned) c->uid, limit);
+                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_VIEWS, limit,
+                                  "user %u was given %s maps, more are not given", (unsigned) c->uid, limit);
                 return vl_reply_error(link, r, &e);
         }
 
@@ -407,13 +431,16 @@ int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink
                                   SD_JSON_BUILD_PAIR_INTEGER("map", r),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("layout", QOS_LAYOUT),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("since", u->attached_since_monotonic),
-                                  SD_JSON_BUILD_PAIR_UNSIGNED("minimumSamples", c->server->manager->config.minimum_samples),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("minimumSamples",
+                                                              c->server->manager->config.minimum_samples),
                                   SD_JSON_BUILD_PAIR_VARIANT("measured", array));
 }
 
-int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                   void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit), SD_JSON_MANDATORY },
+                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit),
+                  SD_JSON_MANDATORY },
                 {}
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -436,11 +463,13 @@ int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
                 char limit[16];
 
                 (void) snprintf(limit, sizeof(limit), "%u", MARKS_MAX);
-                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_MARKS, limit, "this connection has marks in %s units, more are not allowed", limit);
+                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_MARKS, limit,
+                                  "this connection has marks in %s units, more are not allowed", limit);
                 return vl_reply_error(link, r, &e);
         }
         if (!u->view) {
-                r = qos_error_set(&e, QOS_ERROR_PROBE_UNAVAILABLE, probe_mask_name(0), "nothing can be measured of '%s' (%s)",
+                r = qos_error_set(&e, QOS_ERROR_PROBE_UNAVAILABLE, probe_mask_name(0),
+                                  "nothing can be measured of '%s' (%s)",
                                   u->name, unit_degraded_reason(u));
                 return vl_reply_error(link, r, &e);
         }
@@ -455,11 +484,15 @@ int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
         return sd_varlink_replybo(link, SD_JSON_BUILD_PAIR_STRING("unit", u->name));
 }
 
-int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                        void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",   SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),   SD_JSON_MANDATORY },
-                { "metric", SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, metric), SD_JSON_MANDATORY },
-                { "window", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, window), SD_JSON_NULLABLE  },
+                { "unit",   SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),   SD_JSON_MANDATORY },
+                { "metric", SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string,
+                  offsetof(Parameters, metric), SD_JSON_MANDATORY },
+                { "window", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, window), SD_JSON_NULLABLE  },
                 {}
         };
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
@@ -484,7 +517,8 @@ int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlin
                 return vl_reply_error(link, -ENXIO, &e);
 
         /* The sum over all peers is for everybody, not one of them */
-        if (selector_parse(p.metric, &selector, metric) >= 0 && selector_is_private(&selector) && !connection_may_see_peers(c, u))
+        if (selector_parse(p.metric, &selector, metric) >= 0 && selector_is_private(&selector) &&
+            !connection_may_see_peers(c, u))
                 return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
 
         r = unit_get_histogram(u, p.metric, p.window, &h, &e);

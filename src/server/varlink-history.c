@@ -81,25 +81,36 @@ static int history_query_parse(HistoryQuery *q, char **names, QosError *e) {
                 else if (metric && history_has_metric(metric))
                         history_query_want(q, metric);
                 else if (metric || is_distribution(*name) ||
-                         (selector_parse(*name, &selector, whole) >= 0 && (metric_find(whole) || is_distribution(whole))))
-                        return qos_error_set(e, QOS_ERROR_NO_HISTORY, *name, "no history is kept of '%s', only of counters, rates, latency and time to first byte, requests in flight "
-                                             "and open connections of the whole unit, its shares and threads by state, and some of its waits", *name);
+                         (selector_parse(*name, &selector, whole) >= 0 &&
+                          (metric_find(whole) || is_distribution(whole))))
+                        return qos_error_set(e, QOS_ERROR_NO_HISTORY, *name,
+                                             "no history is kept of '%s', only of counters, rates, latency "
+                                             "and time to first byte, requests in flight "
+                                             "and open connections of the whole unit, its shares and "
+                                             "threads by state, and some of its waits", *name);
                 else
-                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, *name, "there is no metric '%s', see 'qosctl list-metrics'", *name);
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, *name,
+                                             "there is no metric '%s', see 'qosctl list-metrics'", *name);
         }
         return 0;
 }
 
-int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                      void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",    SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),  SD_JSON_MANDATORY },
-                { "metrics", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, names), SD_JSON_NULLABLE  },
-                { "since",   _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, since), SD_JSON_NULLABLE  },
-                { "step",    _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, step),  SD_JSON_NULLABLE  },
+                { "unit",    SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),  SD_JSON_MANDATORY },
+                { "metrics", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                  offsetof(Parameters, names), SD_JSON_NULLABLE  },
+                { "since",   _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, since), SD_JSON_NULLABLE  },
+                { "step",    _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, step),  SD_JSON_NULLABLE  },
                 {}
         };
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *steps = NULL;
-        uint64_t now = now_usec(CLOCK_REALTIME) * NSEC_PER_USEC, kept = HISTORY_FINE_STEPS * HISTORY_FINE_NSEC;
+        uint64_t now = now_usec(CLOCK_REALTIME) * NSEC_PER_USEC,
+                kept = HISTORY_FINE_STEPS * HISTORY_FINE_NSEC;
         _cleanup_(history_query_done) HistoryQuery q = {};
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;

@@ -26,7 +26,8 @@ static int connection_read_resources(const Connection *c, Unit *u, sd_json_varia
         return r < 0 ? r : resources_reading_to_json(u, &reading, ret);
 }
 
-static int connection_inspect(Connection *c, const char *metric, int (*read)(const Connection *c, Unit *u, sd_json_variant **ret)) {
+static int connection_inspect(Connection *c, const char *metric,
+                              int (*read)(const Connection *c, Unit *u, sd_json_variant **ret)) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         Unit *u;
@@ -52,10 +53,13 @@ static int connection_show_resources(Connection *c) {
         return connection_inspect(c, "contention.waits", connection_read_resources);
 }
 
-static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, Connection *c, int (*go_on)(Connection *c)) {
+static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                          Connection *c, int (*go_on)(Connection *c)) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
-                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,
+                  offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
                 {}
         };
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
@@ -76,10 +80,12 @@ static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varl
         return connection_authorize(c, p.interactive);
 }
 
-int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                      void *userdata) {
         return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connection_show_threads);
 }
 
-int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                        void *userdata) {
         return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connection_show_resources);
 }

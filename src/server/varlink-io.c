@@ -8,20 +8,24 @@
 #include "log.h"
 #include "varlink-io.h"
 
-/* How long a connection is served at a time if it has more to do. Longer than most calls take, so that these need one turn. */
+/* How long a connection is served at a time if it has more to do. Longer than most calls take, so that these
+ * need one turn. */
 #define TURN_NSEC (500 * NSEC_PER_USEC)
 
-/* A user other than root whose connection took the CPU for so long waits for so many times as long: nobody has more than a fifth of it. */
+/* A user other than root whose connection took the CPU for so long waits for so many times as long: nobody
+ * has more than a fifth of it. */
 #define TURN_PAUSE 4U
 
-/* No turn makes a user wait for longer than this. Only one that loads BPF programs takes so much time: the user who is the first to attach
- * a unit is not charged for what all use. How often that happens is limited by PROGRAMS_KEEP_USEC. */
+/* No turn makes a user wait for longer than this. Only one that loads BPF programs takes so much time: the
+ * user who is the first to attach a unit is not charged for what all use. How often that happens is limited
+ * by PROGRAMS_KEEP_USEC. */
 #define TURN_PAUSE_MAX_NSEC NSEC_PER_SEC
 
 /* A pause may be so much longer. */
 #define PAUSE_ACCURACY_USEC UINT64_C(100)
 
-/* So that root's requests are read as soon as what is being done is finished. What follows has the priority of all others. */
+/* So that root's requests are read as soon as what is being done is finished. What follows has the priority
+ * of all others. */
 #define PRIORITY_ROOT (SD_EVENT_PRIORITY_NORMAL - 1)
 
 /* Messages that are written with one system call. */
@@ -58,7 +62,8 @@ struct VarlinkIo {
         sd_varlink *link;               /* no reference: the pump ends with the connection */
         int fd;                         /* the link's */
         sd_event_source *io;
-        sd_event_source *again;         /* of root: the next turn; NULL: not before something happens on the socket */
+        sd_event_source *again;         /* of root: the next turn; NULL: not before something happens on the
+                                         * socket */
         VarlinkIo *next;              /* in the user's queue */
         bool queued;
         bool wants_turn;
@@ -68,13 +73,14 @@ struct VarlinkIo {
         Output *output, *output_last;   /* to be written before anything of the library's */
         size_t output_sent;             /* bytes of the first one that were */
         bool unread;                    /* counted in n_unread */
-        uint64_t unread_since;          /* since when there is something to be written, and nothing leaves, CLOCK_MONOTONIC usec; 0: there is not */
+        uint64_t unread_since;          /* since when there is something to be written, and nothing leaves,
+                                         * CLOCK_MONOTONIC usec; 0: there is not */
         sd_event_source *unread_timer;  /* fires no later than that has been so for too long */
         size_t unfinished;              /* bytes of the message whose end has not been seen */
         bool *freed;                    /* set when the pump ends within its own callback */
 };
 
-/* ---- turns ---------------------------------------------------------------------------------------------------- */
+/* ---- turns -------------------------------------------------------------------------------------------- */
 
 static int on_turn(sd_event_source *s, void *userdata);
 
@@ -97,8 +103,9 @@ static int queue_arm(VarlinkQueue *q) {
                 return sd_event_source_set_enabled(q->timer, SD_EVENT_ONESHOT);
         }
 
-        /* A new event source each time: a defer source counts as pending since it was made, and sd-event dispatches what has been pending
-         * for longest. One that was enabled again would win against everything. */
+        /* A new event source each time: a defer source counts as pending since it was made, and sd-event
+         * dispatches what has been pending for longest. One that was enabled again would win against
+         * everything. */
         (void) sd_event_source_set_enabled(q->timer, SD_EVENT_OFF);
         return sd_event_add_defer(q->event, &q->turn, on_turn, q);
 }
@@ -220,7 +227,7 @@ static void io_dequeue(VarlinkIo *p) {
         p->queued = false;
 }
 
-/* ---- messages that several connections get ------------------------------------------------------------------------ */
+/* ---- messages that several connections get ------------------------------------------------------------ */
 
 struct VarlinkText {
         unsigned n_ref;
@@ -285,8 +292,10 @@ static int io_write_output(VarlinkIo *p) {
         for (const Output *o = p->output; o && message.msg_iovlen < ELEMENTSOF(iov); o = o->next) {
                 size_t in_text = MIN(skip, o->text->size);
 
-                iov[message.msg_iovlen++] = (struct iovec) { o->text->data + in_text, o->text->size - in_text };
-                iov[message.msg_iovlen++] = (struct iovec) { o->end + (skip - in_text), o->end_size - (skip - in_text) };
+                iov[message.msg_iovlen++] = (struct iovec) { o->text->data + in_text,
+                                                             o->text->size - in_text };
+                iov[message.msg_iovlen++] = (struct iovec) { o->end + (skip - in_text),
+                                                             o->end_size - (skip - in_text) };
                 skip = 0;
         }
         n = sendmsg(p->fd, &message, MSG_NOSIGNAL|MSG_DONTWAIT);
@@ -305,7 +314,7 @@ static int io_write_output(VarlinkIo *p) {
         return 1;
 }
 
-/* ---- one connection ------------------------------------------------------------------------------------------- */
+/* ---- one connection ----------------------------------------------------------------------------------- */
 
 VarlinkIo* varlink_io_free(VarlinkIo *p) {
         if (!p)
@@ -326,8 +335,8 @@ VarlinkIo* varlink_io_free(VarlinkIo *p) {
         return NULL;
 }
 
-/* Looks at what has come in since the last time: the socket keeps a position for those who only look. What comes in
- * between this and the library's read is not seen, which is too short a time to make much of. */
+/* Looks at what has come in since the last time: the socket keeps a position for those who only look. What
+ * comes in between this and the library's read is not seen, which is too short a time to make much of. */
 static int io_measure(VarlinkIo *p) {
         char buffer[4096];
 
@@ -362,8 +371,8 @@ static int io_may_process(VarlinkIo *p) {
         if (poll(&pollfd, 1, 0) < 0)
                 return -errno;
 
-        /* The client is gone, or has shut down its receiving side, which poll() does not report: its remaining
-         * requests are not served, the library would serve them all and keep the replies */
+        /* The client is gone, or has shut down its receiving side, which poll() does not report: its
+         * remaining requests are not served, the library would serve them all and keep the replies */
         if (pollfd.revents & (POLLHUP|POLLERR))
                 return -ECONNRESET;
         if (send(p->fd, NULL, 0, MSG_NOSIGNAL|MSG_DONTWAIT) < 0)
@@ -395,8 +404,8 @@ static int io_step(VarlinkIo *p, bool turn) {
         return p->output ? io_write_output(p) : sd_varlink_process(p->link);
 }
 
-/* Serves the connection until it has nothing to do (0), or nsec are over (1). With nsec 0 it is one step, and no turn. A negative value: it
- * has ended. */
+/* Serves the connection until it has nothing to do (0), or nsec are over (1). With nsec 0 it is one step,
+ * and no turn. A negative value: it has ended. */
 static int io_run(VarlinkIo *p, uint64_t nsec) {
         _cleanup_(sd_varlink_unrefp) sd_varlink *link = sd_varlink_ref(p->link);
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
@@ -481,7 +490,8 @@ static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
         if (!user)
                 return io_run(p, TURN_NSEC) > 0 ? io_enqueue(p) : 0;
 
-        /* Requests wait for their turn. What takes no time does not: replies, so that a client which reads them has them, and the end */
+        /* Requests wait for their turn. What takes no time does not: replies, so that a client which reads
+         * them has them, and the end */
         if (!(revents & (EPOLLHUP|EPOLLERR)) && !io_has_output(p))
                 return io_enqueue(p);
         cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
@@ -501,7 +511,8 @@ static int on_unread(sd_event_source *s, uint64_t usec, void *userdata) {
                 (void) sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
                 return 0;
         }
-        log_notice("A client has not read its replies for %llu s, it is cut off.", (unsigned long long) (SLOW_READER_USEC / USEC_PER_SEC));
+        log_notice("A client has not read its replies for %llu s, it is cut off.",
+                   (unsigned long long) (SLOW_READER_USEC / USEC_PER_SEC));
         (void) sd_varlink_close(link);
         return 0;
 }
@@ -536,7 +547,8 @@ static int on_prepare(sd_event_source *s, void *userdata) {
         return sd_event_source_set_io_events(s, events);
 }
 
-int varlink_io_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler, void *userdata, VarlinkIo **ret) {
+int varlink_io_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler,
+                   void *userdata, VarlinkIo **ret) {
         const int start = 0;
         VarlinkIo *p;
         int fd, r;
@@ -573,7 +585,8 @@ int varlink_io_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_ha
         if (r >= 0)
                 r = sd_event_source_set_prepare(p->io, on_prepare);
         if (r >= 0)
-                r = sd_event_add_time(q->event, &p->unread_timer, CLOCK_MONOTONIC, 0, USEC_PER_SEC, on_unread, p);
+                r = sd_event_add_time(q->event, &p->unread_timer, CLOCK_MONOTONIC, 0, USEC_PER_SEC,
+                                      on_unread, p);
         if (r >= 0)
                 r = sd_event_source_set_enabled(p->unread_timer, SD_EVENT_OFF);
         if (r < 0) {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Moves the messages of one connection, in place of sd_varlink_attach_event(). That lets each client make us keep
- * 16 MiB of an unfinished message, and 16 MiB of replies that it does not read; and when the event loop ends it waits,
- * for as long as it takes, until all of them have read their replies. Here
+/* Moves the messages of one connection, in place of sd_varlink_attach_event(). That lets each client make us
+ * keep 16 MiB of an unfinished message, and 16 MiB of replies that it does not read; and when the event loop
+ * ends it waits, for as long as it takes, until all of them have read their replies. Here
  *
  *   - a message that is longer than VARLINK_MESSAGE_MAX ends the connection before it is all read;
  *   - no message is handled while the replies to the one before have not left;
  *   - who does not read these for SLOW_READER_USEC is cut off;
  *   - who cannot read any more is not served;
- *   - connections with something to do take turns, and users, too. The CPU time of a turn is charged to the user, who gets the next one
- *     only after a multiple of it. Root's connections come first, and wait for nothing;
+ *   - connections with something to do take turns, and users, too. The CPU time of a turn is charged to the
+ *     user, who gets the next one only after a multiple of it. Root's connections come first, and wait for
+ *     nothing;
  *   - the end of the event loop waits for nobody. */
 
 #include <systemd/sd-event.h>
@@ -24,8 +25,8 @@
 /* How long a client may leave all unread that there is for it. */
 #define SLOW_READER_USEC (15 * USEC_PER_SEC)
 
-/* Connections of one user other than root that may have unread replies in our memory at a time, up to some MiB each. While there are so
- * many, the requests of the user's other connections wait. */
+/* Connections of one user other than root that may have unread replies in our memory at a time, up to some
+ * MiB each. While there are so many, the requests of the user's other connections wait. */
 #define UNREAD_CONNECTIONS_MAX 8U
 
 typedef struct VarlinkIo VarlinkIo;
@@ -41,10 +42,11 @@ VarlinkQueue* varlink_queue_free(VarlinkQueue *q);
 typedef int (*varlink_turn_handler_t)(void *userdata);
 
 /* For a connection of a server; it is taken away from the library's own event sources. */
-int varlink_io_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler, void *userdata, VarlinkIo **ret);
+int varlink_io_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler,
+                   void *userdata, VarlinkIo **ret);
 
-/* Has the handler called at the connection's next turn, or the first one when all replies have been written. False: that is still to come
- * since the last time. */
+/* Has the handler called at the connection's next turn, or the first one when all replies have been written.
+ * False: that is still to come since the last time. */
 bool varlink_io_want_turn(VarlinkIo *p, bool when_written);
 
 /* Text that is kept once, for all connections that it is sent to. */
@@ -53,12 +55,13 @@ typedef struct VarlinkText VarlinkText;
 VarlinkText* varlink_text_new(const char *s);
 VarlinkText* varlink_text_unref(VarlinkText *t);
 
-/* Sends a message that begins with one text and ends with another, which is copied. For replies that are followed by more: the library does
- * not learn of them, and must have nothing to write when they are sent. What it is given later is written after them. */
+/* Sends a message that begins with one text and ends with another, which is copied. For replies that are
+ * followed by more: the library does not learn of them, and must have nothing to write when they are sent.
+ * What it is given later is written after them. */
 int varlink_io_send(VarlinkIo *p, VarlinkText *begin, const char *end);
 
-/* Writes as much of what there is to be written as the socket takes, now and not when the loop comes to it. May end the connection. Not
- * from within a method of it. */
+/* Writes as much of what there is to be written as the socket takes, now and not when the loop comes to it.
+ * May end the connection. Not from within a method of it. */
 void varlink_io_flush(VarlinkIo *p);
 
 /* To be called when the connection ends, at the latest. */

@@ -19,7 +19,7 @@ Listing* listing_free(Listing *l) {
         return NULL;
 }
 
-/* ---- Get, Mark, List, Histogram -------------------------------------------------------------------------------- */
+/* ---- Get, Mark, List, Histogram ----------------------------------------------------------------------- */
 
 static int unit_thresholds_to_json(const Connection *c, const Unit *u, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
@@ -152,7 +152,8 @@ static int connection_go_on_listing_units(Connection *c) {
                 if (!u)
                         continue;
                 more = manager_has_units_from(m, l->next);
-                r = more ? unit_to_list_text(u, c, l->window, &text) : unit_to_list_entry(u, c, l->window, &end);
+                r = more ? unit_to_list_text(u, c, l->window, &text) :
+                    unit_to_list_entry(u, c, l->window, &end);
                 if (r < 0) {
                         unit_log_unshowable(u, r);
                         continue;
@@ -250,10 +251,13 @@ int connection_go_on_listing(Connection *c) {
         return l->type == LISTING_MONITOR ? connection_begin_monitor(c) : connection_end_listing(c);
 }
 
-int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                   void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",   SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),   SD_JSON_NULLABLE },
-                { "window", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, window), SD_JSON_NULLABLE },
+                { "unit",   SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),   SD_JSON_NULLABLE },
+                { "window", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, window), SD_JSON_NULLABLE },
                 {}
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -290,11 +294,13 @@ int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
         return r;
 }
 
-/* ---- thresholds ------------------------------------------------------------------------------------------------ */
+/* ---- thresholds --------------------------------------------------------------------------------------- */
 
-int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                              void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit), SD_JSON_NULLABLE },
+                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit),
+                  SD_JSON_NULLABLE },
                 {}
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -329,7 +335,7 @@ int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_
         return r;
 }
 
-/* ---- ListMetrics, Probes, GetStatus ---------------------------------------------------------------------------- */
+/* ---- ListMetrics, Probes, GetStatus ------------------------------------------------------------------- */
 
 static int dispatch_none(sd_varlink *link, sd_json_variant *parameters) {
         static const sd_json_dispatch_field table[] = { {} }; /* NULL is refused by 257 */
@@ -337,7 +343,8 @@ static int dispatch_none(sd_varlink *link, sd_json_variant *parameters) {
         return sd_varlink_dispatch(link, parameters, table, NULL);
 }
 
-int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                           void *userdata) {
         _cleanup_free_ sd_json_variant **replies = NULL;
         int r;
 
@@ -355,7 +362,8 @@ int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_var
 
                 r = sd_json_buildo(replies + i,
                                    SD_JSON_BUILD_PAIR_STRING("name", metric->name),
-                                   SD_JSON_BUILD_PAIR_STRING("kind", metric->kind == METRIC_COUNTER ? "counter" : "gauge"),
+                                   SD_JSON_BUILD_PAIR_STRING("kind", metric->kind == METRIC_COUNTER ?
+                                                             "counter" : "gauge"),
                                    SD_JSON_BUILD_PAIR_STRING("unit", metric->unit),
                                    SD_JSON_BUILD_PAIR_STRING("probe", metric->probe),
                                    SD_JSON_BUILD_PAIR_STRING("description", metric->description));
@@ -367,7 +375,8 @@ int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_var
         return vl_reply_many(link, replies, metric_table_size);
 }
 
-int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                     void *userdata) {
         _cleanup_probes_info_ ProbesInfo info = {};
         _cleanup_free_ sd_json_variant **replies = NULL;
         Connection *c = ASSERT_PTR(userdata);
@@ -394,12 +403,21 @@ int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
                                    SD_JSON_BUILD_PAIR_STRING("hook", p->hook),
                                    SD_JSON_BUILD_PAIR_STRING("provides", p->provides),
                                    SD_JSON_BUILD_PAIR_STRING("state", program_state_to_string(p->state)),
-                                   SD_JSON_BUILD_PAIR_CONDITION(!!p->reason, "reason", SD_JSON_BUILD_STRING(p->reason)),
-                                   SD_JSON_BUILD_PAIR_CONDITION(p->runs != ABSENT, "runs", SD_JSON_BUILD_UNSIGNED(p->runs)),
-                                   SD_JSON_BUILD_PAIR_CONDITION(p->run_nsec != ABSENT, "runTime", SD_JSON_BUILD_UNSIGNED(p->run_nsec)),
-                                   SD_JSON_BUILD_PAIR_CONDITION(p->runs != ABSENT && p->runs > 0, "runTimeMean",
-                                                                SD_JSON_BUILD_UNSIGNED(p->runs != ABSENT && p->runs > 0 ? p->run_nsec / p->runs : 0)),
-                                   SD_JSON_BUILD_PAIR_CONDITION(p->recursion_misses != ABSENT, "recursionMisses", SD_JSON_BUILD_UNSIGNED(p->recursion_misses)));
+                                   SD_JSON_BUILD_PAIR_CONDITION(!!p->reason, "reason",
+                                                                SD_JSON_BUILD_STRING(p->reason)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->runs != ABSENT, "runs",
+                                                                SD_JSON_BUILD_UNSIGNED(p->runs)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->run_nsec != ABSENT, "runTime",
+                                                                SD_JSON_BUILD_UNSIGNED(p->run_nsec)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->runs != ABSENT && p->runs > 0,
+                                                                "runTimeMean",
+                                                                SD_JSON_BUILD_UNSIGNED(p->runs != ABSENT &&
+                                                                                p->runs > 0 ?
+                                                                                p->run_nsec / p->runs : 0)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->recursion_misses != ABSENT,
+                                                                "recursionMisses",
+                                                                SD_JSON_BUILD_UNSIGNED(
+                                                                        p->recursion_misses)));
                 if (r < 0) {
                         json_unref_all(replies, i);
                         return r;
@@ -408,7 +426,8 @@ int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         return vl_reply_many(link, replies, info.n_programs);
 }
 
-int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                         void *userdata) {
         _cleanup_probes_info_ ProbesInfo info = {};
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
@@ -428,10 +447,14 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
                                   SD_JSON_BUILD_PAIR_UNSIGNED("units", m->n_units),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("unitsMax", m->config.units_max),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("minimumSamples", m->config.minimum_samples),
-                                  SD_JSON_BUILD_PAIR_CONDITION(read > 0, "unitFilesLoaded", SD_JSON_BUILD_UNSIGNED(read)),
+                                  SD_JSON_BUILD_PAIR_CONDITION(read > 0, "unitFilesLoaded",
+                                                               SD_JSON_BUILD_UNSIGNED(read)),
                                   SD_JSON_BUILD_PAIR_BOOLEAN("statisticsEnabled", info.statistics_enabled),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("mapMemory", info.map_memory),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("mapMemoryPerUnit", info.map_memory_per_unit),
-                                  SD_JSON_BUILD_PAIR_CONDITION(info.memory_per_socket > 0, "memoryPerSocket", SD_JSON_BUILD_UNSIGNED(info.memory_per_socket)),
+                                  SD_JSON_BUILD_PAIR_CONDITION(info.memory_per_socket > 0,
+                                                               "memoryPerSocket",
+                                                               SD_JSON_BUILD_UNSIGNED(
+                                                                       info.memory_per_socket)),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("drops", info.drops));
 }

@@ -6,11 +6,13 @@
 #define SYMBOL_COMMENT(text) SD_VARLINK_SYMBOL_COMMENT(text)
 
 #define DEFINE_INPUT_UNIT \
-        FIELD_COMMENT("The unit: its name, with \".service\" added if it has no suffix, or the path of a control group"), \
+        FIELD_COMMENT("The unit: its name, with \".service\" added if it has no suffix, or the path of a " \
+                      "control group"), \
         SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, 0)
 
 #define DEFINE_INPUT_WINDOW \
-        FIELD_COMMENT("The window in nanoseconds: a multiple of 100 ms up to 1 s, of 1 s up to 10 s, 60 s or 5 min; 0 for everything since the attach. Default: the configured one"), \
+        FIELD_COMMENT("The window in nanoseconds: a multiple of 100 ms up to 1 s, of 1 s up to 10 s, 60 s " \
+                      "or 5 min; 0 for everything since the attach. Default: the configured one"), \
         SD_VARLINK_DEFINE_INPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE)
 
 #define DEFINE_INPUT_POLKIT \
@@ -23,7 +25,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(exact),
                 FIELD_COMMENT("One answer per question is assumed"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(exchanges),
-                FIELD_COMMENT("Questions came while one was open, and no parser knows the protocol: counts and quantiles are left out"),
+                FIELD_COMMENT("Questions came while one was open, and no parser knows the protocol: counts "
+                              "and quantiles are left out"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(overlapping));
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
@@ -85,7 +88,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(disk),
                 FIELD_COMMENT("In a call on one socket"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(socket),
-                FIELD_COMMENT("Waits for one of many descriptors, or one that is neither socket, pipe nor file"),
+                FIELD_COMMENT(
+                        "Waits for one of many descriptors, or one that is neither socket, pipe nor file"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(poll),
                 FIELD_COMMENT("In a call on a pipe or a message queue"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(pipe),
@@ -100,19 +104,24 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
                 ResourceKind,
-                FIELD_COMMENT("A word in memory that threads wait on: a mutex, a condition variable, a semaphore"),
+                FIELD_COMMENT(
+                        "A word in memory that threads wait on: a mutex, a condition variable, a semaphore"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(futex),
-                FIELD_COMMENT("The sockets of one address: of a listener and all that it has accepted, or to one peer"),
+                FIELD_COMMENT("The sockets of one address: of a listener and all that it has accepted, or "
+                              "to one peer"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(socket),
                 FIELD_COMMENT("A pipe or FIFO"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(pipe),
                 FIELD_COMMENT("An instance of epoll"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(epoll),
-                FIELD_COMMENT("A file or directory, or what else is behind a descriptor: eventfd, timerfd, a terminal"),
+                FIELD_COMMENT("A file or directory, or what else is behind a descriptor: eventfd, timerfd, "
+                              "a terminal"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(file),
-                FIELD_COMMENT("A lock of the kernel's own: one that there is once, or all that are taken in one of its functions"),
+                FIELD_COMMENT("A lock of the kernel's own: one that there is once, or all that are taken in "
+                              "one of its functions"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(kernel),
-                FIELD_COMMENT("The CPU, by who had it: a unit, which may be the same one, the kernel, or nobody, so that it had to wake up"),
+                FIELD_COMMENT("The CPU, by who had it: a unit, which may be the same one, the kernel, or "
+                              "nobody, so that it had to wake up"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(cpu),
                 FIELD_COMMENT("All others of the state, and what is not known"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(rest));
@@ -137,7 +146,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0), \
         FIELD_COMMENT("Their mean, in nanoseconds"), \
         SD_VARLINK_DEFINE_FIELD(mean, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("The median, in nanoseconds. This and the other quantiles are left out while there are too few durations to tell"), \
+        FIELD_COMMENT("The median, in nanoseconds. This and the other quantiles are left out while there " \
+                      "are too few durations to tell"), \
         SD_VARLINK_DEFINE_FIELD(p50, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("The 90th percentile, in nanoseconds"), \
         SD_VARLINK_DEFINE_FIELD(p90, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
@@ -160,9 +170,12 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that timed out with a request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP with a status of 500 to 599; left out where no request of HTTP was counted, or where statusUnknown is not 0"),
+                FIELD_COMMENT("Answers of HTTP with a status of 500 to 599; left out where no request of "
+                              "HTTP was counted, or where statusUnknown is not 0"),
                 SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Calls of gRPC that ended with UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE or DATA_LOSS; left out where no call was counted, or where statusUnknown is not 0"),
+                FIELD_COMMENT("Calls of gRPC that ended with UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, "
+                              "INTERNAL, UNAVAILABLE or DATA_LOSS; left out where no call was counted, or "
+                              "where statusUnknown is not 0"),
                 SD_VARLINK_DEFINE_FIELD(grpc, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -192,7 +205,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(open, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Handshakes completed in the window"),
                 SD_VARLINK_DEFINE_FIELD(accepted, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Established connections that wait to be accepted, all listening sockets together"),
+                FIELD_COMMENT(
+                        "Established connections that wait to be accepted, all listening sockets together"),
                 SD_VARLINK_DEFINE_FIELD(acceptQueue, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How many may wait, all listening sockets together"),
                 SD_VARLINK_DEFINE_FIELD(acceptQueueMax, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -203,13 +217,16 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Endpoint,
-                FIELD_COMMENT("The address that the unit listens on, and the port: \"127.0.0.1:80\", \"[::1]:80\", \"*:80\" for every address; or the path of a Unix socket, for root and for the user whose control group it is"),
+                FIELD_COMMENT("The address that the unit listens on, and the port: \"127.0.0.1:80\", "
+                              "\"[::1]:80\", \"*:80\" for every address; or the path of a Unix socket, for "
+                              "root and for the user whose control group it is"),
                 SD_VARLINK_DEFINE_FIELD(listen, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("All further ones together, which have no entry of their own"),
                 SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("It is left out of the unit's figures, as was asked for"),
                 SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("As in Server, of this endpoint alone. Figures are there over windows from 2 s to 10 s, and since the attach"),
+                FIELD_COMMENT("As in Server, of this endpoint alone. Figures are there over windows from 2 "
+                              "s to 10 s, and since the attach"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -219,7 +236,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request to the last of the answer; buckets are 9 % wide"),
+                FIELD_COMMENT("From the first byte of the request to the last of the answer; buckets are 9 "
+                              "% wide"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -230,7 +248,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 PeerErrors,
                 FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that timed out while they were made, or with a request unanswered"),
+                FIELD_COMMENT(
+                        "Connections that timed out while they were made, or with a request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -241,7 +260,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("All other peers together, which have no entry of their own"),
                 SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("As in Client, of this peer alone. Figures are there over windows from 2 s to 10 s, and since the attach"),
+                FIELD_COMMENT("As in Client, of this peer alone. Figures are there over windows from 2 s to "
+                              "10 s, and since the attach"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -251,7 +271,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request leaving to the last of the answer arriving; buckets are 9 % wide"),
+                FIELD_COMMENT("From the first byte of the request leaving to the last of the answer "
+                              "arriving; buckets are 9 % wide"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of answers in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -260,23 +281,27 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Client,
-                FIELD_COMMENT("Requests that the unit made of others and whose first answer byte came in the window. All of it over windows from 2 s to 10 s, and since the attach"),
+                FIELD_COMMENT("Requests that the unit made of others and whose first answer byte came in "
+                              "the window. All of it over windows from 2 s to 10 s, and since the attach"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered, or that timed out"),
+                FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered, "
+                              "or that timed out"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, PeerErrors, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request leaving to the last of the answer arriving"),
+                FIELD_COMMENT(
+                        "From the first byte of the request leaving to the last of the answer arriving"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of answers in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("By peer, who takes most time first; for root and for the user whose control group it is"),
+                FIELD_COMMENT("By peer, who takes most time first; for root and for the user whose control "
+                              "group it is"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(peers, Peer, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -287,7 +312,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(runQueue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Ready to run, while the CPU quota of the unit was used up"),
                 SD_VARLINK_DEFINE_FIELD(throttled, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Waiting for what another thread holds: a mutex, a file lock, a lock in the kernel"),
+                FIELD_COMMENT(
+                        "Waiting for what another thread holds: a mutex, a file lock, a lock in the kernel"),
                 SD_VARLINK_DEFINE_FIELD(lock, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting in futex(2) for something to do: condition variables, idle pools"),
                 SD_VARLINK_DEFINE_FIELD(park, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -295,7 +321,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(disk, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting in a call on one socket"),
                 SD_VARLINK_DEFINE_FIELD(socket, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Waiting for one of many descriptors, or one that is neither socket, pipe nor file"),
+                FIELD_COMMENT(
+                        "Waiting for one of many descriptors, or one that is neither socket, pipe nor file"),
                 SD_VARLINK_DEFINE_FIELD(poll, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting in a call on a pipe or a message queue"),
                 SD_VARLINK_DEFINE_FIELD(pipe, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -305,16 +332,21 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(memory, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting for another process to end, or to be started"),
                 SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Stopped, frozen or traced, and waiting for what is known to be none of the others"),
+                FIELD_COMMENT(
+                        "Stopped, frozen or traced, and waiting for what is known to be none of the others"),
                 SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Service,
                 DEFINE_DISTRIBUTION,
-                FIELD_COMMENT("Share of the requests that were answered by the thread that had read them, of which the states are known; with the probe \"cpu\""),
+                FIELD_COMMENT("Share of the requests that were answered by the thread that had read them, "
+                              "of which the states are known; with the probe \"cpu\""),
                 SD_VARLINK_DEFINE_FIELD(attributed, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Where these threads were in between: the share of each state in the service time of these requests, together 1"),
+                FIELD_COMMENT("Where these threads were in between: the share of each state in the service "
+                              "time of these requests, together 1"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, StateShares, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The share of this time in which they waited, in the states park and poll, until another thread of the unit, in the midst of a request of its own, let them go on: by a futex, or by a signal"),
+                FIELD_COMMENT("The share of this time in which they waited, in the states park and poll, "
+                              "until another thread of the unit, in the midst of a request of its own, let "
+                              "them go on: by a futex, or by a signal"),
                 SD_VARLINK_DEFINE_FIELD(blockedByRequests, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -325,9 +357,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that were not answered, or by saying that the unit failed"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP with a status of 400 to 499; left out where no request of HTTP was counted, or where statusUnknown is not 0"),
+                FIELD_COMMENT("Answers of HTTP with a status of 400 to 499; left out where no request of "
+                              "HTTP was counted, or where statusUnknown is not 0"),
                 SD_VARLINK_DEFINE_FIELD(status4xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP/2 whose status is not known, as the connection is older than the attach"),
+                FIELD_COMMENT("Answers of HTTP/2 whose status is not known, as the connection is older than "
+                              "the attach"),
                 SD_VARLINK_DEFINE_FIELD(statusUnknown, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the client ended with its request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -337,7 +371,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(oldestInFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("From the first byte of the request to the last of the answer"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request to the first of the answer: receive, queue and service together"),
+                FIELD_COMMENT("From the first byte of the request to the first of the answer: receive, "
+                              "queue and service together"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(firstByte, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("From the first to the last byte of the request reaching the kernel"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(receive, Distribution, SD_VARLINK_NULLABLE),
@@ -349,11 +384,14 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(answer, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, split up by protocol"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(protocols, Protocols, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Of the count, those that asked the unit to wait for something (BLPOP, XREAD BLOCK): in no distribution"),
+                FIELD_COMMENT("Of the count, those that asked the unit to wait for something (BLPOP, XREAD "
+                              "BLOCK): in no distribution"),
                 SD_VARLINK_DEFINE_FIELD(blocking, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Of the count, those whose answer is a stream that never is complete (server-sent events): their times end with the beginning of the answer"),
+                FIELD_COMMENT("Of the count, those whose answer is a stream that never is complete "
+                              "(server-sent events): their times end with the beginning of the answer"),
                 SD_VARLINK_DEFINE_FIELD(streams, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that are left out of all other figures, by the port they came in at or by what they asked for, and were answered"),
+                FIELD_COMMENT("Requests that are left out of all other figures, by the port they came in at "
+                              "or by what they asked for, and were answered"),
                 SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -381,7 +419,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(runQueue, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Ready to run, while the CPU quota of the unit was used up"),
                 SD_VARLINK_DEFINE_FIELD(throttled, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Waiting for what another thread holds: a mutex, a file lock, a lock in the kernel"),
+                FIELD_COMMENT(
+                        "Waiting for what another thread holds: a mutex, a file lock, a lock in the kernel"),
                 SD_VARLINK_DEFINE_FIELD(lock, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting in futex(2) for something to do: condition variables, idle pools"),
                 SD_VARLINK_DEFINE_FIELD(park, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -389,7 +428,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(disk, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting in a call on one socket"),
                 SD_VARLINK_DEFINE_FIELD(socket, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Waiting for one of many descriptors, or one that is neither socket, pipe nor file"),
+                FIELD_COMMENT(
+                        "Waiting for one of many descriptors, or one that is neither socket, pipe nor file"),
                 SD_VARLINK_DEFINE_FIELD(poll, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting in a call on a pipe or a message queue"),
                 SD_VARLINK_DEFINE_FIELD(pipe, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -399,12 +439,14 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(memory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting for another process to end, or to be started"),
                 SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Stopped, frozen or traced, and waiting for what is known to be none of the others"),
+                FIELD_COMMENT(
+                        "Stopped, frozen or traced, and waiting for what is known to be none of the others"),
                 SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 StateWaits,
-                FIELD_COMMENT("Waiting for what another thread holds: a mutex, a file lock, a lock in the kernel"),
+                FIELD_COMMENT(
+                        "Waiting for what another thread holds: a mutex, a file lock, a lock in the kernel"),
                 SD_VARLINK_DEFINE_FIELD(lock, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting in futex(2) for something to do: condition variables, idle pools"),
                 SD_VARLINK_DEFINE_FIELD(park, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -412,7 +454,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(disk, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting in a call on one socket"),
                 SD_VARLINK_DEFINE_FIELD(socket, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Waiting for one of many descriptors, or one that is neither socket, pipe nor file"),
+                FIELD_COMMENT(
+                        "Waiting for one of many descriptors, or one that is neither socket, pipe nor file"),
                 SD_VARLINK_DEFINE_FIELD(poll, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting in a call on a pipe or a message queue"),
                 SD_VARLINK_DEFINE_FIELD(pipe, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -422,7 +465,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(memory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting for another process to end, or to be started"),
                 SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Stopped, frozen or traced, and waiting for what is known to be none of the others"),
+                FIELD_COMMENT(
+                        "Stopped, frozen or traced, and waiting for what is known to be none of the others"),
                 SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -434,7 +478,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 BlockDevice,
-                FIELD_COMMENT("The name of the disk, as in /sys/block; left out where it is all that have no entry of their own"),
+                FIELD_COMMENT("The name of the disk, as in /sys/block; left out where it is all that have "
+                              "no entry of their own"),
                 SD_VARLINK_DEFINE_FIELD(device, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("All further ones together, which have no entry of their own"),
                 SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
@@ -442,7 +487,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(reads, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests to write that are done"),
                 SD_VARLINK_DEFINE_FIELD(writes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests to bring to the medium what the device has in its cache, which carry no data"),
+                FIELD_COMMENT("Requests to bring to the medium what the device has in its cache, which "
+                              "carry no data"),
                 SD_VARLINK_DEFINE_FIELD(flushes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests to forget what is there"),
                 SD_VARLINK_DEFINE_FIELD(discards, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -452,7 +498,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(writeBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes discarded"),
                 SD_VARLINK_DEFINE_FIELD(discardBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How long requests waited to be given to the device, all of them together, in nanoseconds"),
+                FIELD_COMMENT("How long requests waited to be given to the device, all of them together, in "
+                              "nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(queueTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long the device had the requests, all of them together, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(deviceTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -465,7 +512,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(reads, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests to write that are done"),
                 SD_VARLINK_DEFINE_FIELD(writes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests to bring to the medium what the device has in its cache, which carry no data"),
+                FIELD_COMMENT("Requests to bring to the medium what the device has in its cache, which "
+                              "carry no data"),
                 SD_VARLINK_DEFINE_FIELD(flushes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests to forget what is there"),
                 SD_VARLINK_DEFINE_FIELD(discards, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -475,11 +523,14 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(writeBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes discarded"),
                 SD_VARLINK_DEFINE_FIELD(discardBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Of the bytes written, those that the kernel has brought to the device later, for the unit. Left out where the control group is without the io controller: they are nobody's then"),
+                FIELD_COMMENT("Of the bytes written, those that the kernel has brought to the device later, "
+                              "for the unit. Left out where the control group is without the io controller: "
+                              "they are nobody's then"),
                 SD_VARLINK_DEFINE_FIELD(writebackBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Sectors of 512 bytes that were read, written and discarded"),
                 SD_VARLINK_DEFINE_FIELD(sectors, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How long requests waited to be given to the device, all of them together, in nanoseconds"),
+                FIELD_COMMENT("How long requests waited to be given to the device, all of them together, in "
+                              "nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(queueTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long the device had the requests, all of them together, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(deviceTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -491,7 +542,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(writeQueue, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("From when the device was given a request to write to when it was done"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(writeDevice, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("By device, with most time first; for root and for the user whose control group it is"),
+                FIELD_COMMENT("By device, with most time first; for root and for the user whose control "
+                              "group it is"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(devices, BlockDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -504,17 +556,20 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(minorFaultTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The time of major page faults, of all threads, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(majorFaultTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How often a thread had to look for memory to free itself: for want of it in the machine, or at the limit of the unit"),
+                FIELD_COMMENT("How often a thread had to look for memory to free itself: for want of it in "
+                              "the machine, or at the limit of the unit"),
                 SD_VARLINK_DEFINE_FIELD(reclaims, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The time that took, of all threads, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(reclaimTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How often a thread that writes was made to wait, as too much had yet to be brought to the disk"),
+                FIELD_COMMENT("How often a thread that writes was made to wait, as too much had yet to be "
+                              "brought to the disk"),
                 SD_VARLINK_DEFINE_FIELD(dirtyThrottles, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("For how long, of all threads, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(dirtyThrottleTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Processes that were killed as there was no memory"),
                 SD_VARLINK_DEFINE_FIELD(oomKills, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Pages that were read back from swap. This and the next are there where the control group has the memory controller"),
+                FIELD_COMMENT("Pages that were read back from swap. This and the next are there where the "
+                              "control group has the memory controller"),
                 SD_VARLINK_DEFINE_FIELD(swapIns, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Pages of files that were needed again soon after they had been dropped"),
                 SD_VARLINK_DEFINE_FIELD(refaults, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
@@ -525,7 +580,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(some, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Time in which at least one thread waited, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(someTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Share of the window in which all threads waited that could have done something"),
+                FIELD_COMMENT(
+                        "Share of the window in which all threads waited that could have done something"),
                 SD_VARLINK_DEFINE_FIELD(full, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Time in which all of them did, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(fullTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
@@ -545,12 +601,14 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(periods, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Those in which the quota was used up"),
                 SD_VARLINK_DEFINE_FIELD(throttledPeriods, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("For how long the unit was not to run then, as the kernel counts it: each CPU by itself, in nanoseconds"),
+                FIELD_COMMENT("For how long the unit was not to run then, as the kernel counts it: each CPU "
+                              "by itself, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(throttledTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Serving,
-                FIELD_COMMENT("Share of the covered time in which at least one request that the unit answers was in flight; left out where several units in it have served"),
+                FIELD_COMMENT("Share of the covered time in which at least one request that the unit "
+                              "answers was in flight; left out where several units in it have served"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What all threads together have lived in that time, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(threadTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -559,7 +617,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Contention,
-                FIELD_COMMENT("The part of the window in which the unit was watched with one of the probes, in nanoseconds"),
+                FIELD_COMMENT("The part of the window in which the unit was watched with one of the probes, "
+                              "in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What all threads together have lived, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(threadTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -579,22 +638,27 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(wakeUps, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Threads that were woken by a thread of the unit in futex(2)"),
                 SD_VARLINK_DEFINE_FIELD(futexWakes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same of the time in which requests were in flight; left out where some came over Unix sockets or UDP"),
+                FIELD_COMMENT("The same of the time in which requests were in flight; left out where some "
+                              "came over Unix sockets or UDP"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(serving, Serving, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From when a thread was ready to run to when it ran, the time for which it was throttled aside"),
+                FIELD_COMMENT("From when a thread was ready to run to when it ran, the time for which it "
+                              "was throttled aside"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(runQueueLatency, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What the unit has block devices do, with the probe \"block\""),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(block, Block, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What its threads wait for memory, with the probe \"memory\""),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(memory, Memory, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("For what its threads are held up, from the files of its control group (/proc/pressure is the same of the machine)"),
+                FIELD_COMMENT("For what its threads are held up, from the files of its control group "
+                              "(/proc/pressure is the same of the machine)"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(pressure, Pressure, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How its CPU quota was used up, from the same; left out where it has no CPU controller"),
+                FIELD_COMMENT("How its CPU quota was used up, from the same; left out where it has no CPU "
+                              "controller"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(quota, Quota, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Cost,
-                FIELD_COMMENT("Run time of qosd's BPF programs for this unit over the window, by the runs that are measured, as a share of one CPU"),
+                FIELD_COMMENT("Run time of qosd's BPF programs for this unit over the window, by the runs "
+                              "that are measured, as a share of one CPU"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 /* Get() replies with it, List() and Subscribe() with others of its like */
@@ -605,7 +669,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         DEFINE(controlGroup, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("Identifies the present run of the unit"), \
         DEFINE(invocationId, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("The service manager's word for its state: \"active\", \"inactive\", \"failed\" and so on"), \
+        FIELD_COMMENT("The service manager's word for its state: \"active\", \"inactive\", \"failed\" and " \
+                      "so on"), \
         DEFINE(activeState, SD_VARLINK_STRING, 0), \
         FIELD_COMMENT("When it was attached, in nanoseconds since 1970 UTC"), \
         DEFINE(attachedSince, SD_VARLINK_INT, 0), \
@@ -613,11 +678,13 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         DEFINE(seq, SD_VARLINK_INT, 0), \
         FIELD_COMMENT("When the reading was taken, in nanoseconds since 1970 UTC"), \
         DEFINE(timestamp, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for everything since the attach, or since a mark"), \
+        FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for everything " \
+                      "since the attach, or since a mark"), \
         DEFINE(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("How much of the window the unit was attached for, in nanoseconds"), \
         DEFINE(covered, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("What the probe \"requests\" has measured. All that was not measured or would mislead is left out, in here and in the rest"), \
+        FIELD_COMMENT("What the probe \"requests\" has measured. All that was not measured or would " \
+                      "mislead is left out, in here and in the rest"), \
         DEFINE_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("What the probes \"cpu\", \"block\" and \"memory\" have measured"), \
         DEFINE_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE), \
@@ -636,7 +703,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Bucket,
                 FIELD_COMMENT("Durations in the bucket are longer than this, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(lower, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Durations in the bucket are no longer than this, in nanoseconds; left out for the last bucket, which has no end"),
+                FIELD_COMMENT("Durations in the bucket are no longer than this, in nanoseconds; left out "
+                              "for the last bucket, which has no end"),
                 SD_VARLINK_DEFINE_FIELD(upper, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How many durations are in it"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0));
@@ -645,15 +713,20 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 StepHistogram,
                 FIELD_COMMENT("The distribution"),
                 SD_VARLINK_DEFINE_FIELD(metric, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The grid the buckets lie on, see Histogram(). The less room there is, the coarser: 3 at most, -2 at least"),
+                FIELD_COMMENT("The grid the buckets lie on, see Histogram(). The less room there is, the "
+                              "coarser: 3 at most, -2 at least"),
                 SD_VARLINK_DEFINE_FIELD(schema, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How many durations were measured"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Their sum, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(sum, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The number of the first bucket. Bucket i has the durations longer than 2^((i-1)/2^schema) ns and no longer than 2^(i/2^schema) ns; the one that ends at 256 ns also all that are shorter, the one that begins at 2^36 ns (68.7 s) all that are longer"),
+                FIELD_COMMENT("The number of the first bucket. Bucket i has the durations longer than "
+                              "2^((i-1)/2^schema) ns and no longer than 2^(i/2^schema) ns; the one that "
+                              "ends at 256 ns also all that are shorter, the one that begins at 2^36 ns "
+                              "(68.7 s) all that are longer"),
                 SD_VARLINK_DEFINE_FIELD(offset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How many durations are in the first bucket, the next one, and so on; the buckets before and behind these are empty"),
+                FIELD_COMMENT("How many durations are in the first bucket, the next one, and so on; the "
+                              "buckets before and behind these are empty"),
                 SD_VARLINK_DEFINE_FIELD(counts, SD_VARLINK_INT, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -662,15 +735,19 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How much of it the unit was observed for, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Counters, rates and distributions in the step, gauges at its end. Of a distribution the count is there with any other figure of it"),
+                FIELD_COMMENT("Counters, rates and distributions in the step, gauges at its end. Of a "
+                              "distribution the count is there with any other figure of it"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same of contention, as far as there is a history of it; of its distributions count and mean"),
+                FIELD_COMMENT("The same of contention, as far as there is a history of it; of its "
+                              "distributions count and mean"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The buckets of the distributions that were asked for and could be measured"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram,
+                                                SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 #define DEFINE_THREAD_COUNTS \
-        FIELD_COMMENT("The time in each state, in nanoseconds, up to now. All together are for how long the thread has been known"), \
+        FIELD_COMMENT("The time in each state, in nanoseconds, up to now. All together are for how long " \
+                      "the thread has been known"), \
         SD_VARLINK_DEFINE_FIELD_BY_TYPE(times, StateTimes, 0), \
         FIELD_COMMENT("How often it began to wait, by the state that it came to"), \
         SD_VARLINK_DEFINE_FIELD_BY_TYPE(waits, StateWaits, 0), \
@@ -711,7 +788,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(tid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The unit of the thread; left out where that is not known"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How many waits it has ended, at least: those before it was one of those who have most are not in it"),
+                FIELD_COMMENT("How many waits it has ended, at least: those before it was one of those who "
+                              "have most are not in it"),
                 SD_VARLINK_DEFINE_FIELD(waits, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -720,19 +798,28 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(state, ThreadState, 0),
                 FIELD_COMMENT("What kind of thing it is"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(kind, ResourceKind, 0),
-                FIELD_COMMENT("What people call it: the variable in which a futex lies (\"libfoo.so:the_lock\") or where that is in the file, the unit that listens at the address or the address, the name of a file without its directory, a lock of the kernel's (\"cgroup_mutex\") or the function that takes it (\"lock in pipe_write()\"), the unit that had the CPU, or what its thread calls itself"),
+                FIELD_COMMENT("What people call it: the variable in which a futex lies "
+                              "(\"libfoo.so:the_lock\") or where that is in the file, the unit that listens "
+                              "at the address or the address, the name of a file without its directory, a "
+                              "lock of the kernel's (\"cgroup_mutex\") or the function that takes it "
+                              "(\"lock in pipe_write()\"), the unit that had the CPU, or what its thread "
+                              "calls itself"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The address in memory or of the socket, the file system and the inode, or the number of the control group that had the CPU"),
+                FIELD_COMMENT("The address in memory or of the socket, the file system and the inode, or "
+                              "the number of the control group that had the CPU"),
                 SD_VARLINK_DEFINE_FIELD(address, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The attached unit on this machine that listens at the address; the unit that had the CPU"),
+                FIELD_COMMENT("The attached unit on this machine that listens at the address; the unit that "
+                              "had the CPU"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A process that has it, of what a process has by itself"),
                 SD_VARLINK_DEFINE_FIELD(pid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How many waits there were, those in progress included but for those for a CPU"),
+                FIELD_COMMENT(
+                        "How many waits there were, those in progress included but for those for a CPU"),
                 SD_VARLINK_DEFINE_FIELD(waits, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How long they took, in nanoseconds, those in progress up to now"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Who has ended most of them, of locks, futexes and pipes, and of epoll by a signal: three threads at most. Who ends a wait for a lock has held it"),
+                FIELD_COMMENT("Who has ended most of them, of locks, futexes and pipes, and of epoll by a "
+                              "signal: three threads at most. Who ends a wait for a lock has held it"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(wakers, Waker, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
@@ -741,7 +828,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_POLKIT,
                 FIELD_COMMENT("When that was, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The threads there are, 1000 at most: those that were running, ready, or waiting for locks, disks and memory for longest"),
+                FIELD_COMMENT("The threads there are, 1000 at most: those that were running, ready, or "
+                              "waiting for locks, disks and memory for longest"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(threads, Thread, SD_VARLINK_ARRAY),
                 FIELD_COMMENT("All others together"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(rest, ThreadsRest, SD_VARLINK_NULLABLE));
@@ -752,22 +840,32 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_POLKIT,
                 FIELD_COMMENT("When that was, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("What its threads wait and have waited for, 256 at most, those with most time first, and then by state the rest"),
+                FIELD_COMMENT("What its threads wait and have waited for, 256 at most, those with most time "
+                              "first, and then by state the rest"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(resources, Resource, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Attach,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("The probes to observe it with, \"requests\", \"tls\", \"cpu\", \"block\" and \"memory\". Default: the configured ones"),
+                FIELD_COMMENT("The probes to observe it with, \"requests\", \"tls\", \"cpu\", \"block\" and "
+                              "\"memory\". Default: the configured ones"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What to leave out of the figures of the unit: \"port:9100\" for the requests that it answers at this port, on any address; \"http:/healthz\" for those to this path, as the client writes it and without the query, \"http:/static/*\" for those to all that begins so, three directories deep at most; \"redis:BRPOP\" for this command. What anybody who has attached it leaves out is left out; but who may only since the control group is his own has a say in it only while nobody else has attached it. Default: nothing"),
+                FIELD_COMMENT("What to leave out of the figures of the unit: \"port:9100\" for the requests "
+                              "that it answers at this port, on any address; \"http:/healthz\" for those to "
+                              "this path, as the client writes it and without the query, \"http:/static/*\" "
+                              "for those to all that begins so, three directories deep at most; "
+                              "\"redis:BRPOP\" for this command. What anybody who has attached it leaves "
+                              "out is left out; but who may only since the control group is his own has a "
+                              "say in it only while nobody else has attached it. Default: nothing"),
                 SD_VARLINK_DEFINE_INPUT(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Observe it for as long as this connection is open, instead of until it is detached. Default: no"),
+                FIELD_COMMENT("Observe it for as long as this connection is open, instead of until it is "
+                              "detached. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Detach it by itself after this many nanoseconds; not for leases"),
                 SD_VARLINK_DEFINE_INPUT(duration, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("The name of the unit, which is another than the one that was asked for if that was an alias or lacked the suffix"),
+                FIELD_COMMENT("The name of the unit, which is another than the one that was asked for if "
+                              "that was an alias or lacked the suffix"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("What cannot be measured, and why"),
                 SD_VARLINK_DEFINE_OUTPUT(degraded, SD_VARLINK_STRING, SD_VARLINK_NULLABLE));
@@ -786,7 +884,8 @@ static SD_VARLINK_DEFINE_METHOD(
         DEFINE(name, SD_VARLINK_STRING, 0), \
         FIELD_COMMENT("The whole of it, as SetThreshold() takes it, with all that may be left out"), \
         DEFINE(threshold, SD_VARLINK_STRING, 0), \
-        FIELD_COMMENT("The metric. Of a peer, and of an endpoint with a path, \"...\" stands for it, here and above, unless the caller is root or the user whose control group the unit is"), \
+        FIELD_COMMENT("The metric. Of a peer, and of an endpoint with a path, \"...\" stands for it, here " \
+                      "and above, unless the caller is root or the user whose control group the unit is"), \
         DEFINE(metric, SD_VARLINK_STRING, 0), \
         FIELD_COMMENT("The state"), \
         DEFINE_BY_TYPE(state, ThresholdState, 0), \
@@ -808,11 +907,14 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(origin, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Since when the state is what it is, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Of a quantile of the latency or the time to first byte, in replies to ListThresholds(): requests that were answered within the limit, since it was set"),
+                FIELD_COMMENT("Of a quantile of the latency or the time to first byte, in replies to "
+                              "ListThresholds(): requests that were answered within the limit, since it was "
+                              "set"),
                 SD_VARLINK_DEFINE_FIELD(good, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The same, all requests"),
                 SD_VARLINK_DEFINE_FIELD(total, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same: the part of requests beyond the limit in the last 60 s, as a multiple of what the quantile allows, 0.01 for p99"),
+                FIELD_COMMENT("The same: the part of requests beyond the limit in the last 60 s, as a "
+                              "multiple of what the quantile allows, 0.01 for p99"),
                 SD_VARLINK_DEFINE_FIELD(burnRate60s, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("… in the last 5 min"),
                 SD_VARLINK_DEFINE_FIELD(burnRate5min, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
@@ -821,9 +923,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ShareChange,
                 FIELD_COMMENT("A state of threads, as in contention.shares"),
                 SD_VARLINK_DEFINE_FIELD(state, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("Its share of the time of the unit's threads, over the window of the threshold"),
+                FIELD_COMMENT(
+                        "Its share of the time of the unit's threads, over the window of the threshold"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, 0),
-                FIELD_COMMENT("The same over the last 5 min, or since the attach if the window is that long"),
+                FIELD_COMMENT(
+                        "The same over the last 5 min, or since the attach if the window is that long"),
                 SD_VARLINK_DEFINE_FIELD(usual, SD_VARLINK_FLOAT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -831,13 +935,17 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 DEFINE_THRESHOLD(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
                 FIELD_COMMENT("The state before"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(previous, ThresholdState, 0),
-                FIELD_COMMENT("Counts the events of all units; goes on when qosd is restarted, and at a higher number when it was stopped"),
+                FIELD_COMMENT("Counts the events of all units; goes on when qosd is restarted, and at a "
+                              "higher number when it was stopped"),
                 SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Changes of thresholds of the same user that were not told before this one, as there were too many; left out if there are none"),
+                FIELD_COMMENT("Changes of thresholds of the same user that were not told before this one, "
+                              "as there were too many; left out if there are none"),
                 SD_VARLINK_DEFINE_FIELD(suppressed, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Up to three shares of the time of the unit's threads that have changed most, by a percent of it at least; left out if there are none, or the unit is not observed with the probe \"cpu\""),
+                FIELD_COMMENT("Up to three shares of the time of the unit's threads that have changed most, "
+                              "by a percent of it at least; left out if there are none, or the unit is not "
+                              "observed with the probe \"cpu\""),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, ShareChange, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
@@ -855,9 +963,11 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 FIELD_COMMENT("The nearest attached ancestor, whose figures include its own"),
                 SD_VARLINK_DEFINE_OUTPUT(parentUnit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The attached units below it, at any depth"),
-                SD_VARLINK_DEFINE_OUTPUT(descendantUnits, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_OUTPUT(descendantUnits, SD_VARLINK_STRING,
+                                         SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Its thresholds"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold,
+                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A reading of it"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The name of the unit, or the path of a control group"),
@@ -867,12 +977,22 @@ static SD_VARLINK_DEFINE_METHOD(
                 Get,
                 DEFINE_INPUT_UNIT,
                 DEFINE_INPUT_WINDOW,
-                FIELD_COMMENT("Show what happened since Mark() was called for the unit on this connection, instead of a window. Default: no"),
+                FIELD_COMMENT("Show what happened since Mark() was called for the unit on this connection, "
+                              "instead of a window. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(sinceMark, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Metrics to show by themselves, too: those that ListMetrics() has, and such of an endpoint (\"requests.server[127.0.0.1:80].count\", \"requests.server[:80].latency.p99\" for all at this port together) or of a peer (\"requests.client[127.0.0.1:6379].rate\", \"requests.client[redis-server.service].rate\"), which have count, rate, errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut. Those of peers, and of endpoints with a path, are for root and for the user whose control group it is"),
+                FIELD_COMMENT("Metrics to show by themselves, too: those that ListMetrics() has, and such "
+                              "of an endpoint (\"requests.server[127.0.0.1:80].count\", "
+                              "\"requests.server[:80].latency.p99\" for all at this port together) or of a "
+                              "peer (\"requests.client[127.0.0.1:6379].rate\", "
+                              "\"requests.client[redis-server.service].rate\"), which have count, rate, "
+                              "errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut. "
+                              "Those of peers, and of endpoints with a path, are for root and for the user "
+                              "whose control group it is"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
-                FIELD_COMMENT("What was asked for with metrics, by the name with which it was asked for. What was not measured, or is of no endpoint or peer that there is, is left out"),
+                FIELD_COMMENT("What was asked for with metrics, by the name with which it was asked for. "
+                              "What was not measured, or is of no endpoint or peer that there is, is left "
+                              "out"),
                 SD_VARLINK_DEFINE_OUTPUT(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
@@ -882,7 +1002,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_WINDOW,
                 FIELD_COMMENT("When the readings were taken, all of them, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The readings, in the order of the units; without those that cannot be shown, which the log says why"),
+                FIELD_COMMENT("The readings, in the order of the units; without those that cannot be shown, "
+                              "which the log says why"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshots, Snapshot, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_METHOD(
@@ -892,7 +1013,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("Which of the descriptors that come with the reply is the map"),
                 SD_VARLINK_DEFINE_OUTPUT(map, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("What is where in the map. Who was built with another number than this cannot read it"),
+                FIELD_COMMENT("What is where in the map. Who was built with another number than this cannot "
+                              "read it"),
                 SD_VARLINK_DEFINE_OUTPUT(layout, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When the unit was attached, in nanoseconds of CLOCK_MONOTONIC"),
                 SD_VARLINK_DEFINE_OUTPUT(since, SD_VARLINK_INT, 0),
@@ -904,16 +1026,19 @@ static SD_VARLINK_DEFINE_METHOD(
 static SD_VARLINK_DEFINE_METHOD(
                 Mark,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"),
+                FIELD_COMMENT(
+                        "The name of the unit, or the path of the control group if it was attached by that"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Histogram,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("A distribution, for instance \"requests.server.latency\"; of an endpoint or a peer see Get()"),
+                FIELD_COMMENT("A distribution, for instance \"requests.server.latency\"; of an endpoint or "
+                              "a peer see Get()"),
                 SD_VARLINK_DEFINE_INPUT(metric, SD_VARLINK_STRING, 0),
                 DEFINE_INPUT_WINDOW,
-                FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"),
+                FIELD_COMMENT(
+                        "The name of the unit, or the path of the control group if it was attached by that"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The distribution"),
                 SD_VARLINK_DEFINE_OUTPUT(metric, SD_VARLINK_STRING, 0),
@@ -921,11 +1046,13 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT(seq, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When the reading was taken, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for everything since the attach"),
+                FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for "
+                              "everything since the attach"),
                 SD_VARLINK_DEFINE_OUTPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How much of the window the unit was attached for, in nanoseconds"),
                 SD_VARLINK_DEFINE_OUTPUT(covered, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The grid the buckets lie on: the scale of exponential histograms in OpenTelemetry, the schema of native ones in Prometheus"),
+                FIELD_COMMENT("The grid the buckets lie on: the scale of exponential histograms in "
+                              "OpenTelemetry, the schema of native ones in Prometheus"),
                 SD_VARLINK_DEFINE_OUTPUT(schema, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How many durations were measured"),
                 SD_VARLINK_DEFINE_OUTPUT(count, SD_VARLINK_INT, 0),
@@ -937,17 +1064,22 @@ static SD_VARLINK_DEFINE_METHOD(
 static SD_VARLINK_DEFINE_METHOD(
                 History,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("What is wanted: metrics, or distributions like \"requests.server.latency\", whose buckets are shown then. Default, also if empty: all metrics"),
+                FIELD_COMMENT("What is wanted: metrics, or distributions like \"requests.server.latency\", "
+                              "whose buckets are shown then. Default, also if empty: all metrics"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Only steps that end later than this, in nanoseconds since 1970 UTC. Default: an hour ago"),
+                FIELD_COMMENT("Only steps that end later than this, in nanoseconds since 1970 UTC. Default: "
+                              "an hour ago"),
                 SD_VARLINK_DEFINE_INPUT(since, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The length of the steps in nanoseconds: 10 s, which are kept for an hour, or 5 min, which are kept for a day. Default: 10 s if that goes back far enough"),
+                FIELD_COMMENT("The length of the steps in nanoseconds: 10 s, which are kept for an hour, or "
+                              "5 min, which are kept for a day. Default: 10 s if that goes back far enough"),
                 SD_VARLINK_DEFINE_INPUT(step, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"),
+                FIELD_COMMENT(
+                        "The name of the unit, or the path of the control group if it was attached by that"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The length of the steps, in nanoseconds"),
                 SD_VARLINK_DEFINE_OUTPUT(step, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The steps, from old to new. Those in which the unit was not observed are left out"),
+                FIELD_COMMENT(
+                        "The steps, from old to new. Those in which the unit was not observed are left out"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(steps, HistoryStep, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
@@ -956,7 +1088,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(nothing),
                 FIELD_COMMENT("See the findings"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(found),
-                FIELD_COMMENT("It is slow, or nothing is known of its requests, and nothing was found that explains it"),
+                FIELD_COMMENT("It is slow, or nothing is known of its requests, and nothing was found that "
+                              "explains it"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(unknown));
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
@@ -975,7 +1108,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(memory),
                 FIELD_COMMENT("Clients, or the way to them"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(network),
-                FIELD_COMMENT("The application itself: all CPUs that it may use, one process that is busy, or as many requests at a time as it works on"),
+                FIELD_COMMENT("The application itself: all CPUs that it may use, one process that is busy, "
+                              "or as many requests at a time as it works on"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(limit),
                 FIELD_COMMENT("It has more to do than normal"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(workload));
@@ -1007,7 +1141,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How much of the time of a request it explains, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same as a part of the time to the first byte of the answer, or, with network, of all its time; of a unit without requests as a part of the time in which its threads are not idle"),
+                FIELD_COMMENT("The same as a part of the time to the first byte of the answer, or, with "
+                              "network, of all its time; of a unit without requests as a part of the time "
+                              "in which its threads are not idle"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -1023,7 +1159,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that were answered, per second"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The time to the first byte of the answer, in nanoseconds, as a mean; so are the phases"),
+                FIELD_COMMENT("The time to the first byte of the answer, in nanoseconds, as a mean; so are "
+                              "the phases"),
                 SD_VARLINK_DEFINE_FIELD(firstByte, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("From the first byte of a request to its last"),
                 SD_VARLINK_DEFINE_FIELD(receive, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -1051,17 +1188,24 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(clientRate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The time until these were answered, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(clientLatency, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, until that of another one let it go on, in nanoseconds; where nine of ten requests are answered by the thread that has read them"),
+                FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, until "
+                              "that of another one let it go on, in nanoseconds; where nine of ten requests "
+                              "are answered by the thread that has read them"),
                 SD_VARLINK_DEFINE_FIELD(blockedByRequests, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How much of its time of service the thread of a request was ready, and others had its CPU, in nanoseconds; where half of the requests are answered by the thread that has read them"),
+                FIELD_COMMENT("How much of its time of service the thread of a request was ready, and "
+                              "others had its CPU, in nanoseconds; where half of the requests are answered "
+                              "by the thread that has read them"),
                 SD_VARLINK_DEFINE_FIELD(serviceRunQueue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("… in which it waited for a lock, in nanoseconds; where nine of ten requests are answered by the thread that has read them"),
+                FIELD_COMMENT("… in which it waited for a lock, in nanoseconds; where nine of ten requests "
+                              "are answered by the thread that has read them"),
                 SD_VARLINK_DEFINE_FIELD(serviceLock, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long a thread that was ready waited for a CPU, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(runQueueWait, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Threads that waited for a CPU that others of the unit had, on average; as far as it is known who had it"),
+                FIELD_COMMENT("Threads that waited for a CPU that others of the unit had, on average; as "
+                              "far as it is known who had it"),
                 SD_VARLINK_DEFINE_FIELD(runQueueOwn, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Threads that waited for a CPU that others had, or the kernel; as far as that is known"),
+                FIELD_COMMENT("Threads that waited for a CPU that others had, or the kernel; as far as that "
+                              "is known"),
                 SD_VARLINK_DEFINE_FIELD(runQueueOthers, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("CPUs that its threads may use"),
                 SD_VARLINK_DEFINE_FIELD(cpus, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -1126,7 +1270,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ContendedLock,
-                FIELD_COMMENT("What it is called in the file it lies in (\"program:symbol\"), or its address; or whom the signal reached that ended the wait"),
+                FIELD_COMMENT("What it is called in the file it lies in (\"program:symbol\"), or its "
+                              "address; or whom the signal reached that ended the wait"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The thread that let it go most often for another one, and its number"),
                 SD_VARLINK_DEFINE_FIELD(holder, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
@@ -1138,9 +1283,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 static SD_VARLINK_DEFINE_METHOD(
                 Diagnose,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("How long to observe it, in nanoseconds: a multiple of 1 s up to 10 s, 60 s or 5 min. Default: the configured window"),
+                FIELD_COMMENT("How long to observe it, in nanoseconds: a multiple of 1 s up to 10 s, 60 s "
+                              "or 5 min. Default: the configured window"),
                 SD_VARLINK_DEFINE_INPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What is normal for it: the figures of an earlier reply. What has not changed is no finding then. Default: what its history says, as far as there is one"),
+                FIELD_COMMENT("What is normal for it: the figures of an earlier reply. What has not changed "
+                              "is no finding then. Default: what its history says, as far as there is one"),
                 SD_VARLINK_DEFINE_INPUT_BY_TYPE(baseline, DiagnosisFigures, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT,
                 FIELD_COMMENT("The name of the unit"),
@@ -1161,16 +1308,20 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(baseline, DiagnosisFigures, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Where that is from, if it is from the unit's history"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(baselineSource, BaselinePeriod, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Others that had the CPUs that its threads waited for: three at most, those that had them for most of that time first"),
+                FIELD_COMMENT("Others that had the CPUs that its threads waited for: three at most, those "
+                              "that had them for most of that time first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(users, CpuCompetitor, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Whom it asked: three at most, those that it waited for most first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(peers, Dependency, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Devices that it used: three at most, those with most time first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(devices, Device, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Locks that its threads waited for: three at most, those with most time first"),
+                FIELD_COMMENT(
+                        "Locks that its threads waited for: three at most, those with most time first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(locks, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What else they waited for until others, in the midst of a request, let them go on: three at most, those with most time first"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(blockedByRequests, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+                FIELD_COMMENT("What else they waited for until others, in the midst of a request, let them "
+                              "go on: three at most, those with most time first"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(blockedByRequests, ContendedLock,
+                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 Subscribe,
@@ -1182,13 +1333,17 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_INPUT(interval, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A reading"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, 0),
-                FIELD_COMMENT("How many readings were left out before this one, as the earlier ones had not been fetched"),
+                FIELD_COMMENT("How many readings were left out before this one, as the earlier ones had not "
+                              "been fetched"),
                 SD_VARLINK_DEFINE_OUTPUT(skipped, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 SetThreshold,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("The threshold: \"NAME: METRIC > LIMIT over WINDOW for DURATION, clear LIMIT for DURATION, cooldown DURATION\". All behind the first limit may be left out; for a metric that is to be large \"<\". One of this name that the caller has set before is replaced"),
+                FIELD_COMMENT("The threshold: \"NAME: METRIC > LIMIT over WINDOW for DURATION, clear LIMIT "
+                              "for DURATION, cooldown DURATION\". All behind the first limit may be left "
+                              "out; for a metric that is to be large \"<\". One of this name that the "
+                              "caller has set before is replaced"),
                 SD_VARLINK_DEFINE_INPUT(threshold, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("Whether it goes with this connection. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
@@ -1220,21 +1375,28 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_REQUIRES_MORE,
                 FIELD_COMMENT("The units. Default, also if empty: all that are attached, or will be"),
                 SD_VARLINK_DEFINE_INPUT(units, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The number of the last event that is known: those after it are sent first. Default, also if there was no such event yet, or it was one of a qosd before this one: the first reply has all thresholds as they are"),
+                FIELD_COMMENT("The number of the last event that is known: those after it are sent first. "
+                              "Default, also if there was no such event yet, or it was one of a qosd before "
+                              "this one: the first reply has all thresholds as they are"),
                 SD_VARLINK_DEFINE_INPUT(since, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("In the first reply: the number of the newest event"),
                 SD_VARLINK_DEFINE_OUTPUT(seq, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("In the first reply, if not all events are known that were asked for, or none were: the thresholds as they are, after the event of that number"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("In the first reply: how many of the events that were asked for are no longer known; they may have been about other units"),
+                FIELD_COMMENT("In the first reply, if not all events are known that were asked for, or none "
+                              "were: the thresholds as they are, after the event of that number"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold,
+                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("In the first reply: how many of the events that were asked for are no longer "
+                              "known; they may have been about other units"),
                 SD_VARLINK_DEFINE_OUTPUT(missedEvents, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("In all others: a threshold whose state has changed; unknown, too, of one that is no longer set"),
+                FIELD_COMMENT("In all others: a threshold whose state has changed; unknown, too, of one "
+                              "that is no longer set"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(event, ThresholdEvent, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Wait,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("What is waited for: a threshold without its name, as in \"requests.server.firstByte.p99 < 20ms over 10s for 5s\""),
+                FIELD_COMMENT("What is waited for: a threshold without its name, as in "
+                              "\"requests.server.firstByte.p99 < 20ms over 10s for 5s\""),
                 SD_VARLINK_DEFINE_INPUT(condition, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The name of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
@@ -1248,7 +1410,8 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT(name, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("How it behaves over time"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(kind, MetricKind, 0),
-                FIELD_COMMENT("What it is counted in: \"ns\", \"bytes\", \"1/s\", \"1\" for a mere number, nothing for a word"),
+                FIELD_COMMENT("What it is counted in: \"ns\", \"bytes\", \"1/s\", \"1\" for a mere number, "
+                              "nothing for a word"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The probe that measures it"),
                 SD_VARLINK_DEFINE_OUTPUT(probe, SD_VARLINK_STRING, 0),
@@ -1270,7 +1433,8 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(state, ProgramState, 0),
                 FIELD_COMMENT("Why it is unavailable, or what it waits for"),
                 SD_VARLINK_DEFINE_OUTPUT(reason, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How often it ran, while the kernel measured that (sysctl kernel.bpf_stats_enabled)"),
+                FIELD_COMMENT("How often it ran, while the kernel measured that (sysctl "
+                              "kernel.bpf_stats_enabled)"),
                 SD_VARLINK_DEFINE_OUTPUT(runs, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long these runs took altogether, in nanoseconds"),
                 SD_VARLINK_DEFINE_OUTPUT(runTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -1287,17 +1451,22 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT(units, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How many may be (UnitsMax=)"),
                 SD_VARLINK_DEFINE_OUTPUT(unitsMax, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("How many samples must lie beyond a quantile for it to be shown (MinimumSamples=)"),
+                FIELD_COMMENT(
+                        "How many samples must lie beyond a quantile for it to be shown (MinimumSamples=)"),
                 SD_VARLINK_DEFINE_OUTPUT(minimumSamples, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("When the unit files were looked at whose [X-QoS] is in force by now (CLOCK_MONOTONIC, in nanoseconds); left out if they never were"),
+                FIELD_COMMENT("When the unit files were looked at whose [X-QoS] is in force by now "
+                              "(CLOCK_MONOTONIC, in nanoseconds); left out if they never were"),
                 SD_VARLINK_DEFINE_OUTPUT(unitFilesLoaded, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Whether the kernel measures the run time of BPF programs now (sysctl kernel.bpf_stats_enabled)"),
+                FIELD_COMMENT("Whether the kernel measures the run time of BPF programs now (sysctl "
+                              "kernel.bpf_stats_enabled)"),
                 SD_VARLINK_DEFINE_OUTPUT(statisticsEnabled, SD_VARLINK_BOOL, 0),
                 FIELD_COMMENT("Memory of all BPF maps of qosd, in bytes"),
                 SD_VARLINK_DEFINE_OUTPUT(mapMemory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Memory of the map that each attached unit has, in bytes"),
                 SD_VARLINK_DEFINE_OUTPUT(mapMemoryPerUnit, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Memory for each open connection of attached units, in bytes; those that speak HTTP/2, and those that are looked into by the probe \"tls\", have more"),
+                FIELD_COMMENT("Memory for each open connection of attached units, in bytes; those that "
+                              "speak HTTP/2, and those that are looked into by the probe \"tls\", have "
+                              "more"),
                 SD_VARLINK_DEFINE_OUTPUT(memoryPerSocket, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Events that could not be booked, for all units together"),
                 SD_VARLINK_DEFINE_OUTPUT(drops, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
@@ -1325,15 +1494,18 @@ static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyDiagnoses, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyStreams, limit, SD_VARLINK_INT, "How many there may be");
-static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING, "What was to be left out, as it was asked for");
+static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING,
+                    "What was to be left out, as it was asked for");
 static DEFINE_ERROR(ViewUnavailable, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyViews, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "How many there may be");
-static DEFINE_ERROR(InvalidThreshold, threshold, SD_VARLINK_STRING, "The threshold or the condition as it was written");
+static DEFINE_ERROR(InvalidThreshold, threshold, SD_VARLINK_STRING,
+                    "The threshold or the condition as it was written");
 static DEFINE_ERROR(NoSuchThreshold, threshold, SD_VARLINK_STRING, "The name as it was asked for");
 static DEFINE_ERROR(ThresholdExists, threshold, SD_VARLINK_STRING, "The name of the threshold");
 static DEFINE_ERROR(TooManyThresholds, limit, SD_VARLINK_INT, "How many there may be");
-static DEFINE_ERROR(TooSlow, seq, SD_VARLINK_INT, "The number of the last event that was sent, to go on from there");
+static DEFINE_ERROR(TooSlow, seq, SD_VARLINK_INT,
+                    "The number of the last event that was sent, to go on from there");
 static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(DuplicateUnit, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(ServiceManagerFailed, unit, SD_VARLINK_STRING, "The unit");
@@ -1342,7 +1514,8 @@ static SD_VARLINK_DEFINE_ERROR(NoEntries);
 SD_VARLINK_DEFINE_INTERFACE(
                 org_qosd_QoS,
                 "org.qosd.QoS",
-                SD_VARLINK_INTERFACE_COMMENT("How well systemd units serve their requests, measured in the kernel"),
+                SD_VARLINK_INTERFACE_COMMENT(
+                        "How well systemd units serve their requests, measured in the kernel"),
                 SYMBOL_COMMENT("What is known of the figures"),
                 &vl_type_Quality,
                 SYMBOL_COMMENT("How long a unit is observed"),
@@ -1397,13 +1570,16 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_ResourceKind,
                 SYMBOL_COMMENT("A thread that ends waits of others"),
                 &vl_type_Waker,
-                SYMBOL_COMMENT("Something that threads wait for, in one state, since the unit is watched with the probe \"cpu\""),
+                SYMBOL_COMMENT("Something that threads wait for, in one state, since the unit is watched "
+                               "with the probe \"cpu\""),
                 &vl_type_Resource,
                 SYMBOL_COMMENT("How often threads left the CPU"),
                 &vl_type_ContextSwitches,
                 SYMBOL_COMMENT("What a unit has one block device do, in the window"),
                 &vl_type_BlockDevice,
-                SYMBOL_COMMENT("What a unit has block devices do, in the window: requests that are done. A device that lies on another, as a loop device does on a disk, is one by itself"),
+                SYMBOL_COMMENT("What a unit has block devices do, in the window: requests that are done. A "
+                               "device that lies on another, as a loop device does on a disk, is one by "
+                               "itself"),
                 &vl_type_Block,
                 SYMBOL_COMMENT("What the threads of a unit wait for memory, in the window"),
                 &vl_type_Memory,
@@ -1413,7 +1589,9 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Pressure,
                 SYMBOL_COMMENT("The CPU quota of a control group, in the window"),
                 &vl_type_Quota,
-                SYMBOL_COMMENT("Where the time of a unit's threads goes, and what it has of the machine. Each thread is in exactly one state at any time, as the probe \"cpu\" measures"),
+                SYMBOL_COMMENT("Where the time of a unit's threads goes, and what it has of the machine. "
+                               "Each thread is in exactly one state at any time, as the probe \"cpu\" "
+                               "measures"),
                 &vl_type_Contention,
                 SYMBOL_COMMENT("What observing costs"),
                 &vl_type_Cost,
@@ -1435,9 +1613,11 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Finding,
                 SYMBOL_COMMENT("What was looked at, and does not"),
                 &vl_type_ExcludedFinding,
-                SYMBOL_COMMENT("What an interval had of a unit and of the machine, on average. What is not known is left out"),
+                SYMBOL_COMMENT("What an interval had of a unit and of the machine, on average. What is not "
+                               "known is left out"),
                 &vl_type_DiagnosisFigures,
-                SYMBOL_COMMENT("Of what part of a unit's history figures are: of what is known to have violated no threshold, the half in which it answered soonest"),
+                SYMBOL_COMMENT("Of what part of a unit's history figures are: of what is known to have "
+                               "violated no threshold, the half in which it answered soonest"),
                 &vl_type_BaselinePeriod,
                 SYMBOL_COMMENT("Another that had the CPUs that threads waited for"),
                 &vl_type_CpuCompetitor,
@@ -1453,9 +1633,12 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_ShareChange,
                 SYMBOL_COMMENT("The state of a threshold has changed"),
                 &vl_type_ThresholdEvent,
-                SYMBOL_COMMENT("Begins to observe a unit. One that does not run yet is waited for. Who has attached it before changes what was asked for then"),
+                SYMBOL_COMMENT("Begins to observe a unit. One that does not run yet is waited for. Who has "
+                               "attached it before changes what was asked for then"),
                 &vl_method_Attach,
-                SYMBOL_COMMENT("Ends what Attach() began, and for root, and whom polkit lets, also what users have whose control group it is; the unit is observed further if others have attached it, too"),
+                SYMBOL_COMMENT("Ends what Attach() began, and for root, and whom polkit lets, also what "
+                               "users have whose control group it is; the unit is observed further if "
+                               "others have attached it, too"),
                 &vl_method_Detach,
                 SYMBOL_COMMENT("Shows the attached units, one with each reply"),
                 &vl_method_List,
@@ -1463,29 +1646,46 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_method_Get,
                 SYMBOL_COMMENT("Takes a reading of each of the units, all at the same moment"),
                 &vl_method_GetMany,
-                SYMBOL_COMMENT("Gives the memory that the unit's requests are counted in, to read and not to write: libqosd knows how. It has addresses of peers in it, so that it is for root and for the user whose control group the unit is. As soon as it is of no use any more (the unit is detached, or another one in it is attached) a word in it says so; when the connection ends nobody is left who would"),
+                SYMBOL_COMMENT("Gives the memory that the unit's requests are counted in, to read and not "
+                               "to write: libqosd knows how. It has addresses of peers in it, so that it is "
+                               "for root and for the user whose control group the unit is. As soon as it is "
+                               "of no use any more (the unit is detached, or another one in it is attached) "
+                               "a word in it says so; when the connection ends nobody is left who would"),
                 &vl_method_GetView,
-                SYMBOL_COMMENT("Remembers the present moment, for Get() with sinceMark; once more forgets the one before. Marks go with the connection, or the unit's last hold"),
+                SYMBOL_COMMENT("Remembers the present moment, for Get() with sinceMark; once more forgets "
+                               "the one before. Marks go with the connection, or the unit's last hold"),
                 &vl_method_Mark,
                 SYMBOL_COMMENT("Shows how the durations are distributed that a metric is made from"),
                 &vl_method_Histogram,
-                SYMBOL_COMMENT("Shows what each thread of a unit does, and did since it was first seen there. For root, the user whose control group it is, and whom polkit lets (org.qosd1.inspect)"),
+                SYMBOL_COMMENT("Shows what each thread of a unit does, and did since it was first seen "
+                               "there. For root, the user whose control group it is, and whom polkit lets "
+                               "(org.qosd1.inspect)"),
                 &vl_method_Threads,
-                SYMBOL_COMMENT("Shows what the threads of a unit wait for, and who makes them go on, since the unit is watched. For the same"),
+                SYMBOL_COMMENT("Shows what the threads of a unit wait for, and who makes them go on, since "
+                               "the unit is watched. For the same"),
                 &vl_method_Resources,
-                SYMBOL_COMMENT("Shows what one attached unit did over time. The history begins with the attach, and ends with it"),
+                SYMBOL_COMMENT("Shows what one attached unit did over time. The history begins with the "
+                               "attach, and ends with it"),
                 &vl_method_History,
-                SYMBOL_COMMENT("Finds out what holds a unit back: observes it for as long as the window, and replies then. One that is not attached is for that time. For root, for the user whose control group it is, and for who may see peers and, where the unit is not attached with all of them, attach it"),
+                SYMBOL_COMMENT("Finds out what holds a unit back: observes it for as long as the window, "
+                               "and replies then. One that is not attached is for that time. For root, for "
+                               "the user whose control group it is, and for who may see peers and, where "
+                               "the unit is not attached with all of them, attach it"),
                 &vl_method_Diagnose,
-                SYMBOL_COMMENT("Takes a reading of each of the units at once, and then at each multiple of the interval. Who does not fetch the replies misses some, and then loses the connection"),
+                SYMBOL_COMMENT("Takes a reading of each of the units at once, and then at each multiple of "
+                               "the interval. Who does not fetch the replies misses some, and then loses "
+                               "the connection"),
                 &vl_method_Subscribe,
-                SYMBOL_COMMENT("Sets a threshold of an attached unit. Each change of its state is an event, for Monitor(), the signal of D-Bus, and the journal"),
+                SYMBOL_COMMENT("Sets a threshold of an attached unit. Each change of its state is an event, "
+                               "for Monitor(), the signal of D-Bus, and the journal"),
                 &vl_method_SetThreshold,
-                SYMBOL_COMMENT("Takes a threshold away. If its state is not unknown, that it becomes so is an event, as any other change"),
+                SYMBOL_COMMENT("Takes a threshold away. If its state is not unknown, that it becomes so is "
+                               "an event, as any other change"),
                 &vl_method_ClearThreshold,
                 SYMBOL_COMMENT("Shows thresholds, one with each reply"),
                 &vl_method_ListThresholds,
-                SYMBOL_COMMENT("Shows the thresholds, and then each change of a state when it happens. Who does not fetch the replies is told so (TooSlow), and gets no more"),
+                SYMBOL_COMMENT("Shows the thresholds, and then each change of a state when it happens. Who "
+                               "does not fetch the replies is told so (TooSlow), and gets no more"),
                 &vl_method_Monitor,
                 SYMBOL_COMMENT("Replies when the condition holds"),
                 &vl_method_Wait,
@@ -1507,7 +1707,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NoSuchProbe,
                 SYMBOL_COMMENT("The probe does not work on this system"),
                 &vl_error_ProbeUnavailable,
-                SYMBOL_COMMENT("The probe slows down every process of the machine: it needs authorization, also from the owner of the control group"),
+                SYMBOL_COMMENT("The probe slows down every process of the machine: it needs authorization, "
+                               "also from the owner of the control group"),
                 &vl_error_ProbeNotPermitted,
                 SYMBOL_COMMENT("As many units are attached as may be, or as this user may attach"),
                 &vl_error_TooManyUnits,
@@ -1525,13 +1726,15 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_TooManyDiagnoses,
                 SYMBOL_COMMENT("The user has as many streams of readings as a user may"),
                 &vl_error_TooManyStreams,
-                SYMBOL_COMMENT("What cannot be left out, expected \"port:\" and a number, \"http:\" and a path, or \"redis:\" and a command"),
+                SYMBOL_COMMENT("What cannot be left out, expected \"port:\" and a number, \"http:\" and a "
+                               "path, or \"redis:\" and a command"),
                 &vl_error_InvalidExclude,
                 SYMBOL_COMMENT("There is no map that has all of the unit's figures"),
                 &vl_error_ViewUnavailable,
                 SYMBOL_COMMENT("This user was given as many maps as may be"),
                 &vl_error_TooManyViews,
-                SYMBOL_COMMENT("As much is left out of the figures of this unit as may be, by all who have attached it together"),
+                SYMBOL_COMMENT("As much is left out of the figures of this unit as may be, by all who have "
+                               "attached it together"),
                 &vl_error_TooManyExcludes,
                 SYMBOL_COMMENT("That is no threshold, or no condition"),
                 &vl_error_InvalidThreshold,
@@ -1539,7 +1742,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NoSuchThreshold,
                 SYMBOL_COMMENT("The unit has a threshold of that name, which is not the caller's to change"),
                 &vl_error_ThresholdExists,
-                SYMBOL_COMMENT("There are as many thresholds as may be, of this unit, of this user, or of all together"),
+                SYMBOL_COMMENT("There are as many thresholds as may be, of this unit, of this user, or of "
+                               "all together"),
                 &vl_error_TooManyThresholds,
                 SYMBOL_COMMENT("Events were not fetched, no more are sent"),
                 &vl_error_TooSlow,

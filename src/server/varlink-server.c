@@ -10,8 +10,8 @@
 
 #define LISTEN_PATH "/run/qosd/org.qosd.QoS"
 
-/* Connections of everybody together, and of root: more than a fleet of tools opens, less than the descriptors we have
- * (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
+/* Connections of everybody together, and of root: more than a fleet of tools opens, less than the
+ * descriptors we have (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
 #define CONNECTIONS_MAX 4096U
 
 /* How often memory is given back to the system when connections end. */
@@ -20,7 +20,7 @@
 /* How often it is said that somebody has too many connections. */
 #define REFUSED_USEC (60 * USEC_PER_SEC)
 
-/* ---- Subscribe ------------------------------------------------------------------------------------------------- */
+/* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
 static int on_turn(void *userdata) {
         Connection *c = ASSERT_PTR(userdata);
@@ -31,7 +31,8 @@ static int on_turn(void *userdata) {
         if (c->listing)
                 return connection_go_on_listing(c);
         if (c->many) {
-                (void) connection_go_on_many(c); /* an error is sent, and is no reason to end the connection */
+                /* an error is sent, and is no reason to end the connection */
+                (void) connection_go_on_many(c);
                 return 0;
         }
         if (!s) /* it ended meanwhile */
@@ -43,7 +44,8 @@ static int on_turn(void *userdata) {
                 if (s->unread_since == 0)
                         s->unread_since = now;
                 if (now > s->unread_since + SLOW_READER_USEC) {
-                        log_notice("A subscriber of user %u has not read for %llu s, it is cut off.", (unsigned) c->uid,
+                        log_notice("A subscriber of user %u has not read for %llu s, it is cut off.",
+                                   (unsigned) c->uid,
                                    (unsigned long long) (SLOW_READER_USEC / USEC_PER_SEC));
                         return -ETIMEDOUT;
                 }
@@ -86,7 +88,8 @@ static void on_unit_detaching(Unit *u, void *userdata) {
 
                 if (n == 0) {
                         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-                        int r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is no longer attached", u->name);
+                        int r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name,
+                                              "'%s' is no longer attached", u->name);
 
                         c->stream = stream_free(c->stream);
                         c->monitor = monitor_free(c->monitor);
@@ -95,9 +98,10 @@ static void on_unit_detaching(Unit *u, void *userdata) {
         }
 }
 
-/* ---- thresholds ------------------------------------------------------------------------------------------------ */
+/* ---- thresholds --------------------------------------------------------------------------------------- */
 
-/* What there is to be said leaves now, and not when the loop comes to it: of messages on the bus that is so anyway. */
+/* What there is to be said leaves now, and not when the loop comes to it: of messages on the bus that is so
+ * anyway. */
 static void on_unit_evaluated(Unit *u, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
 
@@ -108,7 +112,7 @@ static void on_unit_evaluated(Unit *u, void *userdata) {
         }
 }
 
-/* ---- connections ----------------------------------------------------------------------------------------------- */
+/* ---- connections -------------------------------------------------------------------------------------- */
 
 static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
@@ -123,8 +127,9 @@ static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
         return 0;
 }
 
-/* The C library keeps what is free between what is not: all that replies have taken at once, of everybody. The first connection that
- * ends has it given back at once, so that no timer wakes up a daemon that has nothing to do; those that follow soon, together. */
+/* The C library keeps what is free between what is not: all that replies have taken at once, of everybody.
+ * The first connection that ends has it given back at once, so that no timer wakes up a daemon that has
+ * nothing to do; those that follow soon, together. */
 static void server_trim(VarlinkServer *v) {
         int enabled;
 
@@ -182,9 +187,11 @@ static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdat
                 if (v->refused_at == 0 || now >= v->refused_at + REFUSED_USEC) {
                         v->refused_at = now;
                         if (full)
-                                log_notice("Others than root have %u connections, more are not accepted.", others);
+                                log_notice("Others than root have %u connections, more are not accepted.",
+                                           others);
                         else
-                                log_notice("User %u has %u connections, more are not accepted (ConnectionsPerUserMax=).", (unsigned) uid, n);
+                                log_notice("User %u has %u connections, more are not accepted "
+                                           "(ConnectionsPerUserMax=).", (unsigned) uid, n);
                 }
                 return -EUSERS;
         }
@@ -237,7 +244,8 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                 goto fail;
         (void) sd_varlink_server_set_userdata(v->server, v);
 
-        r = sd_event_add_time(m->event, &v->monitors_timer, CLOCK_MONOTONIC, 0, 0, varlink_server_resume_monitors, v);
+        r = sd_event_add_time(m->event, &v->monitors_timer, CLOCK_MONOTONIC, 0, 0,
+                              varlink_server_resume_monitors, v);
         if (r >= 0)
                 r = sd_event_source_set_enabled(v->monitors_timer, SD_EVENT_OFF);
         if (r >= 0)
@@ -280,7 +288,9 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                 r = sd_varlink_server_bind_disconnect(v->server, on_disconnect);
         /* Less where there are fewer descriptors: the library stops to accept for good when they run out */
         if (r >= 0)
-                r = sd_varlink_server_set_connections_max(v->server, MIN(CONNECTIONS_MAX, sd_varlink_server_connections_max(NULL)));
+                r = sd_varlink_server_set_connections_max(v->server,
+                                                          MIN(CONNECTIONS_MAX,
+                                                              sd_varlink_server_connections_max(NULL)));
         if (r >= 0)
                 r = sd_varlink_server_set_connections_per_uid_max(v->server, CONNECTIONS_MAX);
         if (r >= 0)

@@ -18,7 +18,7 @@ Stream* stream_free(Stream *s) {
         return NULL;
 }
 
-/* ---- Subscribe ------------------------------------------------------------------------------------------------- */
+/* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
 void frames_free(Frame **frames) {
         while (*frames) {
@@ -30,7 +30,8 @@ void frames_free(Frame **frames) {
         }
 }
 
-/* Reads and formats once for all streams that show the unit at this tick with the same window and permission. */
+/* Reads and formats once for all streams that show the unit at this tick with the same window and
+ * permission. */
 static int connection_get_frame(Connection *c, Unit *u, uint64_t tick, VarlinkText **ret) {
         Frame **frames = &c->server->frames[u->index], *f;
         _cleanup_free_ char *json = NULL, *text = NULL;
@@ -83,7 +84,8 @@ int connection_send_round(Connection *c) {
         if (s->next == 0)
                 s->told = s->skipped;
         if (s->told > 0)
-                (void) snprintf(end, sizeof(end), ",\"skipped\":%llu},\"continues\":true}", (unsigned long long) s->told);
+                (void) snprintf(end, sizeof(end), ",\"skipped\":%llu},\"continues\":true}",
+                                (unsigned long long) s->told);
         while (s->next < UNITS_MAX_LIMIT) {
                 Unit *u = m->units[s->next++];
                 VarlinkText *text;
@@ -116,7 +118,8 @@ static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata
         Stream *s = c->stream;
 
         /* At multiples of the interval: all that is shown at this second is one reading */
-        (void) sd_event_source_set_time(source, (now_usec(CLOCK_MONOTONIC) / s->interval_usec + 1) * s->interval_usec);
+        (void) sd_event_source_set_time(source, (now_usec(CLOCK_MONOTONIC) / s->interval_usec + 1) *
+                                        s->interval_usec);
         (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 
         if (!varlink_io_want_turn(c->pump, /* when_written= */ false))
@@ -124,11 +127,15 @@ static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata
         return 0;
 }
 
-int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                        void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "units",    SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,   offsetof(Parameters, names),    SD_JSON_NULLABLE },
-                { "window",   _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,         offsetof(Parameters, window),   SD_JSON_NULLABLE },
-                { "interval", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,         offsetof(Parameters, interval), SD_JSON_NULLABLE },
+                { "units",    SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                  offsetof(Parameters, names),    SD_JSON_NULLABLE },
+                { "window",   _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, window),   SD_JSON_NULLABLE },
+                { "interval", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, interval), SD_JSON_NULLABLE },
                 {}
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -148,7 +155,8 @@ int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlin
         r = parameters_check_window(m, link, &p);
         if (r != 0)
                 return r;
-        if (p.interval < m->config.interval_min_usec * NSEC_PER_USEC || p.interval / NSEC_PER_USEC > 24 * 3600 * USEC_PER_SEC)
+        if (p.interval < m->config.interval_min_usec * NSEC_PER_USEC ||
+            p.interval / NSEC_PER_USEC > 24 * 3600 * USEC_PER_SEC)
                 return sd_varlink_error_invalid_parameter_name(link, "interval");
 
         r = connection_resolve_units(m, link, p.names, &units);
@@ -161,7 +169,8 @@ int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlin
                 char limit[16];
 
                 (void) snprintf(limit, sizeof(limit), "%u", STREAMS_PER_USER_MAX);
-                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_STREAMS, limit, "user %u has %s streams, more are not allowed", (unsigned) c->uid, limit);
+                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_STREAMS, limit,
+                                  "user %u has %s streams, more are not allowed", (unsigned) c->uid, limit);
                 return vl_reply_error(link, r, &e);
         }
 
@@ -174,7 +183,8 @@ int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlin
 
         c->stream->tick = now = now_usec(CLOCK_MONOTONIC);
         r = sd_event_add_time(m->event, &c->stream->timer, CLOCK_MONOTONIC,
-                              (now / c->stream->interval_usec + 1) * c->stream->interval_usec, USEC_PER_MSEC, on_stream_tick, c);
+                              (now / c->stream->interval_usec + 1) * c->stream->interval_usec, USEC_PER_MSEC,
+                              on_stream_tick, c);
         if (r >= 0)
                 r = connection_send_round(c);
         if (r < 0)

@@ -20,7 +20,7 @@ Monitor* monitor_free(Monitor *m) {
         return NULL;
 }
 
-/* ---- thresholds ------------------------------------------------------------------------------------------------ */
+/* ---- thresholds --------------------------------------------------------------------------------------- */
 
 static int connection_set_threshold(Connection *c) {
         ThresholdRequest request = {
@@ -60,12 +60,17 @@ static int connection_clear_threshold(Connection *c) {
         return sd_varlink_reply(c->link, NULL);
 }
 
-static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, Connection *c, bool set) {
+static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters,
+                                   sd_varlink_method_flags_t flags, Connection *c, bool set) {
         const sd_json_dispatch_field table[] = {
-                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
-                { set ? "threshold" : "name",       SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string, offsetof(Parameters, threshold),   SD_JSON_MANDATORY },
-                { "lease",                          SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,                 offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
-                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { set ? "threshold" : "name",       SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string,
+                  offsetof(Parameters, threshold),   SD_JSON_MANDATORY },
+                { "lease",                          SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,
+                  offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,
+                  offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
                 {}
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -101,11 +106,13 @@ static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters
         return !set && c->lease ? c->go_on(c) : connection_authorize(c, p.interactive);
 }
 
-int vl_method_set_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_set_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                            void *userdata) {
         return method_change_threshold(link, parameters, flags, ASSERT_PTR(userdata), true);
 }
 
-int vl_method_clear_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_clear_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                              void *userdata) {
         return method_change_threshold(link, parameters, flags, ASSERT_PTR(userdata), false);
 }
 
@@ -130,10 +137,12 @@ static void connection_end_monitor(Connection *c) {
         uint64_t seq = c->monitor->seq;
 
         c->monitor = monitor_free(c->monitor);
-        log_notice("A subscriber of user %u to thresholds does not read, it gets no more.", (unsigned) c->uid);
+        log_notice("A subscriber of user %u to thresholds does not read, it gets no more.",
+                   (unsigned) c->uid);
         (void) sd_varlink_errorbo(c->link, INTERFACE ".TooSlow",
                                   SD_JSON_BUILD_PAIR_UNSIGNED("seq", seq),
-                                  SD_JSON_BUILD_PAIR_STRING("message", "events were not fetched, no more are sent"));
+                                  SD_JSON_BUILD_PAIR_STRING("message",
+                                                            "events were not fetched, no more are sent"));
 }
 
 /* Sends what the subscriber has missed, and false: it is gone from the log. */
@@ -141,7 +150,8 @@ static bool connection_resume(Connection *c) {
         Manager *m = c->server->manager;
 
         c->monitor->unread_since = 0;
-        return threshold_monitor_count_missed(m, c->monitor->seq) == 0 && threshold_monitor_foreach_event(m, c->monitor->seq, connection_send_event, c) >= 0;
+        return threshold_monitor_count_missed(m, c->monitor->seq) == 0 &&
+               threshold_monitor_foreach_event(m, c->monitor->seq, connection_send_event, c) >= 0;
 }
 
 static void monitors_arm(VarlinkServer *v, uint64_t now) {
@@ -161,8 +171,10 @@ int varlink_server_resume_monitors(sd_event_source *source, uint64_t usec, void 
         for (Connection *c = v->connections; c; c = c->next) {
                 if (!c->monitor || c->monitor->unread_since == 0)
                         continue;
-                if (connection_is_slow(c) ? now > c->monitor->unread_since + SLOW_READER_USEC || threshold_monitor_count_missed(v->manager, c->monitor->seq) > 0 :
-                                              !connection_resume(c))
+                if (connection_is_slow(c) ?
+                    now > c->monitor->unread_since + SLOW_READER_USEC ||
+                    threshold_monitor_count_missed(v->manager, c->monitor->seq) > 0 :
+                    !connection_resume(c))
                         connection_end_monitor(c);
         }
         monitors_arm(v, now);
@@ -182,7 +194,8 @@ void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *u
                         c->monitor->seq = e->seq;
                         continue;
                 }
-                /* Once a round: all units may cross their thresholds at once, and who reads has no chance to in between */
+                /* Once a round: all units may cross their thresholds at once, and who reads has no chance to
+                 * in between */
                 if (c->monitor->round != round && connection_is_slow(c)) {
                         c->monitor->unread_since = now;
                         monitors_arm(v, now);
@@ -204,7 +217,8 @@ int connection_begin_monitor(Connection *c) {
                 missed = NULL;
                 return -ENOMEM;
         }
-        if (asprintf(&reply, "{\"seq\":%" PRIu64 ",\"thresholds\":[%s]%s}", l->since, strempty(l->last), strempty(missed)) < 0) {
+        if (asprintf(&reply, "{\"seq\":%" PRIu64 ",\"thresholds\":[%s]%s}", l->since, strempty(l->last),
+                     strempty(missed)) < 0) {
                 reply = NULL;
                 return -ENOMEM;
         }
@@ -223,10 +237,13 @@ int connection_begin_monitor(Connection *c) {
         return 0;
 }
 
-int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                      void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "units", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv, offsetof(Parameters, names), SD_JSON_NULLABLE },
-                { "since", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,       offsetof(Parameters, since), SD_JSON_NULLABLE },
+                { "units", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv, offsetof(Parameters, names),
+                  SD_JSON_NULLABLE },
+                { "since", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, since), SD_JSON_NULLABLE },
                 {}
         };
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
@@ -291,10 +308,13 @@ static void on_condition(const Threshold *a, const QosError *e, void *userdata) 
                                           SD_JSON_BUILD_PAIR_VARIANT("value", value));
 }
 
-int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                   void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",      SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit),      SD_JSON_MANDATORY },
-                { "condition", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, threshold), SD_JSON_MANDATORY },
+                { "unit",      SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),      SD_JSON_MANDATORY },
+                { "condition", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string,
+                  offsetof(Parameters, threshold), SD_JSON_MANDATORY },
                 {}
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -312,7 +332,8 @@ int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
                 return r;
         /* Whom a unit asks, and at which paths it is asked, is not for everybody */
         u = manager_get_unit(c->server->manager, p.unit, NULL);
-        if (u && threshold_rule_parse_condition(p.threshold, c->server->manager->config.default_window_nsec, &rule, NULL) >= 0 &&
+        if (u && threshold_rule_parse_condition(p.threshold, c->server->manager->config.default_window_nsec,
+                                                &rule, NULL) >= 0 &&
             !threshold_rule_is_for_all(&rule) && !connection_may_see_peers(c, u))
                 return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
         request = (ThresholdRequest) {
