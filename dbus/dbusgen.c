@@ -4,10 +4,11 @@
  *
  *     dbusgen vtable XML           the sd-bus vtable of the interface
  *     dbusgen metrics XML...       the catalogue of metrics, for src/model/metric.c
- *     dbusgen man PAGE XML...      a manual page, with the line @INTERFACE@ replaced by the interface's members
+ *     dbusgen man PAGE XML...      a manual page, with the line @INTERFACE@ replaced by the interface's
+ *                                  members
  *
- * A handler that does not exist or a field of another type is then an error of the C compiler, an entry without a
- * description an error here. */
+ * A handler that does not exist or a field of another type is then an error of the C compiler, an entry
+ * without a description an error here. */
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -86,7 +87,8 @@ static const char* annotation(xmlNode *n, const char *name) {
 
         s = annotation_or_null(n, name);
         if (!s)
-                fail(n, "<%s name=\"%s\"> has no annotation %s", (const char*) n->name, attribute(n, "name"), name);
+                fail(n, "<%s name=\"%s\"> has no annotation %s", (const char*) n->name, attribute(n, "name"),
+                     name);
 
         return s;
 }
@@ -96,7 +98,8 @@ static const char* description(xmlNode *n) {
 
         s = annotation(n, ANNOTATION_DOC);
         if (!*s)
-                fail(n, "<%s name=\"%s\"> has an empty description", (const char*) n->name, attribute(n, "name"));
+                fail(n, "<%s name=\"%s\"> has an empty description", (const char*) n->name,
+                     attribute(n, "name"));
 
         return s;
 }
@@ -162,7 +165,7 @@ static const char* snake_case(xmlNode *n, const char *name) {
         return buffer;
 }
 
-/* ---- vtable --------------------------------------------------------------------------------------------------- */
+/* ---- vtable ------------------------------------------------------------------------------------------- */
 
 static bool argument_is_in(xmlNode *a) {
         const char *s;
@@ -239,7 +242,9 @@ static const char* field_type(xmlNode *n) {
         if (streq(type, "s"))
                 return annotation_or_null(n, ANNOTATION_METRIC) ? "Quality" : "char*";
 
-        fail(n, "A property of type '%s' cannot show a field: teach field_type(), or take the annotation away", type);
+        fail(n,
+             "A property of type '%s' cannot show a field: teach field_type(), or take the annotation away",
+             type);
 }
 
 static void print_property(xmlNode *interface, xmlNode *n) {
@@ -273,18 +278,23 @@ static void print_prototypes(xmlNode *interface) {
 
         for (xmlNode *n = xmlFirstElementChild(interface); n; n = xmlNextElementSibling(n)) {
                 if (node_is(n, "method"))
-                        printf("static int %s_method_%s(sd_bus_message *m, void *userdata, sd_bus_error *error);\n",
+                        printf("static int %s_method_%s(sd_bus_message *m, void *userdata, sd_bus_error "
+                               "*error);\n",
                                word, snake_case(n, attribute(n, "name")));
                 if (!node_is(n, "property"))
                         continue;
                 if (!annotation_or_null(n, ANNOTATION_FIELD))
-                        printf("static int %s_property_get_%s(sd_bus *bus, const char *path, const char *interface,\n"
-                               "                const char *property, sd_bus_message *reply, void *userdata, sd_bus_error *error);\n",
+                        printf("static int %s_property_get_%s(sd_bus *bus, const char *path, const char "
+                               "*interface,\n"
+                               "                const char *property, sd_bus_message *reply, void "
+                               "*userdata, sd_bus_error *error);\n",
                                word, snake_case(n, attribute(n, "name")));
                 else if (streq(field_type(n), "Quality") && !quality) {
                         quality = true;
-                        printf("static int property_get_quality(sd_bus *bus, const char *path, const char *interface,\n"
-                               "                const char *property, sd_bus_message *reply, void *userdata, sd_bus_error *error);\n");
+                        printf("static int property_get_quality(sd_bus *bus, const char *path, const char "
+                               "*interface,\n"
+                               "                const char *property, sd_bus_message *reply, void "
+                               "*userdata, sd_bus_error *error);\n");
                 }
         }
 }
@@ -293,7 +303,8 @@ static void print_prototypes(xmlNode *interface) {
 static void print_field_offset(void) {
         puts("#ifndef FIELD_OFFSET\n"
              "#define FIELD_OFFSET(s, field, type) \\\n"
-             "        (offsetof(s, field) + 0 * sizeof(char[__builtin_types_compatible_p(__typeof__(((s*) 0)->field), type) ? 1 : -1]))\n"
+             "        (offsetof(s, field) + 0 * sizeof(char[__builtin_types_compatible_p(__typeof__(((s*) "
+             "0)->field), type) ? 1 : -1]))\n"
              "#endif\n");
 }
 
@@ -311,7 +322,8 @@ static void print_vtable(xmlNode *interface) {
                 if (node_is(n, "method"))
                         print_method(interface, n);
                 else if (node_is(n, "signal")) {
-                        printf("        SD_BUS_SIGNAL_WITH_ARGS(\"%s\",\n                ", attribute(n, "name"));
+                        printf("        SD_BUS_SIGNAL_WITH_ARGS(\"%s\",\n                ",
+                               attribute(n, "name"));
                         print_arguments(n, 0, "SD_BUS_ARGS(", "SD_BUS_NO_ARGS");
                         fputs(", 0),\n", stdout);
                 } else if (node_is(n, "property"))
@@ -320,7 +332,7 @@ static void print_vtable(xmlNode *interface) {
         puts("        SD_BUS_VTABLE_END\n};");
 }
 
-/* ---- the catalogue -------------------------------------------------------------------------------------------- */
+/* ---- the catalogue ------------------------------------------------------------------------------------ */
 
 static void print_string(const char *s) {
         putchar('"');
@@ -335,8 +347,8 @@ static void print_string(const char *s) {
         putchar('"');
 }
 
-/* The property must have the metric's name, so that one can be told from the other: "requests.server.latency.p99" is
- * "ServerLatencyP99NSec" in org.qosd1.Requests. */
+/* The property must have the metric's name, so that one can be told from the other:
+ * "requests.server.latency.p99" is "ServerLatencyP99NSec" in org.qosd1.Requests. */
 static void verify_property_name(xmlNode *interface, xmlNode *n, const char *metric, const char *unit) {
         const char *word = interface_word(interface), *property = attribute(n, "name"), *p;
         char expected[NAME_SIZE], prefix[NAME_SIZE];
@@ -345,7 +357,8 @@ static void verify_property_name(xmlNode *interface, xmlNode *n, const char *met
 
         snprintf(prefix, sizeof(prefix), "%s.", snake_case(interface, word));
         if (strncmp(metric, prefix, strlen(prefix)) != 0)
-                fail(n, "The metric '%s' of %s does not begin with \"%s\"", metric, attribute(interface, "name"), prefix);
+                fail(n, "The metric '%s' of %s does not begin with \"%s\"", metric,
+                     attribute(interface, "name"), prefix);
 
         for (p = metric + strlen(prefix); *p; p++) {
                 if (!isalnum((unsigned char) *p) && *p != '.')
@@ -366,7 +379,8 @@ static void verify_property_name(xmlNode *interface, xmlNode *n, const char *met
                 strcat(expected, "Bytes");
 
         if (!streq(property, expected))
-                fail(n, "The property of the metric '%s' in %s is %s, not %s", metric, *unit ? unit : "words", expected, property);
+                fail(n, "The property of the metric '%s' in %s is %s, not %s", metric,
+                     *unit ? unit : "words", expected, property);
 }
 
 static void print_metric(xmlNode *interface, xmlNode *n, const char *probe) {
@@ -388,9 +402,12 @@ static void print_metric(xmlNode *interface, xmlNode *n, const char *probe) {
                 fail(n, "A counter must have the type 't', not '%s'", type);
         verify_property_name(interface, n, metric, unit);
 
-        printf("        {\n                .name = \"%s\", .property = \"%s\",\n", metric, attribute(n, "name"));
-        printf("                .interface = \"%s\", .probe = \"%s\",\n", attribute(interface, "name"), probe);
-        printf("                .offset = FIELD_OFFSET(Metrics, %s, %s),\n", annotation(n, ANNOTATION_FIELD), field_type(n));
+        printf("        {\n                .name = \"%s\", .property = \"%s\",\n", metric,
+               attribute(n, "name"));
+        printf("                .interface = \"%s\", .probe = \"%s\",\n", attribute(interface, "name"),
+               probe);
+        printf("                .offset = FIELD_OFFSET(Metrics, %s, %s),\n", annotation(n, ANNOTATION_FIELD),
+               field_type(n));
         printf("                .type = %s, .kind = %s, .unit = \"%s\",\n",
                streq(type, "t") ? "METRIC_INTEGER" : streq(type, "d") ? "METRIC_REAL" : "METRIC_QUALITY",
                streq(kind, "counter") ? "METRIC_COUNTER" : "METRIC_GAUGE", unit);
@@ -407,7 +424,8 @@ static void print_interface_metrics(xmlNode *interface) {
                         continue;
 
                 for (xmlNode *o = xmlNextElementSibling(n); o; o = xmlNextElementSibling(o)) {
-                        const char *a = annotation_or_null(n, ANNOTATION_METRIC), *b = annotation_or_null(o, ANNOTATION_METRIC);
+                        const char *a = annotation_or_null(n, ANNOTATION_METRIC),
+                                *b = annotation_or_null(o, ANNOTATION_METRIC);
 
                         if (a && b && streq(a, b))
                                 fail(o, "The metric '%s' is there twice", b);
@@ -429,7 +447,7 @@ static void print_metrics(char **paths, int n_paths) {
         puts("};\n\nconst size_t metric_table_size = sizeof(metric_table) / sizeof(metric_table[0]);");
 }
 
-/* ---- manual page ---------------------------------------------------------------------------------------------- */
+/* ---- manual page -------------------------------------------------------------------------------------- */
 
 static void print_roff(const char *s) {
         /* A dot or quote at the beginning of a line is a request, a hyphen would be typeset as one */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What waits all the time: "busy pipe" has two threads hand a byte to and fro, "busy disk FILE" reads a block of the file after the
- * other from the disk. Each turn is one wait. */
+/* What waits all the time: "busy pipe" has two threads hand a byte to and fro, "busy disk FILE" reads a
+ * block of the file after the other from the disk. Each turn is one wait. */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Puts load on a server and keeps the time of every request: when it was handed to the kernel, when the first and
- * when the last byte of the answer were read. One thread per connection with blocking calls, so that nothing but
- * the kernel stands between the clock and the socket. With --rate, arrivals are a Poisson process that does not
- * wait for answers as long as a connection is free; without, every connection asks again at once. */
+/* Puts load on a server and keeps the time of every request: when it was handed to the kernel, when the
+ * first and when the last byte of the answer were read. One thread per connection with blocking calls, so
+ * that nothing but the kernel stands between the clock and the socket. With --rate, arrivals are a Poisson
+ * process that does not wait for answers as long as a connection is free; without, every connection asks
+ * again at once. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -55,7 +56,8 @@ typedef struct Sample {
 typedef struct Connection {
         int fd;
         unsigned asked;
-        /* Of HTTP/2: what was read and is not understood yet. Servers with larger frames are not what this is for. */
+        /* Of HTTP/2: what was read and is not understood yet. Servers with larger frames are not what this
+         * is for. */
         uint8_t frames[65536];
         size_t n_frames;
 } Connection;
@@ -206,7 +208,8 @@ static void take_answer(int fd, Sample *s) {
                 bool in_head = got < sizeof(head) - 1;
                 ssize_t n;
 
-                n = in_head ? recv(fd, head + got, sizeof(head) - 1 - got, 0) : recv(fd, buffer, sizeof(buffer), 0);
+                n = in_head ? recv(fd, head + got, sizeof(head) - 1 - got, 0) :
+                    recv(fd, buffer, sizeof(buffer), 0);
                 if (n < 0)
                         die("recv: %m");
                 if (n == 0)
@@ -231,9 +234,10 @@ static void append_frame(uint8_t *buffer, size_t *size, unsigned type, unsigned 
         *size += FRAME_HEADER + length;
         if (*size > HEAD_MAX)
                 die("a request of more than %u bytes", HEAD_MAX);
-        memcpy(p, (const uint8_t[]) { (uint8_t) (length >> 16), (uint8_t) (length >> 8), (uint8_t) length, (uint8_t) type,
-                                      (uint8_t) flags, (uint8_t) (stream >> 24), (uint8_t) (stream >> 16),
-                                      (uint8_t) (stream >> 8), (uint8_t) stream }, FRAME_HEADER);
+        memcpy(p, (const uint8_t[]) { (uint8_t) (length >> 16), (uint8_t) (length >> 8), (uint8_t) length,
+                                      (uint8_t) type, (uint8_t) flags, (uint8_t) (stream >> 24),
+                                      (uint8_t) (stream >> 16), (uint8_t) (stream >> 8), (uint8_t) stream },
+                                      FRAME_HEADER);
         memcpy(p + FRAME_HEADER, payload, length);
 }
 
@@ -250,7 +254,8 @@ static void send_call(Connection *c) {
                 /* As much as there can be: answers must not wait for more */
                 append_frame(buffer, &size, FRAME_WINDOW_UPDATE, 0, 0, "\x7f\xff\x00\x00", 4);
         }
-        append_frame(buffer, &size, FRAME_HEADERS, FLAG_END_HEADERS, 2 * c->asked - 1, grpc_headers, grpc_headers_size);
+        append_frame(buffer, &size, FRAME_HEADERS, FLAG_END_HEADERS, 2 * c->asked - 1, grpc_headers,
+                     grpc_headers_size);
         append_frame(buffer, &size, FRAME_DATA, FLAG_END_STREAM, 2 * c->asked - 1, request, request_size);
         send_all(c->fd, buffer, size);
 }
@@ -264,14 +269,16 @@ static void take_call(Connection *c, Sample *s) {
 
                 n = recv(c->fd, c->frames + c->n_frames, sizeof(c->frames) - c->n_frames, 0);
                 if (n <= 0)
-                        die(n < 0 ? "recv: %m" : "connection closed by the server, or a frame larger than there is room for");
+                        die(n < 0 ? "recv: %m" :
+                            "connection closed by the server, or a frame larger than there is room for");
                 s->last = now(CLOCK_REALTIME);
                 c->n_frames += (size_t) n;
 
                 while (c->n_frames - done >= FRAME_HEADER) {
                         const uint8_t *f = c->frames + done;
                         size_t length = (size_t) f[0] << 16 | (size_t) f[1] << 8 | f[2];
-                        uint32_t stream = (uint32_t) (f[5] & 0x7f) << 24 | (uint32_t) f[6] << 16 | (uint32_t) f[7] << 8 | f[8];
+                        uint32_t stream = (uint32_t) (f[5] & 0x7f) << 24 | (uint32_t) f[6] << 16 |
+                                          (uint32_t) f[7] << 8 | f[8];
                         uint8_t reply[HEAD_MAX];
                         size_t size = 0;
 
@@ -290,7 +297,8 @@ static void take_call(Connection *c, Sample *s) {
                         } else if (f[3] == FRAME_SETTINGS && !(f[4] & FLAG_ACK))
                                 append_frame(reply, &size, FRAME_SETTINGS, FLAG_ACK, 0, NULL, 0);
                         else if (f[3] == FRAME_PING && !(f[4] & FLAG_ACK))
-                                append_frame(reply, &size, FRAME_PING, FLAG_ACK, 0, f + FRAME_HEADER, length);
+                                append_frame(reply, &size, FRAME_PING, FLAG_ACK, 0, f + FRAME_HEADER,
+                                             length);
                         else if (f[3] == FRAME_GOAWAY)
                                 die("the server says goodbye");
                         send_all(c->fd, reply, size);
@@ -342,7 +350,9 @@ static void make_call(const char *method) {
         static const uint8_t begin[] = {
                 0x83, 0x86,                     /* :method POST, :scheme http */
                 0x01, 1, 'x',                   /* :authority */
-                0x0f, 0x10, 16, 'a', 'p', 'p', 'l', 'i', 'c', 'a', 't', 'i', 'o', 'n', '/', 'g', 'r', 'p', 'c', /* content-type */
+                /* content-type */
+                0x0f, 0x10, 16, 'a', 'p', 'p', 'l', 'i', 'c', 'a', 't', 'i', 'o', 'n', '/', 'g', 'r', 'p',
+                        'c',
                 0x00, 2, 't', 'e', 8, 't', 'r', 'a', 'i', 'l', 'e', 'r', 's',
                 0x04, 0,                        /* :path */
         };
@@ -392,7 +402,8 @@ static void parse(int argc, char *argv[]) {
                 { "port",           required_argument, NULL, 'p' },
                 { "connections",    required_argument, NULL, 'c' },
                 { "requests",       required_argument, NULL, 'n' },
-                { "rate",           required_argument, NULL, 'r' }, /* per second, all connections together */
+                { "rate",           required_argument, NULL, 'r' }, /* per second, all connections
+                                                                     * together */
                 { "per-connection", required_argument, NULL, 'k' }, /* a new one after as many requests */
                 { "answer",         required_argument, NULL, 'a' }, /* bytes, for raw */
                 { "parts",          required_argument, NULL, 's' }, /* that a request is sent in */
@@ -459,7 +470,8 @@ int main(int argc, char *argv[]) {
 
         if (arg_output) {
                 FILE *f = fopen(arg_output, "we");
-                if (!f || fwrite(samples, sizeof(*samples), arg_requests, f) != arg_requests || fclose(f) != 0)
+                if (!f || fwrite(samples, sizeof(*samples), arg_requests, f) != arg_requests ||
+                    fclose(f) != 0)
                         die("cannot write %s: %m", arg_output);
         }
         printf("%.6f\n", (double) (ended - started) / (double) NSEC_PER_SEC);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What qos-balance has of libqosd, with requests as pairings.bpf.c sees them: loaded before libqosd (LD_PRELOAD), so that the same
- * manager acts on them. The environment says where the object is (PAIRED_OBJECT), which control group is looked at (PAIRED_GROUP),
- * and which pairing it is (PAIRED_MAP). What such pairings do not know, as how long a request has waited, is not there. */
+/* What qos-balance has of libqosd, with requests as pairings.bpf.c sees them: loaded before libqosd
+ * (LD_PRELOAD), so that the same manager acts on them. The environment says where the object is
+ * (PAIRED_OBJECT), which control group is looked at (PAIRED_GROUP), and which pairing it is (PAIRED_MAP).
+ * What such pairings do not know, as how long a request has waited, is not there. */
 
 #include <errno.h>
 #include <stdint.h>
@@ -57,9 +58,11 @@ static int attach(qosd *q, const char *path) {
                         return -errno;
 
         map = bpf_object__find_map_by_name(q->object, getenv("PAIRED_MAP"));
-        q->offset = strcmp(getenv("PAIRED_MAP"), "accept_close") == 0 ? offsetof(struct taken, accept_close) : offsetof(struct taken, read_send);
+        q->offset = strcmp(getenv("PAIRED_MAP"), "accept_close") == 0 ?
+                    offsetof(struct taken, accept_close) : offsetof(struct taken, read_send);
         q->taken = bpf_map__initial_value(bpf_object__find_map_by_name(q->object, ".bss"), &size);
-        q->samples = mmap(NULL, sizeof(struct sample) * SAMPLES_MAX, PROT_READ, MAP_SHARED, bpf_map__fd(map), 0);
+        q->samples = mmap(NULL, sizeof(struct sample) * SAMPLES_MAX, PROT_READ, MAP_SHARED, bpf_map__fd(map),
+                          0);
         return !q->taken || q->samples == MAP_FAILED ? -EBADMSG : 0;
 }
 
@@ -115,7 +118,8 @@ static int compare(const void *a, const void *b) {
 
 /* The samples that ended in the window, which is exact to the nanosecond. */
 int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
-        uint64_t n = __atomic_load_n((const uint64_t*) ((const char*) v->q->taken + v->q->offset), __ATOMIC_ACQUIRE), from;
+        uint64_t n = __atomic_load_n((const uint64_t*) ((const char*) v->q->taken + v->q->offset),
+                                     __ATOMIC_ACQUIRE), from;
         struct timespec ts;
 
         (void) d;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Requests as eBeeMetrics sees them, from published descriptions: out of pairs of system calls. "accept to close" takes a
- * connection for a request; "read to send" takes the time from the beginning of the last read to the end of the next
- * send. What is repaired here are the limits that are not the idea's: all processes of a control group count and not one,
- * all system calls that read and send do and not two, two threads in a call at the same time are not mixed up, nothing
- * stays behind when a connection is closed, and each sample is kept, with its time, for exact figures over any window. */
+/* Requests as eBeeMetrics sees them, from published descriptions: out of pairs of system calls. "accept to
+ * close" takes a connection for a request; "read to send" takes the time from the beginning of the last read
+ * to the end of the next send. What is repaired here are the limits that are not the idea's: all processes
+ * of a control group count and not one, all system calls that read and send do and not two, two threads in a
+ * call at the same time are not mixed up, nothing stays behind when a connection is closed, and each sample
+ * is kept, with its time, for exact figures over any window. */
 
 #include <asm/unistd.h>
 #include <linux/bpf.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Runs the programs of an object, pairings.bpf.c or tracer.bpf.c, for a control group, from the line "ready" that it prints to the
- * end of its standard input. Of pairings.bpf.c it writes the samples then, each when it ended (CLOCK_REALTIME, as captures have it)
- * and how long it took. */
+/* Runs the programs of an object, pairings.bpf.c or tracer.bpf.c, for a control group, from the line "ready"
+ * that it prints to the end of its standard input. Of pairings.bpf.c it writes the samples then, each when
+ * it ended (CLOCK_REALTIME, as captures have it) and how long it took. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,8 @@ static struct bpf_map* map_of(struct bpf_object *object, const char *name) {
         return map;
 }
 
-static void write_samples(struct bpf_object *object, const char *name, uint64_t n, uint64_t offset, const char *directory) {
+static void write_samples(struct bpf_object *object, const char *name, uint64_t n, uint64_t offset,
+                          const char *directory) {
         char path[4096];
         struct sample *samples;
         FILE *f;

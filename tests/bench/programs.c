@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Keeps BPF run-time statistics on for as long as it runs, and with them two programs that do nothing, attached
- * where their like run for every packet of a control group and at a tracepoint: what the kernel
- * books for them is what measuring costs. For each line on standard input it prints one line of JSON: the time and
- * number of runs of all programs by ID. */
+/* Keeps BPF run-time statistics on for as long as it runs, and with them two programs that do nothing,
+ * attached where their like run for every packet of a control group and at a tracepoint: what the kernel
+ * books for them is what measuring costs. For each line on standard input it prints one line of JSON: the
+ * time and number of runs of all programs by ID. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +66,8 @@ static void print_programs(void) {
                 if (bpf_prog_get_info_by_fd(fd, &info, &length) < 0)
                         die("information about a program");
                 close(fd);
-                printf("%s\"%" PRIu32 "\":{\"name\":\"%s\",\"type\":%" PRIu32 ",\"time\":%llu,\"runs\":%llu}",
+                printf("%s\"%" PRIu32 "\":{\"name\":\"%s\",\"type\":%" PRIu32
+                       ",\"time\":%llu,\"runs\":%llu}",
                        comma, id, info.name, info.type,
                        (unsigned long long) info.run_time_ns, (unsigned long long) info.run_cnt);
                 comma = ",";
@@ -101,7 +102,8 @@ int main(int argc, char *argv[]) {
         if (bpf_raw_tracepoint_open(NULL, tracepoint) < 0)
                 die(argv[2]);
 
-        printf("{\"cgroup_skb\":%" PRIu32 ",\"tracing\":%" PRIu32 "}\n", program_id(skb), program_id(tracepoint));
+        printf("{\"cgroup_skb\":%" PRIu32 ",\"tracing\":%" PRIu32 "}\n", program_id(skb),
+               program_id(tracepoint));
         fflush(stdout);
 
         while (fgets(line, sizeof(line), stdin))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Asks qosd for a unit's snapshot again and again, over varlink or D-Bus, and prints how many nanoseconds each
- * answer took, one per line. The varlink side is a bare socket: a client library's own time is not the daemon's. */
+/* Asks qosd for a unit's snapshot again and again, over varlink or D-Bus, and prints how many nanoseconds
+ * each answer took, one per line. The varlink side is a bare socket: a client library's own time is not the
+ * daemon's. */
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -37,7 +38,8 @@ static void query_varlink(int fd, const char *unit) {
         size_t size, got = 0;
         int r;
 
-        r = snprintf(call, sizeof(call), "{\"method\":\"org.qosd.QoS.Get\",\"parameters\":{\"unit\":\"%s\"}}", unit);
+        r = snprintf(call, sizeof(call),
+                     "{\"method\":\"org.qosd.QoS.Get\",\"parameters\":{\"unit\":\"%s\"}}", unit);
         if (r < 0 || (size_t) r >= sizeof(call))
                 die("unit name too long");
         size = (size_t) r + 1;

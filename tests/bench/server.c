@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server whose times are known: it takes a request of a fixed size, sleeps for exactly as long as it was told, and
- * answers a fixed number of bytes. It keeps for each request when it had read all of it, so that together with a
- * capture every phase of the request is known. */
+/* A server whose times are known: it takes a request of a fixed size, sleeps for exactly as long as it was
+ * told, and answers a fixed number of bytes. It keeps for each request when it had read all of it, so that
+ * together with a capture every phase of the request is known. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -92,7 +92,8 @@ static bool connection_serve(Connection *c) {
         ssize_t n;
         uint32_t i;
 
-        n = recv(c->fd, buffer, arg_request - c->got < sizeof(buffer) ? arg_request - c->got : sizeof(buffer), 0);
+        n = recv(c->fd, buffer, arg_request - c->got < sizeof(buffer) ? arg_request - c->got :
+                 sizeof(buffer), 0);
         if (n <= 0)
                 return false;
         c->got += (size_t) n;
@@ -205,7 +206,8 @@ static void parse(int argc, char *argv[]) {
         static const struct option options[] = {
                 { "address",      required_argument, NULL, 'A' },
                 { "port",         required_argument, NULL, 'p' },
-                { "threads",      no_argument,       NULL, 't' }, /* one per connection instead of one for all */
+                { "threads",      no_argument,       NULL, 't' }, /* one per connection instead of one for
+                                                                   * all */
                 { "request",      required_argument, NULL, 'r' }, /* bytes */
                 { "answer",       required_argument, NULL, 'a' }, /* bytes */
                 { "delay",        required_argument, NULL, 'd' }, /* ns */

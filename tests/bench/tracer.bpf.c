@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Waits as Prism ("16 eBPF metrics") sees them, from published descriptions: a look at the clock when a thread enters a system
- * call that may wait and one when it leaves, by thread and resource, in maps of which each second has its own. What is repaired here
- * are the limits that are not the idea's: only threads of the control group pay for more than the look whose they are, memory is
- * bounded, and there are no events that user space would have to take. What Prism polls in /proc every second, and what user space
- * does with the maps, is not here, so this is the least that the idea costs. */
+/* Waits as Prism ("16 eBPF metrics") sees them, from published descriptions: a look at the clock when a
+ * thread enters a system call that may wait and one when it leaves, by thread and resource, in maps of which
+ * each second has its own. What is repaired here are the limits that are not the idea's: only threads of the
+ * control group pay for more than the look whose they are, memory is bounded, and there are no events that
+ * user space would have to take. What Prism polls in /proc every second, and what user space does with the
+ * maps, is not here, so this is the least that the idea costs. */
 
 #include <asm/unistd.h>
 #include <linux/bpf.h>

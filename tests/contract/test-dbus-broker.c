@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What only a real message broker shows: the daemon finds callers by their names and asks polkit about them, notices when
- * they leave, and survives the broker. Runs a dbus-daemon of its own (the argument) with a pretended PID 1 and polkit. */
+/* What only a real message broker shows: the daemon finds callers by their names and asks polkit about them,
+ * notices when they leave, and survives the broker. Runs a dbus-daemon of its own (the argument) with a
+ * pretended PID 1 and polkit. */
 
 #include <fcntl.h>
 #include <signal.h>
@@ -26,12 +27,14 @@ static char *address;
 static pid_t broker;
 
 static FakeUnit units[] = {
-        { .id = "a.service", .active_state = "active", .sub_state = "running", .control_group = "/system.slice/a.service", .slice = "system.slice" },
-        { .id = "b.service", .active_state = "active", .sub_state = "running", .control_group = "/system.slice/b.service", .slice = "system.slice" },
+        { .id = "a.service", .active_state = "active", .sub_state = "running", .control_group =
+          "/system.slice/a.service", .slice = "system.slice" },
+        { .id = "b.service", .active_state = "active", .sub_state = "running", .control_group =
+          "/system.slice/b.service", .slice = "system.slice" },
         {}
 };
 
-/* ---- broker --------------------------------------------------------------------------------------------------- */
+/* ---- broker ------------------------------------------------------------------------------------------- */
 
 static void broker_start(void) {
         _cleanup_free_ char *config = NULL, *file = NULL, *print = NULL;
@@ -48,7 +51,8 @@ static void broker_start(void) {
                 "<!DOCTYPE busconfig PUBLIC \"-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN\""
                 " \"https://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd\">\n"
                 "<busconfig><type>system</type><listen>%s</listen><auth>EXTERNAL</auth>"
-                "<policy context=\"default\"><allow user=\"*\"/><allow own=\"*\"/><allow send_destination=\"*\"/>"
+                "<policy context=\"default\"><allow user=\"*\"/><allow own=\"*\"/><allow "
+                "send_destination=\"*\"/>"
                 "<allow receive_sender=\"*\"/></policy></busconfig>\n", address);
         check(fflush(f) == 0);
 
@@ -58,7 +62,8 @@ static void broker_start(void) {
         check(posix_spawn_file_actions_init(&actions) == 0);
         check(posix_spawn_file_actions_adddup2(&actions, fds[1], 3) == 0);
         check(posix_spawn(&broker, dbus_daemon, &actions, NULL,
-                          (char*[]) { (char*) "dbus-daemon", (char*) "--nofork", (char*) "--nopidfile", config, print, NULL }, environ) == 0);
+                          (char*[]) { (char*) "dbus-daemon", (char*) "--nofork", (char*) "--nopidfile",
+                                      config, print, NULL }, environ) == 0);
         posix_spawn_file_actions_destroy(&actions);
         close_fd(fds[1]);
         check(read(fds[0], &c, 1) == 1);
@@ -105,7 +110,7 @@ static void disconnect(sd_bus *bus) {
         sd_bus_flush_close_unref(bus);
 }
 
-/* ---- polkit --------------------------------------------------------------------------------------------------- */
+/* ---- polkit ------------------------------------------------------------------------------------------- */
 
 #define QUESTIONS_MAX 64
 
@@ -143,7 +148,8 @@ static int method_check(sd_bus_message *m, void *userdata, sd_bus_error *error) 
                 return sd_bus_reply_method_return(m, "(bba{ss})", 0, 0, 0);
         case POLKIT_CHALLENGE:
                 /* Somebody would have to type a password. With flag 1 somebody does */
-                return sd_bus_reply_method_return(m, "(bba{ss})", polkit.flags & 1 ? 1 : 0, polkit.flags & 1 ? 0 : 1, 0);
+                return sd_bus_reply_method_return(m, "(bba{ss})", polkit.flags & 1 ? 1 : 0,
+                                                  polkit.flags & 1 ? 0 : 1, 0);
         default:
                 return 1;
         }
@@ -163,7 +169,8 @@ static int method_cancel(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
 static const sd_bus_vtable polkit_vtable[] = {
         SD_BUS_VTABLE_START(0),
-        SD_BUS_METHOD("CheckAuthorization", "(sa{sv})sa{ss}us", "(bba{ss})", method_check, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("CheckAuthorization", "(sa{sv})sa{ss}us", "(bba{ss})", method_check,
+                      SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("CancelCheckAuthorization", "s", NULL, method_cancel, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_VTABLE_END
 };
@@ -176,13 +183,14 @@ static void polkit_reset(int mode) {
         polkit.n_asked = polkit.n_cancelled = 0;
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------- */
+/* ---- calls -------------------------------------------------------------------------------------------- */
 
 static void own_name(sd_bus *bus, const char *name) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
         uint32_t answer;
 
-        check(sd_bus_message_new_method_call(bus, &m, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "RequestName") >= 0);
+        check(sd_bus_message_new_method_call(bus, &m, "org.freedesktop.DBus", "/org/freedesktop/DBus",
+                                             "org.freedesktop.DBus", "RequestName") >= 0);
         check(sd_bus_message_append(m, "su", name, 0) >= 0);
         reply = test_call_message(bus, m, NULL);
         check(sd_bus_message_read(reply, "u", &answer) > 0 && answer == 1);
@@ -192,31 +200,37 @@ static bool has_owner(sd_bus *bus, const char *name) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
         int owned;
 
-        check(sd_bus_message_new_method_call(bus, &m, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameHasOwner") >= 0);
+        check(sd_bus_message_new_method_call(bus, &m, "org.freedesktop.DBus", "/org/freedesktop/DBus",
+                                             "org.freedesktop.DBus", "NameHasOwner") >= 0);
         check(sd_bus_message_append(m, "s", name) >= 0);
         reply = test_call_message(bus, m, NULL);
         check(sd_bus_message_read(reply, "b", &owned) > 0);
         return owned;
 }
 
-static sd_bus_message* new_call(sd_bus *bus, const char *method, bool interactive, const char *unit, bool lease) {
+static sd_bus_message* new_call(sd_bus *bus, const char *method, bool interactive, const char *unit,
+                                bool lease) {
         sd_bus_message *m;
 
         check(sd_bus_message_new_method_call(bus, &m, "org.qosd1", "/org/qosd1", MANAGER, method) >= 0);
-        check(streq(method, "AttachUnit") ? sd_bus_message_append(m, "sastb", unit, 0, UINT64_C(0), lease) >= 0 :
+        check(streq(method, "AttachUnit") ?
+              sd_bus_message_append(m, "sastb", unit, 0, UINT64_C(0), lease) >= 0 :
               sd_bus_message_append(m, "sb", unit, lease) >= 0);
         check(sd_bus_message_set_allow_interactive_authorization(m, interactive) >= 0);
         return m;
 }
 
 /* expected: the error, NULL for none */
-static void call(sd_bus *bus, const char *method, bool interactive, const char *unit, bool lease, const char *expected) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(bus, method, interactive, unit, lease), *reply = NULL;
+static void call(sd_bus *bus, const char *method, bool interactive, const char *unit, bool lease,
+                 const char *expected) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(bus, method, interactive, unit, lease),
+                *reply = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
 
         reply = test_call_message(bus, m, expected ? &error : NULL);
         if (expected && !sd_bus_error_has_name(&error, expected)) {
-                fprintf(stderr, "%s: error %s (%s) instead of %s\n", method, strempty(error.name), strempty(error.message), expected);
+                fprintf(stderr, "%s: error %s (%s) instead of %s\n", method, strempty(error.name),
+                        strempty(error.message), expected);
                 exit(EXIT_FAILURE);
         }
 }
@@ -228,7 +242,7 @@ static void simple(sd_bus *bus, const char *method, const char *expected) {
         check(!expected || sd_bus_error_has_name(&error, expected));
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------------- */
+/* ---- tests -------------------------------------------------------------------------------------------- */
 
 static void test_leases(void) {
         sd_bus *a = connect_as(0), *b = connect_as(0);
@@ -260,7 +274,8 @@ static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
 static void test_subscribers(void) {
         sd_bus *a = connect_as(0), *b = connect_as(0);
 
-        check(sd_bus_match_signal(b, NULL, NULL, "/org/qosd1", "org.freedesktop.DBus.Properties", "PropertiesChanged", on_changed, NULL) >= 0);
+        check(sd_bus_match_signal(b, NULL, NULL, "/org/qosd1", "org.freedesktop.DBus.Properties",
+                                  "PropertiesChanged", on_changed, NULL) >= 0);
         simple(a, "Subscribe", NULL);
         simple(b, "Subscribe", NULL);
         simple(a, "Subscribe", "org.qosd1.Error.AlreadySubscribed");
@@ -335,7 +350,8 @@ static void test_polkit(sd_bus *services) {
         /* Waits for a person as long as it takes; who leaves is not asked about any more */
         polkit_reset(POLKIT_SILENT);
         for (unsigned i = 0; i < CALLS_PER_UID_MAX; i++) {
-                _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(user, "AttachUnit", true, "a", i % 2);
+                _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(user, "AttachUnit", true, "a",
+                                                                              i % 2);
 
                 check(sd_bus_call_async(user, NULL, m, NULL, NULL, UINT64_MAX) >= 0);
         }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Every method, property and signal of org.qosd1 over a connection without a broker: one end is the daemon, with the real
- * manager, the other is PID 1 and the client. Nothing gets into the kernel, units are attached without figures. */
+/* Every method, property and signal of org.qosd1 over a connection without a broker: one end is the daemon,
+ * with the real manager, the other is PID 1 and the client. Nothing gets into the kernel, units are attached
+ * without figures. */
 
 #include <time.h>
 
@@ -22,15 +23,17 @@ static FakeUnit units[] = {
         { .id = "a.service", .alias = "alias.service", .active_state = "active", .sub_state = "running",
           .control_group = "/system.slice/a.service", .slice = "system.slice" },
         { .id = "b.service", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" },
-        { .id = "c@1.service", .active_state = "active", .sub_state = "running", .control_group = "/c.slice/c@1.service", .slice = "c.slice" },
+        { .id = "c@1.service", .active_state = "active", .sub_state = "running",
+          .control_group = "/c.slice/c@1.service", .slice = "c.slice" },
         { .id = "exited.service", .active_state = "active", .sub_state = "exited", .slice = "system.slice" },
         { .id = "x.target", .active_state = "active", .sub_state = "active" },
-        { .id = "inner.service", .active_state = "active", .sub_state = "running", .control_group = "/system.slice/a.service/inner.service",
+        { .id = "inner.service", .active_state = "active", .sub_state = "running",
+          .control_group = "/system.slice/a.service/inner.service",
           .slice = "system.slice" },
         {}
 };
 
-/* ---- what the client saw -------------------------------------------------------------------------------------- */
+/* ---- what the client saw ------------------------------------------------------------------------------ */
 
 #define SIGNALS_MAX 64
 
@@ -58,7 +61,8 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         const char *first, *name;
         uint8_t type;
 
-        if (sd_bus_message_get_type(m, &type) < 0 || type != SD_BUS_MESSAGE_SIGNAL || !startswith(sd_bus_message_get_path(m), "/org/qosd1"))
+        if (sd_bus_message_get_type(m, &type) < 0 || type != SD_BUS_MESSAGE_SIGNAL ||
+            !startswith(sd_bus_message_get_path(m), "/org/qosd1"))
                 return 0;
 
         check(n_signals < SIGNALS_MAX);
@@ -100,11 +104,12 @@ static void expect_signal(const char *member, const char *what) {
 
         fprintf(stderr, "Expected one %s of '%s' among:\n", member, what);
         for (unsigned i = 0; i < n_signals; i++)
-                fprintf(stderr, "  %s %s.%s '%s'\n", signals[i].path, signals[i].interface, signals[i].member, signals[i].what);
+                fprintf(stderr, "  %s %s.%s '%s'\n", signals[i].path, signals[i].interface,
+                        signals[i].member, signals[i].what);
         exit(EXIT_FAILURE);
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------- */
+/* ---- calls -------------------------------------------------------------------------------------------- */
 
 static sd_bus_message* call(const char *method, const char *types, ...) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
@@ -145,7 +150,8 @@ static void expect_error_on(sd_bus *bus, const char *expected, const char *metho
         }
         reply = test_call_message(bus, m, &error);
         if (reply || !sd_bus_error_has_name(&error, expected)) {
-                fprintf(stderr, "%s: error %s (%s) instead of %s\n", method, strempty(error.name), strempty(error.message), expected);
+                fprintf(stderr, "%s: error %s (%s) instead of %s\n", method, strempty(error.name),
+                        strempty(error.message), expected);
                 exit(EXIT_FAILURE);
         }
         check(!isempty(error.message) && strlen(error.message) < 1000);
@@ -193,7 +199,8 @@ static uint32_t get_n_units(void) {
 }
 
 static void attach(const char *name, const char *expected_path) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = call("AttachUnit", "sastb", name, 0, UINT64_C(0), 0);
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = call("AttachUnit", "sastb", name, 0,
+                                                                      UINT64_C(0), 0);
         const char *path;
 
         check(sd_bus_message_read(reply, "o", &path) > 0);
@@ -202,7 +209,8 @@ static void attach(const char *name, const char *expected_path) {
 
 /* Whatever was sent before is here when this returns: there is one connection. */
 static void settle(void) {
-        sd_bus_message_unref(test_call(client, "/org/qosd1", "org.freedesktop.DBus.Peer", "Ping", NULL, NULL));
+        sd_bus_message_unref(test_call(client, "/org/qosd1", "org.freedesktop.DBus.Peer", "Ping", NULL,
+                                       NULL));
 }
 
 #define PORTS_4 "port:1", "port:1", "port:1", "port:1"
@@ -219,11 +227,12 @@ static void expect_excludes(const char *unit, const char *expected) {
         check(sd_bus_message_enter_container(reply, 'v', "as") > 0);
         check(sd_bus_message_enter_container(reply, 'a', "s") > 0);
         while (sd_bus_message_read(reply, "s", &word) > 0)
-                (void) snprintf(words + strlen(words), sizeof(words) - strlen(words), "%s%s", isempty(words) ? "" : " ", word);
+                (void) snprintf(words + strlen(words), sizeof(words) - strlen(words), "%s%s",
+                                isempty(words) ? "" : " ", word);
         check(streq(words, expected));
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------------- */
+/* ---- tests -------------------------------------------------------------------------------------------- */
 
 static void test_attach(void) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
@@ -267,7 +276,8 @@ static void test_attach(void) {
 
         /* The same hold with options, and by the old method it has none */
         sd_bus_message_unref(reply);
-        reply = call("AttachUnitWithOptions", "sa{sv}", "a", 3, "duration_usec", "t", UINT64_C(0), "probes", "as", 1, "requests",
+        reply = call("AttachUnitWithOptions", "sa{sv}", "a", 3, "duration_usec", "t", UINT64_C(0), "probes",
+                     "as", 1, "requests",
                      "exclude", "as", 3, "redis:brpop", "http:/healthz", "port:9100");
         check(sd_bus_message_read(reply, "o", &path) > 0 && streq(path, "/org/qosd1/unit/a_2eservice"));
         expect_excludes("a_2eservice", "http:/healthz port:9100 redis:BRPOP");
@@ -287,7 +297,8 @@ static void test_objects(void) {
         const char *name;
         unsigned n = 0;
 
-        reply = test_call(client, "/org/qosd1", "org.freedesktop.DBus.ObjectManager", "GetManagedObjects", NULL, NULL);
+        reply = test_call(client, "/org/qosd1", "org.freedesktop.DBus.ObjectManager", "GetManagedObjects",
+                          NULL, NULL);
         check(sd_bus_message_enter_container(reply, 'a', "{oa{sa{sv}}}") > 0);
         while (sd_bus_message_enter_container(reply, 'e', "oa{sa{sv}}") > 0) {
                 check(sd_bus_message_read(reply, "o", &name) > 0);
@@ -299,8 +310,10 @@ static void test_objects(void) {
 
         /* One object per unit: neither aliases nor short names have one, nor has what is not attached */
         check(!test_call(client, "/org/qosd1/unit/a", PROPERTIES, "GetAll", &error, "s", "org.qosd1.Unit"));
-        check(!test_call(client, "/org/qosd1/unit/alias_2eservice", PROPERTIES, "GetAll", &error, "s", "org.qosd1.Unit"));
-        check(!test_call(client, "/org/qosd1/unit/zzz_2eservice", PROPERTIES, "GetAll", &error, "s", "org.qosd1.Unit"));
+        check(!test_call(client, "/org/qosd1/unit/alias_2eservice", PROPERTIES, "GetAll", &error, "s",
+                         "org.qosd1.Unit"));
+        check(!test_call(client, "/org/qosd1/unit/zzz_2eservice", PROPERTIES, "GetAll", &error, "s",
+                         "org.qosd1.Unit"));
         check(sd_bus_error_has_name(&error, SD_BUS_ERROR_UNKNOWN_OBJECT));
 }
 
@@ -318,23 +331,28 @@ static void test_unit_properties(void) {
         check(sd_bus_message_read(reply, "s", &type) > 0);
         check(sd_bus_message_read(reply, "as", 2, &probe, &second) > 0);
         check(sd_bus_message_read(reply, "ust", &uid, &owner, &expires) > 0);
-        check(streq(type, "administrator") && streq(probe, "requests") && streq(second, "cpu") && uid == 0 && streq(owner, "") && expires == UINT64_MAX);
+        check(streq(type, "administrator") && streq(probe, "requests") && streq(second, "cpu") && uid == 0 &&
+              streq(owner, "") && expires == UINT64_MAX);
 
-        check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Unit", "AttachedSinceNSec") == manager->units[0]->attached_since);
+        check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Unit",
+                          "AttachedSinceNSec") == manager->units[0]->attached_since);
         check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Unit", "Drops") == 0);
 }
 
 /* The probe could not be loaded: all is absent, nothing is 0. */
 static void test_absent(void) {
         static const char *const always[] = {
-                "unit", "controlGroup", "activeState", "attachedSince", "seq", "timestamp", "window", "covered", "drops",
+                "unit", "controlGroup", "activeState", "attachedSince", "seq", "timestamp", "window",
+                        "covered", "drops",
         };
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         unsigned n = 0;
 
-        check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Requests", "ServerLatencyP99NSec") == UINT64_MAX);
+        check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Requests",
+                          "ServerLatencyP99NSec") == UINT64_MAX);
         check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Requests", "ServerCount") == UINT64_MAX);
-        check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Requests", "WindowNSec") == manager->config.default_window_nsec);
+        check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Requests",
+                          "WindowNSec") == manager->config.default_window_nsec);
 
         for (size_t i = 0; i < ELEMENTSOF(always); i++) {
                 sd_bus_message_unref(reply);
@@ -365,7 +383,8 @@ static void test_absent(void) {
 static void test_errors(void) {
         static const char invalid_args[] = "org.freedesktop.DBus.Error.InvalidArgs";
         static const char *const invalid_names[] = {
-                "", ".", "..", "../x", "a b", "a/b", "ä.service", "a\nb", "@.service", "/", "//", "/a//b", "/a/", "/a/../b", "/./a", "/a\tb",
+                "", ".", "..", "../x", "a b", "a/b", "ä.service", "a\nb", "@.service", "/", "//", "/a//b",
+                        "/a/", "/a/../b", "/./a", "/a\tb",
         };
         static const uint64_t invalid_windows[] = {
                 1, 99999, 150000, 1500000, 11 * USEC_PER_SEC, 61 * USEC_PER_SEC, 301 * USEC_PER_SEC,
@@ -374,10 +393,12 @@ static void test_errors(void) {
         char longest[258], *huge;
 
         for (size_t i = 0; i < ELEMENTSOF(invalid_names); i++) {
-                expect_error("org.qosd1.Error.InvalidUnitName", "AttachUnit", "sastb", invalid_names[i], 0, UINT64_C(0), 0);
+                expect_error("org.qosd1.Error.InvalidUnitName", "AttachUnit", "sastb", invalid_names[i], 0,
+                             UINT64_C(0), 0);
                 expect_error("org.qosd1.Error.InvalidUnitName", "DetachUnit", "sb", invalid_names[i], 0);
                 expect_error("org.qosd1.Error.InvalidUnitName", "GetUnit", "s", invalid_names[i]);
-                expect_error("org.qosd1.Error.InvalidUnitName", "Snapshot", "st", invalid_names[i], UINT64_C(0));
+                expect_error("org.qosd1.Error.InvalidUnitName", "Snapshot", "st", invalid_names[i],
+                             UINT64_C(0));
         }
 
         /* 255 bytes are a name, 256 are not */
@@ -397,22 +418,29 @@ static void test_errors(void) {
 
         expect_error("org.qosd1.Error.NoSuchUnit", "AttachUnit", "sastb", "zzz", 0, UINT64_C(0), 0);
         expect_error("org.qosd1.Error.NoSuchUnit", "AttachUnit", "sastb", "c@.service", 0, UINT64_C(0), 0);
-        expect_error("org.qosd1.Error.NoSuchUnit", "AttachUnit", "sastb", "/no/such/group", 0, UINT64_C(0), 0);
+        expect_error("org.qosd1.Error.NoSuchUnit", "AttachUnit", "sastb", "/no/such/group", 0, UINT64_C(0),
+                     0);
         expect_error("org.qosd1.Error.NoControlGroup", "AttachUnit", "sastb", "x.target", 0, UINT64_C(0), 0);
         expect_error("org.qosd1.Error.NoControlGroup", "AttachUnit", "sastb", "exited", 0, UINT64_C(0), 0);
-        expect_error("org.qosd1.Error.NoSuchProbe", "AttachUnit", "sastb", "a", 2, "requests", "nonsense", UINT64_C(0), 0);
+        expect_error("org.qosd1.Error.NoSuchProbe", "AttachUnit", "sastb", "a", 2, "requests", "nonsense",
+                     UINT64_C(0), 0);
         expect_error(invalid_args, "AttachUnit", "sastb", "a", 0, UINT64_C(1), 1);
         expect_error("org.qosd1.Error.InvalidUnitName", "AttachUnitWithOptions", "sa{sv}", "a b", 0);
         expect_error("org.qosd1.Error.NoSuchUnit", "AttachUnitWithOptions", "sa{sv}", "zzz", 0);
-        expect_error("org.qosd1.Error.NoSuchProbe", "AttachUnitWithOptions", "sa{sv}", "a", 1, "probes", "as", 1, "nonsense");
-        expect_error("org.qosd1.Error.InvalidExclude", "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 2, "port:1", "http:healthz");
-        expect_error("org.qosd1.Error.InvalidExclude", "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 1, "redis:");
+        expect_error("org.qosd1.Error.NoSuchProbe", "AttachUnitWithOptions", "sa{sv}", "a", 1, "probes",
+                     "as", 1, "nonsense");
+        expect_error("org.qosd1.Error.InvalidExclude", "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude",
+                     "as", 2, "port:1", "http:healthz");
+        expect_error("org.qosd1.Error.InvalidExclude", "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude",
+                     "as", 1, "redis:");
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "excludes", "as", 0);
         /* The same one again and again, of which one is kept */
-        expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 65, PORTS_16, PORTS_16, PORTS_16, PORTS_16, "port:1");
+        expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 65, PORTS_16,
+                     PORTS_16, PORTS_16, PORTS_16, "port:1");
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "s", "port:1");
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "lease", "t", UINT64_C(1));
-        expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 2, "lease", "b", 1, "duration_usec", "t", UINT64_C(1));
+        expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 2, "lease", "b", 1,
+                     "duration_usec", "t", UINT64_C(1));
         expect_error("org.qosd1.Error.NotAttached", "DetachUnit", "sb", "zzz", 0);
         expect_error("org.qosd1.Error.NotAttached", "DetachUnit", "sb", "a", 1); /* no lease */
         expect_error("org.qosd1.Error.NotAttached", "GetUnit", "s", "zzz");
@@ -433,7 +461,8 @@ static void test_errors(void) {
                 _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
                 _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
-                check(sd_bus_message_new_method_call(client, &m, "org.qosd1", "/org/qosd1", MANAGER, "AttachUnit") >= 0);
+                check(sd_bus_message_new_method_call(client, &m, "org.qosd1", "/org/qosd1", MANAGER,
+                                                     "AttachUnit") >= 0);
                 check(sd_bus_message_append(m, "s", "a") >= 0);
                 check(sd_bus_message_open_container(m, 'a', "s") >= 0);
                 for (unsigned i = 0; i < 1000; i++)
@@ -465,10 +494,12 @@ static void test_other_user(void) {
         expect_error_on(other, SD_BUS_ERROR_ACCESS_DENIED, "AttachUnit", "sastb", "b", 0, UINT64_C(0), 1);
         expect_error_on(other, SD_BUS_ERROR_ACCESS_DENIED, "DetachUnit", "sb", "a", 0);
         /* Nobody is asked for what cannot be done anyway */
-        expect_error_on(other, "org.qosd1.Error.InvalidUnitName", "AttachUnit", "sastb", "a b", 0, UINT64_C(0), 0);
+        expect_error_on(other, "org.qosd1.Error.InvalidUnitName", "AttachUnit", "sastb", "a b", 0,
+                        UINT64_C(0), 0);
         expect_error_on(other, "org.qosd1.Error.NotAttached", "DetachUnit", "sb", "zzz", 0);
         /* Reading is for everybody */
-        sd_bus_message_unref(test_call(other, "/org/qosd1", MANAGER, "Snapshot", NULL, "st", "a", UINT64_C(0)));
+        sd_bus_message_unref(test_call(other, "/org/qosd1", MANAGER, "Snapshot", NULL, "st", "a",
+                                       UINT64_C(0)));
         sd_bus_message_unref(test_call(other, "/org/qosd1", MANAGER, "Subscribe", NULL, NULL));
 
         bus_server_free(server);
@@ -516,7 +547,8 @@ static void test_subscribe(void) {
         expect_signal("PropertiesChanged", "org.qosd1.Unit DescendantUnits");
         signals_forget();
         {
-                _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = get_all("/org/qosd1/unit/inner_2eservice", "org.qosd1.Unit");
+                _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = get_all(
+                        "/org/qosd1/unit/inner_2eservice", "org.qosd1.Unit");
                 const char *outer;
 
                 check(find_key(reply, "ParentUnit"));
@@ -545,18 +577,21 @@ static void test_subscribe(void) {
         }
         signals_forget();
 
-        /* Who reads in between and then sees another value must be told, even if that is what was sent last */
+        /* Who reads in between and then sees another value must be told, even if that is what was sent
+         * last */
         {
                 uint64_t before = manager->config.default_window_nsec;
 
                 manager->config.default_window_nsec = NSEC_PER_SEC;
-                check(get_integer("/org/qosd1/unit/b_2eservice", "org.qosd1.Requests", "WindowNSec") == NSEC_PER_SEC);
+                check(get_integer("/org/qosd1/unit/b_2eservice", "org.qosd1.Requests",
+                                  "WindowNSec") == NSEC_PER_SEC);
                 manager->config.default_window_nsec = before;
                 signals_forget();
                 for (bool seen = false; !seen; ) {
                         test_run(event);
                         for (unsigned i = 0; i < n_signals; i++)
-                                seen = seen || (streq(signals[i].path, "/org/qosd1/unit/b_2eservice") && strstr(signals[i].what, " WindowNSec"));
+                                seen = seen || (streq(signals[i].path, "/org/qosd1/unit/b_2eservice") &&
+                                                strstr(signals[i].what, " WindowNSec"));
                 }
         }
 
@@ -621,17 +656,21 @@ static void test_limits(void) {
 
 static void test_log_control(void) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        static const char path[] = "/org/freedesktop/LogControl1", interface[] = "org.freedesktop.LogControl1";
+        static const char path[] = "/org/freedesktop/LogControl1", interface[] =
+                "org.freedesktop.LogControl1";
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         const char *level;
 
-        sd_bus_message_unref(test_call(client, path, PROPERTIES, "Set", NULL, "ssv", interface, "LogLevel", "s", "debug"));
+        sd_bus_message_unref(test_call(client, path, PROPERTIES, "Set", NULL, "ssv", interface, "LogLevel",
+                                       "s", "debug"));
         reply = test_call(client, path, PROPERTIES, "Get", NULL, "ss", interface, "LogLevel");
         check(sd_bus_message_read(reply, "v", "s", &level) > 0);
         check(streq(level, "debug"));
-        sd_bus_message_unref(test_call(client, path, PROPERTIES, "Set", NULL, "ssv", interface, "LogLevel", "s", "info"));
+        sd_bus_message_unref(test_call(client, path, PROPERTIES, "Set", NULL, "ssv", interface, "LogLevel",
+                                       "s", "info"));
 
-        check(!test_call(client, path, PROPERTIES, "Set", &error, "ssv", interface, "LogLevel", "s", "loud"));
+        check(!test_call(client, path, PROPERTIES, "Set", &error, "ssv", interface, "LogLevel", "s",
+                         "loud"));
         check(sd_bus_error_has_name(&error, SD_BUS_ERROR_INVALID_ARGS));
 }
 
@@ -640,7 +679,8 @@ static void test_disconnect(void) {
         check(manager->n_units == 2); /* c@1 of the administrator, a of the lease */
         call_void("Subscribe", NULL);
         /* One that is never answered */
-        check(sd_bus_call_method_async(client, NULL, "org.qosd1", "/org/qosd1", MANAGER, "AttachUnit", NULL, NULL,
+        check(sd_bus_call_method_async(client, NULL, "org.qosd1", "/org/qosd1", MANAGER, "AttachUnit", NULL,
+                                       NULL,
                                        "sastb", "b", 0, UINT64_C(0), 1) >= 0);
         check(sd_bus_flush(client) >= 0);
 

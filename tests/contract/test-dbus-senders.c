@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The daemon as a client of a message bus that takes its time: as long as the bus has not said which user a sender is, only the calls of
- * that sender wait. The bus is the other end of a socket pair, with what the daemon calls of org.freedesktop.DBus. */
+/* The daemon as a client of a message bus that takes its time: as long as the bus has not said which user a
+ * sender is, only the calls of that sender wait. The bus is the other end of a socket pair, with what the
+ * daemon calls of org.freedesktop.DBus. */
 
 #include <sys/socket.h>
 
@@ -26,12 +27,14 @@ static BusServer *bus_server;
 static sd_bus *daemon_side, *broker;
 
 static FakeUnit units[] = {
-        { .id = "a.service", .active_state = "active", .sub_state = "running", .control_group = "/system.slice/a.service", .slice = "system.slice" },
-        { .id = "b.service", .active_state = "active", .sub_state = "running", .control_group = "/system.slice/b.service", .slice = "system.slice" },
+        { .id = "a.service", .active_state = "active", .sub_state = "running", .control_group =
+          "/system.slice/a.service", .slice = "system.slice" },
+        { .id = "b.service", .active_state = "active", .sub_state = "running", .control_group =
+          "/system.slice/b.service", .slice = "system.slice" },
         {}
 };
 
-/* ---- the bus -------------------------------------------------------------------------------------------------- */
+/* ---- the bus ------------------------------------------------------------------------------------------ */
 
 static bool delays = false;
 static uid_t sender_uid = 0;            /* of everybody, when there is no delay */
@@ -134,7 +137,7 @@ static void leave(const char *sender) {
         check(sd_bus_send(broker, m, NULL) >= 0);
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------- */
+/* ---- calls -------------------------------------------------------------------------------------------- */
 
 typedef struct Reply {
         sd_bus_message *message;
@@ -198,7 +201,7 @@ static void expect_served(const char *sender) {
         expect(&attached, NULL);
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------------- */
+/* ---- tests -------------------------------------------------------------------------------------------- */
 
 static void test_delay(void) {
         Reply calls[5];
@@ -279,7 +282,8 @@ static void send_change(const char *sender, const char *method, const char *unit
 
         check(sd_bus_message_append(m, "s", unit) >= 0);
         if (!streq(method, "DetachUnit"))
-                check(sd_bus_message_append(m, "s", streq(method, "SetThreshold") ? "slow: requests.server.firstByte.p99 > 20ms" : "slow") >= 0);
+                check(sd_bus_message_append(m, "s", streq(method, "SetThreshold") ?
+                                            "slow: requests.server.firstByte.p99 > 20ms" : "slow") >= 0);
         check(sd_bus_message_append(m, "b", 1) >= 0);
         send_message(m, reply);
 }
@@ -432,7 +436,8 @@ static void test_flood(void) {
 static void send_log_level(const char *sender, const char *level, Reply *reply) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
-        check(sd_bus_message_new_method_call(broker, &m, "org.qosd1", "/org/freedesktop/LogControl1", "org.freedesktop.DBus.Properties", "Set") >= 0);
+        check(sd_bus_message_new_method_call(broker, &m, "org.qosd1", "/org/freedesktop/LogControl1",
+                                             "org.freedesktop.DBus.Properties", "Set") >= 0);
         check(sd_bus_message_append(m, "ssv", "org.freedesktop.LogControl1", "LogLevel", "s", level) >= 0);
         check(sd_bus_message_set_sender(m, sender) >= 0);
         send_message(m, reply);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The published interfaces (the arguments) are what the objects really offer, and say what they must. Reads the XML with
- * code of its own: the generator must not prove itself right. */
+/* The published interfaces (the arguments) are what the objects really offer, and say what they must. Reads
+ * the XML with code of its own: the generator must not prove itself right. */
 
 #include <ctype.h>
 
@@ -77,10 +77,12 @@ static void facts_read(Facts *f, xmlNode *interface) {
                 if (is(n, "annotation"))
                         continue;
 
-                facts_add(f, "%s %s %s %s", kind, name, strempty(attribute(n, "type")), strempty(attribute(n, "access")));
+                facts_add(f, "%s %s %s %s", kind, name, strempty(attribute(n, "type")),
+                          strempty(attribute(n, "access")));
                 for (xmlNode *a = xmlFirstElementChild(n); a; a = xmlNextElementSibling(a))
                         if (is(a, "arg"))
-                                facts_add(f, "%s %s argument %u %s %s %s", kind, name, k++, attribute(a, "type"), strempty(attribute(a, "name")),
+                                facts_add(f, "%s %s argument %u %s %s %s", kind, name, k++,
+                                          attribute(a, "type"), strempty(attribute(a, "name")),
                                           strempty(attribute(a, "direction")));
                 for (size_t i = 0; i < ELEMENTSOF(annotations); i++) {
                         const char *value = annotation(n, annotations[i]);
@@ -100,10 +102,12 @@ static void facts_compare(const char *interface, Facts *published, Facts *live) 
         facts_sort(live);
 
         while (i < published->n || j < live->n) {
-                int c = i >= published->n ? 1 : j >= live->n ? -1 : strcmp(published->items[i], live->items[j]);
+                int c = i >= published->n ? 1 : j >= live->n ? -1 :
+                        strcmp(published->items[i], live->items[j]);
 
                 if (c != 0) {
-                        fprintf(stderr, "%s: only %s: %s\n", interface, c < 0 ? "published" : "live", c < 0 ? published->items[i] : live->items[j]);
+                        fprintf(stderr, "%s: only %s: %s\n", interface, c < 0 ? "published" : "live",
+                                c < 0 ? published->items[i] : live->items[j]);
                         same = false;
                 }
                 if (c <= 0)
@@ -125,7 +129,8 @@ static xmlNode* find_interface(xmlDoc *doc, const char *name) {
 
 /* Everything has a description, and what is measured has what the catalogue needs. */
 static void verify_published(xmlNode *interface) {
-        bool requests = streq(attribute(interface, "name"), "org.qosd1.Requests") || streq(attribute(interface, "name"), "org.qosd1.Contention");
+        bool requests = streq(attribute(interface, "name"), "org.qosd1.Requests") ||
+                        streq(attribute(interface, "name"), "org.qosd1.Contention");
         unsigned metrics = 0;
 
         check(!isempty(annotation(interface, DOC)));
@@ -150,7 +155,8 @@ static void verify_published(xmlNode *interface) {
                 check(is(n, "property"));
                 check(!isempty(annotation(n, "org.qosd1.Field")));
                 unit = annotation(n, "org.qosd1.Unit");
-                check(unit && (streq(unit, "ns") || streq(unit, "bytes") || streq(unit, "1/s") || streq(unit, "1") || streq(unit, "")));
+                check(unit && (streq(unit, "ns") || streq(unit, "bytes") || streq(unit, "1/s") ||
+                               streq(unit, "1") || streq(unit, "")));
 
                 metric = annotation(n, "org.qosd1.Metric");
                 kind = annotation(n, "org.qosd1.Kind");
@@ -192,7 +198,8 @@ int main(int argc, char **argv) {
         sd_bus *daemon_side, *client;
         FakeServiceManager pid1;
         FakeUnit units[] = {
-                { .id = "a.service", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" },
+                { .id = "a.service", .active_state = "inactive", .sub_state = "dead", .slice =
+                  "system.slice" },
                 {}
         };
         bool attached = false;
@@ -210,7 +217,8 @@ int main(int argc, char **argv) {
         fake_service_manager_start(&pid1, client, units);
         check(manager_set_bus(manager, daemon_side) >= 0);
         check(bus_server_new_peer(manager, daemon_side, &bus_server) >= 0);
-        check(manager_attach(manager, &(AttachRequest) { .name = "a", .type = HOLD_ADMINISTRATOR, .duration_usec = USEC_INFINITY },
+        check(manager_attach(manager, &(AttachRequest) { .name = "a", .type = HOLD_ADMINISTRATOR,
+                                                         .duration_usec = USEC_INFINITY },
                              on_attached, &attached, NULL) >= 0);
         test_wait(event, attached);
 
@@ -226,7 +234,8 @@ int main(int argc, char **argv) {
                 check(p);
                 name = attribute(p, "name");
 
-                live_doc = introspect(client, streq(name, "org.qosd1.Manager") ? "/org/qosd1" : "/org/qosd1/unit/a_2eservice");
+                live_doc = introspect(client, streq(name, "org.qosd1.Manager") ? "/org/qosd1" :
+                                      "/org/qosd1/unit/a_2eservice");
                 l = find_interface(live_doc, name);
                 if (!l) {
                         fprintf(stderr, "%s is published, but the object does not have it\n", name);
@@ -239,7 +248,8 @@ int main(int argc, char **argv) {
                 facts_compare(name, &published, &live);
 
                 /* And the other way round: what the objects have is published */
-                for (xmlNode *n = xmlFirstElementChild(xmlDocGetRootElement(live_doc)); n; n = xmlNextElementSibling(n)) {
+                for (xmlNode *n = xmlFirstElementChild(xmlDocGetRootElement(live_doc)); n;
+                     n = xmlNextElementSibling(n)) {
                         bool found = !is(n, "interface") || !startswith(attribute(n, "name"), "org.qosd1.");
 
                         for (int k = 1; k < argc && !found; k++)
@@ -257,7 +267,8 @@ int main(int argc, char **argv) {
                 xmlDoc *doc = introspect(client, "/org/qosd1/unit");
                 bool found = false;
 
-                for (xmlNode *n = xmlFirstElementChild(xmlDocGetRootElement(doc)); n; n = xmlNextElementSibling(n))
+                for (xmlNode *n = xmlFirstElementChild(xmlDocGetRootElement(doc)); n;
+                     n = xmlNextElementSibling(n))
                         found = found || (is(n, "node") && streq_ptr(attribute(n, "name"), "a_2eservice"));
                 check(found);
                 xmlFreeDoc(doc);

@@ -11,7 +11,8 @@ static char events[4096];
 static Manager *manager;
 
 static void note(const char *observer, const char *event, const char *of) {
-        (void) snprintf(events + strlen(events), sizeof(events) - strlen(events), "%s%s:%s:%s", *events ? " " : "", observer, event, of);
+        (void) snprintf(events + strlen(events), sizeof(events) - strlen(events), "%s%s:%s:%s",
+                        *events ? " " : "", observer, event, of);
 }
 
 static void on_attached(Unit *u, void *userdata) {
@@ -74,7 +75,8 @@ static void on_result(Manager *m, int error, const QosError *e, Unit *u, void *u
 static Unit* attach(sd_event *event, const char *name) {
         bool done = false;
 
-        check(manager_attach(manager, &(AttachRequest) { .name = name, .type = HOLD_ADMINISTRATOR, .duration_usec = USEC_INFINITY },
+        check(manager_attach(manager, &(AttachRequest) { .name = name, .type = HOLD_ADMINISTRATOR,
+                                                         .duration_usec = USEC_INFINITY },
                              on_result, &done, NULL) >= 0);
         test_wait(event, done);
         return manager_get_unit(manager, name, NULL);
@@ -82,8 +84,10 @@ static Unit* attach(sd_event *event, const char *name) {
 
 int main(int argc, char **argv) {
         FakeUnit units[] = {
-                { .id = "a.service", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" },
-                { .id = "system.slice", .active_state = "active", .sub_state = "active", .control_group = "/system.slice" },
+                { .id = "a.service", .active_state = "inactive", .sub_state = "dead", .slice =
+                  "system.slice" },
+                { .id = "system.slice", .active_state = "active", .sub_state = "active",
+                  .control_group = "/system.slice" },
                 {}
         };
         ManagerObserver first = OBSERVER("1"), second = OBSERVER("2"), silent = {};
@@ -120,14 +124,18 @@ int main(int argc, char **argv) {
         test_wait(event, streq(a->active_state, "active") && !a->refresh);
         expect("1:changed:a.service 2:changed:a.service");
 
-        check(threshold_set(manager, &(ThresholdRequest) { .unit = "a.service", .threshold = "slow: requests.server.latency.p99 > 10ms over 10s",
+        check(threshold_set(manager, &(ThresholdRequest) { .unit = "a.service", .threshold =
+                                                           "slow: requests.server.latency.p99 > 10ms over "
+                                                           "10s",
                             .source = THRESHOLD_SOURCE_ADMINISTRATOR }, &threshold, NULL) >= 0);
         expect("1:changed:a.service 2:changed:a.service");
 
-        /* The last event of a threshold that is violated, then that its unit goes, which is known until then, and its relatives */
+        /* The last event of a threshold that is violated, then that its unit goes, which is known until
+         * then, and its relatives */
         threshold->machine.state = threshold->told = THRESHOLD_VIOLATED;
         check(manager_detach(manager, "a.service", NULL, 0, NULL) >= 0);
-        expect("1:unknown:slow 2:unknown:slow 1:round:end 2:round:end 1:detaching:a.service 2:detaching:a.service 1:changed:system.slice 2:changed:system.slice");
+        expect("1:unknown:slow 2:unknown:slow 1:round:end 2:round:end 1:detaching:a.service "
+               "2:detaching:a.service 1:changed:system.slice 2:changed:system.slice");
 
         check(manager_set_bus(manager, NULL) >= 0);
         expect("1:bus:lost 2:bus:lost");

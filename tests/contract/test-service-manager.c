@@ -19,10 +19,14 @@ static void address(const char *s, int family, const char *host, unsigned port) 
 
 static void test_addresses(void) {
         static const char *const others[] = {
-                "", ":", ":80", "80", "/run/x", "/run/a:80", "@a:80", "@a", "vsock::80", "vsock:2:80", "[::]", "[::]:",
-                "[::]80", "[::", "[", "]:80", "[]:80", "[127.0.0.1]:80", "::1:80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0",
-                "127.0.0.1:65536", "127.0.0.1:99999999999999999999", "127.0.0.1:+80", "127.0.0.1: 80", "127.0.0.1:80 ",
-                "127.0.0.1:80x", "127.0.0.1.1:80", "kobject-uevent 1", "[1111:2222:3333:4444:5555:6666:7777:8888:9999:aaaa]:80",
+                "", ":", ":80", "80", "/run/x", "/run/a:80", "@a:80", "@a", "vsock::80", "vsock:2:80",
+                        "[::]", "[::]:",
+                "[::]80", "[::", "[", "]:80", "[]:80", "[127.0.0.1]:80", "::1:80", "127.0.0.1",
+                "127.0.0.1:", "127.0.0.1:0",
+                "127.0.0.1:65536", "127.0.0.1:99999999999999999999", "127.0.0.1:+80", "127.0.0.1: 80",
+                "127.0.0.1:80 ",
+                "127.0.0.1:80x", "127.0.0.1.1:80", "kobject-uevent 1",
+                "[1111:2222:3333:4444:5555:6666:7777:8888:9999:aaaa]:80",
         };
         struct qos_address a;
 
@@ -102,7 +106,8 @@ static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void 
 static int attach(sd_event *event, Manager *m, const char *name) {
         int r = 0;
 
-        check(manager_attach(m, &(AttachRequest) { .name = name, .type = HOLD_ADMINISTRATOR, .duration_usec = USEC_INFINITY },
+        check(manager_attach(m, &(AttachRequest) { .name = name, .type = HOLD_ADMINISTRATOR,
+                                                   .duration_usec = USEC_INFINITY },
                              on_attached, &r, NULL) >= 0);
         test_wait(event, r != 0);
         return r;
@@ -111,29 +116,43 @@ static int attach(sd_event *event, Manager *m, const char *name) {
 int main(int argc, char **argv) {
         FakeUnit units[] = {
                 /* Nothing but its own name */
-                { .id = "plain.service", .active_state = "active", .sub_state = "running", .slice = "system.slice" },
+                { .id = "plain.service", .active_state = "active", .sub_state = "running",
+                  .slice = "system.slice" },
                 /* Its socket, another one, and one that is another service's as well */
-                { .id = "a.service", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice",
+                { .id = "a.service", .active_state = "inactive", .sub_state = "dead", .slice =
+                  "system.slice",
                   .triggered_by = { "b.socket", "a.timer", "shared.socket" } },
-                { .id = "a.socket", .active_state = "active", .sub_state = "listening", .slice = "system.slice",
+                { .id = "a.socket", .active_state = "active", .sub_state = "listening",
+                  .slice = "system.slice",
                   .triggers = { "a.service" },
-                  .listen = { { "Stream", "127.0.0.1:80" }, { "Stream", "/run/a" }, { "Datagram", "127.0.0.1:53" }, { "Stream", "[::1]:80" } } },
+                  .listen = { { "Stream", "127.0.0.1:80" }, { "Stream", "/run/a" },
+                              { "Datagram", "127.0.0.1:53" }, { "Stream", "[::1]:80" } } },
                 { .id = "b.socket", .active_state = "active", .sub_state = "listening", .slice = "b-c.slice",
-                  .control_group = "/elsewhere/b.socket", .triggers = { "a.service" }, .listen = { { "Stream", "[::]:81" } } },
-                { .id = "shared.socket", .active_state = "active", .sub_state = "listening", .slice = "system.slice",
+                  .control_group = "/elsewhere/b.socket", .triggers = { "a.service" },
+                  .listen = { { "Stream", "[::]:81" } } },
+                { .id = "shared.socket", .active_state = "active", .sub_state = "listening",
+                  .slice = "system.slice",
                   .triggers = { "other.service", "a.service" }, .listen = { { "Stream", "0.0.0.0:82" } } },
                 /* A socket of the same name that starts something else, and one that accepts by itself */
-                { .id = "c.service", .active_state = "active", .sub_state = "running", .slice = "system.slice" },
-                { .id = "c.socket", .active_state = "active", .sub_state = "listening", .slice = "system.slice",
+                { .id = "c.service", .active_state = "active", .sub_state = "running", .slice =
+                  "system.slice" },
+                { .id = "c.socket", .active_state = "active", .sub_state = "listening",
+                  .slice = "system.slice",
                   .triggers = { "cc.service" }, .listen = { { "Stream", "127.0.0.1:83" } } },
-                { .id = "d.service", .active_state = "active", .sub_state = "running", .slice = "system.slice" },
-                { .id = "d.socket", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice", .accept = true,
+                { .id = "d.service", .active_state = "active", .sub_state = "running", .slice =
+                  "system.slice" },
+                { .id = "d.socket", .active_state = "inactive", .sub_state = "dead", .slice =
+                  "system.slice", .accept = true,
                   .listen = { { "Stream", "127.0.0.1:84" } } },
-                { .id = "d@0.service", .active_state = "inactive", .sub_state = "dead", .slice = "system-d.slice" },
-                { .id = "e@x.socket", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice", .accept = true },
-                { .id = "e@0.service", .active_state = "inactive", .sub_state = "dead", .slice = "of-it.slice" },
+                { .id = "d@0.service", .active_state = "inactive", .sub_state = "dead",
+                  .slice = "system-d.slice" },
+                { .id = "e@x.socket", .active_state = "inactive", .sub_state = "dead", .slice =
+                  "system.slice", .accept = true },
+                { .id = "e@0.service", .active_state = "inactive", .sub_state = "dead",
+                  .slice = "of-it.slice" },
                 /* Its instances cannot be found */
-                { .id = "f.socket", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice", .accept = true },
+                { .id = "f.socket", .active_state = "inactive", .sub_state = "dead", .slice =
+                  "system.slice", .accept = true },
                 {}
         };
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
@@ -155,7 +174,8 @@ int main(int argc, char **argv) {
         check(manager_set_bus(m, daemon_side) >= 0);
 
         load(event, m, "plain.service", &a);
-        check(a.n_listen == 0 && isempty(a.groups) && isempty(a.instances) && isempty(a.triggers) && !a.accept);
+        check(a.n_listen == 0 && isempty(a.groups) && isempty(a.instances) && isempty(a.triggers) &&
+              !a.accept);
         answer_done(&a);
 
         load(event, m, "a.service", &a);
@@ -188,7 +208,8 @@ int main(int argc, char **argv) {
 
         /* More at once than are asked at a time, of which one is given up before its turn */
         for (size_t i = 0; i < ELEMENTSOF(many); i++)
-                check(service_manager_load(m->service_manager, i % 2 ? "a.service" : "plain.service", on_loaded, many + i, calls + i) >= 0);
+                check(service_manager_load(m->service_manager, i % 2 ? "a.service" : "plain.service",
+                                           on_loaded, many + i, calls + i) >= 0);
         service_manager_call_free(calls[150]);
         test_wait(event, many[ELEMENTSOF(many) - 1].done);
         for (size_t i = 0; i < ELEMENTSOF(many); i++) {
@@ -204,7 +225,8 @@ int main(int argc, char **argv) {
         check(attach(event, m, "a.service") == 1);
         check(m->n_units == 3);
         /* An instance lies in its socket, whose own group is elsewhere */
-        check(unit_find_ancestor(manager_get_unit(m, "d@0.service", NULL)) == manager_get_unit(m, "d.socket", NULL));
+        check(unit_find_ancestor(manager_get_unit(m, "d@0.service", NULL)) == manager_get_unit(m, "d.socket",
+                        NULL));
         check(!unit_find_ancestor(manager_get_unit(m, "d.socket", NULL)));
         check(!unit_find_ancestor(manager_get_unit(m, "a.service", NULL)));
 

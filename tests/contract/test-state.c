@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What the daemon attaches again from the file that it finds when it starts: all that makes sense, and what does not is named in the
- * log, in one line. Nothing gets into the kernel, units are attached without figures. */
+/* What the daemon attaches again from the file that it finds when it starts: all that makes sense, and what
+ * does not is named in the log, in one line. Nothing gets into the kernel, units are attached without
+ * figures. */
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,7 +22,8 @@ static void state_write(const char *text) {
 
 /* Starts with what is there. complaint: what the one line of complaint has in it, NULL for none. */
 static Manager* state_restore(sd_event *event, const char *complaint) {
-        _cleanup_close_ int before = dup(STDERR_FILENO), fd = open(log_path, O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC, 0600);
+        _cleanup_close_ int before = dup(STDERR_FILENO),
+                fd = open(log_path, O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC, 0600);
         _cleanup_fclose_ FILE *f = NULL;
         unsigned n = 0, n_expected = 0;
         char line[4096];
@@ -54,8 +56,8 @@ static Unit* find(Manager *m, const char *name) {
         return NULL;
 }
 
-#define ENTRY(name, group, slot, more)                                                                          \
-        "{\"name\":\"" name "\",\"controlGroup\":\"" group "\",\"activeState\":\"active\",\"slot\":" slot       \
+#define ENTRY(name, group, slot, more) \
+        "{\"name\":\"" name "\",\"controlGroup\":\"" group "\",\"activeState\":\"active\",\"slot\":" slot \
         ",\"generation\":1,\"attachedSince\":1,\"attachedSinceMonotonic\":1" more "}"
 #define HOLD ",\"hold\":{\"probes\":1,\"uid\":0}"
 #define GOOD ENTRY("good.service", "/system.slice/good.service", "200", HOLD)
@@ -72,17 +74,25 @@ static void test_entries(sd_event *event) {
                 { STATE(ENTRY("x", "/system.slice/x.service", "1", HOLD) "," GOOD), "its name" },
                 { STATE(ENTRY("/..", "/system.slice/x.service", "1", HOLD) "," GOOD), "its name" },
                 { STATE(ENTRY("x.service", "", "1", HOLD) "," GOOD), "its control group" },
-                { STATE(ENTRY("x.service", "system.slice/x.service", "1", HOLD) "," GOOD), "its control group" },
-                { STATE(ENTRY("x.service", "/system.slice/../x.service", "1", HOLD) "," GOOD), "its control group" },
-                { STATE(ENTRY("x.socket", "/system.slice/x.socket", "1", HOLD ",\"instances\":\"x@\"") "," GOOD), "instances" },
-                { STATE(ENTRY("x.socket", "/system.slice/x.socket", "1", HOLD ",\"instances\":\"\"") "," GOOD), "instances" },
+                { STATE(ENTRY("x.service", "system.slice/x.service", "1", HOLD) "," GOOD),
+                  "its control group" },
+                { STATE(ENTRY("x.service", "/system.slice/../x.service", "1", HOLD) "," GOOD),
+                  "its control group" },
+                { STATE(ENTRY("x.socket", "/system.slice/x.socket", "1", HOLD ",\"instances\":\"x@\"") ","
+                        GOOD), "instances" },
+                { STATE(ENTRY("x.socket", "/system.slice/x.socket", "1", HOLD ",\"instances\":\"\"") ","
+                        GOOD), "instances" },
                 { STATE(ENTRY("x.service", "/system.slice/x.service", "256", HOLD) "," GOOD), "slot" },
                 { STATE(ENTRY("x.service", "/system.slice/x.service", "-1", HOLD) "," GOOD), "Entry 0" },
                 { STATE(GOOD "," ENTRY("x.service", "/system.slice/x.service", "200", HOLD)), "slot" },
-                { STATE(GOOD "," ENTRY("good.service", "/system.slice/good.service", "3", HOLD)), "another entry" },
-                { STATE(GOOD "," ENTRY("good.service", "/system.slice/x.service", "3", HOLD)), "another entry" },
-                { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"hold\":{\"uid\":0}") "," GOOD), "A hold of 'x.service'" },
-                { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"ownerHolds\":[7]") "," GOOD), "A hold of 'x.service'" },
+                { STATE(GOOD "," ENTRY("good.service", "/system.slice/good.service", "3", HOLD)),
+                  "another entry" },
+                { STATE(GOOD "," ENTRY("good.service", "/system.slice/x.service", "3", HOLD)),
+                  "another entry" },
+                { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"hold\":{\"uid\":0}") ","
+                        GOOD), "A hold of 'x.service'" },
+                { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"ownerHolds\":[7]") "," GOOD),
+                  "A hold of 'x.service'" },
                 { STATE("{}," GOOD), "Entry 0" },
                 { STATE("7," GOOD), "Entry 0" },
         };
@@ -95,7 +105,8 @@ static void test_entries(sd_event *event) {
                 m = state_restore(event, table[i].complaint);
                 check(m->n_units == 1);
                 u = find(m, "good.service");
-                check(u && u->holds && !u->holds->next && u->holds->type == HOLD_ADMINISTRATOR && u->holds->probes == PROBE_REQUESTS);
+                check(u && u->holds && !u->holds->next && u->holds->type == HOLD_ADMINISTRATOR &&
+                      u->holds->probes == PROBE_REQUESTS);
                 manager_free(m);
         }
 }
@@ -140,9 +151,15 @@ static void test_newer(sd_event *event) {
 
         state_write("{\"units\":["
                     ENTRY("good.service", "/system.slice/good.service", "0",
-                          ",\"later\":{},\"hold\":{\"probes\":1048579,\"uid\":0,\"later\":[]},\"ownerHolds\":[{\"probes\":1048576,\"uid\":1000,\"later\":1}],"
-                          "\"thresholds\":[{\"threshold\":\"busy: requests.server.rate > 5\",\"state\":\"ok\",\"since\":1,\"violatedSince\":0,\"uid\":0,\"later\":7},"
-                          "{\"threshold\":\"odd: some.later.metric > 5\",\"state\":\"ok\",\"since\":1,\"violatedSince\":0,\"uid\":0}]")
+                          ","
+                          "\"later\":{},"
+                          "\"hold\":{\"probes\":1048579,"
+                          "\"uid\":0,"
+                          "\"later\":[]},\"ownerHolds\":[{\"probes\":1048576,\"uid\":1000,\"later\":1}],"
+                          "\"thresholds\":[{\"threshold\":\"busy: requests.server.rate > "
+                          "5\",\"state\":\"ok\",\"since\":1,\"violatedSince\":0,\"uid\":0,\"later\":7},"
+                          "{\"threshold\":\"odd: some.later.metric > "
+                          "5\",\"state\":\"ok\",\"since\":1,\"violatedSince\":0,\"uid\":0}]")
                     "],\"later\":7}");
         m = state_restore(event, "A threshold of 'good.service'");
         u = find(m, "good.service");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Every method and error of org.qosd.QoS, and clients that behave badly, over socket pairs with the real manager. PID 1
- * and polkit are played by the other end of a D-Bus connection. Nothing gets into the kernel: units are attached without
- * figures. */
+/* Every method and error of org.qosd.QoS, and clients that behave badly, over socket pairs with the real
+ * manager. PID 1 and polkit are played by the other end of a D-Bus connection. Nothing gets into the kernel:
+ * units are attached without figures. */
 
 #include <math.h>
 #include <poll.h>
@@ -43,7 +43,7 @@ static FakeUnit units[6 + MANY_UNITS + 1] = {
           .control_group = "/system.slice/a.service/inner.service", .slice = "system.slice" },
 };
 
-/* ---- polkit --------------------------------------------------------------------------------------------------- */
+/* ---- polkit ------------------------------------------------------------------------------------------- */
 
 static enum { POLKIT_YES, POLKIT_NO, POLKIT_CHALLENGE, POLKIT_SILENT } polkit_mood;
 static unsigned polkit_questions;
@@ -58,7 +58,8 @@ static int method_check_authorization(sd_bus_message *m, void *userdata, sd_bus_
         check(sd_bus_message_read(m, "s", &kind) > 0 && streq(kind, "unix-process"));
         check(sd_bus_message_enter_container(m, 'a', "{sv}") > 0);
         check(sd_bus_message_read(m, "{sv}", &key, "h", &pidfd) > 0 && streq(key, "pidfd") && pidfd >= 0);
-        check(sd_bus_message_read(m, "{sv}", &key, "i", &uid) > 0 && streq(key, "uid") && uid == TEST_OTHER_UID);
+        check(sd_bus_message_read(m, "{sv}", &key, "i", &uid) > 0 && streq(key, "uid") &&
+              uid == TEST_OTHER_UID);
         check(sd_bus_message_exit_container(m) >= 0 && sd_bus_message_exit_container(m) >= 0);
         check(sd_bus_message_read(m, "s", &action) > 0 && streq(action, "org.qosd1.attach"));
         check(sd_bus_message_skip(m, "a{ss}") > 0);
@@ -68,7 +69,8 @@ static int method_check_authorization(sd_bus_message *m, void *userdata, sd_bus_
         polkit_interactive = flags & 1;
         if (polkit_mood == POLKIT_SILENT)
                 return 1;
-        return sd_bus_reply_method_return(m, "(bba{ss})", polkit_mood == POLKIT_YES, polkit_mood == POLKIT_CHALLENGE, 0);
+        return sd_bus_reply_method_return(m, "(bba{ss})", polkit_mood == POLKIT_YES,
+                                          polkit_mood == POLKIT_CHALLENGE, 0);
 }
 
 static int method_cancel(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -77,12 +79,13 @@ static int method_cancel(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
 static const sd_bus_vtable polkit_vtable[] = {
         SD_BUS_VTABLE_START(0),
-        SD_BUS_METHOD("CheckAuthorization", "(sa{sv})sa{ss}us", "(bba{ss})", method_check_authorization, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("CheckAuthorization", "(sa{sv})sa{ss}us", "(bba{ss})", method_check_authorization,
+                      SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("CancelCheckAuthorization", "s", "", method_cancel, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_VTABLE_END
 };
 
-/* ---- a client that does with its socket as it likes ----------------------------------------------------------- */
+/* ---- a client that does with its socket as it likes --------------------------------------------------- */
 
 typedef struct Client {
         int fd;
@@ -151,8 +154,9 @@ static void client_send(Client *c, const char *flag, const char *method, const c
         _cleanup_free_ char *text = NULL;
         int n;
 
-        n = asprintf(&text, "{\"method\":\"%s%s\",\"parameters\":%s%s%s%s}", strchr(method, '.') ? "" : INTERFACE, method, parameters,
-                     flag ? ",\"" : "", strempty(flag), flag ? "\":true" : "");
+        n = asprintf(&text, "{\"method\":\"%s%s\",\"parameters\":%s%s%s%s}", strchr(method, '.') ? "" :
+                     INTERFACE, method, parameters, flag ? ",\"" : "", strempty(flag),
+                     flag ? "\":true" : "");
         check(n > 0);
         client_write(c, text, n + 1);
 }
@@ -203,7 +207,8 @@ static sd_json_variant* client_expect_reply(Client *c, const char *method) {
                 (void) sd_json_variant_dump(v, SD_JSON_FORMAT_NEWLINE, stderr, NULL);
                 check(false);
         }
-        check(idl_matches(idl_find(SD_VARLINK_METHOD, method), SD_VARLINK_OUTPUT, sd_json_variant_by_key(v, "parameters")));
+        check(idl_matches(idl_find(SD_VARLINK_METHOD, method), SD_VARLINK_OUTPUT,
+                          sd_json_variant_by_key(v, "parameters")));
         return v;
 }
 
@@ -228,7 +233,8 @@ static void client_expect_error(Client *c, const char *error, const char *field,
                 check(streq_ptr(sd_json_variant_string(message_parameter(v, field)), value));
         name = startswith(error, INTERFACE);
         if (name) {
-                check(idl_matches(idl_find(SD_VARLINK_ERROR, name), SD_VARLINK_REGULAR, sd_json_variant_by_key(v, "parameters")));
+                check(idl_matches(idl_find(SD_VARLINK_ERROR, name), SD_VARLINK_REGULAR,
+                                  sd_json_variant_by_key(v, "parameters")));
                 check(!field || !isempty(sd_json_variant_string(message_parameter(v, "message"))));
         }
 }
@@ -237,8 +243,8 @@ static void client_expect_end(Client *c) {
         check(!client_receive(c));
 }
 
-static void call_fails(Client *c, const char *flag, const char *method, const char *parameters, const char *error,
-                       const char *field, const char *value) {
+static void call_fails(Client *c, const char *flag, const char *method, const char *parameters,
+                       const char *error, const char *field, const char *value) {
         client_send(c, flag, method, parameters);
         client_expect_error(c, error, field, value);
 }
@@ -268,7 +274,7 @@ static void settle(void) {
                 ;
 }
 
-/* ---- what the methods do -------------------------------------------------------------------------------------- */
+/* ---- what the methods do ------------------------------------------------------------------------------ */
 
 static void test_attach(void) {
         _cleanup_client_ Client *c = client_new(0);
@@ -280,7 +286,8 @@ static void test_attach(void) {
         check(manager->n_units == 1);
 
         /* null is as good as nothing */
-        again = client_call(c, "Attach", "{\"unit\":\"a.service\",\"probes\":null,\"lease\":null,\"duration\":null}");
+        again = client_call(c, "Attach",
+                            "{\"unit\":\"a.service\",\"probes\":null,\"lease\":null,\"duration\":null}");
         check(streq(sd_json_variant_string(message_parameter(again, "unit")), "a.service"));
         check(manager->n_units == 1);
 
@@ -303,10 +310,12 @@ static void expect_nest(Client *c, const char *unit, const char *outer, const ch
         client_send(c, "more", "List", parameters);
         v = client_expect_reply(c, "List");
         check(!message_continues(v));
-        check(outer ? streq(sd_json_variant_string(message_parameter(v, "parentUnit")), outer) : !message_parameter(v, "parentUnit"));
+        check(outer ? streq(sd_json_variant_string(message_parameter(v, "parentUnit")), outer) :
+              !message_parameter(v, "parentUnit"));
         contains = message_parameter(v, "descendantUnits");
         check(inner ? sd_json_variant_elements(contains) == 1 &&
-                      streq(sd_json_variant_string(sd_json_variant_by_index(contains, 0)), inner) : !contains);
+                      streq(sd_json_variant_string(sd_json_variant_by_index(contains, 0)), inner) :
+                      !contains);
 }
 
 /* In either order, and let go in either. */
@@ -357,7 +366,11 @@ static void test_history(void) {
 
         call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
         {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_call(c, "History", "{\"unit\":\"a\",\"metrics\":null,\"since\":null,\"step\":null}");
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_call(c, "History",
+                                                                                   "{\"unit\":\"a\","
+                                                                                   "\"metrics\":null,"
+                                                                                   "\"since\":null,"
+                                                                                   "\"step\":null}");
 
                 check(sd_json_variant_elements(message_parameter(v, "steps")) == 0);
                 check(sd_json_variant_unsigned(message_parameter(v, "step")) == 10 * NSEC_PER_SEC);
@@ -375,7 +388,8 @@ static void test_history(void) {
                 history_step_set_metrics(&s, &metrics);
                 for (unsigned d = 0; d < HISTORY_DISTRIBUTIONS; d++) {
                         s.measured[d] = true;
-                        s.distributions[d] = (WindowBins) { .schema = WINDOW_BINS_SCHEMA_MAX, .sum = values[i] * 1000, .max = 2000 };
+                        s.distributions[d] = (WindowBins) { .schema = WINDOW_BINS_SCHEMA_MAX,
+                                                            .sum = values[i] * 1000, .max = 2000 };
                         s.distributions[d].count[10] = values[i];
                 }
                 for (size_t k = 0; k < _HISTORY_AMOUNT_MAX; k++)
@@ -387,7 +401,8 @@ static void test_history(void) {
         for (size_t i = 0; i < metric_table_size; i++) {
                 char parameters[256];
 
-                (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"a\",\"metrics\":[\"%s\"]}", metric_table[i].name);
+                (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"a\",\"metrics\":[\"%s\"]}",
+                                metric_table[i].name);
                 if (history_has_metric(metric_table + i))
                         call_succeeds(c, "History", parameters);
         }
@@ -395,13 +410,17 @@ static void test_history(void) {
         {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant
                         *all = client_call(c, "History", "{\"unit\":\"a\"}"),
-                        *one = client_call(c, "History", "{\"unit\":\"a\",\"metrics\":[\"requests.server.latency.p99\",\"requests.server.firstByte\"]}"),
+                        *one = client_call(c, "History",
+                                           "{\"unit\":\"a\","
+                                           "\"metrics\":[\"requests.server.latency.p99\","
+                                           "\"requests.server.firstByte\"]}"),
                         *day = client_call(c, "History", "{\"unit\":\"a\",\"since\":1}");
                 sd_json_variant *steps = message_parameter(one, "steps"), *step, *histogram;
 
                 check(sd_json_variant_elements(message_parameter(all, "steps")) == 3);
                 step = sd_json_variant_by_index(message_parameter(all, "steps"), 1);
-                check(streq(sd_json_variant_string(sd_json_variant_by_key(sd_json_variant_by_key(step, "requests"), "quality")), "overlapping"));
+                check(streq(sd_json_variant_string(sd_json_variant_by_key(sd_json_variant_by_key(step,
+                                "requests"), "quality")), "overlapping"));
                 check(!sd_json_variant_by_key(sd_json_variant_by_key(step, "requests"), "server"));
                 check(!sd_json_variant_by_key(step, "histograms"));
 
@@ -410,12 +429,15 @@ static void test_history(void) {
                 step = sd_json_variant_by_key(sd_json_variant_by_key(step, "server"), "latency");
                 check(sd_json_variant_elements(step) == 2 * 2); /* count and p99 */
                 check(sd_json_variant_unsigned(sd_json_variant_by_key(step, "count")) == 100000);
-                histogram = sd_json_variant_by_index(sd_json_variant_by_key(sd_json_variant_by_index(steps, 2), "histograms"), 0);
-                check(streq(sd_json_variant_string(sd_json_variant_by_key(histogram, "metric")), "requests.server.firstByte"));
+                histogram = sd_json_variant_by_index(sd_json_variant_by_key(sd_json_variant_by_index(steps,
+                                2), "histograms"), 0);
+                check(streq(sd_json_variant_string(sd_json_variant_by_key(histogram, "metric")),
+                            "requests.server.firstByte"));
                 check(sd_json_variant_unsigned(sd_json_variant_by_key(histogram, "count")) == 100000);
                 check(sd_json_variant_elements(sd_json_variant_by_key(histogram, "counts")) == 1);
                 check(sd_json_variant_integer(sd_json_variant_by_key(histogram, "offset")) == 8 * 8 + 10);
-                histogram = sd_json_variant_by_index(sd_json_variant_by_key(sd_json_variant_by_index(steps, 0), "histograms"), 0);
+                histogram = sd_json_variant_by_index(sd_json_variant_by_key(sd_json_variant_by_index(steps,
+                                0), "histograms"), 0);
                 check(sd_json_variant_elements(sd_json_variant_by_key(histogram, "counts")) == 0);
                 check(!sd_json_variant_by_key(histogram, "offset"));
 
@@ -429,63 +451,114 @@ static void test_attach_errors(void) {
         static const struct {
                 const char *method, *parameters, *error, *field, *value;
         } table[] = {
-                { "Attach",    "{\"unit\":\"none.service\"}",                      INTERFACE "NoSuchUnit",      "unit",   "none.service"  },
-                { "Attach",    "{\"unit\":\"t@\"}",                                INTERFACE "NoSuchUnit",      "unit",   NULL            },
-                { "Attach",    "{\"unit\":\"x.target\"}",                          INTERFACE "NoControlGroup",  "unit",   "x.target"      },
-                { "Attach",    "{\"unit\":\"exited.service\"}",                    INTERFACE "NoControlGroup",  "unit",   NULL            },
-                { "Attach",    "{\"unit\":\"\"}",                                  INTERFACE "InvalidUnitName", "unit",   ""              },
-                { "Attach",    "{\"unit\":\"a\\u0001\"}",                          INTERFACE "InvalidUnitName", "unit",   "a\x01"         },
-                { "Attach",    "{\"unit\":\"\xc3\xa4.service\"}",                  INTERFACE "InvalidUnitName", "unit",   NULL            },
-                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"gpu\"]}",            INTERFACE "NoSuchProbe",     "probe",  "gpu"           },
-                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"requests\",\"\"]}",  INTERFACE "NoSuchProbe",     "probe",  ""              },
-                { "Attach",    "{\"unit\":\"a\",\"probes\":\"requests\"}",         INVALID_PARAMETER,           "parameter", "probes"     },
-                { "Attach",    "{\"unit\":\"a\",\"probes\":[5]}",                  INVALID_PARAMETER,           "parameter", "probes"     },
-                { "Attach",    "{\"unit\":null}",                                  INVALID_PARAMETER,           "parameter", "unit"       },
-                { "Attach",    "{\"unit\":\"a\",\"lease\":1}",                     INVALID_PARAMETER,           "parameter", "lease"      },
-                { "Attach",    "{\"unit\":\"a\",\"duration\":-1}",                 INVALID_PARAMETER,           "parameter", "duration"   },
-                { "Attach",    "{\"unit\":\"a\",\"duration\":1.5}",                INVALID_PARAMETER,           "parameter", "duration"   },
-                { "Attach",    "{\"unit\":\"a\",\"duration\":99999999999999999999}", INVALID_PARAMETER,         "parameter", "duration"   },
-                { "Attach",    "{\"unit\":\"a\",\"lease\":true,\"duration\":1000000}", INVALID_PARAMETER,       "parameter", "duration"   },
-                { "Attach",    "{\"unit\":\"a\",\"Unit\":\"a\"}",                  INVALID_PARAMETER,           "parameter", "Unit"       },
-                { "Detach",    "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",     "unit",   NULL            },
-                { "Detach",    "{\"unit\":\"a\",\"lease\":true}",                  INTERFACE "NotAttached",     "unit",   NULL            },
-                { "Detach",    "{}",                                               INVALID_PARAMETER,           "parameter", "unit"       },
-                { "Get",       "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",     "unit",   NULL            },
-                { "Get",       "{\"unit\":\"a\",\"window\":\"10s\"}",              INVALID_PARAMETER,           "parameter", "window"     },
-                { "Get",       "{\"unit\":\"a\",\"window\":11000000000}",          INVALID_PARAMETER,           "parameter", "window"     },
-                { "Get",       "{\"unit\":\"a\",\"window\":18446744073709551615}", INVALID_PARAMETER,           "parameter", "window"     },
-                { "Histogram", "{\"unit\":\"a\"}",                                 INVALID_PARAMETER,           "parameter", "metric"     },
-                { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency.p99\"}", INTERFACE "NoSuchMetric", "metric", "requests.server.latency.p99" },
-                { "Histogram", "{\"unit\":\"a\",\"metric\":\"contention.shares\"}", INTERFACE "NoSuchMetric", "metric", "contention.shares" },
-                { "Histogram", "{\"unit\":\"a\",\"metric\":\"contention.runQueueLatency\"}", INTERFACE "NotMeasured", "metric", "contention.runQueueLatency" },
-                { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency\"}", INTERFACE "NotMeasured", "metric", "requests.server.latency" },
-                { "History",   "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",     "unit",   NULL            },
-                { "History",   "{\"unit\":\"a\",\"metrics\":[\"none\"]}",          INTERFACE "NoSuchMetric",    "metric", "none"          },
-                { "History",   "{\"unit\":\"a\",\"metrics\":[\"requests.server.queue\"]}", INTERFACE "NoHistory", "metric", "requests.server.queue" },
-                { "History",   "{\"unit\":\"a\",\"metrics\":[\"requests.server.oldestInFlight\"]}", INTERFACE "NoHistory", "metric", "requests.server.oldestInFlight" },
-                { "History",   "{\"unit\":\"a\",\"metrics\":\"requests\"}",        INVALID_PARAMETER,           "parameter", "metrics"    },
-                { "History",   "{\"unit\":\"a\",\"since\":9000000000000000000}",   INVALID_PARAMETER,           "parameter", "since"      },
-                { "History",   "{\"unit\":\"a\",\"since\":-1}",                    INVALID_PARAMETER,           "parameter", "since"      },
-                { "History",   "{\"unit\":\"a\",\"step\":60000000000}",            INVALID_PARAMETER,           "parameter", "step"       },
-                { "Diagnose",  "{\"unit\":\"a\",\"window\":0}",                    INVALID_PARAMETER,           "parameter", "window"     },
-                { "Diagnose",  "{\"unit\":\"a\",\"window\":500000000}",            INVALID_PARAMETER,           "parameter", "window"     },
-                { "Diagnose",  "{\"unit\":\"a\",\"window\":11000000000}",          INVALID_PARAMETER,           "parameter", "window"     },
-                { "Diagnose",  "{\"unit\":\"a\",\"baseline\":[]}",                   INVALID_PARAMETER,           "parameter", "baseline"   },
-                { "Diagnose",  "{\"unit\":\"a\",\"baseline\":{\"rate\":\"x\"}}",     INVALID_PARAMETER,           "parameter", "baseline"   },
-                { "Diagnose",  "{\"unit\":\"a\",\"baseline\":{\"rate\":-1}}",        INVALID_PARAMETER,           "parameter", "rate"       },
-                { "Diagnose",  "{\"unit\":\"a\",\"baseline\":{\"threads\":1}}",      INVALID_PARAMETER,           "parameter", "baseline"   },
-                { "Mark",      "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",     "unit",   NULL            },
-                { "Mark",      "{\"unit\":\"a\"}",                                 INTERFACE "ProbeUnavailable", "probe", "requests"      },
-                { "Get",       "{\"unit\":\"a\",\"sinceMark\":true}",              INTERFACE "NotMarked",       "unit",   "a.service"     },
-                { "Get",       "{\"unit\":\"a\",\"sinceMark\":true,\"window\":0}", INVALID_PARAMETER,           "parameter", "window"     },
-                { "GetStatus", "{\"verbose\":true}",                               INVALID_PARAMETER,           "parameter", "verbose"    },
+                { "Attach",    "{\"unit\":\"none.service\"}",                      INTERFACE "NoSuchUnit",
+                  "unit",   "none.service"  },
+                { "Attach",    "{\"unit\":\"t@\"}",                                INTERFACE "NoSuchUnit",
+                  "unit",   NULL            },
+                { "Attach",    "{\"unit\":\"x.target\"}",                          INTERFACE
+                  "NoControlGroup",  "unit",   "x.target"      },
+                { "Attach",    "{\"unit\":\"exited.service\"}",                    INTERFACE
+                  "NoControlGroup",  "unit",   NULL            },
+                { "Attach",    "{\"unit\":\"\"}",                                  INTERFACE
+                  "InvalidUnitName", "unit",   ""              },
+                { "Attach",    "{\"unit\":\"a\\u0001\"}",                          INTERFACE
+                  "InvalidUnitName", "unit",   "a\x01"         },
+                { "Attach",    "{\"unit\":\"\xc3\xa4.service\"}",                  INTERFACE
+                  "InvalidUnitName", "unit",   NULL            },
+                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"gpu\"]}",            INTERFACE "NoSuchProbe",
+                  "probe",  "gpu"           },
+                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"requests\",\"\"]}",  INTERFACE "NoSuchProbe",
+                  "probe",  ""              },
+                { "Attach",    "{\"unit\":\"a\",\"probes\":\"requests\"}",         INVALID_PARAMETER,
+                  "parameter", "probes"     },
+                { "Attach",    "{\"unit\":\"a\",\"probes\":[5]}",                  INVALID_PARAMETER,
+                  "parameter", "probes"     },
+                { "Attach",    "{\"unit\":null}",                                  INVALID_PARAMETER,
+                  "parameter", "unit"       },
+                { "Attach",    "{\"unit\":\"a\",\"lease\":1}",                     INVALID_PARAMETER,
+                  "parameter", "lease"      },
+                { "Attach",    "{\"unit\":\"a\",\"duration\":-1}",                 INVALID_PARAMETER,
+                  "parameter", "duration"   },
+                { "Attach",    "{\"unit\":\"a\",\"duration\":1.5}",                INVALID_PARAMETER,
+                  "parameter", "duration"   },
+                { "Attach",    "{\"unit\":\"a\",\"duration\":99999999999999999999}", INVALID_PARAMETER,
+                  "parameter", "duration"   },
+                { "Attach",    "{\"unit\":\"a\",\"lease\":true,\"duration\":1000000}", INVALID_PARAMETER,
+                  "parameter", "duration"   },
+                { "Attach",    "{\"unit\":\"a\",\"Unit\":\"a\"}",                  INVALID_PARAMETER,
+                  "parameter", "Unit"       },
+                { "Detach",    "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",
+                  "unit",   NULL            },
+                { "Detach",    "{\"unit\":\"a\",\"lease\":true}",                  INTERFACE "NotAttached",
+                  "unit",   NULL            },
+                { "Detach",    "{}",                                               INVALID_PARAMETER,
+                  "parameter", "unit"       },
+                { "Get",       "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",
+                  "unit",   NULL            },
+                { "Get",       "{\"unit\":\"a\",\"window\":\"10s\"}",              INVALID_PARAMETER,
+                  "parameter", "window"     },
+                { "Get",       "{\"unit\":\"a\",\"window\":11000000000}",          INVALID_PARAMETER,
+                  "parameter", "window"     },
+                { "Get",       "{\"unit\":\"a\",\"window\":18446744073709551615}", INVALID_PARAMETER,
+                  "parameter", "window"     },
+                { "Histogram", "{\"unit\":\"a\"}",                                 INVALID_PARAMETER,
+                  "parameter", "metric"     },
+                { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency.p99\"}",
+                  INTERFACE "NoSuchMetric", "metric", "requests.server.latency.p99" },
+                { "Histogram", "{\"unit\":\"a\",\"metric\":\"contention.shares\"}", INTERFACE
+                  "NoSuchMetric", "metric", "contention.shares" },
+                { "Histogram", "{\"unit\":\"a\",\"metric\":\"contention.runQueueLatency\"}",
+                  INTERFACE "NotMeasured", "metric", "contention.runQueueLatency" },
+                { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency\"}",
+                  INTERFACE "NotMeasured", "metric", "requests.server.latency" },
+                { "History",   "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",
+                  "unit",   NULL            },
+                { "History",   "{\"unit\":\"a\",\"metrics\":[\"none\"]}",          INTERFACE "NoSuchMetric",
+                  "metric", "none"          },
+                { "History",   "{\"unit\":\"a\",\"metrics\":[\"requests.server.queue\"]}",
+                  INTERFACE "NoHistory", "metric", "requests.server.queue" },
+                { "History",   "{\"unit\":\"a\",\"metrics\":[\"requests.server.oldestInFlight\"]}",
+                  INTERFACE "NoHistory", "metric", "requests.server.oldestInFlight" },
+                { "History",   "{\"unit\":\"a\",\"metrics\":\"requests\"}",        INVALID_PARAMETER,
+                  "parameter", "metrics"    },
+                { "History",   "{\"unit\":\"a\",\"since\":9000000000000000000}",   INVALID_PARAMETER,
+                  "parameter", "since"      },
+                { "History",   "{\"unit\":\"a\",\"since\":-1}",                    INVALID_PARAMETER,
+                  "parameter", "since"      },
+                { "History",   "{\"unit\":\"a\",\"step\":60000000000}",            INVALID_PARAMETER,
+                  "parameter", "step"       },
+                { "Diagnose",  "{\"unit\":\"a\",\"window\":0}",                    INVALID_PARAMETER,
+                  "parameter", "window"     },
+                { "Diagnose",  "{\"unit\":\"a\",\"window\":500000000}",            INVALID_PARAMETER,
+                  "parameter", "window"     },
+                { "Diagnose",  "{\"unit\":\"a\",\"window\":11000000000}",          INVALID_PARAMETER,
+                  "parameter", "window"     },
+                { "Diagnose",  "{\"unit\":\"a\",\"baseline\":[]}",                   INVALID_PARAMETER,
+                  "parameter", "baseline"   },
+                { "Diagnose",  "{\"unit\":\"a\",\"baseline\":{\"rate\":\"x\"}}",     INVALID_PARAMETER,
+                  "parameter", "baseline"   },
+                { "Diagnose",  "{\"unit\":\"a\",\"baseline\":{\"rate\":-1}}",        INVALID_PARAMETER,
+                  "parameter", "rate"       },
+                { "Diagnose",  "{\"unit\":\"a\",\"baseline\":{\"threads\":1}}",      INVALID_PARAMETER,
+                  "parameter", "baseline"   },
+                { "Mark",      "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",
+                  "unit",   NULL            },
+                { "Mark",      "{\"unit\":\"a\"}",                                 INTERFACE
+                  "ProbeUnavailable", "probe", "requests"      },
+                { "Get",       "{\"unit\":\"a\",\"sinceMark\":true}",              INTERFACE "NotMarked",
+                  "unit",   "a.service"     },
+                { "Get",       "{\"unit\":\"a\",\"sinceMark\":true,\"window\":0}", INVALID_PARAMETER,
+                  "parameter", "window"     },
+                { "GetStatus", "{\"verbose\":true}",                               INVALID_PARAMETER,
+                  "parameter", "verbose"    },
         };
         _cleanup_client_ Client *c = client_new(0);
 
         call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                call_fails(c, NULL, table[i].method, table[i].parameters, table[i].error, table[i].field, table[i].value);
+                call_fails(c, NULL, table[i].method, table[i].parameters, table[i].error, table[i].field,
+                           table[i].value);
         call_fails(c, NULL, "org.qosd.QoS2.Get", "{}", "org.varlink.service.MethodNotFound", NULL, NULL);
 
         manager->config.units_max = 1;
@@ -510,14 +583,16 @@ static void test_readings(void) {
         check(!message_parameter(total, "window"));
         check(streq(sd_json_variant_string(message_parameter(total, "unit")), "a.service"));
         check(!message_parameter(total, "requests"));
-        check(sd_json_variant_unsigned(message_parameter(total, "seq")) > sd_json_variant_unsigned(message_parameter(ten, "seq")));
+        check(sd_json_variant_unsigned(message_parameter(total, "seq")) >
+              sd_json_variant_unsigned(message_parameter(ten, "seq")));
 
         check(call_more(c, "List", "{}") == 2);
         check(call_more(c, "List", "{\"unit\":\"b\",\"window\":60000000000}") == 1);
         call_fails(c, NULL, "List", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
         call_fails(c, "more", "List", "{\"unit\":\"c\"}", INTERFACE "NotAttached", "unit", NULL);
         call_succeeds(c, "GetMany", "{\"units\":[\"b\",\"a\"]}");
-        call_fails(c, NULL, "GetMany", "{\"units\":[\"a\",\"b\",\"alias\"]}", INTERFACE "DuplicateUnit", "unit", "a.service");
+        call_fails(c, NULL, "GetMany", "{\"units\":[\"a\",\"b\",\"alias\"]}", INTERFACE "DuplicateUnit",
+                   "unit", "a.service");
         check(call_more(c, "Probes", "{}") > 0);
         check(call_more(c, "ListMetrics", "{}") > 0);
         call_succeeds(c, "GetStatus", "{}");
@@ -532,9 +607,11 @@ static bool client_has_reply(const Client *c) {
         return poll(&pollfd, 1, 0) > 0;
 }
 
-/* Many units are shown in steps: other connections of the same user, which have no priority, are served in between. */
+/* Many units are shown in steps: other connections of the same user, which have no priority, are served in
+ * between. */
 static void test_many_units(void) {
-        _cleanup_client_ Client *root = client_new(0), *c = client_new(TEST_OTHER_UID), *second = client_new(TEST_OTHER_UID), *third = client_new(TEST_OTHER_UID);
+        _cleanup_client_ Client *root = client_new(0), *c = client_new(TEST_OTHER_UID),
+                *second = client_new(TEST_OTHER_UID), *third = client_new(TEST_OTHER_UID);
         _cleanup_client_ Client *watcher = client_new(0);
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *again = NULL, *first = NULL;
         char names[MANY_UNITS * 32] = "", call[sizeof(names) + 128];
@@ -567,7 +644,8 @@ static void test_many_units(void) {
                 sd_json_variant *s = sd_json_variant_by_index(snapshots, i);
 
                 check(streq(sd_json_variant_string(sd_json_variant_by_key(s, "unit")), many_names[i]));
-                check(sd_json_variant_equal(sd_json_variant_by_key(s, "timestamp"), message_parameter(v, "timestamp")));
+                check(sd_json_variant_equal(sd_json_variant_by_key(s, "timestamp"),
+                                            message_parameter(v, "timestamp")));
         }
 
         /* The user's second one came after the first, and to it the unit is gone */
@@ -588,12 +666,14 @@ static void test_many_units(void) {
         test_wait(event, client_has_reply(second));
         call_succeeds(root, "GetStatus", "{}");
         while (client_has_reply(second)) {
-                ssize_t size = recv(second->fd, second->buffer + second->size, sizeof(second->buffer) - second->size, 0);
+                ssize_t size = recv(second->fd, second->buffer + second->size,
+                                    sizeof(second->buffer) - second->size, 0);
 
                 check(size > 0);
                 second->size += size;
         }
-        check(second->size > strlen(end) && memcmp(second->buffer + second->size - strlen(end) - 1, end, strlen(end)) == 0);
+        check(second->size > strlen(end) &&
+              memcmp(second->buffer + second->size - strlen(end) - 1, end, strlen(end)) == 0);
         while (more) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *one = client_expect_reply(second, "List");
 
@@ -604,18 +684,23 @@ static void test_many_units(void) {
 
         /* So are thresholds, one by one: what is cleared meanwhile is not listed any more … */
         for (unsigned i = 0; i < MANY_UNITS; i++) {
-                (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"threshold\":\"slow: requests.server.firstByte.p99 > 20ms\"}", many_names[i]);
+                (void) snprintf(call, sizeof(call),
+                                "{\"unit\":\"%s\",\"threshold\":\"slow: requests.server.firstByte.p99 > "
+                                "20ms\"}", many_names[i]);
                 call_succeeds(root, "SetThreshold", call);
         }
         client_send(second, "more", "ListThresholds", "{}");
         test_wait(event, client_has_reply(second));
-        (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"name\":\"slow\"}", many_names[MANY_UNITS - 1]);
+        (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"name\":\"slow\"}",
+                        many_names[MANY_UNITS - 1]);
         call_succeeds(root, "ClearThreshold", call);
         n = 0;
         do {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *one = client_expect_reply(second, "ListThresholds");
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *one = client_expect_reply(second,
+                                "ListThresholds");
 
-                check(streq(sd_json_variant_string(sd_json_variant_by_key(message_parameter(one, "threshold"), "unit")), many_names[n]));
+                check(streq(sd_json_variant_string(sd_json_variant_by_key(message_parameter(one,
+                                "threshold"), "unit")), many_names[n]));
                 more = message_continues(one);
                 n++;
         } while (more);
@@ -623,14 +708,18 @@ static void test_many_units(void) {
 
         /* … and together */
         client_send(watcher, "more", "Monitor", "{}");
-        (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"name\":\"slow\"}", many_names[MANY_UNITS - 2]);
+        (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"name\":\"slow\"}",
+                        many_names[MANY_UNITS - 2]);
         call_succeeds(root, "ClearThreshold", call);
         first = client_expect_reply(watcher, "Monitor");
-        check(message_continues(first) && message_parameter(first, "seq") && !message_parameter(first, "missedEvents"));
+        check(message_continues(first) && message_parameter(first, "seq") &&
+              !message_parameter(first, "missedEvents"));
         thresholds = message_parameter(first, "thresholds");
         check(sd_json_variant_elements(thresholds) == MANY_UNITS - 2);
         for (unsigned i = 0; i < MANY_UNITS - 2; i++)
-                check(streq(sd_json_variant_string(sd_json_variant_by_key(sd_json_variant_by_index(thresholds, i), "unit")), many_names[i]));
+                check(streq(
+                        sd_json_variant_string(sd_json_variant_by_key(sd_json_variant_by_index(thresholds,
+                                        i), "unit")), many_names[i]));
 
         for (unsigned i = 0; i < MANY_UNITS; i++) {
                 (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[i]);
@@ -655,21 +744,24 @@ static void test_unshown(void) {
         client_send(stream, "more", "Subscribe", "{\"interval\":100000000}");
         first = client_expect_reply(stream, "Subscribe");
         second = client_expect_reply(stream, "Subscribe");
-        check(streq(sd_json_variant_string(sd_json_variant_by_key(message_parameter(second, "snapshot"), "unit")), "b.service"));
+        check(streq(sd_json_variant_string(sd_json_variant_by_key(message_parameter(second, "snapshot"),
+                                                                  "unit")), "b.service"));
 
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
 }
 
 static void test_lease(void) {
-        _cleanup_client_ Client *administrator = client_new(0), *client = client_new(0), *other = client_new(0);
+        _cleanup_client_ Client *administrator = client_new(0), *client = client_new(0),
+                *other = client_new(0);
 
         call_succeeds(client, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         check(manager->n_units == 1);
         check(manager->units[0]->holds->type == HOLD_LEASE && manager->units[0]->holds->owner);
 
         /* It is nobody else's */
-        call_fails(other, NULL, "Detach", "{\"unit\":\"a\",\"lease\":true}", INTERFACE "NotAttached", "unit", NULL);
+        call_fails(other, NULL, "Detach", "{\"unit\":\"a\",\"lease\":true}", INTERFACE "NotAttached", "unit",
+                   NULL);
         call_fails(administrator, NULL, "Detach", "{\"unit\":\"a\"}", INTERFACE "NotAttached", "unit", NULL);
 
         call_succeeds(client, "Detach", "{\"unit\":\"a\",\"lease\":true}");
@@ -717,7 +809,7 @@ static void test_oneway(void) {
         check(manager->n_units == 0);
 }
 
-/* ---- streams -------------------------------------------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------------------------------------ */
 
 static uint64_t expect_frame(Client *c, const char *unit) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(c, "Subscribe");
@@ -732,12 +824,15 @@ static void test_subscribe(void) {
         _cleanup_client_ Client *c = client_new(0), *named = client_new(0), *all = client_new(0);
         uint64_t seq, next;
 
-        call_fails(c, "more", "Subscribe", "{\"interval\":99999999}", INVALID_PARAMETER, "parameter", "interval");
+        call_fails(c, "more", "Subscribe", "{\"interval\":99999999}", INVALID_PARAMETER, "parameter",
+                   "interval");
         call_fails(c, "more", "Subscribe", "{\"interval\":0}", INVALID_PARAMETER, "parameter", "interval");
-        call_fails(c, "more", "Subscribe", "{\"interval\":18446744073709551615}", INVALID_PARAMETER, "parameter", "interval");
+        call_fails(c, "more", "Subscribe", "{\"interval\":18446744073709551615}", INVALID_PARAMETER,
+                   "parameter", "interval");
         call_fails(c, "more", "Subscribe", "{\"window\":5}", INVALID_PARAMETER, "parameter", "window");
         call_fails(c, "more", "Subscribe", "{\"units\":[\"a\"]}", INTERFACE "NotAttached", "unit", NULL);
-        call_fails(c, "more", "Subscribe", "{\"units\":[\"a b\"]}", INTERFACE "InvalidUnitName", "unit", NULL);
+        call_fails(c, "more", "Subscribe", "{\"units\":[\"a b\"]}", INTERFACE "InvalidUnitName", "unit",
+                   NULL);
         call_fails(c, NULL, "Subscribe", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
 
         /* Nothing is attached yet: silence, until something is */
@@ -749,7 +844,8 @@ static void test_subscribe(void) {
         check(next > seq);
 
         call_succeeds(c, "Attach", "{\"unit\":\"b\"}");
-        client_send(named, "more", "Subscribe", "{\"units\":[\"b\",\"b.service\",\"alias\"],\"interval\":100000000}");
+        client_send(named, "more", "Subscribe",
+                    "{\"units\":[\"b\",\"b.service\",\"alias\"],\"interval\":100000000}");
         (void) expect_frame(named, "a.service");
         (void) expect_frame(named, "b.service");
 
@@ -788,15 +884,20 @@ static void test_shared_stream(void) {
         client_send(first, "more", "Subscribe", "{\"interval\":100000000}");
         client_send(second, "more", "Subscribe", "{\"interval\":100000000}");
         for (unsigned i = 0; i < ELEMENTSOF(seq); i++) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(first, "Subscribe");
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(first,
+                                "Subscribe");
 
-                seq[i] = sd_json_variant_unsigned(sd_json_variant_by_key(message_parameter(v, "snapshot"), "seq"));
+                seq[i] = sd_json_variant_unsigned(sd_json_variant_by_key(message_parameter(v, "snapshot"),
+                                                                         "seq"));
         }
         for (unsigned i = 0; i < ELEMENTSOF(seq); i++) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(second, "Subscribe");
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(second,
+                                "Subscribe");
 
                 for (unsigned k = 0; k < ELEMENTSOF(seq); k++)
-                        same += seq[k] == sd_json_variant_unsigned(sd_json_variant_by_key(message_parameter(v, "snapshot"), "seq"));
+                        same += seq[k] ==
+                                sd_json_variant_unsigned(sd_json_variant_by_key(message_parameter(v,
+                                                "snapshot"), "seq"));
         }
         /* Each reading of this unit has a number of its own */
         check(same > 0);
@@ -814,13 +915,15 @@ static void test_slow_subscriber(void) {
         client_send(slow, "more", "Subscribe", "{\"interval\":1000000}");
         client_send(reader, "more", "Subscribe", "{\"interval\":1000000}");
         for (unsigned i = 0; i < ROUNDS; i++) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(reader, "Subscribe");
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(reader,
+                                "Subscribe");
 
                 check(!message_parameter(v, "skipped"));
         }
 
         while (skipped == 0) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(slow, "Subscribe");
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(slow,
+                                "Subscribe");
                 sd_json_variant *n = message_parameter(v, "skipped");
 
                 frames++;
@@ -836,7 +939,7 @@ static void test_slow_subscriber(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
-/* ---- bytes ---------------------------------------------------------------------------------------------------- */
+/* ---- bytes -------------------------------------------------------------------------------------------- */
 
 static void test_pieces(void) {
         static const char message[] = "{\"method\":\"org.qosd.QoS.GetStatus\"}";
@@ -860,7 +963,8 @@ static void test_pieces(void) {
         sd_json_variant_unref(client_expect_reply(c, "GetStatus"));
 }
 
-/* Many calls before the first reply is read: none is lost, and they do not pile up in the daemon but in the sockets. */
+/* Many calls before the first reply is read: none is lost, and they do not pile up in the daemon but in the
+ * sockets. */
 static void test_pipeline(void) {
         enum { CALLS = 3000 };
         _cleanup_client_ Client *c = client_new(0);
@@ -871,7 +975,8 @@ static void test_pipeline(void) {
         calls = new0(char, CALLS * 64);
         check(calls);
         for (unsigned i = 0; i < CALLS; i++)
-                size += sprintf(calls + size, "{\"method\":\"org.qosd.QoS.GetStatus\",\"parameters\":{}}") + 1;
+                size += sprintf(calls + size, "{\"method\":\"org.qosd.QoS.GetStatus\",\"parameters\":{}}") +
+                        1;
 
         /* As much as goes in without reading: the daemon stops to take more once its replies do not leave */
         for (;;) {
@@ -901,7 +1006,8 @@ static void test_pipeline(void) {
         }
 }
 
-/* What a client can make the daemon keep for it when it never reads: of 3000 times 30 KiB, next to nothing. */
+/* What a client can make the daemon keep for it when it never reads: of 3000 times 30 KiB, next to
+ * nothing. */
 static void test_never_reads(void) {
         static const char message[] = "{\"method\":\"org.qosd.QoS.ListMetrics\",\"more\":true}";
         _cleanup_client_ Client *c = client_new(0), *other = client_new(0);
@@ -1053,7 +1159,7 @@ static void test_garbage(void) {
         call_succeeds(other, "GetStatus", "{}");
 }
 
-/* ---- who may ---------------------------------------------------------------------------------------------------- */
+/* ---- who may ------------------------------------------------------------------------------------------ */
 
 static void test_polkit(void) {
         _cleanup_client_ Client *c = client_new(TEST_OTHER_UID), *root = client_new(0);
@@ -1062,19 +1168,23 @@ static void test_polkit(void) {
         polkit_questions = 0;
         call_fails(c, NULL, "Attach", "{\"unit\":\"a b\"}", INTERFACE "InvalidUnitName", "unit", "a b");
         call_fails(c, NULL, "Detach", "{\"unit\":\"a\"}", INTERFACE "NotAttached", "unit", NULL);
-        call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"probes\":[\"gpu\"]}", INTERFACE "NoSuchProbe", "probe", "gpu");
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"probes\":[\"gpu\"]}", INTERFACE "NoSuchProbe",
+                   "probe", "gpu");
         call_fails(c, "more", "List", "{}", INTERFACE "NoEntries", NULL, NULL);
         check(polkit_questions == 0);
 
         polkit_mood = POLKIT_NO;
-        call_fails(c, NULL, "Attach", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL, NULL);
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL,
+                   NULL);
         check(polkit_questions == 1 && !polkit_interactive);
-        call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true,\"allowInteractiveAuthentication\":true}",
+        call_fails(c, NULL, "Attach",
+                   "{\"unit\":\"a\",\"lease\":true,\"allowInteractiveAuthentication\":true}",
                    "org.varlink.service.PermissionDenied", NULL, NULL);
         check(polkit_questions == 2 && polkit_interactive);
 
         polkit_mood = POLKIT_CHALLENGE;
-        call_fails(c, NULL, "Attach", "{\"unit\":\"a\"}", "io.systemd.InteractiveAuthenticationRequired", NULL, NULL);
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a\"}", "io.systemd.InteractiveAuthenticationRequired",
+                   NULL, NULL);
         check(manager->n_units == 0);
 
         polkit_mood = POLKIT_YES;
@@ -1086,7 +1196,8 @@ static void test_polkit(void) {
         call_succeeds(root, "Attach", "{\"unit\":\"b\"}");
         polkit_mood = POLKIT_NO;
         call_succeeds(c, "Detach", "{\"unit\":\"a\",\"lease\":true}");
-        call_fails(c, NULL, "Detach", "{\"unit\":\"b\"}", "org.varlink.service.PermissionDenied", NULL, NULL);
+        call_fails(c, NULL, "Detach", "{\"unit\":\"b\"}", "org.varlink.service.PermissionDenied", NULL,
+                   NULL);
         polkit_mood = POLKIT_YES;
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
         check(manager->n_units == 0);
@@ -1094,7 +1205,8 @@ static void test_polkit(void) {
 
         /* Gone while somebody looks for the password */
         polkit_mood = POLKIT_SILENT;
-        client_send(c, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true,\"allowInteractiveAuthentication\":true}");
+        client_send(c, NULL, "Attach",
+                    "{\"unit\":\"a\",\"lease\":true,\"allowInteractiveAuthentication\":true}");
         test_wait(event, polkit_questions == 7);
         c = client_free(c);
         settle();
@@ -1109,7 +1221,8 @@ static void test_limits(void) {
         polkit_mood = POLKIT_YES;
         manager->config.leases_per_uid_max = 1;
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
-        call_fails(c, NULL, "Attach", "{\"unit\":\"b\",\"lease\":true}", INTERFACE "TooManyLeases", NULL, NULL);
+        call_fails(c, NULL, "Attach", "{\"unit\":\"b\",\"lease\":true}", INTERFACE "TooManyLeases", NULL,
+                   NULL);
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         manager->config.leases_per_uid_max = 64;
 
@@ -1229,10 +1342,12 @@ static void test_reserve(void) {
         polkit_mood = POLKIT_YES;
         manager->config.units_max = 4;
         for (unsigned i = 0; i < ELEMENTSOF(names); i++) {
-                (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\",\"lease\":true}", names[i]);
+                (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\",\"lease\":true}",
+                                names[i]);
                 call_succeeds(c, "Attach", parameters);
         }
-        call_fails(c, NULL, "Attach", "{\"unit\":\"c\",\"lease\":true}", INTERFACE "TooManyUnits", NULL, NULL);
+        call_fails(c, NULL, "Attach", "{\"unit\":\"c\",\"lease\":true}", INTERFACE "TooManyUnits", NULL,
+                   NULL);
         call_succeeds(root, "Attach", "{\"unit\":\"c\",\"lease\":true}");
         check(manager->n_units == 4);
         /* What root holds, too, is not theirs alone */
@@ -1292,14 +1407,17 @@ int main(void) {
         test_bus_pair(event, 0, &daemon_side, &system_side);
         for (unsigned i = 0; i < MANY_UNITS; i++) {
                 (void) snprintf(many_names[i], sizeof(many_names[i]), "many-%u.service", i);
-                units[6 + i] = (FakeUnit) { .id = many_names[i], .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" };
+                units[6 + i] = (FakeUnit) { .id = many_names[i], .active_state = "inactive",
+                                            .sub_state = "dead", .slice = "system.slice" };
         }
         fake_service_manager_start(&pid1, system_side, units);
-        check(sd_bus_add_object_vtable(system_side, NULL, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority",
+        check(sd_bus_add_object_vtable(system_side, NULL, "/org/freedesktop/PolicyKit1/Authority",
+                                       "org.freedesktop.PolicyKit1.Authority",
                                        polkit_vtable, NULL) >= 0);
         check(manager_set_bus(manager, daemon_side) >= 0);
         /* It takes as many connections as there are descriptors, when it begins */
-        check(setrlimit(RLIMIT_NOFILE, &(struct rlimit) { .rlim_cur = 1024, .rlim_max = limit.rlim_max }) >= 0);
+        check(setrlimit(RLIMIT_NOFILE, &(struct rlimit) { .rlim_cur = 1024, .rlim_max = limit.rlim_max }) >=
+              0);
         check(varlink_server_new_peer(manager, &varlink_server) >= 0);
         check(setrlimit(RLIMIT_NOFILE, &limit) >= 0);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The varlink interface over a socket pair, with the real manager. No system bus, no service manager: units are attached
- * by path. The argument is the published interface. */
+/* The varlink interface over a socket pair, with the real manager. No system bus, no service manager: units
+ * are attached by path. The argument is the published interface. */
 
 #include <sys/socket.h>
 
@@ -41,7 +41,8 @@ static void result_done(Result *r) {
         sd_json_variant_unref(r->last);
 }
 
-static int on_reply(sd_varlink *link, sd_json_variant *parameters, const char *error, sd_varlink_reply_flags_t flags, void *userdata) {
+static int on_reply(sd_varlink *link, sd_json_variant *parameters, const char *error,
+                    sd_varlink_reply_flags_t flags, void *userdata) {
         Result *r = userdata;
 
         r->replies++;
@@ -61,7 +62,8 @@ static Result call(const char *method, bool more, const char *json) {
         check(sd_json_parse(json, 0, &parameters, NULL, NULL) >= 0);
         sd_varlink_set_userdata(link, &result);
         check(sd_varlink_bind_reply(link, on_reply) >= 0);
-        check((more ? sd_varlink_observe(link, method, parameters) : sd_varlink_invoke(link, method, parameters)) >= 0);
+        check((more ? sd_varlink_observe(link, method, parameters) :
+               sd_varlink_invoke(link, method, parameters)) >= 0);
         while (!result.done)
                 check(sd_event_run(event, 10 * USEC_PER_SEC) > 0);
 
@@ -74,7 +76,8 @@ static void expect_error(const char *method, bool more, const char *json, const 
         __attribute__((cleanup(result_done))) Result r = call(method, more, json);
 
         if (!streq_ptr(r.error, error)) {
-                fprintf(stderr, "%s %s: error '%s' instead of '%s'\n", method, json, strempty(r.error), error);
+                fprintf(stderr, "%s %s: error '%s' instead of '%s'\n", method, json, strempty(r.error),
+                        error);
                 exit(EXIT_FAILURE);
         }
 }
@@ -87,32 +90,58 @@ static void test_errors(void) {
                 const char *json;
                 const char *error;
         } table[] = {
-                { "org.qosd.QoS.Get",       false, "{}",                                          invalid                                },
-                { "org.qosd.QoS.Get",       false, "{\"unit\":5}",                                invalid                                },
-                { "org.qosd.QoS.Get",       false, "{\"unit\":\"x\",\"surplus\":1}",              invalid                                },
-                { "org.qosd.QoS.Get",       false, "{\"unit\":\"x\",\"window\":17}",              invalid                                },
-                { "org.qosd.QoS.Get",       false, "{\"unit\":\"x\",\"window\":-1}",              invalid                                },
-                { "org.qosd.QoS.Get",       false, "{\"unit\":\"x\"}",                            "org.qosd.QoS.NotAttached"             },
-                { "org.qosd.QoS.Get",       false, "{\"unit\":\"a b\"}",                          "org.qosd.QoS.InvalidUnitName"         },
-                { "org.qosd.QoS.Get",       false, "{\"unit\":\"../x\"}",                         "org.qosd.QoS.InvalidUnitName"         },
-                { "org.qosd.QoS.Detach",    false, "{\"unit\":\"x\"}",                            "org.qosd.QoS.NotAttached"             },
-                { "org.qosd.QoS.Detach",    false, "{\"unit\":\"x\",\"lease\":true}",             "org.qosd.QoS.NotAttached"             },
-                { "org.qosd.QoS.Histogram", false, "{\"unit\":\"x\",\"metric\":\"y\"}",           "org.qosd.QoS.NotAttached"             },
-                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"/no/such/group\"}",               "org.qosd.QoS.NoSuchUnit"              },
-                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"/../etc\"}",                      "org.qosd.QoS.InvalidUnitName"         },
-                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"/a//b\"}",                        "org.qosd.QoS.InvalidUnitName"         },
-                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"x\"}",                            "org.qosd.QoS.ServiceManagerFailed"    },
-                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"x\",\"probes\":[\"nonsense\"]}",  "org.qosd.QoS.NoSuchProbe"             },
-                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"x\",\"duration\":0}",             invalid                                },
-                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"x\",\"lease\":true,\"duration\":5000000}", invalid                       },
-                { "org.qosd.QoS.List",      true,  "{}",                                          "org.qosd.QoS.NoEntries"               },
-                { "org.qosd.QoS.List",      false, "{}",                                          "org.varlink.service.ExpectedMore"     },
-                { "org.qosd.QoS.Subscribe", false, "{}",                                          "org.varlink.service.ExpectedMore"     },
-                { "org.qosd.QoS.Subscribe", true,  "{\"interval\":1}",                            invalid                                },
-                { "org.qosd.QoS.Subscribe", true,  "{\"units\":[\"x\"]}",                         "org.qosd.QoS.NotAttached"             },
-                { "org.qosd.QoS.Probes",    false, "{}",                                          "org.varlink.service.ExpectedMore"     },
-                { "org.qosd.QoS.Probes",    true,  "{\"surplus\":1}",                             invalid                                },
-                { "org.qosd.QoS.Nonsense",  false, "{}",                                          "org.varlink.service.MethodNotFound"   },
+                { "org.qosd.QoS.Get",       false, "{}",
+                  invalid                                },
+                { "org.qosd.QoS.Get",       false, "{\"unit\":5}",
+                  invalid                                },
+                { "org.qosd.QoS.Get",       false, "{\"unit\":\"x\",\"surplus\":1}",
+                  invalid                                },
+                { "org.qosd.QoS.Get",       false, "{\"unit\":\"x\",\"window\":17}",
+                  invalid                                },
+                { "org.qosd.QoS.Get",       false, "{\"unit\":\"x\",\"window\":-1}",
+                  invalid                                },
+                { "org.qosd.QoS.Get",       false, "{\"unit\":\"x\"}",
+                  "org.qosd.QoS.NotAttached"             },
+                { "org.qosd.QoS.Get",       false, "{\"unit\":\"a b\"}",
+                  "org.qosd.QoS.InvalidUnitName"         },
+                { "org.qosd.QoS.Get",       false, "{\"unit\":\"../x\"}",
+                  "org.qosd.QoS.InvalidUnitName"         },
+                { "org.qosd.QoS.Detach",    false, "{\"unit\":\"x\"}",
+                  "org.qosd.QoS.NotAttached"             },
+                { "org.qosd.QoS.Detach",    false, "{\"unit\":\"x\",\"lease\":true}",
+                  "org.qosd.QoS.NotAttached"             },
+                { "org.qosd.QoS.Histogram", false, "{\"unit\":\"x\",\"metric\":\"y\"}",
+                  "org.qosd.QoS.NotAttached"             },
+                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"/no/such/group\"}",
+                  "org.qosd.QoS.NoSuchUnit"              },
+                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"/../etc\"}",
+                  "org.qosd.QoS.InvalidUnitName"         },
+                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"/a//b\"}",
+                  "org.qosd.QoS.InvalidUnitName"         },
+                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"x\"}",
+                  "org.qosd.QoS.ServiceManagerFailed"    },
+                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"x\",\"probes\":[\"nonsense\"]}",
+                  "org.qosd.QoS.NoSuchProbe"             },
+                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"x\",\"duration\":0}",
+                  invalid                                },
+                { "org.qosd.QoS.Attach",    false, "{\"unit\":\"x\",\"lease\":true,\"duration\":5000000}",
+                  invalid                       },
+                { "org.qosd.QoS.List",      true,  "{}",
+                  "org.qosd.QoS.NoEntries"               },
+                { "org.qosd.QoS.List",      false, "{}",
+                  "org.varlink.service.ExpectedMore"     },
+                { "org.qosd.QoS.Subscribe", false, "{}",
+                  "org.varlink.service.ExpectedMore"     },
+                { "org.qosd.QoS.Subscribe", true,  "{\"interval\":1}",
+                  invalid                                },
+                { "org.qosd.QoS.Subscribe", true,  "{\"units\":[\"x\"]}",
+                  "org.qosd.QoS.NotAttached"             },
+                { "org.qosd.QoS.Probes",    false, "{}",
+                  "org.varlink.service.ExpectedMore"     },
+                { "org.qosd.QoS.Probes",    true,  "{\"surplus\":1}",
+                  invalid                                },
+                { "org.qosd.QoS.Nonsense",  false, "{}",
+                  "org.varlink.service.MethodNotFound"   },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
@@ -127,18 +156,21 @@ static void test_catalogue(void) {
         check(!metrics.error && metrics.replies == metric_table_size);
         check(!probes.error && probes.replies > 5);
         check(!status.error && sd_json_variant_unsigned(sd_json_variant_by_key(status.last, "units")) == 0);
-        check(!status.error && sd_json_variant_unsigned(sd_json_variant_by_key(status.last, "minimumSamples")) == 5);
+        check(!status.error && sd_json_variant_unsigned(sd_json_variant_by_key(status.last,
+                                                                               "minimumSamples")) == 5);
 
         for (size_t i = 0; i < metric_table_size; i++) {
                 check(metric_find(metric_table[i].name) == metric_table + i); /* names are unique */
-                check(startswith(metric_table[i].name, "requests.") || startswith(metric_table[i].name, "contention."));
+                check(startswith(metric_table[i].name, "requests.") ||
+                      startswith(metric_table[i].name, "contention."));
                 check(!isempty(metric_table[i].description));
         }
 }
 
 /* Whoever sends what is no varlink loses the connection, and nobody else notices. */
 static void test_garbage(void) {
-        static const char garbage[][64] = { "x", "{}", "{\"method\":5}", "[]", "\xff\xfe", "{\"method\":\"org.qosd.QoS.Get\",\"parameters\":7}" };
+        static const char garbage[][64] = { "x", "{}", "{\"method\":5}", "[]", "\xff\xfe",
+                                            "{\"method\":\"org.qosd.QoS.Get\",\"parameters\":7}" };
 
         for (size_t i = 0; i < ELEMENTSOF(garbage); i++) {
                 char buffer[512];
@@ -170,7 +202,8 @@ static void test_golden(const char *path) {
         (void) fclose(f);
 
         if (!streq(live, golden)) {
-                fprintf(stderr, "The interface differs from %s. If that is meant, take this:\n%s", path, live);
+                fprintf(stderr, "The interface differs from %s. If that is meant, take this:\n%s", path,
+                        live);
                 exit(EXIT_FAILURE);
         }
 }

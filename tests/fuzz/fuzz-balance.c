@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever qos-balance is told, a word a line: what is taken of it is within the limits, and what is not has a message. */
+/* Whatever qos-balance is told, a word a line: what is taken of it is within the limits, and what is not has
+ * a message. */
 
 #include <math.h>
 

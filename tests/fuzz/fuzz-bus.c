@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever is called over D-Bus, and with whatever arguments: each call has one answer, and the daemon keeps nothing of it. A line of the
- * input is a call, in words with a blank in between: object, interface, method, signature and the arguments, as busctl has them (an array
- * begins with the number of its elements, a variant with its signature; "-" is an empty word). Nothing gets into the kernel. */
+/* Whatever is called over D-Bus, and with whatever arguments: each call has one answer, and the daemon keeps
+ * nothing of it. A line of the input is a call, in words with a blank in between: object, interface, method,
+ * signature and the arguments, as busctl has them (an array begins with the number of its elements, a
+ * variant with its signature; "-" is an empty word). Nothing gets into the kernel. */
 
 #include "check.h"
 #include "dbus-manager.h"
@@ -17,7 +18,8 @@
 #define DEPTH_MAX 16U
 
 static FakeUnit units[] = {
-        { .id = "a.service", .active_state = "active", .sub_state = "running", .control_group = "/system.slice/a.service", .slice = "system.slice" },
+        { .id = "a.service", .active_state = "active", .sub_state = "running", .control_group =
+          "/system.slice/a.service", .slice = "system.slice" },
         { .id = "b.service", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" },
         {}
 };
@@ -100,7 +102,8 @@ static size_t type_size(const char *signature, unsigned depth) {
 
 static int append(sd_bus_message *m, const char *signature, char **words, unsigned depth);
 
-static int append_container(sd_bus_message *m, char type, const char *contents, unsigned n, char **words, unsigned depth) {
+static int append_container(sd_bus_message *m, char type, const char *contents, unsigned n, char **words,
+                            unsigned depth) {
         int r;
 
         r = sd_bus_message_open_container(m, type, contents);
@@ -126,7 +129,8 @@ static int append_one(sd_bus_message *m, const char *type, size_t size, char **w
         switch (type[0]) {
         case 'a':
                 (void) snprintf(contents, sizeof(contents), "%.*s", (int) size - 1, type + 1);
-                return append_container(m, 'a', contents, MIN((unsigned) strtoul(next_word(words), NULL, 10), 1000U), words, depth);
+                return append_container(m, 'a', contents, MIN((unsigned) strtoul(next_word(words), NULL, 10),
+                                                              1000U), words, depth);
         case '(':
         case '{':
                 (void) snprintf(contents, sizeof(contents), "%.*s", (int) size - 2, type + 1);
@@ -173,7 +177,8 @@ static int append(sd_bus_message *m, const char *signature, char **words, unsign
 
 static void call(char *line) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        const char *object = next_word(&line), *interface = next_word(&line), *method = next_word(&line), *signature;
+        const char *object = next_word(&line), *interface = next_word(&line), *method = next_word(&line),
+                *signature;
 
         if (sd_bus_message_new_method_call(client, &m, "org.qosd1", object, interface, method) < 0)
                 return;

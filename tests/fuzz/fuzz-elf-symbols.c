@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever file a process of somebody has mapped as OpenSSL's library, or as its program: what is found in it lies in it. The input is the
- * file. */
+/* Whatever file a process of somebody has mapped as OpenSSL's library, or as its program: what is found in
+ * it lies in it. The input is the file. */
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,7 +12,8 @@
 #include "util.h"
 
 static void look(int fd, size_t size, bool all) {
-        static const char *const names[] = { "SSL_read", "SSL_read_ex", "SSL_write", "SSL_write_ex", "SSL_do_handshake", "" };
+        static const char *const names[] = { "SSL_read", "SSL_read_ex", "SSL_write", "SSL_write_ex",
+                                             "SSL_do_handshake", "" };
         static const uint64_t starts[] = { 0, 0x400000, 0x7f0000000000, UINT64_MAX };
         Symbols *s = NULL;
         int r;
@@ -32,7 +33,8 @@ static void look(int fd, size_t size, bool all) {
                         const char *name = NULL;
                         uint64_t behind = 0;
 
-                        if (symbols_find_object(s, starts[i], starts[i] + offset, &name, &behind) >= 0 && name)
+                        if (symbols_find_object(s, starts[i], starts[i] + offset, &name, &behind) >= 0 &&
+                            name)
                                 check(strlen(name) < size);
                 }
         symbols_free(s);

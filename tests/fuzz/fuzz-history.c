@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         _cleanup_history_ History *empty = NULL, *h = NULL;
         _cleanup_free_ uint8_t *header = NULL, *file = NULL;
         uint64_t hash = UINT64_C(0xcbf29ce484222325);
-        HistoryStep s = { .covered = 1, .distributions = { { .schema = WINDOW_BINS_SCHEMA_MAX }, { .schema = WINDOW_BINS_SCHEMA_MAX } } };
+        HistoryStep s = { .covered = 1, .distributions = { { .schema = WINDOW_BINS_SCHEMA_MAX },
+                                                           { .schema = WINDOW_BINS_SCHEMA_MAX } } };
         size_t header_size;
         uint32_t sizes[2];
         int r;

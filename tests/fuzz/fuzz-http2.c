@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The frames of HTTP/2, fed with what comes over the network: the same code that runs in the kernel. The first byte says whether the
- * connection was seen from its beginning, and whether paths are wanted, of which some are left out; the second one where the questions end and the answers begin; the third where both are
+/* The frames of HTTP/2, fed with what comes over the network: the same code that runs in the kernel. The
+ * first byte says whether the connection was seen from its beginning, and whether paths are wanted, of which
+ * some are left out; the second one where the questions end and the answers begin; the third where both are
  * cut. However they are cut, they mean the same. */
 
 #include "fuzz.h"
@@ -22,7 +23,8 @@ static void on_event(struct h2_piece *piece, void *userdata) {
         struct meaning *m = userdata;
 
         check(piece->event != 0);
-        check(s->id != 0 && s->id & 1 && s->flags & H2_STREAM_BEGUN && s->first_out_at != 0 && s->last_out_at != 0);
+        check(s->id != 0 && s->id & 1 && s->flags & H2_STREAM_BEGUN && s->first_out_at != 0 &&
+              s->last_out_at != 0);
         check(s->status <= 5);
         if (piece->event & H2_BEGUN) {
                 m->begun++;
@@ -47,7 +49,8 @@ static size_t cut_length(unsigned *seed, size_t left) {
         return MIN(n, left);
 }
 
-static void feed(struct h2_conn *h, struct meaning *m, const uint8_t *data, size_t size, const struct arrival_times *times, unsigned seed) {
+static void feed(struct h2_conn *h, struct meaning *m, const uint8_t *data, size_t size,
+                 const struct arrival_times *times, unsigned seed) {
         for (size_t i = 0, n; i < size && !m->lost; i += n) {
                 struct h2_piece piece = { .now = 2 };
 
@@ -60,8 +63,8 @@ static void feed(struct h2_conn *h, struct meaning *m, const uint8_t *data, size
 }
 
 /* seed: 0 for not cut at all. */
-static struct meaning understand(bool late, bool names, const uint8_t *questions, size_t n_questions, const uint8_t *answers, size_t n_answers,
-                                 unsigned seed) {
+static struct meaning understand(bool late, bool names, const uint8_t *questions, size_t n_questions,
+                                 const uint8_t *answers, size_t n_answers, unsigned seed) {
         static struct h2_conn h;
         struct arrival_times times = { .came_at = 1 };
         struct meaning m = {};
@@ -95,8 +98,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (size < 3)
                 return 0;
         questions = (size - 3) * data[1] / 255;
-        whole = understand(data[0] & 1, data[0] & 2, data + 3, questions, data + 3 + questions, size - 3 - questions, 0);
-        cut = understand(data[0] & 1, data[0] & 2, data + 3, questions, data + 3 + questions, size - 3 - questions, data[2] + 1);
+        whole = understand(data[0] & 1, data[0] & 2, data + 3, questions, data + 3 + questions,
+                           size - 3 - questions, 0);
+        cut = understand(data[0] & 1, data[0] & 2, data + 3, questions, data + 3 + questions,
+                         size - 3 - questions, data[2] + 1);
         check(memcmp(&whole, &cut, sizeof(whole)) == 0);
         return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Entries of the journal whose fields hold what others have chosen, as units' names do: whoever reads them as the journal does gets the same
- * fields, and none besides. Each line of the input is a value; "\t" stands for an end of a line in it. */
+/* Entries of the journal whose fields hold what others have chosen, as units' names do: whoever reads them
+ * as the journal does gets the same fields, and none besides. Each line of the input is a value; "\t" stands
+ * for an end of a line in it. */
 
 #include <endian.h>
 #include <sys/socket.h>
@@ -54,7 +55,8 @@ static size_t read_field(const char *p, size_t size, const char *field) {
                 check((size_t) (end - p) == strlen(field) && memcmp(p, field, strlen(field)) == 0);
                 return (size_t) (end - p) + 1;
         }
-        check((size_t) (end - p) == name && memcmp(p, field, name) == 0 && size >= name + 1 + sizeof(length) + value + 1);
+        check((size_t) (end - p) == name && memcmp(p, field, name) == 0 &&
+              size >= name + 1 + sizeof(length) + value + 1);
         memcpy(&length, end + 1, sizeof(length));
         check(le64toh(length) == value && memcmp(end + 1 + sizeof(length), equals + 1, value) == 0);
         check(end[1 + sizeof(length) + value] == '\n');

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Lines of /proc/self/mountinfo, with paths that users may choose. The input is the path of a file, from its own name up to the root's with a
- * line each, an empty line, and the mounts, of which those of device 8:1 are meant. */
+/* Lines of /proc/self/mountinfo, with paths that users may choose. The input is the path of a file, from its
+ * own name up to the root's with a line each, an empty line, and the mounts, of which those of device 8:1
+ * are meant. */
 
 #include "check.h"
 #include "fuzz.h"

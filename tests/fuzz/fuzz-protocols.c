@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parsers of protocols, fed with what comes over the network: the same code that runs in the kernel. The first byte says
- * which protocol, and how much is known of when things came; the second one where the questions end and the answers begin;
- * the third where both are cut. However they are cut, they mean the same. Some questions are left out of the figures. */
+/* The parsers of protocols, fed with what comes over the network: the same code that runs in the kernel. The
+ * first byte says which protocol, and how much is known of when things came; the second one where the
+ * questions end and the answers begin; the third where both are cut. However they are cut, they mean the
+ * same. Some questions are left out of the figures. */
 
 #include "fuzz.h"
 #include "util-pipeline.h"
@@ -24,8 +25,8 @@ static size_t cut_length(unsigned *seed, size_t left) {
 }
 
 /* seed: 0 for not cut at all. */
-static struct meaning understand(uint32_t protocol, bool timed, bool named, const char *questions, size_t n_questions, const char *answers,
-                                 size_t n_answers, unsigned seed) {
+static struct meaning understand(uint32_t protocol, bool timed, bool named, const char *questions,
+                                 size_t n_questions, const char *answers, size_t n_answers, unsigned seed) {
         struct arrival_times times = { .came_at = timed, .names = named ? PROTOCOL_NAMES : 0 };
         struct parsed_chunk piece = {};
         struct meaning m = {};
@@ -84,18 +85,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         questions = size * data[1] / 256;
 
         if (pipeline_excludes.n == 0) {
-                check(exclude_list_add(&pipeline_excludes, "http:/a") == 0 && exclude_list_add(&pipeline_excludes, "http:/b/*") == 0);
-                check(exclude_list_add(&pipeline_excludes, "redis:PING") == 0 && exclude_list_add(&pipeline_excludes, "redis:ZREMRANGEBYLEX") == 0);
+                check(exclude_list_add(&pipeline_excludes, "http:/a") == 0 &&
+                      exclude_list_add(&pipeline_excludes, "http:/b/*") == 0);
+                check(exclude_list_add(&pipeline_excludes, "redis:PING") == 0 &&
+                      exclude_list_add(&pipeline_excludes, "redis:ZREMRANGEBYLEX") == 0);
         }
 
-        whole = understand(protocol, data[0] < 128, data[0] & 64, p, questions, p + questions, size - questions, 0);
-        cut = understand(protocol, data[0] < 128, data[0] & 64, p, questions, p + questions, size - questions, data[2] + 1U);
+        whole = understand(protocol, data[0] < 128, data[0] & 64, p, questions, p + questions,
+                           size - questions, 0);
+        cut = understand(protocol, data[0] < 128, data[0] & 64, p, questions, p + questions,
+                         size - questions, data[2] + 1U);
 
         check(whole.asked == cut.asked && whole.answered == cut.answered);
         check(whole.excluded[0] == cut.excluded[0] && whole.excluded[1] == cut.excluded[1]);
         check(whole.bare == cut.bare && whole.tunnel_asked == cut.tunnel_asked);
         check(whole.questions_lost == cut.questions_lost && whole.answers_lost == cut.answers_lost);
-        check(whole.halfway == cut.halfway && whole.answering == cut.answering && whole.streaming == cut.streaming);
+        check(whole.halfway == cut.halfway && whole.answering == cut.answering &&
+              whole.streaming == cut.streaming);
         check(whole.status4xx == cut.status4xx && whole.status5xx == cut.status5xx);
         check(whole.streams == cut.streams && whole.tunnel == cut.tunnel);
         return 0;

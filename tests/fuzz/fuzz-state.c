@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever is in the file that says what was attached, the daemon starts, and what it made of it it reads again. Nothing gets into the
- * kernel. */
+/* Whatever is in the file that says what was attached, the daemon starts, and what it made of it it reads
+ * again. Nothing gets into the kernel. */
 
 #include <fcntl.h>
 
@@ -45,7 +45,8 @@ static void read_bases(void) {
                 return;
         units = sd_json_variant_by_key(v, "units");
         for (size_t i = 0; i < sd_json_variant_elements(units); i++) {
-                sd_json_variant *unit = sd_json_variant_by_index(units, i), *base = sd_json_variant_by_key(unit, "base"),
+                sd_json_variant *unit = sd_json_variant_by_index(units, i),
+                        *base = sd_json_variant_by_key(unit, "base"),
                         *contention = sd_json_variant_by_key(unit, "contentionBase");
                 ContentionCounts counts;
                 CounterOffset window;

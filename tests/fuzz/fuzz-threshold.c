@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever stands in a threshold: what is taken of it is within the limits and can be written down and read again, what is
- * not has a message. */
+/* Whatever stands in a threshold: what is taken of it is within the limits and can be written down and read
+ * again, what is not has a message. */
 
 #include <math.h>
 
@@ -23,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         r = threshold_rule_parse(line, WINDOW_DEFAULT_NSEC, &rule, &e);
         if (r < 0) {
-                check(r == -EINVAL && e.code == QOS_ERROR_INVALID_THRESHOLD && streq(e.argument, line) && !isempty(e.message));
+                check(r == -EINVAL && e.code == QOS_ERROR_INVALID_THRESHOLD && streq(e.argument, line) &&
+                      !isempty(e.message));
                 return 0;
         }
 
@@ -31,14 +32,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check(rule.limit >= 0 && rule.limit <= 0x1p53 && rule.clear >= 0 && rule.clear <= 0x1p53);
         check(rule.below ? rule.clear >= rule.limit : rule.clear <= rule.limit);
         check(window_is_valid(rule.window_nsec) && rule.window_nsec != WINDOW_TOTAL);
-        check(rule.enter_nsec <= THRESHOLD_DURATION_MAX_NSEC && rule.leave_nsec <= THRESHOLD_DURATION_MAX_NSEC &&
+        check(rule.enter_nsec <= THRESHOLD_DURATION_MAX_NSEC &&
+              rule.leave_nsec <= THRESHOLD_DURATION_MAX_NSEC &&
               rule.stay_nsec <= THRESHOLD_DURATION_MAX_NSEC);
 
         check(threshold_rule_format(&rule, true, &whole) >= 0);
         check(threshold_rule_parse(whole, WINDOW_DEFAULT_NSEC, &other, NULL) >= 0);
-        check(!(rule.limit < other.limit) && !(rule.limit > other.limit) && !(rule.clear < other.clear) && !(rule.clear > other.clear));
-        check(streq(rule.name, other.name) && rule.metric == other.metric && streq(rule.selector, other.selector) && rule.below == other.below &&
-              rule.window_nsec == other.window_nsec && rule.enter_nsec == other.enter_nsec && rule.leave_nsec == other.leave_nsec &&
+        check(!(rule.limit < other.limit) && !(rule.limit > other.limit) && !(rule.clear < other.clear) &&
+              !(rule.clear > other.clear));
+        check(streq(rule.name, other.name) && rule.metric == other.metric &&
+              streq(rule.selector, other.selector) && rule.below == other.below &&
+              rule.window_nsec == other.window_nsec && rule.enter_nsec == other.enter_nsec &&
+              rule.leave_nsec == other.leave_nsec &&
               rule.stay_nsec == other.stay_nsec);
         return 0;
 }

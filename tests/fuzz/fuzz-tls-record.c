@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The records of TLS (bpf/requests/tls-record.h), of both sides of a connection: the same code that runs in the kernel. The first byte is where
- * the input is cut, the second one which part is the client's. However it is cut, it means the same. */
+/* The records of TLS (bpf/requests/tls-record.h), of both sides of a connection: the same code that runs in
+ * the kernel. The first byte is where the input is cut, the second one which part is the client's. However
+ * it is cut, it means the same. */
 
 #include "fuzz.h"
 #include "util.h"
@@ -16,7 +17,8 @@
 
 struct meaning {
         struct tls t;
-        size_t application;     /* bytes that are in records of questions or answers, without their headers */
+        size_t application;     /* bytes that are in records of questions or answers, without their
+                                 * headers */
         bool lost;
 };
 

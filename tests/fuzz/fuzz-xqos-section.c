@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         /* Twice, as a unit file and a drop-in */
         for (unsigned i = 0; i < 2; i++) {
                 check(xqos_section_read(&d, "/x.conf", (const char*) data, size) >= 0);
-                check((d.probes & ~_PROBE_ALL) == 0 && d.excludes.n <= EXCLUDES_MAX && d.n_thresholds <= XQOS_THRESHOLDS_MAX);
+                check((d.probes & ~_PROBE_ALL) == 0 && d.excludes.n <= EXCLUDES_MAX &&
+                      d.n_thresholds <= XQOS_THRESHOLDS_MAX);
                 for (size_t k = 0; k < d.n_thresholds; k++) {
                         ThresholdRule rule;
 

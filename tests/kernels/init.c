@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The only process of a virtual machine that boots some kernel: loads each BPF program of qosd by itself, attaches it where
- * that needs nothing but the program, and reports what the verifier spent on it. Then it looks whether what kernels do differently is
- * the same to the programs. On its standard output, one line each:
+/* The only process of a virtual machine that boots some kernel: loads each BPF program of qosd by itself,
+ * attaches it where that needs nothing but the program, and reports what the verifier spent on it. Then it
+ * looks whether what kernels do differently is the same to the programs. On its standard output, one line
+ * each:
  *
  *   kernel RELEASE
  *   program NAME VERDICT INSTRUCTIONS STATES MEMORY [MESSAGE]
  *   check NAME passed, or what is wrong
  *   end
  *
- * VERDICT: "attached", "loaded" (attaching takes more than the program), or "refused". INSTRUCTIONS: verified, by the kernel's own
- * count. STATES: the most that the verifier kept at a time. MEMORY: by how many KiB the machine's free memory fell meanwhile, at
- * most. MESSAGE: what the kernel said last. */
+ * VERDICT: "attached", "loaded" (attaching takes more than the program), or "refused". INSTRUCTIONS:
+ * verified, by the kernel's own count. STATES: the most that the verifier kept at a time. MEMORY: by how
+ * many KiB the machine's free memory fell meanwhile, at most. MESSAGE: what the kernel said last. */
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -66,7 +67,8 @@ static void message_take(struct result *result, char *log) {
         char *line, *save = NULL;
 
         for (line = strtok_r(log, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-                if (*line && strncmp(line, "processed ", 10) != 0 && strncmp(line, "verification time", 17) != 0 &&
+                if (*line && strncmp(line, "processed ", 10) != 0 &&
+                    strncmp(line, "verification time", 17) != 0 &&
                     strncmp(line, "stack depth", 11) != 0 && strncmp(line, "mark_precise", 12) != 0)
                         last = line;
         (void) snprintf(result->message, sizeof(result->message), "%s", last);
@@ -75,7 +77,8 @@ static void message_take(struct result *result, char *log) {
                         *c = ' ';
 }
 
-/* Returns a file descriptor, -errno, or -EOPNOTSUPP for programs that need more than themselves to be attached. */
+/* Returns a file descriptor, -errno, or -EOPNOTSUPP for programs that need more than themselves to be
+ * attached. */
 static int attach(const struct bpf_program *program) {
         const char *section = bpf_program__section_name(program);
         int fd, group;
@@ -96,7 +99,8 @@ static int attach(const struct bpf_program *program) {
                 group = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY);
                 if (group < 0)
                         return -errno;
-                fd = bpf_link_create(bpf_program__fd(program), group, bpf_program__expected_attach_type(program), NULL);
+                fd = bpf_link_create(bpf_program__fd(program), group,
+                                     bpf_program__expected_attach_type(program), NULL);
                 break;
 
         default:
@@ -117,7 +121,8 @@ static struct qosd_bpf* skeleton_open(void) {
         return skeleton;
 }
 
-/* What is not in the programs' own object: as src/probe/probe.c sets it, since the verifier follows constants. */
+/* What is not in the programs' own object: as src/probe/probe.c sets it, since the verifier follows
+ * constants. */
 static int skeleton_prepare(struct qosd_bpf *skeleton) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
         int fd;
@@ -167,7 +172,8 @@ static void program_try(const char *name, struct result *result) {
         if (statistics)
                 (void) sscanf(statistics, "peak_states %lu", &result->states);
         if (r < 0) {
-                /* Of a refused program only the log tells; that of Linux 7.2 begins with a part of the sum */
+                /* Of a refused program only the log tells; that of Linux 7.2 begins with a part of the
+                 * sum */
                 statistics = strstr(log, "processed ");
                 if (statistics)
                         (void) sscanf(statistics, "processed %lu", &result->instructions);
@@ -218,12 +224,13 @@ static void program_report(const char *name, struct result *result) {
                         least = now;
                 (void) sigtimedwait(&child, NULL, &sample);
         }
-        printf("program %s %s %lu %lu %lu %s\n", name, *result->verdict ? result->verdict : "refused", result->instructions,
-               result->states, before - least, *result->verdict ? result->message : "the loader was killed");
+        printf("program %s %s %lu %lu %lu %s\n", name, *result->verdict ? result->verdict : "refused",
+               result->instructions, result->states, before - least, *result->verdict ? result->message :
+               "the loader was killed");
 }
 
-/* The owner of a control group is found also while something else on the same CPU is using the storage of one, as here a system call:
- * group_owner() relies on it. */
+/* The owner of a control group is found also while something else on the same CPU is using the storage of
+ * one, as here a system call: group_owner() relies on it. */
 static const char* owner_check(void) {
         struct qos_owner owner = { .slot = 1, .generation = 1 };
         struct owner_bpf *skeleton;
@@ -235,7 +242,8 @@ static const char* owner_check(void) {
         if (owner_bpf__attach(skeleton) < 0)
                 return "the program could not be attached";
         group = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY);
-        if (group < 0 || bpf_map_update_elem(bpf_map__fd(skeleton->maps.groups), &group, &owner, BPF_ANY) < 0)
+        if (group < 0 || bpf_map_update_elem(bpf_map__fd(skeleton->maps.groups), &group, &owner,
+                                             BPF_ANY) < 0)
                 return "the control group could not be given an owner";
         if (skeleton->bss->found.generation != 0)
                 return "an owner was found before there was one";
@@ -282,7 +290,8 @@ int main(void) {
                 printf("error %s\n", strerror(errno));
         else {
                 printf("kernel %s\n", name.release);
-                /* Kernel messages that come in the midst of a line are only those of trouble: the machine is booted with "quiet" */
+                /* Kernel messages that come in the midst of a line are only those of trouble: the machine is
+                 * booted with "quiet" */
                 skeleton = skeleton_open();
                 bpf_object__for_each_program(program, skeleton->obj)
                         program_report(bpf_program__name(program), result);

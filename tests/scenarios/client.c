@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A client that knows exactly how many answers it got, and when. It speaks with server.c: a request of a fixed size,
- * an answer of a fixed size. One thread per connection with blocking calls, so that pacing, half-closing and aborting
- * need no state machine. Prints one JSON object per run. With --interactive it takes commands from standard input:
- * "run N" (N more requests on every connection), "send" (a request on every connection, not waiting for the answer),
- * "take" (wait for that answer), "close", "reset"; each is acknowledged by a line, and the connections stay open. */
+/* A client that knows exactly how many answers it got, and when. It speaks with server.c: a request of a
+ * fixed size, an answer of a fixed size. One thread per connection with blocking calls, so that pacing,
+ * half-closing and aborting need no state machine. Prints one JSON object per run. With --interactive it
+ * takes commands from standard input: "run N" (N more requests on every connection), "send" (a request on
+ * every connection, not waiting for the answer), "take" (wait for that answer), "close", "reset"; each is
+ * acknowledged by a line, and the connections stay open. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -51,7 +52,8 @@ typedef struct Conn {
 } Conn;
 
 static Sample *samples = NULL;
-static atomic_ullong n_samples, n_started, n_answered, n_partial, n_failed, n_connects, n_refused, bytes_in, bytes_out;
+static atomic_ullong n_samples, n_started, n_answered, n_partial, n_failed, n_connects, n_refused, bytes_in,
+        bytes_out;
 static uint64_t deadline = UINT64_MAX;
 static atomic_bool stopped;
 
@@ -108,9 +110,11 @@ static int conn_open(Conn *c) {
         /* The handshake waits for the first write, and takes that along */
         if (arg_fastopen && setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &one, sizeof(one)) < 0)
                 fail("TCP_FASTOPEN_CONNECT");
-        if (v6 ? inet_pton(AF_INET6, arg_address, &in6.sin6_addr) != 1 : inet_pton(AF_INET, arg_address, &in.sin_addr) != 1)
+        if (v6 ? inet_pton(AF_INET6, arg_address, &in6.sin6_addr) != 1 :
+            inet_pton(AF_INET, arg_address, &in.sin_addr) != 1)
                 fail("address");
-        if (connect(fd, v6 ? (struct sockaddr*) &in6 : (struct sockaddr*) &in, v6 ? sizeof(in6) : sizeof(in)) < 0) {
+        if (connect(fd, v6 ? (struct sockaddr*) &in6 : (struct sockaddr*) &in,
+                    v6 ? sizeof(in6) : sizeof(in)) < 0) {
                 n_refused++;
                 close(fd);
                 return -ECONNREFUSED;
@@ -285,7 +289,8 @@ static void *conn_thread(void *p) {
                         }
                 } while (!ok && arg_retry && !atomic_load(&stopped) && now_ns() < deadline);
 
-                if (c.fd >= 0 && ((arg_per_connection > 0 && c.served >= arg_per_connection) || arg_until_eof))
+                if (c.fd >= 0 &&
+                    ((arg_per_connection > 0 && c.served >= arg_per_connection) || arg_until_eof))
                         conn_close(&c, false);
                 pause_us(arg_think_us);
         }
@@ -316,11 +321,13 @@ static void print_distribution(const char *name, size_t offset) {
         qsort(v, n, sizeof(uint64_t), compare);
         printf(",\"%s\":{\"count\":%zu", name, n);
         if (n > 0) {
-                printf(",\"mean\":%llu,\"max\":%llu", (unsigned long long) (sum / n), (unsigned long long) v[n - 1]);
+                printf(",\"mean\":%llu,\"max\":%llu", (unsigned long long) (sum / n),
+                       (unsigned long long) v[n - 1]);
                 for (size_t i = 0; i < sizeof(quantiles) / sizeof(quantiles[0]); i++) {
                         size_t rank = (size_t) (quantiles[i].q * n + 0.999999);
 
-                        printf(",\"%s\":%llu", quantiles[i].name, (unsigned long long) v[rank > 0 ? rank - 1 : 0]);
+                        printf(",\"%s\":%llu", quantiles[i].name,
+                               (unsigned long long) v[rank > 0 ? rank - 1 : 0]);
                 }
         }
         printf("}");
@@ -330,7 +337,8 @@ static void print_distribution(const char *name, size_t offset) {
 static void print_result(uint64_t elapsed) {
         printf("{\"answered\":%llu,\"partial\":%llu,\"failed\":%llu,\"connects\":%llu,\"refused\":%llu,"
                "\"bytesIn\":%llu,\"bytesOut\":%llu,\"elapsed\":%llu",
-               (unsigned long long) n_answered, (unsigned long long) n_partial, (unsigned long long) n_failed,
+               (unsigned long long) n_answered, (unsigned long long) n_partial,
+               (unsigned long long) n_failed,
                (unsigned long long) n_connects, (unsigned long long) n_refused,
                (unsigned long long) bytes_in, (unsigned long long) bytes_out, (unsigned long long) elapsed);
         print_distribution("latency", offsetof(Sample, latency));
@@ -395,8 +403,10 @@ static void on_term(int signal) {
 
 static void parse(int argc, char *argv[]) {
         enum {
-                ARG_ADDRESS = 256, ARG_PORT, ARG_CONNECTIONS, ARG_NUMBER, ARG_PER_CONNECTION, ARG_THINK, ARG_SEGMENTS,
-                ARG_SEGMENT_US, ARG_SEND_RATE, ARG_READ_RATE, ARG_DURATION, ARG_REQUEST, ARG_RESPONSE, ARG_GREET,
+                ARG_ADDRESS = 256, ARG_PORT, ARG_CONNECTIONS, ARG_NUMBER, ARG_PER_CONNECTION, ARG_THINK,
+                              ARG_SEGMENTS,
+                ARG_SEGMENT_US, ARG_SEND_RATE, ARG_READ_RATE, ARG_DURATION, ARG_REQUEST, ARG_RESPONSE,
+                ARG_GREET,
                 ARG_ABORT_AT, ARG_ABORT_WAITING, ARG_UNTIL_EOF, ARG_RETRY, ARG_KEEPALIVE, ARG_INTERACTIVE,
                 ARG_RCVBUF, ARG_SNDBUF, ARG_TIMEOUT, ARG_CORK, ARG_FASTOPEN, ARG_ZEROCOPY,
         };

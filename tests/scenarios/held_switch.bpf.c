@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* Holds up the threads "victim" and "reader" of turns.c when they leave the CPU to wait: after the kernel has counted the switch, which is what
- * turns.c looks at, and before the programs of qosd hear of it, until another CPU has begun to wake the thread, but no longer than
- * HELD_NSEC_MAX. Programs run in the order in which they were attached. */
+/* Holds up the threads "victim" and "reader" of turns.c when they leave the CPU to wait: after the kernel
+ * has counted the switch, which is what turns.c looks at, and before the programs of qosd hear of it, until
+ * another CPU has begun to wake the thread, but no longer than HELD_NSEC_MAX. Programs run in the order in
+ * which they were attached. */
 
 #include <stdbool.h>
 
@@ -33,7 +34,8 @@ struct {
         __type(value, __u64);
 } woken_early SEC(".maps");
 
-/* By kind the number of a thread that is held up, 0 once somebody wakes it, and the call in which each is. */
+/* By kind the number of a thread that is held up, 0 once somebody wakes it, and the call in which each
+ * is. */
 static volatile int held[2];
 static volatile long calls[2];
 
@@ -79,12 +81,14 @@ int BPF_PROG(held_enter, struct pt_regs *regs, long number) {
 }
 
 SEC("tp_btf/sched_switch")
-int BPF_PROG(held_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int state) {
+int BPF_PROG(held_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+             unsigned int state) {
         struct wait w = { .kind = kind(prev) };
         __u32 zero = 0;
         __u64 *n;
 
-        if (w.kind < 0 || preempt || state == 0 || (calls[w.kind & 1] != __NR_futex && calls[w.kind & 1] != __NR_read))
+        if (w.kind < 0 || preempt || state == 0 ||
+            (calls[w.kind & 1] != __NR_futex && calls[w.kind & 1] != __NR_read))
                 return 0;
         w.end = bpf_ktime_get_ns() + HELD_NSEC_MAX;
         held[w.kind & 1] = prev->pid;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* Holds up tasks that are called "held-up" between what they have queued at a socket and the moment at which anybody hears of that, for up
- * to an eighth of a millisecond: programs run in the order in which they were attached. */
+/* Holds up tasks that are called "held-up" between what they have queued at a socket and the moment at which
+ * anybody hears of that, for up to an eighth of a millisecond: programs run in the order in which they were
+ * attached. */
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -2,7 +2,8 @@
 
 /* A program that reads with libqosd, as others do: one verb, one line of JSON for what it got.
  *
- *   view UNIT READS WINDOW    opens a view, says so, and waits for a line. Then reads so often, and looks whether what it gets can be
+ *   view UNIT READS WINDOW    opens a view, says so, and waits for a line. Then reads so often, and looks
+ *                             whether what it gets can be
  *   follow UNIT               opens a view and says what becomes of it with each line that it is given
  *   write UNIT                tries to write to what a view is made of
  *   read WINDOW UNIT...       a reading of all units
@@ -32,7 +33,8 @@ static const char* error_name(int r) {
 }
 
 static int say_error(const char *what, int r) {
-        printf("{\"failed\":\"%s\",\"error\":\"%s\",\"message\":\"%s\"}\n", what, error_name(r), q ? qosd_get_error(q) : "");
+        printf("{\"failed\":\"%s\",\"error\":\"%s\",\"message\":\"%s\"}\n", what, error_name(r),
+               q ? qosd_get_error(q) : "");
         return EXIT_FAILURE;
 }
 
@@ -60,7 +62,8 @@ static uint64_t buckets(qosd_view *v) {
 
 static int verb_view(char **argv) {
         static uint32_t times[1 << 16]; /* of reads, in steps of 10 ns */
-        unsigned long n = strtoul(argv[1], NULL, 10), torn = 0, backward = 0, quantiles = 0, again = 0, seen = 0;
+        unsigned long n = strtoul(argv[1], NULL, 10), torn = 0, backward = 0, quantiles = 0, again = 0,
+                seen = 0;
         uint64_t window = strtoull(argv[2], NULL, 10), last = 0, p99 = 0, median = 0;
         qosd_view *v;
         int r;
@@ -99,7 +102,8 @@ static int verb_view(char **argv) {
                 if (p99 == 0 && seen * 100 >= n * 99)
                         p99 = i * 10;
         }
-        printf("{\"reads\":%lu,\"again\":%lu,\"torn\":%lu,\"backward\":%lu,\"quantiles\":%lu,\"count\":%" PRIu64 ",\"medianTime\":%" PRIu64
+        printf("{\"reads\":%lu,\"again\":%lu,\"torn\":%lu,\"backward\":%lu,\"quantiles\":%lu,\"count\":%"
+               PRIu64 ",\"medianTime\":%" PRIu64
                ",\"p99Time\":%" PRIu64 "}\n", n, again, torn, backward, quantiles, last, median, p99);
         qosd_view_unref(v);
         return EXIT_SUCCESS;
@@ -135,7 +139,8 @@ static int verb_write(char **argv) {
         if (r >= 0)
                 r = sd_varlink_set_allow_fd_passing_input(link, 1);
         if (r >= 0)
-                r = sd_varlink_callbo(link, "org.qosd.QoS.GetView", &reply, &id, SD_JSON_BUILD_PAIR_STRING("unit", argv[0]));
+                r = sd_varlink_callbo(link, "org.qosd.QoS.GetView", &reply, &id,
+                                      SD_JSON_BUILD_PAIR_STRING("unit", argv[0]));
         if (r < 0)
                 return say_error("call", r);
         fd = sd_varlink_take_fd(link, 0);
@@ -144,14 +149,17 @@ static int verb_write(char **argv) {
 
         p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
         printf("{\"read\":\"%s\"", p == MAP_FAILED ? error_name(-errno) : "");
-        printf(",\"protect\":\"%s\"", p != MAP_FAILED && mprotect(p, 4096, PROT_READ|PROT_WRITE) < 0 ? error_name(-errno) : "");
+        printf(",\"protect\":\"%s\"", p != MAP_FAILED && mprotect(p, 4096, PROT_READ|PROT_WRITE) < 0 ?
+               error_name(-errno) : "");
         p = mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED, fd, 0);
         printf(",\"map\":\"%s\"", p == MAP_FAILED ? error_name(-errno) : "");
         attr.map_fd = fd;
         attr.key = (uint64_t) (uintptr_t) &key;
         attr.value = (uint64_t) (uintptr_t) value;
-        printf(",\"update\":\"%s\"", syscall(SYS_bpf, BPF_MAP_UPDATE_ELEM, &attr, sizeof(attr)) < 0 ? error_name(-errno) : "");
-        printf(",\"delete\":\"%s\"}\n", syscall(SYS_bpf, BPF_MAP_DELETE_ELEM, &attr, sizeof(attr)) < 0 ? error_name(-errno) : "");
+        printf(",\"update\":\"%s\"", syscall(SYS_bpf, BPF_MAP_UPDATE_ELEM, &attr, sizeof(attr)) < 0 ?
+               error_name(-errno) : "");
+        printf(",\"delete\":\"%s\"}\n", syscall(SYS_bpf, BPF_MAP_DELETE_ELEM, &attr, sizeof(attr)) < 0 ?
+               error_name(-errno) : "");
         return EXIT_SUCCESS;
 }
 
@@ -161,9 +169,10 @@ static void say_snapshot(qosd_snapshot *s) {
 
         (void) qosd_snapshot_get_integer(s, "requests.server.count", &n);
         (void) qosd_snapshot_get_real(s, "requests.server.rate", &rate);
-        printf("{\"unit\":\"%s\",\"timestamp\":%" PRIu64 ",\"covered\":%" PRIu64 ",\"count\":%" PRIu64 ",\"rate\":%f,\"nonsense\":\"%s\",\"word\":\"%s\"}",
-               qosd_snapshot_get_unit(s), qosd_snapshot_get_timestamp(s), qosd_snapshot_get_covered(s), n, rate,
-               error_name(qosd_snapshot_get_integer(s, "requests.server.nonsense", &absent)),
+        printf("{\"unit\":\"%s\",\"timestamp\":%" PRIu64 ",\"covered\":%" PRIu64 ",\"count\":%" PRIu64
+               ",\"rate\":%f,\"nonsense\":\"%s\",\"word\":\"%s\"}",
+               qosd_snapshot_get_unit(s), qosd_snapshot_get_timestamp(s), qosd_snapshot_get_covered(s), n,
+               rate, error_name(qosd_snapshot_get_integer(s, "requests.server.nonsense", &absent)),
                error_name(qosd_snapshot_get_integer(s, "activeState", &absent)));
 }
 
@@ -229,7 +238,8 @@ static void on_event(qosd_monitor *m, qosd_event *e, uint64_t lost, void *userda
         if (!e)
                 printf("{\"missed\":%" PRIu64 "}\n", lost);
         else
-                printf("{\"unit\":\"%s\",\"name\":\"%s\",\"state\":\"%s\",\"initial\":%s,\"seq\":%" PRIu64 ",\"value\":%f}\n",
+                printf("{\"unit\":\"%s\",\"name\":\"%s\",\"state\":\"%s\",\"initial\":%s,\"seq\":%" PRIu64
+                       ",\"value\":%f}\n",
                        qosd_event_get_unit(e), qosd_event_get_name(e), states[qosd_event_get_state(e)],
                        qosd_event_is_initial(e) ? "true" : "false", qosd_event_get_seq(e),
                        qosd_event_get_value(e, &value) < 0 ? -1 : value);
@@ -249,7 +259,8 @@ static int verb_watch(char **argv) {
         if (r >= 0)
                 r = sd_event_add_io(event, NULL, STDIN_FILENO, 1 /* EPOLLIN */, on_input, NULL);
         if (r >= 0)
-                r = qosd_monitor_new(NULL, event, argv[0] ? (const char *const *) argv : NULL, on_event, NULL, &m);
+                r = qosd_monitor_new(NULL, event, argv[0] ? (const char *const *) argv : NULL, on_event,
+                                     NULL, &m);
         if (r < 0)
                 return say_error("watch", r);
         r = sd_event_loop(event);

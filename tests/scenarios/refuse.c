@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Preloaded into a program that uses libbpf: refuses to load the BPF program whose name is in REFUSE_PROGRAM, as a
- * kernel that lacks its hook would, and has the kernel say that its release is that in KERNEL_RELEASE. libbpf calls bpf() through
- * libc's syscall(). */
+/* Preloaded into a program that uses libbpf: refuses to load the BPF program whose name is in
+ * REFUSE_PROGRAM, as a kernel that lacks its hook would, and has the kernel say that its release is that in
+ * KERNEL_RELEASE. libbpf calls bpf() through libc's syscall(). */
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A bad cable between two network namespaces: reads IPv4 and IPv6 packets from a TUN device in one and writes them to
- * a TUN device in the other, and on the way drops, duplicates, reorders and delays them. Deterministic by seed for one
- * sequence of packets. Prints what it did when it gets SIGTERM.
+/* A bad cable between two network namespaces: reads IPv4 and IPv6 packets from a TUN device in one and
+ * writes them to a TUN device in the other, and on the way drops, duplicates, reorders and delays them.
+ * Deterministic by seed for one sequence of packets. Prints what it did when it gets SIGTERM.
  *
  *     relay [OPTIONS] NETNS-A TUN-A NETNS-B TUN-B
  *
@@ -303,11 +303,13 @@ int main(int argc, char *argv[]) {
 
         printf("{");
         for (int i = 0; i < 2; i++)
-                printf("\"%s\":{\"seen\":%llu,\"data\":%llu,\"dropped\":%llu,\"duplicated\":%llu,\"reordered\":%llu,"
+                printf("\"%s\":{\"seen\":%llu,"
+                       "\"data\":%llu,\"dropped\":%llu,\"duplicated\":%llu,\"reordered\":%llu,"
                        "\"handshakeDropped\":%llu},", i == 0 ? "forth" : "back",
                        (unsigned long long) sides[i].seen, (unsigned long long) sides[i].data,
                        (unsigned long long) sides[i].dropped, (unsigned long long) sides[i].duplicated,
-                       (unsigned long long) sides[i].reordered, (unsigned long long) sides[i].handshake_dropped);
+                       (unsigned long long) sides[i].reordered,
+                       (unsigned long long) sides[i].handshake_dropped);
         printf("\"overflow\":%llu}\n", (unsigned long long) overflow);
         return 0;
 }

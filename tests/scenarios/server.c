@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server whose behaviour is known: it reads requests of a fixed size (or up to the end of the stream), takes a
- * fixed time, and answers a fixed number of bytes, in one of the ways that real servers read, write, share the work
- * and close. It is the unit under test of the scenarios. */
+/* A server whose behaviour is known: it reads requests of a fixed size (or up to the end of the stream),
+ * takes a fixed time, and answers a fixed number of bytes, in one of the ways that real servers read, write,
+ * share the work and close. It is the unit under test of the scenarios. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,7 +41,8 @@
 static const char *arg_mode = "single", *arg_read = "read", *arg_answer = "write", *arg_after = "keep";
 static const char *arg_address = "127.0.0.1", *arg_accept_when = NULL, *arg_answer_when = NULL;
 static int arg_port = 0, arg_workers = 4, arg_backlog = 512, arg_defer = 0, arg_rcvbuf = 0, arg_sndbuf = 0;
-static bool arg_reuseport = false, arg_until_eof = false, arg_hang = false, arg_keepalive = false, arg_fd = false;
+static bool arg_reuseport = false, arg_until_eof = false, arg_hang = false, arg_keepalive = false,
+        arg_fd = false;
 static bool arg_mptcp = false, arg_fastopen = false;
 static size_t arg_request = 64, arg_response = 128, arg_chunk = 65536, arg_greet = 0;
 static unsigned arg_parts = 1, arg_exit_after = 0;
@@ -93,7 +94,8 @@ static void notify_ready(void) {
         fd = socket(AF_UNIX, SOCK_DGRAM|SOCK_CLOEXEC, 0);
         if (fd < 0)
                 fail("socket");
-        if (sendto(fd, "READY=1", 7, 0, (struct sockaddr*) &sa, offsetof(struct sockaddr_un, sun_path) + strlen(path)) < 0)
+        if (sendto(fd, "READY=1", 7, 0, (struct sockaddr*) &sa, offsetof(struct sockaddr_un, sun_path) +
+                   strlen(path)) < 0)
                 fail("notify");
         close(fd);
 }
@@ -216,14 +218,16 @@ static int splice_all(int fd, off_t offset, size_t n) {
                 struct iovec iov = { .iov_base = answer_data + offset, .iov_len = n };
                 loff_t o = offset;
                 ssize_t k = streq(arg_answer, "vmsplice") ? vmsplice(p[1], &iov, 1, 0) :
-                                                            splice(answer_file, &o, p[1], NULL, n, SPLICE_F_MOVE);
+                                                            splice(answer_file, &o, p[1], NULL, n,
+                                                                   SPLICE_F_MOVE);
 
                 if (k <= 0) {
                         r = -EIO;
                         break;
                 }
                 for (ssize_t left = k; left > 0;) {
-                        ssize_t m = splice(p[0], NULL, fd, NULL, left, SPLICE_F_MOVE|((size_t) k < n ? SPLICE_F_MORE : 0));
+                        ssize_t m = splice(p[0], NULL, fd, NULL, left,
+                                           SPLICE_F_MOVE|((size_t) k < n ? SPLICE_F_MORE : 0));
 
                         if (m <= 0) {
                                 r = -EPIPE;
@@ -280,10 +284,12 @@ static int sendmmsg_all(int fd, const char *p, size_t n) {
 static void fd_send(int to, int fd) {
         char control[CMSG_SPACE(sizeof(int))] = {}, byte = 0;
         struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
-        struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+        struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+                            .msg_controllen = sizeof(control) };
         struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
-        *c = (struct cmsghdr) { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) };
+        *c = (struct cmsghdr) { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+                                .cmsg_len = CMSG_LEN(sizeof(int)) };
         memcpy(CMSG_DATA(c), &fd, sizeof(int));
         if (sendmsg(to, &m, MSG_NOSIGNAL) < 0)
                 fail("SCM_RIGHTS");
@@ -292,7 +298,8 @@ static void fd_send(int to, int fd) {
 static int fd_receive(int from) {
         char control[CMSG_SPACE(sizeof(int))], byte;
         struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
-        struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+        struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+                            .msg_controllen = sizeof(control) };
         struct cmsghdr *c;
         int fd;
 
@@ -305,8 +312,8 @@ static int fd_receive(int from) {
         return fd;
 }
 
-/* Another process answers: it gets the socket, and says when it is done. Each process has a helper of its own, so that
- * what is said is meant for it, and nobody holds a socket that it has closed. */
+/* Another process answers: it gets the socket, and says when it is done. Each process has a helper of its
+ * own, so that what is said is meant for it, and nobody holds a socket that it has closed. */
 static pthread_mutex_t helper_lock = PTHREAD_MUTEX_INITIALIZER;
 static int helper = -1;
 
@@ -425,8 +432,8 @@ static int serve(int fd) {
         return -ESHUTDOWN;
 }
 
-/* What is there of whole pages comes into our memory without a copy, the rest is read. A request without one whole page
- * that came so is a failure: then this was no test. */
+/* What is there of whole pages comes into our memory without a copy, the rest is read. A request without one
+ * whole page that came so is a failure: then this was no test. */
 static ssize_t read_zerocopy(Conn *c, char *buf, size_t want) {
         struct tcp_zerocopy_receive z = {};
         socklen_t l = sizeof(z);
@@ -688,7 +695,8 @@ static void epoll_loop(int fd, bool hand_off) {
                                 if (!c)
                                         fail("calloc");
                                 c->fd = s;
-                                e = (struct epoll_event) { .events = EPOLLIN|(hand_off ? EPOLLONESHOT : 0), .data.ptr = c };
+                                e = (struct epoll_event) { .events = EPOLLIN|(hand_off ? EPOLLONESHOT : 0),
+                                                           .data.ptr = c };
                                 if (greet(s) < 0 || epoll_ctl(ep, EPOLL_CTL_ADD, s, &e) < 0) {
                                         close(s);
                                         free(c);
@@ -782,7 +790,8 @@ static void run_accept_loop(int fd) {
                         close(c);
                 } else {
                         conn_loop(c);
-                        /* What waits on a listener that the service manager has stays there for the next of us */
+                        /* What waits on a listener that the service manager has stays there for the next of
+                         * us */
                         if (n + 1 == arg_exit_after)
                                 exit(0);
                 }
@@ -793,7 +802,8 @@ static void make_answer(void) {
         answer_file = memfd_create("answer", MFD_CLOEXEC);
         if (answer_file < 0 || ftruncate(answer_file, arg_response + arg_greet + 1) < 0)
                 fail("memfd");
-        answer_data = mmap(NULL, arg_response + arg_greet + 1, PROT_READ|PROT_WRITE, MAP_SHARED, answer_file, 0);
+        answer_data = mmap(NULL, arg_response + arg_greet + 1, PROT_READ|PROT_WRITE, MAP_SHARED, answer_file,
+                           0);
         if (answer_data == MAP_FAILED)
                 fail("mmap");
         memset(answer_data, 'a', arg_response + arg_greet);
@@ -802,7 +812,8 @@ static void make_answer(void) {
 static void parse(int argc, char *argv[]) {
         enum {
                 ARG_MODE = 256, ARG_ADDRESS, ARG_PORT, ARG_WORKERS, ARG_BACKLOG, ARG_DEFER, ARG_REUSEPORT,
-                ARG_RCVBUF, ARG_SNDBUF, ARG_READ, ARG_CHUNK, ARG_UNTIL_EOF, ARG_REQUEST, ARG_RESPONSE, ARG_ANSWER,
+                ARG_RCVBUF, ARG_SNDBUF, ARG_READ, ARG_CHUNK, ARG_UNTIL_EOF, ARG_REQUEST, ARG_RESPONSE,
+                ARG_ANSWER,
                 ARG_PARTS, ARG_GAP, ARG_DELAY, ARG_AFTER, ARG_HANG, ARG_ACCEPT_DELAY, ARG_ACCEPT_WHEN,
                 ARG_ANSWER_WHEN, ARG_READ_DELAY, ARG_KEEPALIVE, ARG_GREET, ARG_FD,
                 ARG_MPTCP, ARG_FASTOPEN, ARG_PEEK, ARG_EXIT_AFTER,

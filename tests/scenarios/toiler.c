@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want, a thing of which there is one and
- * that they wait for at a condition variable, writes that are to reach the disk, pages of a file that it has mapped, an answer from another server, or simply a while. One thread for each connection, or one for all; or a pool of
- * workers that take one connection for one request; or one thread that takes the CPU time of several requests at once, for which those
- * of the connections wait. Speaks with client.c: requests of 64 bytes, answers of 128. */
+/* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want,
+ * a thing of which there is one and that they wait for at a condition variable, writes that are to reach the
+ * disk, pages of a file that it has mapped, an answer from another server, or simply a while. One thread for
+ * each connection, or one for all; or a pool of workers that take one connection for one request; or one
+ * thread that takes the CPU time of several requests at once, for which those of the connections wait.
+ * Speaks with client.c: requests of 64 bytes, answers of 128. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -66,7 +68,8 @@ static void burn_us(uint64_t us) {
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
         do
                 clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-        while ((uint64_t) (now.tv_sec - begin.tv_sec) * 1000000000 + (uint64_t) now.tv_nsec - (uint64_t) begin.tv_nsec < us * 1000);
+        while ((uint64_t) (now.tv_sec - begin.tv_sec) * 1000000000 +
+               (uint64_t) now.tv_nsec - (uint64_t) begin.tv_nsec < us * 1000);
 }
 
 /* ---- batches */
@@ -122,7 +125,8 @@ static int all(int fd, void *data, size_t n, int out) {
 }
 
 static int tcp_connect(int port) {
-        struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         int fd = socket(AF_INET, SOCK_STREAM|SOCK_CLOEXEC, 0);
 
         if (fd < 0 || connect(fd, (struct sockaddr*) &in, sizeof(in)) < 0)
@@ -164,13 +168,15 @@ static int toil(int fd, int *backend, int *file) {
         if (arg_sync) {
                 if (*file < 0)
                         *file = open(arg_sync, O_RDWR|O_CREAT|O_CLOEXEC, 0600);
-                if (*file < 0 || pwrite(*file, block, arg_sync_size, 0) != (ssize_t) arg_sync_size || fsync(*file) < 0)
+                if (*file < 0 || pwrite(*file, block, arg_sync_size, 0) != (ssize_t) arg_sync_size ||
+                    fsync(*file) < 0)
                         fail(arg_sync);
         }
         if (arg_ask > 0) {
                 if (*backend < 0)
                         *backend = tcp_connect(arg_ask);
-                if (all(*backend, request, sizeof(request), 1) < 0 || all(*backend, answer, sizeof(answer), 0) < 0)
+                if (all(*backend, request, sizeof(request), 1) < 0 ||
+                    all(*backend, answer, sizeof(answer), 0) < 0)
                         fail("ask");
         }
         return all(fd, response, arg_response, 1);
@@ -256,7 +262,8 @@ static void notify_ready(void) {
         if (sa.sun_path[0] == '@')
                 sa.sun_path[0] = 0;
         fd = socket(AF_UNIX, SOCK_DGRAM|SOCK_CLOEXEC, 0);
-        if (fd < 0 || sendto(fd, "READY=1", 7, 0, (struct sockaddr*) &sa, offsetof(struct sockaddr_un, sun_path) + strlen(path)) < 0)
+        if (fd < 0 || sendto(fd, "READY=1", 7, 0, (struct sockaddr*) &sa,
+                             offsetof(struct sockaddr_un, sun_path) + strlen(path)) < 0)
                 fail("notify");
         close(fd);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Waits that are counted: "turns N" has a thread wait N times for a mutex that another one holds, and a process N times for a byte
- * of another one in a pipe. Whoever is waited for looks at the other one in /proc until that has left the CPU and sleeps, so that each
- * turn is exactly one wait. With "turns N fast" that is not waited for: the mutex is let go at any moment of the other one's way off the
- * CPU, which has slept as often as the kernel says ("slept="). Says READY when all have been, and who they are in STATUS: "holder=1 victim=2 writer=3 reader=4". The threads
- * go on to wait, for nothing: the victim for the mutex, the reader for another byte.
- * With "turns N apart" those that wait are on the first CPU, and those that they wait for on the second one. */
+/* Waits that are counted: "turns N" has a thread wait N times for a mutex that another one holds, and a
+ * process N times for a byte of another one in a pipe. Whoever is waited for looks at the other one in /proc
+ * until that has left the CPU and sleeps, so that each turn is exactly one wait. With "turns N fast" that is
+ * not waited for: the mutex is let go at any moment of the other one's way off the CPU, which has slept as
+ * often as the kernel says ("slept="). Says READY when all have been, and who they are in STATUS: "holder=1
+ * victim=2 writer=3 reader=4". The threads go on to wait, for nothing: the victim for the mutex, the reader
+ * for another byte. With "turns N apart" those that wait are on the first CPU, and those that they wait for
+ * on the second one. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -202,7 +204,8 @@ int main(int argc, char **argv) {
                 fail("pthread_create");
         while (turn < turns + 2)
                 usleep(100);
-        (void) snprintf(status, sizeof(status), "holder=%i victim=%i writer=%i reader=%i slept=%li", holder, victim, tid(), reader, slept);
+        (void) snprintf(status, sizeof(status), "holder=%i victim=%i writer=%i reader=%i slept=%li", holder,
+                        victim, tid(), reader, slept);
         say_ready(status);
         for (;;)
                 pause();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server that does all its I/O with io_uring: it accepts, reads requests of a fixed size, waits, answers and closes
- * through one ring, in one of the ways that io_uring has for each. The unit under test of some scenarios. */
+/* A server that does all its I/O with io_uring: it accepts, reads requests of a fixed size, waits, answers
+ * and closes through one ring, in one of the ways that io_uring has for each. The unit under test of some
+ * scenarios. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,7 +31,8 @@
 
 static const char *arg_read = "recv", *arg_answer = "send";
 static int arg_port = 0;
-static bool arg_sqpoll = false, arg_direct = false, arg_listen = false, arg_async = false, arg_oneshot = false;
+static bool arg_sqpoll = false, arg_direct = false, arg_listen = false, arg_async = false,
+        arg_oneshot = false;
 static size_t arg_request = 64, arg_response = 128;
 static uint64_t arg_delay_us = 0;
 
@@ -80,7 +82,8 @@ static void notify_ready(void) {
                 sa.sun_path[0] = 0;
         fd = socket(AF_UNIX, SOCK_DGRAM|SOCK_CLOEXEC, 0);
         if (fd < 0 ||
-            sendto(fd, "READY=1", 7, 0, (struct sockaddr*) &sa, offsetof(struct sockaddr_un, sun_path) + strlen(path)) < 0)
+            sendto(fd, "READY=1", 7, 0, (struct sockaddr*) &sa, offsetof(struct sockaddr_un, sun_path) +
+                   strlen(path)) < 0)
                 fail("notify", -errno);
         close(fd);
 }
@@ -111,7 +114,8 @@ static void sqe_finish(struct io_uring_sqe *e, Conn *c, Op op, bool socket) {
 
 /* Not through io_uring: what the test program needs and not what it tests */
 static int setup_listener(void) {
-        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(arg_port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(arg_port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         int fd, one = 1;
 
         fd = socket(AF_INET, SOCK_STREAM|SOCK_CLOEXEC, 0);
@@ -186,7 +190,8 @@ static void start_accept(void) {
 }
 
 static bool read_selects_buffer(void) {
-        return streq(arg_read, "multishot") || streq(arg_read, "bundle") || streq(arg_read, "recvmsg-multishot");
+        return streq(arg_read, "multishot") || streq(arg_read, "bundle") || streq(arg_read,
+                                                                                  "recvmsg-multishot");
 }
 
 static void start_read(Conn *c) {
@@ -218,7 +223,8 @@ static void start_read(Conn *c) {
         else if (streq(arg_read, "splice")) {
                 if (c->pipe[0] == 0 && pipe2(c->pipe, O_CLOEXEC) < 0)
                         fail("pipe", -errno);
-                io_uring_prep_splice(e, c->fd, -1, c->pipe[1], -1, want, arg_direct ? SPLICE_F_FD_IN_FIXED : 0);
+                io_uring_prep_splice(e, c->fd, -1, c->pipe[1], -1, want, arg_direct ? SPLICE_F_FD_IN_FIXED :
+                                     0);
         } else if (streq(arg_read, "recv"))
                 io_uring_prep_recv(e, c->fd, p, want, 0);
         else
@@ -364,7 +370,8 @@ static void setup(void) {
                 fail("io_uring_queue_init", r);
 
         answer_data = mmap(NULL, arg_response, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1, 0);
-        conns = mmap(NULL, CONNECTIONS_MAX * sizeof(Conn), PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0);
+        conns = mmap(NULL, CONNECTIONS_MAX * sizeof(Conn), PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS,
+                     -1, 0);
         buffer_data = malloc(BUFFERS * BUFFER_SIZE);
         if (answer_data == MAP_FAILED || conns == MAP_FAILED || !buffer_data)
                 fail("memory", -errno);
@@ -391,12 +398,14 @@ static void setup(void) {
         for (unsigned i = 0; i < BUFFERS; i++)
                 buffer_return(i);
 
-        delay = (struct __kernel_timespec) { .tv_sec = arg_delay_us / 1000000, .tv_nsec = arg_delay_us % 1000000 * 1000 };
+        delay = (struct __kernel_timespec) { .tv_sec = arg_delay_us / 1000000,
+                                             .tv_nsec = arg_delay_us % 1000000 * 1000 };
 }
 
 static void parse(int argc, char *argv[]) {
         enum {
-                ARG_PORT = 256, ARG_REQUEST, ARG_RESPONSE, ARG_DELAY, ARG_READ, ARG_ANSWER, ARG_SQPOLL, ARG_DIRECT,
+                ARG_PORT = 256, ARG_REQUEST, ARG_RESPONSE, ARG_DELAY, ARG_READ, ARG_ANSWER, ARG_SQPOLL,
+                           ARG_DIRECT,
                 ARG_LISTEN, ARG_ASYNC, ARG_ONESHOT,
         };
         static const struct option options[] = {

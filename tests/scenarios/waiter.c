@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* A program whose threads wait for known things: "waiter sleep:3 pipe:2 mutex:4 …". Says READY when all of them have begun. Its first
- * thread waits for signals; some kinds need a thread or a process more, as said below.
+/* A program whose threads wait for known things: "waiter sleep:3 pipe:2 mutex:4 …". Says READY when all of
+ * them have begun. Its first thread waits for signals; some kinds need a thread or a process more, as said
+ * below.
  *
  *   births:N   threads per second that are born, run for a moment and end
  *   burn:N     threads that do not stop computing
@@ -304,7 +305,8 @@ static void* do_half(void *data) {
 
         begun++;
         for (unsigned n = 0;; n++) {
-                /* Or else two of them keep everybody else from their CPU for minutes: each sleeps before its time is over */
+                /* Or else two of them keep everybody else from their CPU for minutes: each sleeps before its
+                 * time is over */
                 if (n % 64 == 0)
                         nanosleep(&(struct timespec) { .tv_nsec = 50000 }, NULL);
                 pthread_mutex_lock(&p->mutex);
@@ -355,10 +357,14 @@ int main(int argc, char **argv) {
                 const char *name;
                 void* (*run)(void*);
         } kinds[] = {
-                { "sleep", do_sleep }, { "pipe", do_pipe }, { "socket", do_socket }, { "accept", do_accept }, { "poll", do_poll },
-                { "epoll", do_epoll }, { "poll-one", do_poll_one }, { "queue", do_queue }, { "select", do_select },
-                { "eventfd", do_eventfd }, { "mutex", do_mutex }, { "inherit", do_inherit }, { "condition", do_condition }, { "semaphore", do_semaphore }, { "flock", do_flock },
-                { "child", do_child }, { "vfork", do_vfork }, { "burn", do_burn }, { "work", do_work }, { "births", do_births }, { "wake", do_half },
+                { "sleep", do_sleep }, { "pipe", do_pipe }, { "socket", do_socket }, { "accept", do_accept },
+                        { "poll", do_poll },
+                { "epoll", do_epoll }, { "poll-one", do_poll_one }, { "queue", do_queue },
+                        { "select", do_select },
+                { "eventfd", do_eventfd }, { "mutex", do_mutex }, { "inherit", do_inherit },
+                        { "condition", do_condition }, { "semaphore", do_semaphore }, { "flock", do_flock },
+                { "child", do_child }, { "vfork", do_vfork }, { "burn", do_burn }, { "work", do_work },
+                        { "births", do_births }, { "wake", do_half },
                 { "barrier", do_barrier }, { "aio", do_aio },
         };
         pthread_mutexattr_t attributes;

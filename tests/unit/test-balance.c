@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What qos-balance is told, with the message for each thing that is wrong; and its rules, against units that behave as they are made to. */
+/* What qos-balance is told, with the message for each thing that is wrong; and its rules, against units that
+ * behave as they are made to. */
 
 #include <math.h>
 
@@ -10,7 +11,8 @@
 
 #define WORDS_MAX 300
 
-/* The words of a line, which may be quoted to be empty. Returns what it says on the standard error; NULL: nothing is wrong. */
+/* The words of a line, which may be quoted to be empty. Returns what it says on the standard error; NULL:
+ * nothing is wrong. */
 static char* parse(const char *line, Arguments *ret) {
         static char buffer[4096];
         static char *words[WORDS_MAX + 1];
@@ -47,13 +49,21 @@ static void test_right(void) {
                 const char *line;
                 Arguments want;
         } table[] = {
-                { "--unit=nginx --target=5ms a.service",       { .target = 5000000, .quantile = 0.99, .n_batch = 1 } },
-                { "-u nginx -t 500us a.service b.scope",       { .target = 500000, .quantile = 0.99, .n_batch = 2 } },
-                { "a.service --unit nginx --target 1s",        { .target = NSEC_PER_SEC, .quantile = 0.99, .n_batch = 1 } },
-                { "-unginx -t.5ms -q.5 -bquota -v a.service",  { .target = 500000, .quantile = 0.5, .means = MEANS_QUOTA, .verbose = true, .n_batch = 1 } },
-                { "--unit=nginx --target=1e-3s --by=freeze --quantile=0.999 -- a.service", { .target = NSEC_PER_MSEC, .quantile = 0.999, .n_batch = 1 } },
-                { "--unit=/a.slice --target=3600s a.service",  { .target = TARGET_MAX_NSEC, .quantile = 0.99, .n_batch = 1 } },
-                { "--release a.service dbus.service x.slice a.service", { .release = true, .quantile = 0.99, .n_batch = 4 } },
+                { "--unit=nginx --target=5ms a.service",
+                  { .target = 5000000, .quantile = 0.99, .n_batch = 1 } },
+                { "-u nginx -t 500us a.service b.scope",
+                  { .target = 500000, .quantile = 0.99, .n_batch = 2 } },
+                { "a.service --unit nginx --target 1s",
+                  { .target = NSEC_PER_SEC, .quantile = 0.99, .n_batch = 1 } },
+                { "-unginx -t.5ms -q.5 -bquota -v a.service",
+                  { .target = 500000, .quantile = 0.5, .means = MEANS_QUOTA, .verbose = true,
+                    .n_batch = 1 } },
+                { "--unit=nginx --target=1e-3s --by=freeze --quantile=0.999 -- a.service",
+                  { .target = NSEC_PER_MSEC, .quantile = 0.999, .n_batch = 1 } },
+                { "--unit=/a.slice --target=3600s a.service",
+                  { .target = TARGET_MAX_NSEC, .quantile = 0.99, .n_batch = 1 } },
+                { "--release a.service dbus.service x.slice a.service",
+                  { .release = true, .quantile = 0.99, .n_batch = 4 } },
                 { "--help --nonsense",                         { .help = true } },
         };
 
@@ -62,8 +72,10 @@ static void test_right(void) {
                 Arguments a;
 
                 check(!parse(table[i].line, &a));
-                check(a.target == want->target && a.means == want->means && a.verbose == want->verbose && a.release == want->release &&
-                      a.help == want->help && a.n_batch == want->n_batch && fabs(a.quantile - want->quantile) < 1e-9);
+                check(a.target == want->target && a.means == want->means && a.verbose == want->verbose &&
+                      a.release == want->release &&
+                      a.help == want->help && a.n_batch == want->n_batch &&
+                      fabs(a.quantile - want->quantile) < 1e-9);
         }
 }
 
@@ -106,7 +118,8 @@ static void test_wrong(void) {
                 { "--unit=x --target=1ms a.slice",             "'a.slice' is no service and no scope" },
                 { "--unit=x --target=1ms a",                   "'a' is no service and no scope" },
                 { "--unit=x --target=1ms ''",                  "'' is no service and no scope" },
-                { "--unit=x.service --target=1ms x.service",   "'x.service' is the unit that is to be fast" },
+                { "--unit=x.service --target=1ms x.service",
+                  "'x.service' is the unit that is to be fast" },
                 { "--unit=x --target=1ms dbus.service",        "'dbus.service' is needed" },
                 { "--unit=x --target=1ms dbus-broker.service", "'dbus-broker.service' is needed" },
                 { "--unit=x --target=1ms a.service qosd.service", "'qosd.service' is needed" },
@@ -140,12 +153,14 @@ static void test_wrong(void) {
         check(!parse(line, &a) && a.n_batch == BATCH_MAX + 1);
 }
 
-/* Units that keep a target while the others have not more than a limit. What they have shows in windows of 300 ms and a second. */
+/* Units that keep a target while the others have not more than a limit. What they have shows in windows of
+ * 300 ms and a second. */
 typedef struct World {
         Rules rules;
         uint64_t now;           /* usec */
         unsigned limit;
-        unsigned noise;         /* of a thousand moments in which more than two steps below the limit was given, so many are bad by chance */
+        unsigned noise;         /* of a thousand moments in which more than two steps below the limit was
+                                 * given, so many are bad by chance */
         unsigned seed;
         bool bad[10];           /* the last moments */
         unsigned n;
@@ -159,7 +174,8 @@ static void world_step(World *w) {
         bool missed = false;
 
         w->bad[w->n++ % ELEMENTSOF(w->bad)] = w->rules.level > w->limit ||
-                (w->rules.level + 2 * w->rules.step > w->limit && (unsigned) rand_r(&w->seed) % 1000 < w->noise);
+                (w->rules.level + 2 * w->rules.step > w->limit &&
+                 (unsigned) rand_r(&w->seed) % 1000 < w->noise);
         for (unsigned i = 0; i < ELEMENTSOF(w->bad); i++)
                 missed = missed || w->bad[i];
         for (unsigned i = 1; i <= 3; i++)
@@ -190,7 +206,8 @@ static void world_run(World *w, unsigned seconds) {
 static void test_rules(void) {
         for (unsigned noise = 0; noise <= 2; noise += 2)
                 for (unsigned limit = 0; limit <= 40; limit++) {
-                        World w = { .now = 1000 * USEC_PER_SEC, .limit = limit, .noise = noise, .seed = limit };
+                        World w = { .now = 1000 * USEC_PER_SEC, .limit = limit, .noise = noise,
+                                    .seed = limit };
 
                         rules_init(&w.rules, 40, 4);
                         world_run(&w, 20);
@@ -200,7 +217,8 @@ static void test_rules(void) {
                                 check(w.given / 6000 + 2 * w.rules.step > limit);
                         check(limit < 40 || noise > 0 || (w.missed == 0 && w.rules.level == 40));
 
-                        /* All is too much: it is taken within two seconds. And given back when there is room again */
+                        /* All is too much: it is taken within two seconds. And given back when there is room
+                         * again */
                         w.limit = w.noise = 0;
                         world_run(&w, 10);
                         check(w.rules.level == 0 || w.rules.level <= w.rules.step);

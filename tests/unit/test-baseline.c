@@ -11,8 +11,8 @@
 #define MS NSEC_PER_MSEC
 #define STEP HISTORY_FINE_NSEC
 
-/* A step with so many requests, each of which takes as long to its first byte; a tenth of a thread runs, and two ask others once for each request,
- * half of that long. */
+/* A step with so many requests, each of which takes as long to its first byte; a tenth of a thread runs, and
+ * two ask others once for each request, half of that long. */
 static HistoryStep make_step(uint64_t index, uint64_t count, uint64_t nsec) {
         HistoryStep s = { .index = index, .timestamp = index * STEP, .covered = STEP };
         Metrics m;
@@ -25,7 +25,8 @@ static HistoryStep make_step(uint64_t index, uint64_t count, uint64_t nsec) {
         for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                 s.measured[i] = true;
                 s.distributions[i].schema = WINDOW_BINS_SCHEMA_MAX;
-                s.distributions[i].count[(unsigned) ceil(8 * (log2(nsec) - 8))] = count; /* eight bins an octave, from 256 ns on */
+                /* eight bins an octave, from 256 ns on */
+                s.distributions[i].count[(unsigned) ceil(8 * (log2(nsec) - 8))] = count;
                 s.distributions[i].sum = count * nsec;
                 s.distributions[i].max = nsec;
         }
@@ -61,10 +62,14 @@ static void test_figures(void) {
                 put(h, &s);
         }
         check(baseline_read(h, 1010 * STEP, 100, &n) >= 0);
-        check(n.covered == 5 * STEP && n.until > n.since && n.since >= 1000 * STEP && n.until <= 1010 * STEP);
-        check(near(n.figures.rate, 100) && near(n.figures.first_byte, 4.0 * MS) && near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));
-        check(near(n.figures.bytes_in, 100) && near(n.figures.bytes_out, 200) && near(n.figures.threads[QOS_STATE_RUNNING], 0.1));
-        check(near(n.figures.client_rate, 100) && near(n.figures.client_latency, 2.0 * MS) && near(n.usual, 4.0 * MS));
+        check(n.covered == 5 * STEP && n.until > n.since && n.since >= 1000 * STEP &&
+              n.until <= 1010 * STEP);
+        check(near(n.figures.rate, 100) && near(n.figures.first_byte, 4.0 * MS) &&
+              near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));
+        check(near(n.figures.bytes_in, 100) && near(n.figures.bytes_out, 200) &&
+              near(n.figures.threads[QOS_STATE_RUNNING], 0.1));
+        check(near(n.figures.client_rate, 100) && near(n.figures.client_latency, 2.0 * MS) &&
+              near(n.usual, 4.0 * MS));
         check(isnan(n.figures.cpus) && isnan(n.figures.throttled) && isnan(n.figures.major_faults));
 
         /* Only what ended before; one that has not is none */
@@ -118,7 +123,8 @@ static void test_load(void) {
                 put(h, &s);
         }
         check(baseline_read(h, UINT64_MAX, 110, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
-        check(baseline_read(h, UINT64_MAX, 550, &n) >= 0 && near(n.figures.first_byte, 9.0 * MS) && near(n.figures.rate, 500) && near(n.usual, 9.0 * MS));
+        check(baseline_read(h, UINT64_MAX, 550, &n) >= 0 && near(n.figures.first_byte, 9.0 * MS) &&
+              near(n.figures.rate, 500) && near(n.usual, 9.0 * MS));
         /* That much there never was */
         check(baseline_read(h, UINT64_MAX, 5000, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
 }
@@ -137,10 +143,12 @@ static void test_day(void) {
         check(baseline_read(h, UINT64_MAX, 100, &n) >= 0);
         check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100));
         /* Half of a day, but for what lies between the two kinds of steps */
-        check(n.covered > 11 * 3600 * NSEC_PER_SEC && n.covered <= 12 * 3600 * NSEC_PER_SEC + HISTORY_COARSE_NSEC);
+        check(n.covered > 11 * 3600 * NSEC_PER_SEC && n.covered <= 12 * 3600 * NSEC_PER_SEC +
+              HISTORY_COARSE_NSEC);
 }
 
-/* Of threads and peers little is known, and of times in which there was more to do: for each request it is what it was then. */
+/* Of threads and peers little is known, and of times in which there was more to do: for each request it is
+ * what it was then. */
 static void test_known(void) {
         _cleanup_history_ History *h = NULL;
         Baseline n;
@@ -158,7 +166,8 @@ static void test_known(void) {
                 /* With as much to do, and with more */
                 check(baseline_read(h, UINT64_MAX, again ? 200 : 100, &n) >= 0);
                 check(near(n.figures.threads[QOS_STATE_RUNNING] / n.figures.rate, 0.1 / 300));
-                check(near(n.figures.client_rate / n.figures.rate, 1) && near(n.figures.client_latency, 2.0 * MS));
+                check(near(n.figures.client_rate / n.figures.rate, 1) &&
+                      near(n.figures.client_latency, 2.0 * MS));
                 check(near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));
         }
 }

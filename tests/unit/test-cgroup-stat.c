@@ -22,17 +22,24 @@ static void test_parse(void) {
         for (unsigned i = 0; i < _USAGE_MAX; i++)
                 check(r.values[i] == ABSENT);
 
-        usage_parse("memory.pressure", "some avg10=12.50 avg60=0.10 avg300=100.00 total=987654321\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n", &r);
+        usage_parse("memory.pressure",
+                    "some avg10=12.50 avg60=0.10 avg300=100.00 total=987654321\nfull avg10=0.00 avg60=0.00 "
+                    "avg300=0.00 total=5\n", &r);
         check(r.values[USAGE_MEMORY_SOME] == 987654321 && r.values[USAGE_MEMORY_FULL] == 5);
-        check(fabs(r.averages[USAGE_MEMORY_SOME][0] - 0.125) < 1e-9 && fabs(r.averages[USAGE_MEMORY_SOME][2] - 1) < 1e-9);
+        check(fabs(r.averages[USAGE_MEMORY_SOME][0] - 0.125) < 1e-9 &&
+              fabs(r.averages[USAGE_MEMORY_SOME][2] - 1) < 1e-9);
         check(r.values[USAGE_CPU_SOME] == ABSENT && isnan(r.averages[USAGE_CPU_SOME][0]));
 
-        usage_parse("cpu.stat", "usage_usec 1\nnr_periods 7\nnr_throttled 3\nthrottled_usec 4000\nnr_throttled_more 9", &r);
-        check(r.values[USAGE_QUOTA_PERIODS] == 7 && r.values[USAGE_QUOTA_THROTTLED_PERIODS] == 3 && r.values[USAGE_QUOTA_THROTTLED_TIME] == 4000);
+        usage_parse("cpu.stat",
+                    "usage_usec 1\nnr_periods 7\nnr_throttled 3\nthrottled_usec 4000\nnr_throttled_more 9",
+                    &r);
+        check(r.values[USAGE_QUOTA_PERIODS] == 7 && r.values[USAGE_QUOTA_THROTTLED_PERIODS] == 3 &&
+              r.values[USAGE_QUOTA_THROTTLED_TIME] == 4000);
 
         /* Names of other files, and what is no line of either kind */
         usage_parse("memory.stat", "nr_periods 100\npswpin 8\nworkingset_refault_file\n\nsome total=4", &r);
-        check(r.values[USAGE_QUOTA_PERIODS] == 7 && r.values[USAGE_SWAP_INS] == 8 && r.values[USAGE_REFAULTS] == ABSENT);
+        check(r.values[USAGE_QUOTA_PERIODS] == 7 && r.values[USAGE_SWAP_INS] == 8 &&
+              r.values[USAGE_REFAULTS] == ABSENT);
 }
 
 static void test_windows(void) {
@@ -64,7 +71,8 @@ static void test_windows(void) {
         check(usage_get(&u, WINDOW_TOTAL, &s) >= 0);
         check(s.values[USAGE_QUOTA_PERIODS] == 36000 && s.at == 3600 * NSEC_PER_SEC);
         check(s.values[USAGE_CPU_SOME] == ABSENT);
-        for (uint64_t window = 1; window <= 300; window = window == 1 ? 10 : window == 10 ? 60 : window * 5) {
+        for (uint64_t window = 1; window <= 300; window = window == 1 ? 10 : window == 10 ? 60 :
+             window * 5) {
                 check(usage_get(&u, window * NSEC_PER_SEC, &s) >= 0);
                 check(s.at >= window * NSEC_PER_SEC * 5 / 6 && s.at <= window * NSEC_PER_SEC * 7 / 6);
                 check(s.values[USAGE_QUOTA_PERIODS] == s.at / NSEC_PER_SEC * 10);
@@ -128,10 +136,12 @@ static void test_made_again(void) {
                         break;
         if (f)
                 (void) fclose(f);
-        (void) snprintf(group, sizeof(group), "%s/test-cgroup-stat-%d", streq(own, "/") ? "" : own, (int) getpid());
+        (void) snprintf(group, sizeof(group), "%s/test-cgroup-stat-%d", streq(own, "/") ? "" : own,
+                        (int) getpid());
         (void) snprintf(path, sizeof(path), "/sys/fs/cgroup%s", group);
         if (isempty(own) || mkdir(path, 0755) < 0) {
-                fprintf(stderr, "Control groups cannot be made here, what happens when they are removed is not tested.\n");
+                fprintf(stderr, "Control groups cannot be made here, what happens when they are removed is "
+                                "not tested.\n");
                 return;
         }
 

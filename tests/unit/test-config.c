@@ -80,8 +80,10 @@ static Config load_line(const char *line, const char *expected_warning) {
         put("/etc/qosd.conf", text);
         said = load(&c);
 
-        if (expected_warning ? !strstr(said, expected_warning) || !strstr(said, "/etc/qosd.conf:3: ") : *said != 0) {
-                fprintf(stderr, "'%s': expected '%s', was told: %s\n", line, strempty(expected_warning), said);
+        if (expected_warning ? !strstr(said, expected_warning) || !strstr(said, "/etc/qosd.conf:3: ") :
+            *said != 0) {
+                fprintf(stderr, "'%s': expected '%s', was told: %s\n", line, strempty(expected_warning),
+                        said);
                 exit(EXIT_FAILURE);
         }
         return c;
@@ -170,7 +172,8 @@ static void test_bad_lines(void) {
                 const char *line;
                 const char *warning;
         } table[] = {
-                { "UnitsMax=0",                    "UnitsMax= must be a number from 1 to 256, got '0', ignoring." },
+                { "UnitsMax=0",
+                  "UnitsMax= must be a number from 1 to 256, got '0', ignoring." },
                 { "UnitsMax=257",                  "got '257'" },
                 { "UnitsMax=-1",                   "got '-1'" },
                 { "UnitsMax=+5",                   "got '+5'" },
@@ -299,7 +302,8 @@ static void test_precedence(void) {
         put("/usr/lib/qosd.conf", "[QoS]\nUnitsMax=1\nLeasesPerUserMax=1\n");
         check(*load(&c) == 0 && c.units_max == 1);
         put("/run/qosd.conf", "[QoS]\nUnitsMax=2\n");
-        check(*load(&c) == 0 && c.units_max == 2 && c.leases_per_uid_max == 64); /* one main file, not a mix */
+        /* one main file, not a mix */
+        check(*load(&c) == 0 && c.units_max == 2 && c.leases_per_uid_max == 64);
         put("/etc/qosd.conf", "[QoS]\nUnitsMax=3\n");
         check(*load(&c) == 0 && c.units_max == 3);
 

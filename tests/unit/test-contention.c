@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Books of contention: the code that the programs run (bpf/contention/contention-record.h) and the one that reads (contention-window.c), against a
- * plain list of what each thread did. */
+/* Books of contention: the code that the programs run (bpf/contention/contention-record.h) and the one that
+ * reads (contention-window.c), against a plain list of what each thread did. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -63,8 +63,8 @@ static void enter(struct qos_contention_map *c, struct qos_contention_cpu *s, ui
 /* The unit whose book it is; NULL: it has no requests. */
 static struct qos_unit_map *unit;
 
-static ContentionReading read_both_at(struct qos_contention_map *c, uint64_t now, uint64_t window, const ContentionCounts *before,
-                                      ContentionReading *ret_total) {
+static ContentionReading read_both_at(struct qos_contention_map *c, uint64_t now, uint64_t window,
+                                      const ContentionCounts *before, ContentionReading *ret_total) {
         ContentionSource book = { .map = c, .contention_cpus = contention_cpus, .since = START,
                 .requests = unit };
         ContentionSources sources = { .sources = &book, .n = 1, .since = START, .before = before };
@@ -79,7 +79,8 @@ static ContentionReading read_both_at(struct qos_contention_map *c, uint64_t now
         return r;
 }
 
-static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uint64_t window, const ContentionCounts *before) {
+static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uint64_t window,
+                                 const ContentionCounts *before) {
         return read_both_at(c, now, window, before, NULL);
 }
 
@@ -102,7 +103,8 @@ static uint64_t time_in(const Story *story, unsigned state, uint64_t begin, uint
         uint64_t sum = 0;
 
         for (size_t i = 0; i < story->n; i++) {
-                uint64_t from = MAX(story->events[i].at, begin), to = i + 1 < story->n ? MIN(story->events[i + 1].at, end) : end;
+                uint64_t from = MAX(story->events[i].at, begin),
+                        to = i + 1 < story->n ? MIN(story->events[i + 1].at, end) : end;
 
                 if (story->events[i].state == state && to > from)
                         sum += to - from;
@@ -127,14 +129,16 @@ static uint64_t served_at(uint64_t at) {
         return 0;
 }
 
-static uint64_t served_in(const Story *story, unsigned state, uint64_t begin, uint64_t end, uint64_t served_begin, uint64_t served_end) {
+static uint64_t served_in(const Story *story, unsigned state, uint64_t begin, uint64_t end,
+                          uint64_t served_begin, uint64_t served_end) {
         uint64_t sum = 0;
 
         for (size_t i = 0; i < story->n; i++) {
                 const Event *e = story->events + i, *next = i + 1 < story->n ? e + 1 : NULL;
 
                 if (e->state == state && (!next || next->at > begin) && e->at < end)
-                        sum += (next && next->at < end ? next->served : served_end) - (e->at > begin ? e->served : served_begin);
+                        sum += (next && next->at < end ? next->served : served_end) -
+                               (e->at > begin ? e->served : served_begin);
         }
         return sum;
 }
@@ -148,10 +152,12 @@ static void fly(uint64_t now, int n) {
         n_flights++;
 }
 
-/* Threads that do things at random, on any CPU; also nothing for long. Each window tells what was in it, to the nanosecond. */
+/* Threads that do things at random, on any CPU; also nothing for long. Each window tells what was in it, to
+ * the nanosecond. */
 static void test_random(unsigned seed, unsigned longest_ms) {
         static const uint64_t windows[] = {
-                WINDOW_TOTAL, 100 * NSEC_PER_MSEC, 500 * NSEC_PER_MSEC, NSEC_PER_SEC, 3 * NSEC_PER_SEC, 10 * NSEC_PER_SEC,
+                WINDOW_TOTAL, 100 * NSEC_PER_MSEC, 500 * NSEC_PER_MSEC, NSEC_PER_SEC, 3 * NSEC_PER_SEC,
+                        10 * NSEC_PER_SEC,
                 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
         };
         struct qos_contention_map *c = book_new(START);
@@ -168,13 +174,15 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                 unsigned thread = rand_r(&seed) % THREADS, state = rand_r(&seed) % QOS_STATES;
                 struct qos_contention_cpu *s = contention_cpus + rand_r(&seed) % CPUS;
 
-                now += rand_r(&seed) % (rand_r(&seed) % 50 == 0 ? longest_ms * NSEC_PER_MSEC : NSEC_PER_MSEC);
+                now += rand_r(&seed) % (rand_r(&seed) % 50 == 0 ? longest_ms * NSEC_PER_MSEC :
+                                        NSEC_PER_MSEC);
                 if (rand_r(&seed) % 4 == 0) {
                         if (unit->in_flight == 0)
                                 fly(now, 1 + rand_r(&seed) % 3);
                         else
                                 fly(now, rand_r(&seed) % 3 == 0 ? 1 : -1);
-                        now += rand_r(&seed) % (rand_r(&seed) % 20 == 0 ? longest_ms * NSEC_PER_MSEC : NSEC_PER_MSEC);
+                        now += rand_r(&seed) % (rand_r(&seed) % 20 == 0 ? longest_ms * NSEC_PER_MSEC :
+                                                NSEC_PER_MSEC);
                 }
                 enter(c, s, now);
                 state_transition(s, states[thread], state, now, serving_clock_read(unit->serving, now));
@@ -192,7 +200,8 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                         continue;
                 for (size_t w = 0; w < ELEMENTSOF(windows); w++) {
                         uint64_t at = now + rand_r(&seed) % (200 * NSEC_PER_MSEC), all = 0;
-                        ContentionReading r = read_at(c, at, windows[w], NULL), total = read_at(c, at, WINDOW_TOTAL, NULL), both, both_total;
+                        ContentionReading r = read_at(c, at, windows[w], NULL),
+                                total = read_at(c, at, WINDOW_TOTAL, NULL), both, both_total;
 
                         both = read_both_at(c, at, windows[w], NULL, &both_total);
                         check(memcmp(&both, &r, sizeof(r)) == 0);
@@ -208,7 +217,8 @@ static void test_random(unsigned seed, unsigned longest_ms) {
 
                                 for (unsigned t = 0; t < THREADS; t++) {
                                         truth += time_in(stories + t, i, r.boundary, at);
-                                        served += served_in(stories + t, i, r.boundary, at, served_begin, served_end);
+                                        served += served_in(stories + t, i, r.boundary, at, served_begin,
+                                                            served_end);
                                         n += states[t] == i;
                                 }
                                 check(r.counts.times[i] == truth);
@@ -223,9 +233,12 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                                 for (unsigned i = 0; i < QOS_STATES; i++)
                                         sum += r.counts.counters[QOS_CONTENTION_CPU_WAITS + i];
                                 check(sum == waits);
-                                check(r.counts.counters[QOS_CONTENTION_CPU_COST] == cost && r.counts.sums[QOS_COST_NSEC] == 3 * cost);
+                                check(r.counts.counters[QOS_CONTENTION_CPU_COST] == cost &&
+                                      r.counts.sums[QOS_COST_NSEC] == 3 * cost);
                         } else
-                                check(r.counts.counters[QOS_CONTENTION_CPU_COST] <= cost && r.counts.sums[QOS_COST_NSEC] == 3 * r.counts.counters[QOS_CONTENTION_CPU_COST]);
+                                check(r.counts.counters[QOS_CONTENTION_CPU_COST] <= cost &&
+                                      r.counts.sums[QOS_COST_NSEC] == 3 *
+                                      r.counts.counters[QOS_CONTENTION_CPU_COST]);
                 }
         }
 
@@ -314,7 +327,8 @@ static void* come_and_go(void *data) {
         return NULL;
 }
 
-/* Questions on all CPUs at once: the clock goes exactly while there are some, and stands when there are none. */
+/* Questions on all CPUs at once: the clock goes exactly while there are some, and stands when there are
+ * none. */
 static void test_clock(void) {
         pthread_t flyers[FLYERS];
         struct qos_unit_map *u = new0(struct qos_unit_map, 1);
@@ -359,7 +373,8 @@ static void* go_round(void *data) {
                 state_transition(s, QOS_STATE_RUNNING, QOS_STATE_PARK, now, 0);
                 now++;
                 state_transition(s, QOS_STATE_PARK, QOS_STATE_RUNNING, now, 0);
-                /* Mostly it is taken off the CPU where it has nothing half done: else nobody could read anything until it is back */
+                /* Mostly it is taken off the CPU where it has nothing half done: else nobody could read
+                 * anything until it is back */
                 for (volatile unsigned i = 0; i < 200; i++)
                         ;
         }
@@ -382,10 +397,12 @@ static void test_torn(void) {
                 r = read_at(c, START + 100000 * NSEC_PER_SEC, WINDOW_TOTAL, NULL);
 
                 check(r.threads[QOS_STATE_RUNNING] + r.threads[QOS_STATE_PARK] == 2);
-                check(r.counts.times[QOS_STATE_RUNNING] + r.counts.times[QOS_STATE_PARK] == 2 * 100000 * NSEC_PER_SEC);
+                check(r.counts.times[QOS_STATE_RUNNING] + r.counts.times[QOS_STATE_PARK] == 2 * 100000 *
+                      NSEC_PER_SEC);
         }
         for (unsigned k = 0, checked = 0; checked < 1000; ) {
-                const struct qos_contention_checkpoint *p = c->checkpoints + c->written[0] % QOS_LEVEL_CHECKPOINTS(0);
+                const struct qos_contention_checkpoint *p = c->checkpoints +
+                                                            c->written[0] % QOS_LEVEL_CHECKPOINTS(0);
 
                 contention_roll(c, 0, c->epoch + 1);
                 check(k++ < 1000000);

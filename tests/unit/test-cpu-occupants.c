@@ -58,8 +58,8 @@ static void test_rounds(void) {
         struct cpu_occupants t = {};
         uint64_t now = 0, known;
 
-        /* Three take turns of different length, many times: what is known is in proportion, and no more than all turns but the one whose
-         * beginning was forgotten */
+        /* Three take turns of different length, many times: what is known is in proportion, and no more than
+         * all turns but the one whose beginning was forgotten */
         for (unsigned i = 0; i < 1000; i++) {
                 now += 1000 * (i % 3 + 1);
                 cpu_occupants_push(&t, i % 3 + 1, now);

@@ -56,7 +56,8 @@ static const Finding* only(const DiagnosisEvidence *e, FindingKind kind, Diagnos
         diagnosis_make(e, d);
         for (size_t i = 0; i < d->n_findings; i++)
                 if (d->findings[i].kind != kind)
-                        fprintf(stderr, "%s: %s\n", finding_kind_to_string(d->findings[i].kind), d->findings[i].text);
+                        fprintf(stderr, "%s: %s\n", finding_kind_to_string(d->findings[i].kind),
+                                d->findings[i].text);
         check(d->n_findings == 1 && d->findings[0].kind == kind);
         check(d->verdict == VERDICT_FOUND);
         check(d->findings[0].text[0] && d->findings[0].rule);
@@ -88,7 +89,8 @@ static void test_words(void) {
         /* Each figure once */
         for (size_t i = 0; i < diagnosis_n_figures; i++)
                 for (size_t k = 0; k < i; k++)
-                        check(!streq(diagnosis_figures[i].name, diagnosis_figures[k].name) && diagnosis_figures[i].offset != diagnosis_figures[k].offset);
+                        check(!streq(diagnosis_figures[i].name, diagnosis_figures[k].name) &&
+                              diagnosis_figures[i].offset != diagnosis_figures[k].offset);
 }
 
 static void test_nothing(void) {
@@ -152,7 +154,8 @@ static void test_cpu(void) {
         e.now.run_queue_own = 0.05;
         e.now.run_queue_others = 0.45;
         f = only(&e, FINDING_CPU, &d);
-        check(streq(f->unit, "hog.service") && streq(f->resource, "hog.service") && strstr(f->text, "hog.service had it for 90% of that"));
+        check(streq(f->unit, "hog.service") && streq(f->resource, "hog.service") &&
+              strstr(f->text, "hog.service had it for 90% of that"));
         check(!strstr(f->text, "after it"));
 
         /* Another one had it, too, or hardly; and the kernel is no unit */
@@ -160,7 +163,9 @@ static void test_cpu(void) {
         e.users[1] = (DiagnosisNamed) { .name = "hog.service", .unit = "hog.service", .value = 0.1 };
         e.n_users = 2;
         f = only(&e, FINDING_CPU, &d);
-        check(streq(f->resource, "the kernel") && !f->unit[0] && strstr(f->text, "the kernel had it for 60% of that, after it hog.service"));
+        check(streq(f->resource, "the kernel") && !f->unit[0] && strstr(f->text,
+                                                                        "the kernel had it for 60% of that, "
+                                                                        "after it hog.service"));
         e.users[1].value = 0.04;
         check(!strstr(only(&e, FINDING_CPU, &d)->text, "after it"));
         e.users[0].value = 0.04;
@@ -169,7 +174,8 @@ static void test_cpu(void) {
         e.now.run_queue_own = e.now.run_queue_others = NAN;
         check(!strstr(only(&e, FINDING_CPU, &d)->text, "seen"));
 
-        /* An event loop that has read some requests at once: each of them waits for all that it does, and for all that it cannot do */
+        /* An event loop that has read some requests at once: each of them waits for all that it does, and
+         * for all that it cannot do */
         e = evidence();
         e.now.rate = 14600;
         set_times(&e.now, 530 * US, 170 * US);
@@ -240,7 +246,8 @@ static void test_disk(void) {
         e.devices[0] = (DiagnosisNamed) { .name = "sda", .value = 0.9 };
         e.n_devices = 1;
         f = only(&e, FINDING_DISK, &d);
-        check(streq(f->resource, "sda") && strstr(f->text, "the unit's own (90%)") && f->certainty == CERTAINTY_CERTAIN);
+        check(streq(f->resource, "sda") && strstr(f->text, "the unit's own (90%)") &&
+              f->certainty == CERTAINTY_CERTAIN);
 
         e.devices[0].value = 0.1;
         f = only(&e, FINDING_DISK, &d);
@@ -276,9 +283,11 @@ static void test_lock_and_memory(void) {
         set_times(&e.now, 20 * US, 10 * MS);
         e.now.rate = 400;
         e.now.threads[QOS_STATE_DISK] = 3.4;
-        e.kernel[QOS_STATE_DISK] = (DiagnosisNamed) { .name = "lock in ext4_buffered_write_iter()", .holder = "writer (12)", .value = 3.2 };
+        e.kernel[QOS_STATE_DISK] = (DiagnosisNamed) { .name = "lock in ext4_buffered_write_iter()",
+                                                      .holder = "writer (12)", .value = 3.2 };
         f = only(&e, FINDING_LOCK, &d);
-        check(f->state == QOS_STATE_DISK && streq(f->resource, "lock in ext4_buffered_write_iter()") && strstr(f->text, "let go by writer (12)"));
+        check(f->state == QOS_STATE_DISK && streq(f->resource, "lock in ext4_buffered_write_iter()") &&
+              strstr(f->text, "let go by writer (12)"));
         /* … while it waits for the disk: that is it */
         e.kernel[QOS_STATE_DISK].value = 2.5;
         (void) only(&e, FINDING_DISK, &d);
@@ -294,12 +303,15 @@ static void test_lock_and_memory(void) {
         e.now.rate = 100;
         e.now.blocked_by_requests = 9.5 * MS;
         f = only(&e, FINDING_LOCK, &d);
-        check(f->certainty == CERTAINTY_POSSIBLE && fabs(f->share - 0.9) < 0.01 && f->state == QOS_STATE_NONE && !f->resource[0]);
-        e.blocked[0] = (DiagnosisNamed) { .name = "a signal to process 12", .holder = "postgres (34)", .value = 0.9 };
+        check(f->certainty == CERTAINTY_POSSIBLE && fabs(f->share - 0.9) < 0.01 &&
+              f->state == QOS_STATE_NONE && !f->resource[0]);
+        e.blocked[0] = (DiagnosisNamed) { .name = "a signal to process 12", .holder = "postgres (34)",
+                                          .value = 0.9 };
         e.n_blocked = 1;
         e.held_state = QOS_STATE_POLL;
         f = only(&e, FINDING_LOCK, &d);
-        check(f->state == QOS_STATE_POLL && streq(f->resource, "a signal to process 12") && strstr(f->text, "let go by postgres (34)"));
+        check(f->state == QOS_STATE_POLL && streq(f->resource, "a signal to process 12") &&
+              strstr(f->text, "let go by postgres (34)"));
         /* … for less than a millisecond, as those that commit together do; or seldom */
         set_times(&e.now, 20 * US, 1 * MS);
         e.now.rate = 1000;
@@ -359,10 +371,12 @@ static void test_dependency(void) {
         e.now.client_rate = 200;
         e.now.client_latency = 10 * MS;
         e.now.threads[QOS_STATE_SOCKET] = 5;
-        e.peers[0] = (DiagnosisNamed) { .name = "10.0.0.7:5432", .unit = "postgresql.service", .value = 10 * MS };
+        e.peers[0] = (DiagnosisNamed) { .name = "10.0.0.7:5432", .unit = "postgresql.service",
+                                        .value = 10 * MS };
         e.n_peers = 1;
         f = only(&e, FINDING_DEPENDENCY, &d);
-        check(streq(f->resource, "10.0.0.7:5432") && streq(f->unit, "postgresql.service") && strstr(f->text, "10.0ms"));
+        check(streq(f->resource, "10.0.0.7:5432") && streq(f->unit, "postgresql.service") &&
+              strstr(f->text, "10.0ms"));
 
         /* Something else that it asks, beside its requests: more than there is time for */
         e = evidence();
@@ -429,7 +443,8 @@ static void test_network(void) {
         f = only(&e, FINDING_NETWORK, &d);
         check(f->certainty == CERTAINTY_CERTAIN && strstr(f->text, "sent again"));
 
-        /* Subscribers get more from time to time, and each part leaves at once: nothing is in flight meanwhile */
+        /* Subscribers get more from time to time, and each part leaves at once: nothing is in flight
+         * meanwhile */
         e = evidence();
         e.now.rate = 10;
         e.now.answer = 500 * MS;
@@ -476,8 +491,8 @@ static void test_network(void) {
         nothing(&e);
 }
 
-/* Where each request has a thread of its own, what others do besides is of no request: those that wait until it is their turn to accept a
- * connection, and those that have work of their own. */
+/* Where each request has a thread of its own, what others do besides is of no request: those that wait until
+ * it is their turn to accept a connection, and those that have work of their own. */
 static void test_beside(void) {
         DiagnosisEvidence e = evidence();
         DiagnosisFigures normal;
@@ -539,7 +554,8 @@ static void test_limit(void) {
         e.now.idle_cpus = 1;
         e.busiest_pid = 4711;
         f = only(&e, FINDING_LIMIT, &d);
-        check(f->certainty == CERTAINTY_CERTAIN && streq(f->resource, "process 4711") && f->state == QOS_STATE_RUNNING);
+        check(f->certainty == CERTAINTY_CERTAIN && streq(f->resource, "process 4711") &&
+              f->state == QOS_STATE_RUNNING);
 
         /* The same, on the only CPU that it may use */
         e.now.cpus = 1;
@@ -553,7 +569,8 @@ static void test_limit(void) {
         e.now.rate = 200;
         e.now.threads[QOS_STATE_SLEEP] = 2;
         f = only(&e, FINDING_LIMIT, &d);
-        check(strstr(f->text, "2.0 at a time") && strstr(f->text, "CPUs are idle") && f->certainty == CERTAINTY_LIKELY);
+        check(strstr(f->text, "2.0 at a time") && strstr(f->text, "CPUs are idle") &&
+              f->certainty == CERTAINTY_LIKELY);
         /* … while they wait for a lock: that explains it, not their number */
         e.now.threads[QOS_STATE_LOCK] = 1.9;
         (void) only(&e, FINDING_LOCK, &d);
@@ -588,7 +605,8 @@ static void test_limit(void) {
         e.locks[0] = (DiagnosisNamed) { .name = "app:mutex", .holder = "writer (12)", .value = 3.4 };
         e.n_locks = 1;
         f = only(&e, FINDING_LOCK, &d);
-        check(streq(f->resource, "app:mutex") && strstr(f->text, "app:mutex, which was let go by writer (12)"));
+        check(streq(f->resource, "app:mutex") && strstr(f->text,
+                                                        "app:mutex, which was let go by writer (12)"));
 
         /* All CPUs, by many threads that compete with each other */
         e = evidence();
@@ -619,7 +637,8 @@ static void test_normal(void) {
         e.now.rate = 3000;
         e.now.threads[QOS_STATE_RUNNING] = 0.3;
         diagnosis_make(&e, &d);
-        check(find(&d, FINDING_WORKLOAD) && d.findings[0].kind == FINDING_WORKLOAD && strstr(d.findings[0].text, "3000 requests per second, normally 1000"));
+        check(find(&d, FINDING_WORKLOAD) && d.findings[0].kind == FINDING_WORKLOAD &&
+              strstr(d.findings[0].text, "3000 requests per second, normally 1000"));
 
         /* Larger ones */
         e = evidence();
@@ -681,7 +700,8 @@ static void test_inside(void) {
         e.now.threads[QOS_STATE_PARK] = 11;
         strcpy(e.busiest_thread, "batcher (17)");
         f = only(&e, FINDING_LIMIT, &d);
-        check(f->certainty == CERTAINTY_LIKELY && streq(f->resource, "thread batcher (17)") && strstr(f->text, "12.0 requests are there at a time"));
+        check(f->certainty == CERTAINTY_LIKELY && streq(f->resource, "thread batcher (17)") &&
+              strstr(f->text, "12.0 requests are there at a time"));
         /* … or each request has a thread that sleeps, and another one is busy by itself */
         e.now.threads[QOS_STATE_PARK] = 0;
         e.now.threads[QOS_STATE_SLEEP] = 11;
@@ -722,7 +742,8 @@ static void test_history(void) {
         set_times(&e.now, 1 * MS, 3 * MS);
         e.now.threads[QOS_STATE_LOCK] = 3;
         f = only(&e, FINDING_LOCK, &d);
-        check(f->certainty == CERTAINTY_CERTAIN && strstr(d.text, "by its history it answers 1000, after 200us"));
+        check(f->certainty == CERTAINTY_CERTAIN && strstr(d.text, "by its history it answers 1000, after "
+                                                                  "200us"));
 
         /* It always was: that is found, too */
         before = e;
@@ -805,11 +826,14 @@ static void test_threads(void) {
         /* All of them wait for one lock, of which it is known which, and who has had it */
         e.now.threads[QOS_STATE_LOCK] = 2.6;
         e.now.threads[QOS_STATE_RUNNING] = 0.4;
-        e.locks[0] = (DiagnosisNamed) { .name = "worker:queue_mutex", .holder = "worker (12)", .value = 2.6 };
+        e.locks[0] = (DiagnosisNamed) { .name = "worker:queue_mutex", .holder = "worker (12)",
+                                        .value = 2.6 };
         e.n_locks = 1;
         f = only(&e, FINDING_LOCK, &d);
-        check(f->certainty == CERTAINTY_LIKELY && f->state == QOS_STATE_LOCK && fabs(f->share - 2.6 / 3) < 0.001 && isnan(f->time));
-        check(streq(f->resource, "worker:queue_mutex") && strstr(f->text, "let go by worker (12)") && strstr(f->text, "2.6 on average"));
+        check(f->certainty == CERTAINTY_LIKELY && f->state == QOS_STATE_LOCK &&
+              fabs(f->share - 2.6 / 3) < 0.001 && isnan(f->time));
+        check(streq(f->resource, "worker:queue_mutex") && strstr(f->text, "let go by worker (12)") &&
+              strstr(f->text, "2.6 on average"));
         /* Beside more that run */
         e.now.threads[QOS_STATE_RUNNING] = 7;
         f = only(&e, FINDING_LOCK, &d);
@@ -867,7 +891,8 @@ static void test_threads(void) {
         /* … for what had been in memory, or for another thread in the kernel */
         e.now.refaults = 900;
         (void) only(&e, FINDING_MEMORY, &d);
-        e.kernel[QOS_STATE_DISK] = (DiagnosisNamed) { .name = "lock in ext4_buffered_write_iter()", .value = 0.7 };
+        e.kernel[QOS_STATE_DISK] = (DiagnosisNamed) { .name = "lock in ext4_buffered_write_iter()",
+                                                      .value = 0.7 };
         f = only(&e, FINDING_LOCK, &d);
         check(streq(f->resource, "lock in ext4_buffered_write_iter()"));
         /* … now and then, as a daemon with nothing to do may */
@@ -897,7 +922,8 @@ static void test_unknown(void) {
         e = evidence();
         for (unsigned i = 0; i < QOS_STATES; i++)
                 e.now.threads[i] = NAN;
-        e.now.client_rate = e.now.client_latency = e.now.cpus = e.now.idle_cpus = e.now.busiest_process = e.now.throttled = NAN;
+        e.now.client_rate = e.now.client_latency = e.now.cpus = e.now.idle_cpus = e.now.busiest_process =
+                e.now.throttled = NAN;
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_NOTHING);
         for (size_t i = 0; i < d.n_excluded; i++)

@@ -12,7 +12,8 @@
 #include "elf-symbols.h"
 
 #ifdef __x86_64__
-/* symbol_inner is what both call, as are symbol_leaf and symbol_other. It begins with a mark and saves a register, those do not. */
+/* symbol_inner is what both call, as are symbol_leaf and symbol_other. It begins with a mark and saves a
+ * register, those do not. */
 __asm__(".text\n"
         ".type symbol_inner, @function\n"
         "symbol_inner: endbr64\n push %r14\n pop %r14\n ret\n"
@@ -20,7 +21,8 @@ __asm__(".text\n"
         "symbol_leaf: ret\n nop\n nop\n nop\n nop\n nop\n"
         "symbol_other: push %rbx\n pop %rbx\n ret\n nop\n nop\n nop\n"
         ".globl symbol_a\n .type symbol_a, @function\n"
-        "symbol_a: endbr64\n sub $8, %rsp\n call symbol_leaf\n call symbol_inner\n call symbol_other\n add $8, %rsp\n ret\n"
+        "symbol_a: endbr64\n sub $8, %rsp\n call symbol_leaf\n call symbol_inner\n call symbol_other\n add "
+        "$8, %rsp\n ret\n"
         ".size symbol_a, . - symbol_a\n"
         ".globl symbol_b\n .type symbol_b, @function\n"
         "symbol_b: sub $8, %rsp\n call symbol_leaf\n call symbol_inner\n add $8, %rsp\n ret\n"
@@ -82,7 +84,8 @@ static void test_callee(void) {
         check(pread(fd, code, 1, c) == 1 && code[0] == 0x55);
 
         a = symbols_find_callee(s, "symbol_a", "symbol_b");
-        check(a != 0 && pread(fd, code, sizeof(code), a) == sizeof(code) && memcmp(code, inner, sizeof(inner)) == 0);
+        check(a != 0 && pread(fd, code, sizeof(code), a) == sizeof(code) &&
+              memcmp(code, inner, sizeof(inner)) == 0);
         check(symbols_find_callee(s, "symbol_b", "symbol_a") == a);
         check(symbols_find_callee(s, "symbol_b", "symbol_c") == a);
 

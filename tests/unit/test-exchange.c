@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The state machine of a connection (bpf/requests/exchange.h), event by event. Time is in arbitrary units, positions begin just
- * below the wrap of sequence numbers. */
+/* The state machine of a connection (bpf/requests/exchange.h), event by event. Time is in arbitrary units,
+ * positions begin just below the wrap of sequence numbers. */
 
 #include "check.h"
 #include "util.h"
@@ -27,7 +27,8 @@ static void account(Totals *t, const struct exchange_effect *e) {
         check(t->in_flight == 0 || t->in_flight == 1);
 }
 
-static void arrive(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to, uint32_t rcv_nxt) {
+static void arrive(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to,
+                   uint32_t rcv_nxt) {
         struct exchange_effect e = {};
 
         exchange_arrive(x, now, IN + from, IN + to, IN + rcv_nxt, IN + rcv_nxt + WINDOW, &e);
@@ -42,7 +43,8 @@ static void reads(struct exchange *x, Totals *t, uint64_t now, uint32_t to) {
         account(t, &e);
 }
 
-static void depart(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to, uint32_t written) {
+static void depart(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to,
+                   uint32_t written) {
         struct exchange_effect e = {};
         uint32_t bytes;
 
@@ -80,7 +82,8 @@ static void test_keep_alive(void) {
                 reads(&x, &t, now + 5, 100 * (i + 1));
                 depart(&x, &t, now + 20, 10 * i, 10 * (i + 1), 10 * (i + 1));
                 check(t.in_flight == 0);
-                check(x.first_at == now && x.last_at == now && x.read_at == now + 5 && x.first_out_at == now + 20);
+                check(x.first_at == now && x.last_at == now && x.read_at == now + 5 &&
+                      x.first_out_at == now + 20);
         }
         check(t.begun == 1000 && t.grown == 0 && t.overlaps == 0);
         check(t.bytes_in == 100000 && t.bytes_out == 10000);
@@ -172,7 +175,8 @@ static void test_server_speaks_first(void) {
         check(t.begun == 1 && t.in_flight == 0);
 }
 
-/* The next question comes while its predecessor is being answered: said, and times stay with the right one. */
+/* The next question comes while its predecessor is being answered: said, and times stay with the right
+ * one. */
 static void test_pipelining(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -239,7 +243,8 @@ static void test_ends(void) {
         }
 }
 
-/* Slow reader: the answer is in flight as long as something written has not left, and again when more is written. */
+/* Slow reader: the answer is in flight as long as something written has not left, and again when more is
+ * written. */
 static void test_slow_answer(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -256,7 +261,8 @@ static void test_slow_answer(void) {
         check(t.in_flight == 0 && t.begun == 1 && t.grown == 3 && x.last_out_at == 10);
 }
 
-/* Any order of events keeps the gauge at 0 or 1 and returns it to 0 in the end; a question is never booked twice. */
+/* Any order of events keeps the gauge at 0 or 1 and returns it to 0 in the end; a question is never booked
+ * twice. */
 static void test_random(void) {
         unsigned seed = 1;
 
@@ -303,7 +309,8 @@ static void test_random(void) {
         }
 }
 
-/* Learned in the middle of its life: the first events tell the positions, no question is lost or invented. */
+/* Learned in the middle of its life: the first events tell the positions, no question is lost or
+ * invented. */
 static void test_unknown(void) {
         struct exchange x = {};
         Totals t = {};
@@ -312,7 +319,8 @@ static void test_unknown(void) {
         arrive(&x, &t, 2, 700, 800, 700);
         reads(&x, &t, 3, 800);
         depart(&x, &t, 4, 600, 610, 610);
-        check(t.begun == 1 && t.bytes_in == 100 && t.bytes_out == 110 && t.in_flight == 0 && x.first_at == 2);
+        check(t.begun == 1 && t.bytes_in == 100 && t.bytes_out == 110 && t.in_flight == 0 &&
+              x.first_at == 2);
 }
 
 /* Events on a connection that once answered a question: an answer may pause, but not for that long. */
@@ -328,13 +336,15 @@ static void test_silence(void) {
         check(t.grown == 1);
 
         for (unsigned i = 0; i < 5; i++)
-                depart(&x, &t, (i + 2) * 2 * EXCHANGE_SILENCE_NSEC, 200 + i * 100, 300 + i * 100, 300 + i * 100);
+                depart(&x, &t, (i + 2) * 2 * EXCHANGE_SILENCE_NSEC, 200 + i * 100, 300 + i * 100,
+                       300 + i * 100);
         /* One that does not get through at once does not open anything either */
         depart(&x, &t, 20 * EXCHANGE_SILENCE_NSEC, 700, 800, 900);
         depart(&x, &t, 20 * EXCHANGE_SILENCE_NSEC + 1, 800, 900, 900);
         check(t.begun == 1 && t.grown == 1 && t.in_flight == 0 && t.overlaps == 0 && t.bytes_out == 900);
 
-        /* … and the next question is one. An answer that the client takes slowly is one, however long it takes */
+        /* … and the next question is one. An answer that the client takes slowly is one, however long it
+         * takes */
         arrive(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 64, 128, 64);
         reads(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 128);
         depart(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 900, 1000, 2000);
@@ -364,10 +374,11 @@ static void hear(struct exchange *x, Totals *t, uint64_t now, uint32_t to, uint3
         account(t, &e);
 }
 
-/* What nobody answers, of PostgreSQL that replicates and of who has prepared a statement for MySQL: no question, unless one is open or
- * comes with it. */
+/* What nobody answers, of PostgreSQL that replicates and of who has prepared a statement for MySQL: no
+ * question, unless one is open or comes with it. */
 static void test_remarks(void) {
-        static const uint8_t standby[] = { 'd', 0, 0, 0, 38, 'r', 1, 2 }, hot[] = { 'd', 0, 0, 0, 29, 'h', 3, 4 },
+        static const uint8_t standby[] = { 'd', 0, 0, 0, 38, 'r', 1, 2 },
+                hot[] = { 'd', 0, 0, 0, 29, 'h', 3, 4 },
                 closes[] = { 5, 0, 0, 0, 0x19, 1, 0, 0 }, cancels[] = { 0, 0, 0, 16, 4, 0xd2, 0x16, 0x2e };
         struct exchange x = {};
         struct exchange_effect e = {};
@@ -376,13 +387,16 @@ static void test_remarks(void) {
         Totals t = {};
 
         memcpy(&bytes, standby, sizeof(bytes));
-        check(exchange_is_remark(bytes, 39) && !exchange_is_remark(bytes, 30) && !exchange_is_remark(bytes, 38));
+        check(exchange_is_remark(bytes, 39) && !exchange_is_remark(bytes, 30) &&
+              !exchange_is_remark(bytes, 38));
         memcpy(&bytes, hot, sizeof(bytes));
         check(exchange_is_remark(bytes, 30) && !exchange_is_remark(bytes, 39) && !exchange_is_remark(0, 39));
         memcpy(&bytes, closes, sizeof(bytes));
-        check(exchange_is_remark(bytes, 9) && !exchange_is_remark(bytes, 10) && !exchange_is_remark(bytes + (1ULL << 32), 9));
+        check(exchange_is_remark(bytes, 9) && !exchange_is_remark(bytes, 10) &&
+              !exchange_is_remark(bytes + (1ULL << 32), 9));
         memcpy(&bytes, cancels, sizeof(bytes));
-        check(exchange_is_farewell(bytes, 16) && !exchange_is_last_farewell(bytes, 16) && !exchange_is_remark(bytes, 16));
+        check(exchange_is_farewell(bytes, 16) && !exchange_is_last_farewell(bytes, 16) &&
+              !exchange_is_remark(bytes, 16));
         check(!exchange_is_farewell(bytes, 17) && !exchange_is_farewell(bytes + 1, 16));
         for (uint32_t n = 0; n < 64; n++)
                 check(exchange_look(n) == (n <= 8 ? n : n == 9 || n == 16 || n == 30 || n == 39 ? 8 : 0));
@@ -408,7 +422,8 @@ static void test_remarks(void) {
         depart(&x, &t, 80, 1000, 1100, 1100);
         check(t.begun == 1 && t.in_flight == 0 && t.overlaps == 0 && exchange_is_idle(&x));
 
-        /* Behind its answer, of which some was still to leave: that goes on as a stream, and is no part of it */
+        /* Behind its answer, of which some was still to leave: that goes on as a stream, and is no part of
+         * it */
         depart(&x, &t, 90, 1100, 1200, 1300);
         check(t.grown == 1 && t.in_flight == 1);
         /* The one before the question, retransmitted, ends nothing */
@@ -424,8 +439,10 @@ static void test_remarks(void) {
         check(t.grown == 1 && t.in_flight == 0 && t.begun == 1);
 }
 
-/* Questions that can be told apart: each is in flight, and all that were asked count with the first byte of an answer. */
-/* Lines of a log: after ten seconds nobody waits for an answer, and what is said then is none, unless it comes at once. */
+/* Questions that can be told apart: each is in flight, and all that were asked count with the first byte of
+ * an answer. */
+/* Lines of a log: after ten seconds nobody waits for an answer, and what is said then is none, unless it
+ * comes at once. */
 static void test_one_way(void) {
         const uint64_t second = UINT64_C(1000000000);
         struct exchange x = exchange_new();
@@ -552,7 +569,8 @@ static void test_messages(void) {
                 struct exchange x = exchange_new();
 
                 for (unsigned i = 0; i < 120; i++) {
-                        exchange_note_part(&x, second + i * second / 10, x.read_at, k == 0 ? 100 : 60000, k == 0 || i % 2);
+                        exchange_note_part(&x, second + i * second / 10, x.read_at, k == 0 ? 100 : 60000,
+                                           k == 0 || i % 2);
                         exchange_ask_again(&x, second + i * second / 10, &e);
                         check(e.in_flight == !(k == 0 && i > 100));
                 }
@@ -580,7 +598,8 @@ static void test_session(void) {
                 check(e.unanswered == !session && e.in_flight == 0);
         }
         check(exchange_is_ssh(0x2d485353) && !exchange_is_ssh(0x2d485352));
-        check(exchange_is_farewell(0x0007000001, 5) && !exchange_is_farewell(0x0107000001, 5) && !exchange_is_farewell(0x0007000001, 6));
+        check(exchange_is_farewell(0x0007000001, 5) && !exchange_is_farewell(0x0107000001, 5) &&
+              !exchange_is_farewell(0x0007000001, 6));
 }
 
 /* The same in the other role, and where nothing was ever answered. */
@@ -603,7 +622,8 @@ static void test_one_way_asked(void) {
         }
         check(exchange_hear(&x, 22 * second, IN + 5, IN, IN + WINDOW, &e) == 0 && !e.begun);
         exchange_ask_again(&x, 23 * second, &e);
-        check(exchange_hear(&x, 23 * second + 7, IN + 10, IN + 5, IN + 5 + WINDOW, &e) == 1 && e.begun && x.first_at == 23 * second);
+        check(exchange_hear(&x, 23 * second + 7, IN + 10, IN + 5, IN + 5 + WINDOW, &e) == 1 && e.begun &&
+              x.first_at == 23 * second);
         check(e.in_flight == 0);
 
         check(!exchange_is_ignored(&y, 100 * second));
@@ -655,7 +675,8 @@ static void test_ask_more(void) {
         }
 }
 
-/* Several are open, and their answers are told apart when they are read: in flight until then, each by itself. */
+/* Several are open, and their answers are told apart when they are read: in flight until then, each by
+ * itself. */
 static void test_pipe(void) {
         struct exchange_effect e = {};
         struct exchange_marks marks;
@@ -676,7 +697,8 @@ static void test_pipe(void) {
         check(e.in_flight == 0 && !e.begun && !e.grown && x.n_marks == 2);
         exchange_get_marks(&x, &marks);
         check(exchange_when(&marks, IN + 10, 1) == 1100 && exchange_when(&marks, IN + 11, 0) == 1120);
-        /* Nobody waits for more than a second without having been answered: it is no stream of words that want none */
+        /* Nobody waits for more than a second without having been answered: it is no stream of words that
+         * want none */
         exchange_ask_again(&x, 1020 + EXCHANGE_PATIENCE_NSEC + 1, &e);
         check(e.in_flight == 0 && !(x.flags & EXCHANGE_ONE_WAY));
 
@@ -698,7 +720,8 @@ static void test_pipe(void) {
         e = (struct exchange_effect) {};
         check(exchange_hear(&x, 1310, IN + 60, IN + 50, IN + WINDOW, &e) == 0 && !e.grown);
         exchange_ask(&x, 1400, &e);
-        check(x.first_at == 1400 && exchange_hear(&x, 1500, IN + 70, IN + 60, IN + WINDOW, &e) == 1 && e.begun && e.in_flight == 0);
+        check(x.first_at == 1400 && exchange_hear(&x, 1500, IN + 70, IN + 60, IN + WINDOW, &e) == 1 &&
+              e.begun && e.in_flight == 0);
 
         /* The place is lost; the end of the connection */
         for (int lost = 0; lost <= 1; lost++) {
@@ -744,7 +767,8 @@ static void test_ask(void) {
                 check(t.begun == i && t.in_flight == 1);
 
                 hear(&x, &t, now + 100, 30 * i + 10, 30 * i);
-                check(t.begun == i + 1 && t.in_flight == 0 && x.first_at == now && x.last_out_at == now + 100);
+                check(t.begun == i + 1 && t.in_flight == 0 && x.first_at == now &&
+                      x.last_out_at == now + 100);
                 hear(&x, &t, now + 110, 30 * i + 20, 30 * i + 10);
                 /* Sent again */
                 hear(&x, &t, now + 120, 30 * i + 20, 30 * i + 10);
@@ -801,25 +825,32 @@ static void test_ask_ends(void) {
         /* What is said to who has hung up, and what comes to who has, is nothing */
         ask(&y, &s, 30, 10, 20);
         hear(&y, &s, 40, 10, 0);
-        check(s.begun == 0 && s.in_flight == 0 && s.unanswered == 1 && s.bytes_in == 10 && s.bytes_out == 20);
+        check(s.begun == 0 && s.in_flight == 0 && s.unanswered == 1 && s.bytes_in == 10 &&
+              s.bytes_out == 20);
 }
 
-/* What may be a farewell is no question without an answer where the connection ends; where it is answered, or something follows, it is
- * like any other. */
+/* What may be a farewell is no question without an answer where the connection ends; where it is answered,
+ * or something follows, it is like any other. */
 static void test_farewell(void) {
         static const struct {
                 bool marked, follows, answered;
                 unsigned unanswered;
-        } table[] = { { true, false, false, 0 }, { false, false, false, 1 }, { true, true, false, 1 }, { true, false, true, 0 } };
+        } table[] = { { true, false, false, 0 }, { false, false, false, 1 }, { true, true, false, 1 },
+                      { true, false, true, 0 } };
 
         check(exchange_is_farewell(0x0400000058, 5) && exchange_is_farewell(0x0100000001, 5));
-        check(exchange_is_farewell(0x0a0d74697571, 6) && exchange_is_farewell(0x0a0d54495551, 6) && !exchange_is_farewell(0x0a0d74697571, 7) && !exchange_is_farewell(0x0a0d74697570, 6));
+        check(exchange_is_farewell(0x0a0d74697571, 6) && exchange_is_farewell(0x0a0d54495551, 6) &&
+              !exchange_is_farewell(0x0a0d74697571, 7) && !exchange_is_farewell(0x0a0d74697570, 6));
         check(exchange_is_farewell(0x00420301020530, 7) && exchange_is_farewell(0x0042ff0002020630, 8));
-        check(!exchange_is_farewell(0x00420301020530, 8) && !exchange_is_farewell(0x00600301020530, 7) && !exchange_is_farewell(0x0042ff00020206, 7));
-        check(exchange_is_last_farewell(0x00e0, 2) && exchange_is_last_farewell(0x0401e0, 3) && exchange_is_last_farewell(0x000402e0, 4));
-        check(exchange_is_farewell(0x00e0, 2) && !exchange_is_last_farewell(0x00c0, 2) && !exchange_is_last_farewell(0x010402e0, 4));
+        check(!exchange_is_farewell(0x00420301020530, 8) && !exchange_is_farewell(0x00600301020530, 7) &&
+              !exchange_is_farewell(0x0042ff00020206, 7));
+        check(exchange_is_last_farewell(0x00e0, 2) && exchange_is_last_farewell(0x0401e0, 3) &&
+              exchange_is_last_farewell(0x000402e0, 4));
+        check(exchange_is_farewell(0x00e0, 2) && !exchange_is_last_farewell(0x00c0, 2) &&
+              !exchange_is_last_farewell(0x010402e0, 4));
         check(!exchange_is_last_farewell(0x0400000058, 5) && !exchange_is_farewell(0x00e0, 3));
-        check(!exchange_is_farewell(0x0400000058, 4) && !exchange_is_farewell(0x0400000051, 5) && !exchange_is_farewell(0, 5));
+        check(!exchange_is_farewell(0x0400000058, 4) && !exchange_is_farewell(0x0400000051, 5) &&
+              !exchange_is_farewell(0, 5));
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 for (int gone = 0; gone < 2; gone++) {
@@ -837,18 +868,21 @@ static void test_farewell(void) {
                         if (table[i].answered)
                                 depart(&x, &t, 14, 0, 10, 10);
                         end(&x, &t, gone, 0);
-                        check(t.unanswered == table[i].unanswered && t.begun == table[i].answered && t.in_flight == 0);
+                        check(t.unanswered == table[i].unanswered && t.begun == table[i].answered &&
+                              t.in_flight == 0);
                 }
 }
 
-/* What is left of a piece of FastCGI that was read but for a few bytes belongs to it, whether it is ever read or not. */
+/* What is left of a piece of FastCGI that was read but for a few bytes belongs to it, whether it is ever
+ * read or not. */
 static void test_rest(void) {
         static const struct {
                 uint32_t size, read;
                 bool other;             /* another question comes before the answer */
                 int in_flight;          /* behind the answer */
         } table[] = {
-                { 100, 92, false, 0 }, { 100, 99, false, 0 }, { 100, 91, false, 1 }, { 100, 100, false, 0 }, { 100, 92, true, 1 },
+                { 100, 92, false, 0 }, { 100, 99, false, 0 }, { 100, 91, false, 1 }, { 100, 100, false, 0 },
+                        { 100, 92, true, 1 },
         };
 
         check(exchange_is_fastcgi(0x0000080001000101, 8) && !exchange_is_fastcgi(0x0000080001000401, 8) &&
@@ -904,8 +938,8 @@ static void test_rest(void) {
         }
 }
 
-/* The unit answers before it has read all of a question. What is read then and not answered until the connection ends was a part of it;
- * if something leaves or comes behind it, nobody knows which it was. */
+/* The unit answers before it has read all of a question. What is read then and not answered until the
+ * connection ends was a part of it; if something leaves or comes behind it, nobody knows which it was. */
 static void test_left(void) {
         enum { NOTHING, NEXT, ANSWER };
 
@@ -941,7 +975,8 @@ static void test_left(void) {
                         }
 }
 
-/* Where no read is seen each request is one of which nothing is known, however many segments it and its response have. */
+/* Where no read is seen each request is one of which nothing is known, however many segments it and its
+ * response have. */
 static void test_no_reads(void) {
         struct exchange x = exchange_new();
         Totals t = {};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The history of a unit: the steps out of the map (src/model/window.c), and how they are kept, against plain arithmetic. */
+/* The history of a unit: the steps out of the map (src/model/window.c), and how they are kept, against plain
+ * arithmetic. */
 
 #include <math.h>
 
@@ -42,7 +43,7 @@ static uint64_t bins_count(const WindowBins *b) {
         return n;
 }
 
-/* ---- steps out of the map ------------------------------------------------------------------------------------- */
+/* ---- steps out of the map ----------------------------------------------------------------------------- */
 
 /* All steps that the map must know, at many moments, against a list of what was booked when. */
 static void test_steps(void) {
@@ -66,7 +67,8 @@ static void test_steps(void) {
                 longest[now / STEP] = MAX(longest[now / STEP], nsec);
 
                 if (k % 10 == 0 || k % 300 == 299) {
-                        uint64_t current = now / STEP, first = MAX(current - WINDOW_STEPS + 1, attached / STEP);
+                        uint64_t current = now / STEP,
+                                first = MAX(current - WINDOW_STEPS + 1, attached / STEP);
 
                         for (uint64_t n = first; n < current; n++) {
                                 WindowReading r;
@@ -75,7 +77,8 @@ static void test_steps(void) {
                                 check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
                                 check(r.cells[QOS_COUNTER_COUNT] == booked[n]);
                                 check(window_get_count(&r, QOS_LATENCY) == booked[n]);
-                                check(r.covered == (n == attached / STEP ? (n + 1) * STEP - attached : STEP));
+                                check(r.covered == (n == attached / STEP ? (n + 1) * STEP - attached :
+                                                    STEP));
                                 check(r.maxima[QOS_LATENCY] == longest[n]);
                         }
                 }
@@ -83,7 +86,8 @@ static void test_steps(void) {
         free(u);
 }
 
-/* Nobody rolls in a silence: the steps in it are known all the same, and are empty. Those before the attach are not. */
+/* Nobody rolls in a silence: the steps in it are known all the same, and are empty. Those before the attach
+ * are not. */
 static void test_steps_silence(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC + 3;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -149,7 +153,7 @@ static void test_steps_move(void) {
         free(u);
 }
 
-/* ---- distributions by themselves ------------------------------------------------------------------------------ */
+/* ---- distributions by themselves ---------------------------------------------------------------------- */
 
 /* Bins are merged as if the samples had been put there in the first place. */
 static void test_bins(void) {
@@ -174,8 +178,10 @@ static void test_bins(void) {
                 Distribution d;
 
                 for (unsigned bin = 0; bin < n; bin++) {
-                        double lower = bin == 0 ? -1 : exp2(ldexp(window_bins_get_index(b.schema, bin) - 1, -b.schema)),
-                               upper = bin == n - 1 ? INFINITY : exp2(ldexp(window_bins_get_index(b.schema, bin), -b.schema));
+                        double lower = bin == 0 ? -1 :
+                                       exp2(ldexp(window_bins_get_index(b.schema, bin) - 1, -b.schema)),
+                               upper = bin == n - 1 ? INFINITY :
+                                       exp2(ldexp(window_bins_get_index(b.schema, bin), -b.schema));
                         uint64_t expected = 0;
 
                         for (size_t i = 0; i < ELEMENTSOF(samples); i++)
@@ -186,7 +192,8 @@ static void test_bins(void) {
                 check(seen == ELEMENTSOF(samples));
 
                 window_bins_get_distribution(&b, 5, &d);
-                check(d.count == seen && d.mean == r.sums[QOS_LATENCY] / seen && d.max == r.maxima[QOS_LATENCY]);
+                check(d.count == seen && d.mean == r.sums[QOS_LATENCY] / seen &&
+                      d.max == r.maxima[QOS_LATENCY]);
                 check(d.p999 != ABSENT);
 
                 /* Of two grids the coarser one */
@@ -207,7 +214,7 @@ static void test_bins(void) {
         free(u);
 }
 
-/* ---- how they are kept ---------------------------------------------------------------------------------------- */
+/* ---- how they are kept -------------------------------------------------------------------------------- */
 
 /* A step with count requests of about nsec, with as many different durations as spread says. */
 static HistoryStep make_step(uint64_t index, uint64_t count, unsigned first_bin, unsigned spread) {
@@ -225,10 +232,12 @@ static HistoryStep make_step(uint64_t index, uint64_t count, unsigned first_bin,
         m.requests.server.in_flight = index % 5;
         history_step_set_metrics(&s, &m);
 
-        /* What a service has whose threads do this and that. Numbers that eight bits can hold: they come out as they went in */
+        /* What a service has whose threads do this and that. Numbers that eight bits can hold: they come out
+         * as they went in */
         for (size_t i = HISTORY_RECEIVE; i <= HISTORY_SERVICE; i++)
                 s.amounts[i] = (128 + index % 128) << (20 + i);
-        s.amounts[HISTORY_CPU_COVERED] = s.amounts[HISTORY_BLOCK_COVERED] = s.amounts[HISTORY_MEMORY_COVERED] = UINT64_C(149) << 26;
+        s.amounts[HISTORY_CPU_COVERED] = s.amounts[HISTORY_BLOCK_COVERED] =
+                s.amounts[HISTORY_MEMORY_COVERED] = UINT64_C(149) << 26;
         for (unsigned i = 0; i < 8; i++)
                 s.amounts[HISTORY_FIRST_STATE + i] = (128 + (index + i) % 128) << (22 + i);
         s.amounts[HISTORY_RUN_QUEUES] = 250;
@@ -303,7 +312,8 @@ static void test_record(void) {
         check(look(h, HISTORY_FINE).n == 0 && look(h, HISTORY_COARSE).n == 0);
 
         for (unsigned k = 0; k < 2000; k++) {
-                HistoryStep s = make_step(100 + k, rand_r(&seed) % 3 ? rand_r(&seed) % 100000 : 0, rand_r(&seed) % 100, 1 + rand_r(&seed) % 100);
+                HistoryStep s = make_step(100 + k, rand_r(&seed) % 3 ? rand_r(&seed) % 100000 : 0,
+                                          rand_r(&seed) % 100, 1 + rand_r(&seed) % 100);
                 Metrics in, out;
                 Seen seen;
 
@@ -317,10 +327,12 @@ static void test_record(void) {
                 }
                 if (k % 7 == 0) {
                         s.measured[0] = s.measured[1] = false;
-                        s.distributions[0] = s.distributions[1] = (WindowBins) { .schema = WINDOW_BINS_SCHEMA_MAX };
+                        s.distributions[0] = s.distributions[1] =
+                                (WindowBins) { .schema = WINDOW_BINS_SCHEMA_MAX };
                 }
                 history_step_get_metrics(&s, 5, &in);
-                if (in.requests.server.latency.count != ABSENT && in.requests.server.latency.count != in.requests.server.count)
+                if (in.requests.server.latency.count != ABSENT &&
+                    in.requests.server.latency.count != in.requests.server.count)
                         continue; /* made up in a way that see() would not believe */
 
                 check(history_put(h, &s) >= 0);
@@ -338,7 +350,8 @@ static void test_record(void) {
         }
 }
 
-/* Amounts of any size, to half a percent and never further off; what one who looks again no longer knows stays as it was. */
+/* Amounts of any size, to half a percent and never further off; what one who looks again no longer knows
+ * stays as it was. */
 static void test_amounts(void) {
         _cleanup_history_ History *h = NULL;
         unsigned seed = 5;
@@ -351,9 +364,11 @@ static void test_amounts(void) {
                 uint64_t in[_HISTORY_AMOUNT_MAX];
 
                 for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++) {
-                        uint64_t n = (uint64_t) rand_r(&seed) << 33 ^ (uint64_t) rand_r(&seed) << 10 ^ (uint64_t) rand_r(&seed);
+                        uint64_t n = (uint64_t) rand_r(&seed) << 33 ^ (uint64_t) rand_r(&seed) <<
+                                     10 ^ (uint64_t) rand_r(&seed);
 
-                        in[i] = k == 0 ? UINT64_MAX : k == 1 ? UINT64_MAX >> i : MAX(n >> rand_r(&seed) % 64, UINT64_C(1));
+                        in[i] = k == 0 ? UINT64_MAX : k == 1 ? UINT64_MAX >> i :
+                                MAX(n >> rand_r(&seed) % 64, UINT64_C(1));
                 }
                 memcpy(s.amounts, in, sizeof(in));
                 check(history_put(h, &s) >= 0);
@@ -371,14 +386,16 @@ static void test_amounts(void) {
 
                 s.violated = s.missed = true;
                 s.amounts[HISTORY_ASKED_COVERED] = s.amounts[HISTORY_ASKED] = 77;
-                memset(again.amounts + HISTORY_ASKED_COVERED, 0, sizeof(again.amounts) - HISTORY_ASKED_COVERED * sizeof(again.amounts[0]));
+                memset(again.amounts + HISTORY_ASKED_COVERED, 0,
+                       sizeof(again.amounts) - HISTORY_ASKED_COVERED * sizeof(again.amounts[0]));
                 again.amounts[HISTORY_MEMORY_COVERED] = 1;
                 check(history_put(h, &s) >= 0);
                 check(history_put(h, &again) >= 0);
                 seen = look(h, HISTORY_FINE);
                 check(seen.step.violated && seen.step.missed && seen.step.amounts[HISTORY_ASKED] == 77);
                 check(seen.step.amounts[HISTORY_FIRST_STATE] == s.amounts[HISTORY_FIRST_STATE]);
-                check(seen.step.amounts[HISTORY_MEMORY_COVERED] == 1 && seen.step.amounts[HISTORY_MAJOR_FAULTS] == 0);
+                check(seen.step.amounts[HISTORY_MEMORY_COVERED] == 1 &&
+                      seen.step.amounts[HISTORY_MAJOR_FAULTS] == 0);
         }
 
         /* What they say of the unit; what has no base says nothing */
@@ -389,12 +406,17 @@ static void test_amounts(void) {
                 for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                         all += m.contention.shares[i];
                 check(fabs(all - 1) < 1e-9);
-                check(fabs(m.contention.threads[QOS_STATE_RUNNING] - (double) seen.step.amounts[HISTORY_FIRST_STATE] / seen.step.amounts[HISTORY_CPU_COVERED]) < 1e-9);
-                check(m.contention.run_queue_latency.count == 250 && m.contention.run_queue_latency.mean == (128 << 10) / 250);
-                check(m.contention.run_queue_latency.p50 == ABSENT && m.contention.time[QOS_STATE_RUNNING] == ABSENT);
+                check(fabs(m.contention.threads[QOS_STATE_RUNNING] -
+                           (double) seen.step.amounts[HISTORY_FIRST_STATE] /
+                           seen.step.amounts[HISTORY_CPU_COVERED]) < 1e-9);
+                check(m.contention.run_queue_latency.count == 250 &&
+                      m.contention.run_queue_latency.mean == (128 << 10) / 250);
+                check(m.contention.run_queue_latency.p50 == ABSENT &&
+                      m.contention.time[QOS_STATE_RUNNING] == ABSENT);
                 seen.step.amounts[HISTORY_CPU_COVERED] = 0;
                 history_step_get_metrics(&seen.step, 5, &m);
-                check(isnan(m.contention.shares[QOS_STATE_RUNNING]) && m.contention.run_queue_latency.count == ABSENT);
+                check(isnan(m.contention.shares[QOS_STATE_RUNNING]) &&
+                      m.contention.run_queue_latency.count == ABSENT);
         }
 }
 
@@ -440,7 +462,8 @@ static void test_levels(void) {
         }
 }
 
-/* A step of 5 min covers what its steps of 10 s covered, has the gauges of the last one, and begins when it begins. */
+/* A step of 5 min covers what its steps of 10 s covered, has the gauges of the last one, and begins when it
+ * begins. */
 static void test_merge(void) {
         _cleanup_history_ History *h = NULL;
         HistoryStep s;
@@ -459,7 +482,8 @@ static void test_merge(void) {
         seen = look(h, HISTORY_FINE);
         history_step_get_metrics(&seen.step, 5, &m);
         check(m.requests.quality == QUALITY_OVERLAPPING);
-        check(m.requests.server.count == ABSENT && m.requests.server.protocol_tcp == ABSENT && m.requests.server.latency.count == ABSENT);
+        check(m.requests.server.count == ABSENT && m.requests.server.protocol_tcp == ABSENT &&
+              m.requests.server.latency.count == ABSENT);
         check(isnan(m.requests.server.rate) && m.requests.server.bytes_in == 100000);
 
         s = make_step(3005, 100000, 120, 10);
@@ -471,12 +495,15 @@ static void test_merge(void) {
                 check(seen.step.timestamp == REALTIME + 3000 * STEP);
                 history_step_get_metrics(&seen.step, 5, &m);
                 check(m.requests.quality == QUALITY_EXCHANGES);
-                check(m.requests.server.count == 101500 && m.requests.server.errors_timeout == ABSENT && m.requests.server.errors_reset == 0);
+                check(m.requests.server.count == 101500 && m.requests.server.errors_timeout == ABSENT &&
+                      m.requests.server.errors_reset == 0);
                 check(fabs(m.requests.server.rate - 101500 / 24.0) < 1e-6);
                 check(m.requests.server.in_flight == 3005 % 5);
-                check(m.requests.server.latency.count == 101500 && m.requests.server.latency.max == 70000000);
+                check(m.requests.server.latency.count == 101500 &&
+                      m.requests.server.latency.max == 70000000);
                 check(m.requests.server.latency.mean == 1000000);
-                check(m.requests.server.receive.count == ABSENT && m.requests.server.oldest_in_flight == ABSENT);
+                check(m.requests.server.receive.count == ABSENT &&
+                      m.requests.server.oldest_in_flight == ABSENT);
 
                 /* The same once it has become a step of its own */
                 check(history_roll(h, 3029 + WINDOW_STEPS) >= 0);
@@ -588,7 +615,8 @@ static int see_known(const HistoryStep *s, void *userdata) {
         return 0;
 }
 
-/* A day of a unit of which all amounts are known, in any size: more than fits. What goes is what is known twice, and then what is long ago. */
+/* A day of a unit of which all amounts are known, in any size: more than fits. What goes is what is known
+ * twice, and then what is long ago. */
 static void test_amounts_of_a_day(void) {
         const uint64_t begin = 1000000, end = begin + 9000, steps = HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC;
         _cleanup_history_ History *h = NULL;
@@ -614,7 +642,7 @@ static void test_amounts_of_a_day(void) {
         }
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------------- */
+/* ---- the file ----------------------------------------------------------------------------------------- */
 
 static void test_file(void) {
         _cleanup_history_ History *h = NULL;
@@ -647,7 +675,8 @@ static void test_file(void) {
                 for (HistoryLevel level = 0; level < _HISTORY_LEVEL_MAX; level++) {
                         a = look(h, level);
                         b = look(copy, level);
-                        check(a.n == b.n && a.count == b.count && a.first == b.first && steps_equal(&a.step, &b.step));
+                        check(a.n == b.n && a.count == b.count && a.first == b.first &&
+                              steps_equal(&a.step, &b.step));
                 }
         }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parser of HTTP/1.x (bpf/requests/http1.h): what is a question, what is its answer, where does it end. */
+/* The parser of HTTP/1.x (bpf/requests/http1.h): what is a question, what is its answer, where does it
+ * end. */
 
 #include "util-pipeline.h"
 
@@ -58,12 +59,17 @@ static uint32_t detect(const char *s) {
 }
 
 static void test_detect(void) {
-        static const char *const yes[] = { "GET / HTTP/1.1", "HEAD /x", "POST /", "PUT /a", "DELETE /", "OPTIONS *", "OPTIONS /",
-                                           "PATCH /", "CONNECT a:1", "TRACE /", "PROPFIND /", "M-SEARCH *", "GET http://a/",
-                                           "GET HTTP://a/", "Get /", "UNSUBSCRIBE /", "G", "GE", "GET", "GET ", "MKCOL", "OPTIONS",
+        static const char *const yes[] = { "GET / HTTP/1.1", "HEAD /x", "POST /", "PUT /a", "DELETE /",
+                                           "OPTIONS *", "OPTIONS /",
+                                           "PATCH /", "CONNECT a:1", "TRACE /", "PROPFIND /", "M-SEARCH *",
+                                           "GET http://a/",
+                                           "GET HTTP://a/", "Get /", "UNSUBSCRIBE /", "G", "GE", "GET",
+                                           "GET ", "MKCOL", "OPTIONS",
         };
-        static const char *const no[] = { "", "PRI * HTTP/2.0", "PING\r\n", "HELO mx", "USER me", "AUTH x y", "\r\n",
-                                          "g", "PROXY TCP4 1", "\x16\x03\x01", " GET /", "GE /", "GET\t/", "5 /abc", "EHLO\r\n",
+        static const char *const no[] = { "", "PRI * HTTP/2.0", "PING\r\n", "HELO mx", "USER me", "AUTH x y",
+                                          "\r\n",
+                                          "g", "PROXY TCP4 1", "\x16\x03\x01", " GET /", "GE /", "GET\t/",
+                                          "5 /abc", "EHLO\r\n",
                                           "SSH-2.0-OpenSSH",
         };
 
@@ -89,13 +95,20 @@ static void test_questions(void) {
                 { "HEAD / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\nA: b\r\n\r\n", 3, 5 },
                 { "HEADER / HTTP/1.1\r\n\r\n", 1, 0 },
                 { "head / HTTP/1.1\r\n\r\n", 1, 0 },
-                { "POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcdePOST / HTTP/1.1\r\ncontent-length:0\r\n\r\n", 2, 0 },
-                { "POST / HTTP/1.1\r\nCONTENT-LENGTH:\t29  \r\n\r\nGET / HTTP/1.1\r\nHost: abc\r\n\r\n", 1, 0 },
-                { "POST / HTTP/1.1\r\nX-Content-Length: 9\r\nContent-Lengthy: 9\r\nContent-Lengt: 9\r\n\r\n", 1, 0 },
-                { "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0A;x=\"\r\ny\"\r\n0\r\n\r\n", 1, 0 },
-                { "POST / HTTP/1.1\r\ntransfer-encoding:gzip,Chunked\r\nContent-Length: 3\r\n\r\n3\r\n\r\n\n\r\n0\r\n\r\n", 1, 0 },
-                { "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n00\r\nA: b\r\nContent-Length: 3\r\n\r\nGET / HTTP/1.1\r\n\r\n", 2, 0 },
-                { "POST / HTTP/1.1\r\nTransfer-Encodings: chunked\r\nTransferXEncoding: y\r\nTransfer-Encodinh: z\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcdePOST / HTTP/1.1\r\ncontent-length:0\r\n"
+                  "\r\n", 2, 0 },
+                { "POST / HTTP/1.1\r\nCONTENT-LENGTH:\t29  \r\n\r\nGET / HTTP/1.1\r\nHost: abc\r\n\r\n", 1,
+                  0 },
+                { "POST / HTTP/1.1\r\nX-Content-Length: 9\r\nContent-Lengthy: 9\r\nContent-Lengt: 9\r\n\r\n",
+                  1, 0 },
+                { "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0A;x=\"\r\ny\"\r\n"
+                  "0\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\ntransfer-encoding:gzip,Chunked\r\nContent-Length: 3\r\n\r\n3\r\n\r\n\n"
+                  "\r\n0\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n00\r\nA: b\r\nContent-Length: 3\r\n"
+                  "\r\nGET / HTTP/1.1\r\n\r\n", 2, 0 },
+                { "POST / HTTP/1.1\r\nTransfer-Encodings: chunked\r\nTransferXEncoding: y\r\n"
+                  "Transfer-Encodinh: z\r\n\r\n", 1, 0 },
                 { "POST / HTTP/1.1\r\nTransfer-Encoding: identity\r\nContent-Length: 1\r\n\r\nx", 1, 0 },
                 { "GET / HTTP/1.1\r\nA: b\r\n c\r\n\tContent-Length: 5\r\n\r\n", 1, 0 },
                 { "GET / HTTP/1.1\r\nA\r\n:\r\nContent\r\nTransfer\r\n\r\n", 1, 0 },
@@ -108,12 +121,15 @@ static void test_questions(void) {
                 { "POST / HTTP/1.1\r\nContent-Length: 500\r\nA: b\r\n", 0, 0 },
         };
         static const char *const lost[] = {
-                "GET /\r\n\r\n", "GET / HTTP/2.0\r\n\r\n", "GET / RTSP/1.0\r\n\r\n", "GET / HTTP/1.\r\n\r\n", "GET: x\r\n",
+                "GET /\r\n\r\n", "GET / HTTP/2.0\r\n\r\n", "GET / RTSP/1.0\r\n\r\n",
+                        "GET / HTTP/1.\r\n\r\n", "GET: x\r\n",
                 "GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: \r\n\r\n",
-                "GET / HTTP/1.1\r\nContent-Length: 5, 5\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+                "GET / HTTP/1.1\r\nContent-Length: 5, 5\r\n\r\n",
+                "GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
                 "GET / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
                 "GET / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
-                "POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+                "POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
                 "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", "\rGET / HTTP/1.1\r\n",
                 "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
                 "THIS-METHOD-IS-LONGER-THAN-ANY-THAT-IS-KNOWN / HTTP/1.1\r\n\r\n",
@@ -144,23 +160,30 @@ static void test_answers(void) {
                 { "GET", HEAD "Content-Length: 5\r\n\r\nabcde", 1, 0, 0, 0, false },
                 { "GET", HEAD "Content-Length: 5\r\n\r\nabcd", 1, 0, 0, 0, true },
                 { "GET", HEAD "Content-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
-                { "GET", HEAD "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nA: b\r\n\r\n", 1, 0, 0, 0, false },
+                { "GET", HEAD "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nA: b\r\n\r\n", 1, 0, 0, 0,
+                  false },
                 { "GET", HEAD "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", 1, 0, 0, 0, true },
                 { "GET", HEAD "\r\nuntil it closes", 1, 0, 0, 0, true },
-                { "GET", HEAD "Transfer-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabcdef", 1, 0, 0, 0, true },
+                { "GET", HEAD "Transfer-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabcdef", 1, 0, 0, 0,
+                  true },
                 { "GET", "HTTP/1.0 404 No\n\nno", 1, 1, 0, 0, true },
                 { "GET", "HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", 1, 0, 0, 0, false },
                 { "GET", "HTTP/1.1 304 No\r\nTransfer-Encoding: chunked\r\n\r\n", 1, 0, 0, 0, false },
                 { "HEAD", HEAD "Content-Length: 5\r\n\r\n", 1, 0, 0, 0, false },
                 { "HEAD", HEAD "Transfer-Encoding: chunked\r\n\r\n", 1, 0, 0, 0, false },
                 { "HEAD", "HTTP/1.1 503 No\r\n\r\n", 1, 0, 1, 0, false },
-                { "GET", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" HEAD "Content-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
+                { "GET", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" HEAD
+                  "Content-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
                 { "GET", "HTTP/1.1 100 Continue\r\n\r\n", 0, 0, 0, 0, false },
                 { "GET", "HTTP/1.1 429\r\nContent-Length: 0\r\n\r\n", 1, 1, 0, 0, false },
                 { "GET", HEAD "Content-Type: text/event-stream\r\n\r\ndata: x\n\n", 1, 0, 0, 1, true },
-                { "GET", HEAD "content-type:TEXT/Event-Stream;charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", 1, 0, 0, 1, true },
-                { "GET", HEAD "Content-Type: multipart/x-mixed-replace; boundary=a\r\n\r\n", 1, 0, 0, 1, true },
-                { "GET", HEAD "Content-Type: text/eventual\r\nContent-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
+                { "GET", HEAD
+                  "content-type:TEXT/Event-Stream;charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n"
+                  "a\r\n", 1, 0, 0, 1, true },
+                { "GET", HEAD "Content-Type: multipart/x-mixed-replace; boundary=a\r\n\r\n", 1, 0, 0, 1,
+                  true },
+                { "GET", HEAD "Content-Type: text/eventual\r\nContent-Length: 0\r\n\r\n", 1, 0, 0, 0,
+                  false },
                 { "GET", HEAD "Content-Type: text/html\r\nContent-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
                 { "HEAD", HEAD "Content-Type: text/event-stream\r\n\r\n", 1, 0, 0, 0, false },
                 { "CONNECT", "HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", 1, 1, 0, 0, false },
@@ -172,15 +195,18 @@ static void test_answers(void) {
                         struct parsed_chunk piece;
                         char question[100];
 
-                        (void) snprintf(question, sizeof(question), "%s / HTTP/1.1\r\n\r\n", table[i].question);
+                        (void) snprintf(question, sizeof(question), "%s / HTTP/1.1\r\n\r\n",
+                                        table[i].question);
                         check(ask(&t, question, 100));
                         check(answer(&t, table[i].answer, size, &piece) == table[i].n);
                         check(!piece.lost && !piece.tunnel);
-                        check(piece.status4xx == table[i].status4xx && piece.status5xx == table[i].status5xx);
+                        check(piece.status4xx == table[i].status4xx &&
+                              piece.status5xx == table[i].status5xx);
                         check(piece.streams == table[i].streams);
                         check(t.asked == 1 - table[i].n);
                         /* A stream is in flight no longer */
-                        check(!!(t.flags & PIPELINE_RESPONDING) == (table[i].unfinished && table[i].streams == 0));
+                        check(!!(t.flags & PIPELINE_RESPONDING) == (table[i].unfinished &&
+                                                                    table[i].streams == 0));
                         check(pipeline_is_streaming(&t) == (table[i].streams > 0));
                         check((t.out.state != 0) == table[i].unfinished);
                 }
@@ -189,7 +215,8 @@ static void test_answers(void) {
 static void test_tunnel(void) {
         struct exchange_effect e = {};
         struct parsed_chunk piece;
-        struct exchange x = { .flags = EXCHANGE_PARSED | EXCHANGE_IN_KNOWN | EXCHANGE_OUT_KNOWN, .open_at = 5 };
+        struct exchange x = { .flags = EXCHANGE_PARSED | EXCHANGE_IN_KNOWN | EXCHANGE_OUT_KNOWN,
+                              .open_at = 5 };
         struct pipeline t;
 
         for (size_t size = 1; size < 100; size++) {
@@ -200,13 +227,15 @@ static void test_tunnel(void) {
 
                 t = http();
                 check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", 100));
-                check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 500 x\r\n", size, &piece) == 1);
+                check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 "
+                                 "500 x\r\n", size, &piece) == 1);
                 check(piece.tunnel == 1 && !piece.lost && piece.status5xx == 0);
 
                 /* The answer comes on stream 1 */
                 t = http();
                 check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", 100));
-                check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", size, &piece) == 0);
+                check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", size,
+                             &piece) == 0);
                 check(piece.tunnel == 2 && !piece.lost && t.asked == 1);
         }
         t = http();
@@ -238,7 +267,8 @@ static void test_pipeline(void) {
         }, *const answers[] = {
                 HEAD "Content-Length: 10\r\n\r\nHTTP/1.1 5",
                 HEAD "Transfer-Encoding: chunked\r\n\r\n8\r\nHTTP/1.1\r\n0\r\n\r\n",
-                "HTTP/1.1 503 No\r\nRetry-After: 5\r\nContent-Type: text/html\r\nContent-Length: 3\r\n\r\nno\n",
+                "HTTP/1.1 503 No\r\nRetry-After: 5\r\nContent-Type: text/html\r\nContent-Length: 3\r\n\r\n"
+                "no\n",
                 "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",
                 "HTTP/1.1 304 Not Modified\r\nContent-Length: 30\r\n\r\n",
         };
@@ -252,13 +282,16 @@ static void test_pipeline(void) {
 
                 q[0] = a[0] = 0;
                 for (unsigned i = 0; i < n; i++) {
-                        unsigned kind = (unsigned) rand_r(&s) % ELEMENTSOF(questions), how = (unsigned) rand_r(&s) % ELEMENTSOF(answers);
+                        unsigned kind = (unsigned) rand_r(&s) % ELEMENTSOF(questions),
+                                how = (unsigned) rand_r(&s) % ELEMENTSOF(answers);
 
                         (void) stpcpy(q + strlen(q), questions[kind]);
                         if (rand_r(&s) % 5 == 0)
                                 (void) stpcpy(a + strlen(a), "HTTP/1.1 102 Processing\r\n\r\n");
                         if (kind == 1)
-                                (void) strncat(a, answers[how], (size_t) (strstr(answers[how], "\r\n\r\n") + 4 - answers[how]));
+                                (void) strncat(a, answers[how],
+                                               (size_t) (strstr(answers[how], "\r\n\r\n") +
+                                                         4 - answers[how]));
                         else
                                 (void) stpcpy(a + strlen(a), answers[how]);
                         status4xx += how == 3;
@@ -281,7 +314,9 @@ static void test_body_in_pieces(void) {
         struct pipeline t = http();
         struct pipeline_batch g;
 
-        pipeline_feed_questions(&t, &piece, "POST / HTTP/1.1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", 62, &times, 0);
+        pipeline_feed_questions(&t, &piece,
+                                "POST / HTTP/1.1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", 62,
+                                &times, 0);
         pipeline_read(&t, 11);
         pipeline_commit(&t, &x, 11, 1, &e);
         check(t.asked == 1 && e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
@@ -326,7 +361,8 @@ static void test_early(void) {
 
         t = http();
         for (size_t size = 1; size < 60; size++) {
-                check(answer(&t, "HTTP/1.0 408 Request Timeout\r\nContent-Length: 3\r\n\r\nabc", size, &piece) == 0);
+                check(answer(&t, "HTTP/1.0 408 Request Timeout\r\nContent-Length: 3\r\n\r\nabc", size,
+                             &piece) == 0);
                 check(piece.status4xx == 0 && !(t.flags & PIPELINE_RESPONDING) && t.asked == 0);
         }
 }
@@ -405,20 +441,29 @@ static void test_many_heads(void) {
 
 /* Paths that are left out: without the query, as they are written, however they are cut. */
 static void test_excluded(void) {
-        static const char *const words[] = { "http:/healthz", "http:/static/*", "http:/a/b/c/*", "http:/", "http:/x?" };
+        static const char *const words[] = { "http:/healthz", "http:/static/*", "http:/a/b/c/*", "http:/",
+                                             "http:/x?" };
         static const struct {
                 const char *target;
                 bool excluded;
         } table[] = {
-                { "/healthz", true }, { "/healthz?a=/b", true }, { "/healthz/", false }, { "/healthz2", false }, { "/health", false },
-                { "/Healthz", false }, { "/%68ealthz", false }, { "//healthz", false }, { "/", true }, { "/?", true }, { "/index", false },
-                { "/static/", true }, { "/static/a/b/c/d/e.css?f", true }, { "/static", false }, { "/static?/", false },
-                { "/a/b/c/", true }, { "/a/b/c/d/e", true }, { "/a/b/c", false }, { "/a/b/", false }, { "http://h/healthz", false },
+                { "/healthz", true }, { "/healthz?a=/b", true }, { "/healthz/", false },
+                        { "/healthz2", false }, { "/health", false },
+                { "/Healthz", false }, { "/%68ealthz", false }, { "//healthz", false }, { "/", true },
+                        { "/?", true }, { "/index", false },
+                { "/static/", true }, { "/static/a/b/c/d/e.css?f", true }, { "/static", false },
+                        { "/static?/", false },
+                { "/a/b/c/", true }, { "/a/b/c/d/e", true }, { "/a/b/c", false }, { "/a/b/", false },
+                        { "http://h/healthz", false },
                 { "*", false }, { "/x", false },
-                { "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long"
-                  "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long", false },
-                { "/static/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long"
-                  "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long", true },
+                { "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/"
+                  "long/long/long/long/long/long"
+                  "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/"
+                  "long/long/long/long/long/long", false },
+                { "/static/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/"
+                  "long/long/long/long/long/long"
+                  "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/"
+                  "long/long/long/long/long/long", true },
         };
 
         pipeline_excludes = (ExcludeList) {};
@@ -433,7 +478,8 @@ static void test_excluded(void) {
                         size_t n;
 
                         n = (size_t) snprintf(s, sizeof(s), "%s %s HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
-                                              "GET /healthz HTTP/1.0\n\nPUT /other HTTP/1.1\r\n\r\n", methods[method], table[i].target);
+                                              "GET /healthz HTTP/1.0\n\nPUT /other HTTP/1.1\r\n\r\n",
+                                              methods[method], table[i].target);
                         for (size_t cut = 0; cut <= n; cut++) {
                                 struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
                                 struct parsed_chunk piece = {};
@@ -457,10 +503,13 @@ static void test_excluded(void) {
 
 /* Their answers have no status either, and are no streams. */
 static void test_excluded_answers(void) {
-        static const char questions[] = "GET /healthz HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n"
+        static const char questions[] =
+                "GET /healthz HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n"
                                         "GET /b HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n";
-        static const char answers[] = "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno" "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno"
-                                      "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n" "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n"
+        static const char answers[] = "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno"
+                                      "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno"
+                                      "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n"
+                                      "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n"
                                       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nabc";
 
         pipeline_excludes = (ExcludeList) {};

@@ -17,8 +17,10 @@ static void put(Wire *w, const void *data, size_t n) {
         w->n += n;
 }
 
-static void put_frame(Wire *w, unsigned type, unsigned flags, uint32_t stream, const void *payload, size_t n) {
-        uint8_t header[9] = { n >> 16, n >> 8, n, type, flags, stream >> 24, stream >> 16, stream >> 8, stream };
+static void put_frame(Wire *w, unsigned type, unsigned flags, uint32_t stream, const void *payload,
+                      size_t n) {
+        uint8_t header[9] = { n >> 16, n >> 8, n, type, flags, stream >> 24, stream >> 16, stream >> 8,
+                              stream };
 
         put(w, header, sizeof(header));
         if (n > 0)
@@ -110,8 +112,10 @@ static void test_detect(void) {
 
         memcpy(&bytes, preface, sizeof(bytes));
         check(h2_detect(bytes, 24));
-        check(h2_detect(bytes & 0xffffff, 3) && h2_detect(bytes & 0xffffffffffffff, 7) && !h2_detect(bytes & 0xffff, 2));
-        check(!h2_detect(bytes ^ 1, 24) && !h2_detect(bytes ^ UINT64_C(1) << 56, 8) && !h2_detect((bytes ^ 0x10000) & 0xffffff, 3));
+        check(h2_detect(bytes & 0xffffff, 3) && h2_detect(bytes & 0xffffffffffffff, 7) &&
+              !h2_detect(bytes & 0xffff, 2));
+        check(!h2_detect(bytes ^ 1, 24) && !h2_detect(bytes ^ UINT64_C(1) << 56, 8) &&
+              !h2_detect((bytes ^ 0x10000) & 0xffffff, 3));
         check(protocol_detect(bytes, 24) == PROTOCOL_PLAIN);
 
         /* In the middle of things: HEADERS, DATA, a SETTINGS, and things that look like them */
@@ -164,7 +168,8 @@ static void test_streams(void) {
                 put_frame(&out, H2_DATA, 0, 3, in.bytes, 200);
                 put_frame(&out, H2_DATA, END, 3, in.bytes, 0);
                 feed(h, &seen, &out, sizes[i], 2000, false);
-                check(!seen.lost && seen.n == 2 && seen.dropped == 0 && seen.unseen == 0 && h->open == 0 && h2_extra(h) == -1);
+                check(!seen.lost && seen.n == 2 && seen.dropped == 0 && seen.unseen == 0 && h->open == 0 &&
+                      h2_extra(h) == -1);
                 check(seen.begun == 2);
                 check(seen.streams[0].id == 1 && seen.streams[0].status == 5 && seen.streams[0].flags == 0);
                 check(seen.streams[1].id == 3 && seen.streams[1].status == 2 && seen.streams[1].flags == 0);
@@ -177,7 +182,9 @@ static void test_streams(void) {
 
 /* When the bytes of a question came, by where they are in the stream. */
 static void test_times(void) {
-        struct arrival_times times = { .marks = { .n = 3, .end = { 24 + 9 + 4, 24 + 9 + 10, 24 + 9 + 10 + 9 + 5 }, .at = { 10, 20, 30 }, .tail_at = 40 } };
+        struct arrival_times times =
+                { .marks = { .n = 3, .end = { 24 + 9 + 4, 24 + 9 + 10, 24 + 9 + 10 + 9 + 5 },
+                             .at = { 10, 20, 30 }, .tail_at = 40 } };
         struct h2_piece piece = { .now = 50 };
         struct h2_conn *h = begin();
         Seen seen = {};
@@ -221,7 +228,8 @@ static void test_ends(void) {
                 TEXT(&more, H2_RST_STREAM, 0, 7, "\0\0\0\x8");
                 TEXT(&more, H2_DATA, END, 5, "late");
                 feed(h, &seen, &more, sizes[i], 3000, true);
-                check(seen.dropped == 5 && seen.n == 2 && seen.streams[1].id == 7 && h->open == 2 && seen.unseen == 0);
+                check(seen.dropped == 5 && seen.n == 2 && seen.streams[1].id == 7 && h->open == 2 &&
+                      seen.unseen == 0);
 
                 TEXT(&last, H2_HEADERS, HEAD, 9, "\x08\x03""103");    /* an announcement */
                 feed(h, &seen, &last, sizes[i], 4000, false);
@@ -229,7 +237,8 @@ static void test_ends(void) {
                 last.n = 0;
                 TEXT(&last, H2_HEADERS, END | HEAD, 9, "\x8d");
                 feed(h, &seen, &last, sizes[i], 5000, false);
-                check(seen.n == 3 && seen.streams[2].status == 4 && seen.streams[2].first_out_at == 5005 && h->open == 1);
+                check(seen.n == 3 && seen.streams[2].status == 4 && seen.streams[2].first_out_at == 5005 &&
+                      h->open == 1);
                 free(h);
         }
 }
@@ -247,14 +256,17 @@ static void test_padding(void) {
                 feed(h, &seen, &in, sizes[i], 1, true);
 
                 TEXT(&out, H2_HEADERS, HEAD | END | H2_PADDED, 1, "\3\x8e\0\0\0");
-                TEXT(&out, H2_HEADERS, HEAD | END | H2_PADDED | H2_HAS_PRIORITY, 3, "\3\x80\0\0\1\x10\x8d\0\0\0");
+                TEXT(&out, H2_HEADERS, HEAD | END | H2_PADDED | H2_HAS_PRIORITY, 3,
+                     "\3\x80\0\0\1\x10\x8d\0\0\0");
                 TEXT(&out, H2_HEADERS, END | H2_HAS_PRIORITY, 5, "\x80\0\0\1\x10");
                 TEXT(&out, H2_CONTINUATION, 0, 5, "");
                 TEXT(&out, H2_CONTINUATION, HEAD, 5, "\x88");
-                TEXT(&out, H2_HEADERS, HEAD | END | H2_PADDED, 7, "\xff\x8e");  /* more than there is: not allowed, and not lost */
+                /* more than there is: not allowed, and not lost */
+                TEXT(&out, H2_HEADERS, HEAD | END | H2_PADDED, 7, "\xff\x8e");
                 feed(h, &seen, &out, sizes[i], 2, false);
                 check(seen.n == 4 && !seen.lost && h->open == 0);
-                check(seen.streams[0].status == 5 && seen.streams[1].status == 4 && seen.streams[2].status == 2);
+                check(seen.streams[0].status == 5 && seen.streams[1].status == 4 &&
+                      seen.streams[2].status == 2);
                 free(h);
         }
 }
@@ -352,9 +364,11 @@ static void test_late(void) {
         check(h->open == 4 && seen.unseen == 1);
 
         TEXT(&out, H2_HEADERS, END | HEAD, 103, "\xbe");                /* what was added before */
-        TEXT(&out, H2_HEADERS, END | HEAD, 105, "\x88\xbf");            /* a known status, the type of the content is not */
+        /* a known status, the type of the content is not */
+        TEXT(&out, H2_HEADERS, END | HEAD, 105, "\x88\xbf");
         TEXT(&out, H2_HEADERS, END | HEAD, 107, "\x88\x0f\x10\1x\xbf"); /* … is known */
-        TEXT(&out, H2_HEADERS, END | HEAD, 109, "\x48\x03""503\x5f\0\xbf"); /* 62 is the type, 63 the status, then it is unknown */
+        /* 62 is the type, 63 the status, then it is unknown */
+        TEXT(&out, H2_HEADERS, END | HEAD, 109, "\x48\x03""503\x5f\0\xbf");
         feed(h, &seen, &out, SIZE_MAX, 4, false);
         check(seen.n == 4);
         check(seen.streams[0].flags == H2_STREAM_UNKNOWN && seen.streams[0].status == 0);
@@ -371,10 +385,12 @@ static void test_late(void) {
         TEXT(&out, H2_HEADERS, END | HEAD, 111, "\x00\x0bgrpc-status\x02""13");
         TEXT(&out, H2_HEADERS, HEAD, 113, "\x88\x0f\x10\x10""application/grpc");
         TEXT(&out, H2_HEADERS, END | HEAD, 113, "\xff\x20");
-        TEXT(&out, H2_HEADERS, END | HEAD, 115, "\x88\x0f\x10\x10""application/grpc\x00\x0bgrpc-status\x01z");
+        TEXT(&out, H2_HEADERS, END | HEAD, 115, "\x88\x0f\x10\x10"
+             "application/grpc\x00\x0bgrpc-status\x01z");
         feed(h, &seen, &out, SIZE_MAX, 6, false);
         check(seen.n == 7);
-        check(seen.streams[4].flags == H2_STREAM_GRPC && h2_is_failed_call(&seen.streams[4]) && !h2_is_unknown_call(&seen.streams[4]));
+        check(seen.streams[4].flags == H2_STREAM_GRPC && h2_is_failed_call(&seen.streams[4]) &&
+              !h2_is_unknown_call(&seen.streams[4]));
         check(!h2_is_failed_call(&seen.streams[5]) && h2_is_unknown_call(&seen.streams[5]));
         check(seen.streams[6].grpc == HPACK_GRPC_UNKNOWN + 1);
 
@@ -397,14 +413,18 @@ static void take(struct hpack *p, const void *block, size_t n, size_t piece_size
                         hpack_byte(p, b[at++]);
 }
 
-/* Of RFC 7541, appendix C.5 and C.6: three answers, as they are and coded. There the table has room for 256 bytes. */
+/* Of RFC 7541, appendix C.5 and C.6: three answers, as they are and coded. There the table has room for 256
+ * bytes. */
 static void test_rfc(void) {
         static const char plain[] =
-                "\x48\x03\x33\x30\x32\x58\x07\x70\x72\x69\x76\x61\x74\x65\x61\x1d\x4d\x6f\x6e\x2c\x20\x32\x31\x20\x4f\x63\x74\x20\x32\x30\x31\x33"
-                "\x20\x32\x30\x3a\x31\x33\x3a\x32\x31\x20\x47\x4d\x54\x6e\x17\x68\x74\x74\x70\x73\x3a\x2f\x2f\x77\x77\x77\x2e\x65\x78\x61\x6d\x70"
+                "\x48\x03\x33\x30\x32\x58\x07\x70\x72\x69\x76\x61\x74\x65\x61\x1d\x4d\x6f\x6e\x2c\x20\x32"
+                "\x31\x20\x4f\x63\x74\x20\x32\x30\x31\x33"
+                "\x20\x32\x30\x3a\x31\x33\x3a\x32\x31\x20\x47\x4d\x54\x6e\x17\x68\x74\x74\x70\x73\x3a\x2f"
+                "\x2f\x77\x77\x77\x2e\x65\x78\x61\x6d\x70"
                 "\x6c\x65\x2e\x63\x6f\x6d";
         static const char coded[] =
-                "\x48\x82\x64\x02\x58\x85\xae\xc3\x77\x1a\x4b\x61\x96\xd0\x7a\xbe\x94\x10\x54\xd4\x44\xa8\x20\x05\x95\x04\x0b\x81\x66\xe0\x82\xa6"
+                "\x48\x82\x64\x02\x58\x85\xae\xc3\x77\x1a\x4b\x61\x96\xd0\x7a\xbe\x94\x10\x54\xd4\x44\xa8"
+                "\x20\x05\x95\x04\x0b\x81\x66\xe0\x82\xa6"
                 "\x2d\x1b\xff\x6e\x91\x9d\x29\xad\x17\x18\x63\xc7\x8f\x0b\x97\xc8\xe9\xae\x82\xae\x43\xd3";
         static const struct {
                 const char *first;
@@ -450,18 +470,23 @@ static void test_fields(void) {
                 { BLOCK("\x88\x00\x0bgrpc-status\x01""0"), 2, 1, 0, 0 },
                 { BLOCK("\x00\x0bgrpc-status\x02""14"), 0, 15, 0, 0 },
                 { BLOCK("\x00\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x81\x07"), 0, 1, 0, 0 },
-                { BLOCK("\x00\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x82\x0b\x3f"), 0, 14, 0, 0 },  /* 13: 00001 011001 */
+                /* 13: 00001 011001 */
+                { BLOCK("\x00\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x82\x0b\x3f"), 0, 14, 0, 0 },
                 { BLOCK("\x00\x0bgrpc-status\x00"), 0, HPACK_GRPC_UNKNOWN + 1, 0, 0 },
                 { BLOCK("\x00\x0bgrpc-status\x03""100"), 0, HPACK_GRPC_UNKNOWN + 1, 0, 0 },
                 { BLOCK("\x00\x0cgrpc-message\x02hi"), 0, 0, 0, 0 },
                 { BLOCK("\x0f\x10\x10""application/grpc"), 0, 0, HPACK_CONTENT_GRPC, 0 },
                 { BLOCK("\x0f\x10\x16""application/grpc+proto"), 0, 0, HPACK_CONTENT_GRPC, 0 },
                 { BLOCK("\x0f\x10\x14""application/grpc-web"), 0, 0, HPACK_CONTENT_OTHER, 0 },
-                { BLOCK("\x0f\x10\x8b\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64"), 0, 0, HPACK_CONTENT_GRPC, 0 },
-                { BLOCK("\x0f\x10\x90\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64\xff\x75\xd8\x74\x9f"), 0, 0, HPACK_CONTENT_GRPC, 0 },
-                { BLOCK("\x00\x89\x21\xea\x49\x6a\x4a\xc9\xf5\x59\x7f\x09text/html"), 0, 0, HPACK_CONTENT_OTHER, 0 },
+                { BLOCK("\x0f\x10\x8b\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64"), 0, 0,
+                  HPACK_CONTENT_GRPC, 0 },
+                { BLOCK("\x0f\x10\x90\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64\xff\x75\xd8\x74\x9f"), 0,
+                  0, HPACK_CONTENT_GRPC, 0 },
+                { BLOCK("\x00\x89\x21\xea\x49\x6a\x4a\xc9\xf5\x59\x7f\x09text/html"), 0, 0,
+                  HPACK_CONTENT_OTHER, 0 },
                 { BLOCK("\x00\x0c""content-type\x11text/event-stream"), 0, 0, HPACK_CONTENT_EVENTS, 0 },
-                { BLOCK("\x0f\x10\x8c\x49\x7c\xa5\x82\xf7\x2d\x49\x59\x09\xb0\xa3\xa7"), 0, 0, HPACK_CONTENT_EVENTS, 0 },
+                { BLOCK("\x0f\x10\x8c\x49\x7c\xa5\x82\xf7\x2d\x49\x59\x09\xb0\xa3\xa7"), 0, 0,
+                  HPACK_CONTENT_EVENTS, 0 },
                 { BLOCK("\x20\x3f\xe1\x1f\x88"), 2, 0, 0, 0 },          /* sizes of the table */
                 { BLOCK("\xbe"), 0, 0, 0, 1 },
                 { BLOCK("\x7f\x00\x01x\x88"), 2, 0, 0, 1 },             /* the name is unknown */
@@ -476,7 +501,8 @@ static void test_fields(void) {
 
                         hpack_begin(&p);
                         take(&p, table[i].block, table[i].n, piece);
-                        check(p.status == table[i].status && p.grpc == table[i].grpc && p.content == table[i].content &&
+                        check(p.status == table[i].status && p.grpc == table[i].grpc &&
+                              p.content == table[i].content &&
                               p.unknown == table[i].unknown);
                         check(p.lost || p.state == HPACK_FIELD);
 
@@ -519,7 +545,8 @@ static void test_table(void) {
         check(p.status == 5);
 }
 
-/* Calls of gRPC: one that is answered, one that fails, one that fails at once, and one that ends without saying how. */
+/* Calls of gRPC: one that is answered, one that fails, one that fails at once, and one that ends without
+ * saying how. */
 static void test_grpc(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
                 struct h2_conn *h = begin();
@@ -545,7 +572,8 @@ static void test_grpc(void) {
                 check(seen.begun == 5 && seen.n == 5 && h->open == 0 && !seen.lost);
                 for (unsigned k = 0; k < seen.n; k++)
                         check(seen.streams[k].flags == H2_STREAM_GRPC && seen.streams[k].status == 2);
-                check(!h2_is_failed_call(&seen.streams[0]) && h2_is_failed_call(&seen.streams[1]) && h2_is_failed_call(&seen.streams[2]) &&
+                check(!h2_is_failed_call(&seen.streams[0]) && h2_is_failed_call(&seen.streams[1]) &&
+                      h2_is_failed_call(&seen.streams[2]) &&
                       h2_is_failed_call(&seen.streams[3]) && !h2_is_failed_call(&seen.streams[4]));
                 free(h);
         }
@@ -577,13 +605,15 @@ static bool is_excluded(const struct hpack_path *path) {
         check(path->known && path->n_directories <= NAME_DIRECTORIES);
         names_seen++;
         for (unsigned i = 0; i < path->n_directories; i++)
-                excluded = excluded || (excluded_directory && path->directories[i] == name_of(excluded_directory));
+                excluded = excluded ||
+                           (excluded_directory && path->directories[i] == name_of(excluded_directory));
         return excluded;
 }
 
-/* How a block says it, what is left out, and whether it is; the block comes first, on the same connection. */
-static void expect_path(const char *before, size_t n_before, const char *block, size_t n, const char *path, const char *directory,
-                        bool excluded, unsigned seen) {
+/* How a block says it, what is left out, and whether it is; the block comes first, on the same
+ * connection. */
+static void expect_path(const char *before, size_t n_before, const char *block, size_t n, const char *path,
+                        const char *directory, bool excluded, unsigned seen) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
                 struct h2_conn *h = begin();
                 Seen s = {};
@@ -605,17 +635,23 @@ static void expect_path(const char *before, size_t n_before, const char *block, 
         }
 }
 
-#define PATH(block, path, directory, excluded, seen) expect_path("\x82", 1, block, sizeof(block) - 1, path, directory, excluded, seen)
+#define PATH(block, path, directory, excluded, seen) expect_path("\x82", 1, block, sizeof(block) - 1, path, \
+                                                                 directory, excluded, seen)
 #define PATH_BEHIND(before, block, path, directory, excluded, seen) \
         expect_path(before, sizeof(before) - 1, block, sizeof(block) - 1, path, directory, excluded, seen)
 
 #define CODED_HEALTHZ "\x86\x62\x72\x8e\x84\xcf\xef"
-#define CODED_CHECK "\x95\x62\x6b\x2b\x22\xf3\x94\x74\x26\x75\xfb\x85\x7c\x65\x1d\x09\x9d\x8b\xd3\x94\x9d\x7f"
+#define CODED_CHECK \
+        "\x95\x62\x6b\x2b\x22\xf3\x94\x74\x26\x75\xfb\x85\x7c\x65\x1d\x09\x9d\x8b\xd3\x94\x9d\x7f"
 /* All that a path may be made of, but "?" */
-#define PRINTABLE "!\"#$%&'()*+,-./0123456789:;<=>@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
-#define CODED_PRINTABLE "\xd9\xfe\x3f\x9f\xfa\xff\xca\xbf\x1f\xeb\xfa\xfe\xfe\x7f\xdf\xd2\xcb\xb0\x00\x89\x96\x9b\x71\xd7\x9f\xb9" \
-        "\xf7\xff\xf2\x0f\xfb\xff\xd4\x37\x6f\x5f\xc1\x87\x16\x3c\x99\x73\x67\xd1\xa7\x56\xbd\x9b\x77\x6f\xe1\xc7\x97\xe7\x3f" \
-        "\xdf\xfd\xff\xf3\xff\xc8\xbf\xfe\x8e\x32\x48\x59\x66\x9c\xdd\x3a\xd1\x4d\x47\xaf\xb5\x88\x4d\xbd\xfc\x79\xf5\xef\xff" \
+#define PRINTABLE \
+        "!\"#$%&'()*+,-./0123456789:;<=>@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+#define CODED_PRINTABLE \
+"\xd9\xfe\x3f\x9f\xfa\xff\xca\xbf\x1f\xeb\xfa\xfe\xfe\x7f\xdf\xd2\xcb\xb0\x00\x89\x96\x9b\x71\xd7\x9f\xb9" \
+        "\xf7\xff\xf2\x0f\xfb\xff\xd4\x37\x6f\x5f\xc1\x87\x16\x3c\x99\x73\x67\xd1\xa7\x56\xbd\x9b\x77\x6f" \
+        "\xe1\xc7\x97\xe7\x3f" \
+        "\xdf\xfd\xff\xf3\xff\xc8\xbf\xfe\x8e\x32\x48\x59\x66\x9c\xdd\x3a\xd1\x4d\x47\xaf\xb5\x88\x4d\xbd" \
+        "\xfc\x79\xf5\xef\xff" \
         "\xf7\xfc\xff\xf7\xff\xbf"
 
 static void test_paths(void) {
@@ -653,7 +689,8 @@ static void test_paths(void) {
         PATH("\x04" CODED_PRINTABLE, PRINTABLE, NULL, true, 1);
         PATH("\x04\x85\x60\x7f\xff\xc2\x3f", "/a", "/", false, 0);
         /* From the table that both sides build up, behind other fields; the name from there, too */
-        PATH_BEHIND("\x44" CODED_CHECK "\x40\x03""foo\x03""bar", "\x82\xbf", "/grpc.health.v1.Health/Check", NULL, true, 2);
+        PATH_BEHIND("\x44" CODED_CHECK "\x40\x03""foo\x03""bar", "\x82\xbf", "/grpc.health.v1.Health/Check",
+                    NULL, true, 2);
         PATH_BEHIND("\x44\x02/x" "\x7e\x08/healthz", "\xbe", "/healthz", NULL, true, 2);
         PATH_BEHIND("\x44\x02/x" "\x7e\x08/healthz", "\xbf", "/healthz", NULL, false, 2);
         PATH_BEHIND("\x44\x02/x", "\xbf", "/x", NULL, false, 1);
@@ -692,7 +729,8 @@ static void test_many_paths(void) {
         free(h);
 }
 
-/* In several frames, behind padding and priorities; with trailers. What is left out is not open, nor given up, and is none of the figures. */
+/* In several frames, behind padding and priorities; with trailers. What is left out is not open, nor given
+ * up, and is none of the figures. */
 static void test_left_out(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
                 struct h2_conn *h = begin();
@@ -710,7 +748,8 @@ static void test_left_out(void) {
                 TEXT(&in, H2_CONTINUATION, HEAD, 1, "thz\x86");
                 TEXT(&in, H2_DATA, 0, 1, "some");
                 TEXT(&in, H2_HEADERS, END | HEAD, 1, "\x40\x03""foo\x03""bar"); /* a trailer */
-                TEXT(&in, H2_HEADERS, END | HEAD | H2_PADDED | H2_HAS_PRIORITY, 3, "\3\x80\0\0\1\x10\xbf\0\0\0");
+                TEXT(&in, H2_HEADERS, END | HEAD | H2_PADDED | H2_HAS_PRIORITY, 3,
+                     "\3\x80\0\0\1\x10\xbf\0\0\0");
                 TEXT(&in, H2_HEADERS, END | HEAD | H2_PADDED, 5, "\2\x82\x84\0\0");
                 TEXT(&in, H2_HEADERS, END | HEAD, 7, "\xbf");
                 TEXT(&in, H2_HEADERS, END | HEAD, 9, "\xbf");

@@ -29,7 +29,8 @@ static void send_number(Journal *j, unsigned n, const char *more) {
         journal_send(j, (const char*[]) { "MESSAGE=two\nlines", number }, 2, more);
 }
 
-/* Reads what has come by now, and all that waits. Returns the number of entries from next on; lost: what the last one says. */
+/* Reads what has come by now, and all that waits. Returns the number of entries from next on; lost: what the
+ * last one says. */
 static unsigned read_all(sd_event *event, int fd, unsigned *with_more, uint64_t *ret_lost) {
         static const char begin[] = "MESSAGE\n\x09\0\0\0\0\0\0\0two\nlines\nN=";
         char buffer[LONG_SIZE + 256];
@@ -80,7 +81,8 @@ int main(void) {
 
         fd = journal_listen(path);
         send_number(j, ++number, more);
-        check(read_all(event, fd, &with_more, &lost) == 1 && with_more == 1 && lost == 1 && journal_get_lost(j) == 0);
+        check(read_all(event, fd, &with_more, &lost) == 1 && with_more == 1 && lost == 1 &&
+              journal_get_lost(j) == 0);
 
         /* It does not read: what fits is kept, first without what is long */
         while (journal_get_lost(j) == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The JSON of readings, histograms and holds: what is there, what is left out, and that it is what the interface
- * describes. */
+/* The JSON of readings, histograms and holds: what is there, what is left out, and that it is what the
+ * interface describes. */
 
 #include <math.h>
 #include <sys/socket.h>
@@ -116,7 +116,8 @@ static void test_absent(void) {
 
         v = to_json(&s);
         check_text(v,
-                   "{\"unit\":\"a.service\",\"controlGroup\":\"/system.slice/a.service\",\"activeState\":\"active\","
+                   "{\"unit\":\"a.service\","
+                   "\"controlGroup\":\"/system.slice/a.service\",\"activeState\":\"active\","
                    "\"attachedSince\":1763683200000000000,\"seq\":812,\"timestamp\":1763683260000000000,"
                    "\"window\":10000000000,\"covered\":9000000000,\"drops\":0}");
 }
@@ -134,7 +135,8 @@ static void test_identity(void) {
 
         check(streq(sd_json_variant_string(by_path(v, "invocationId")), "0123456789abcdef0123456789abcdef"));
         check(!by_path(v, "window"));
-        check(by_path(v, "cost.share") && fabs(sd_json_variant_real(by_path(v, "cost.share")) - 0.25) < 1e-9);
+        check(by_path(v, "cost.share") &&
+              fabs(sd_json_variant_real(by_path(v, "cost.share")) - 0.25) < 1e-9);
         check(sd_json_variant_unsigned(by_path(v, "drops")) == 3);
 }
 
@@ -173,7 +175,8 @@ static void test_all_metrics(void) {
 
         for (size_t i = 0; i < metric_table_size; i++) {
                 const Metric *metric = metric_table + i;
-                sd_json_variant *m = by_path(v, metric->name), *t = sd_json_variant_by_key(totals, metric->name);
+                sd_json_variant *m = by_path(v, metric->name),
+                        *t = sd_json_variant_by_key(totals, metric->name);
 
                 check(m);
                 check(!t == (metric->kind != METRIC_COUNTER));
@@ -212,8 +215,10 @@ static void test_large(void) {
 
 /* All figures at once, of all magnitudes. */
 static void test_text(void) {
-        static const double reals[] = { 0, -0.0, 0.1, 1, 100, 1.0 / 3, 64.7e3, 1e-300, 1.7976931348623157e308, INFINITY };
-        static const char *const states[] = { "", "plain", "\"quoted\" \\ back", "tab\tnew\nline\r\b\f", "\x01\x1f", "\x7f", "\u00e9\u20ac" };
+        static const double reals[] = { 0, -0.0, 0.1, 1, 100, 1.0 / 3, 64.7e3, 1e-300,
+                                        1.7976931348623157e308, INFINITY };
+        static const char *const states[] = { "", "plain", "\"quoted\" \\ back", "tab\tnew\nline\r\b\f",
+                                              "\x01\x1f", "\x7f", "\u00e9\u20ac" };
         char *before = unit.active_state;
         _cleanup_free_ char *text = NULL;
         Snapshot s = make_snapshot();
@@ -226,7 +231,8 @@ static void test_text(void) {
                                 if (metric_table[i].type == METRIC_REAL)
                                         *(double*) ((char*) both[m] + metric_table[i].offset) = reals[k];
                                 else
-                                        set_metric(both[m], metric_table + i, metric_table[i].type == METRIC_INTEGER ? i * 7919 : 0);
+                                        set_metric(both[m], metric_table + i,
+                                                   metric_table[i].type == METRIC_INTEGER ? i * 7919 : 0);
                 }
                 check_same(&s, true);
         }
@@ -249,7 +255,8 @@ static void count_leaves(const sd_varlink_symbol *symbol, const char *prefix, si
                 if (f->field_type >= _SD_VARLINK_FIELD_COMMENT || f->field_flags & SD_VARLINK_ARRAY)
                         continue;
                 (void) snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "." : "", f->name);
-                if (f->field_type == SD_VARLINK_NAMED_TYPE && f->symbol->symbol_type == SD_VARLINK_STRUCT_TYPE) {
+                if (f->field_type == SD_VARLINK_NAMED_TYPE &&
+                    f->symbol->symbol_type == SD_VARLINK_STRUCT_TYPE) {
                         count_leaves(f->symbol, path, n);
                         continue;
                 }
@@ -292,9 +299,13 @@ static void test_histogram(void) {
         check(histogram_to_json(&unit, "requests.server.latency", &h, &v) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Histogram"), SD_VARLINK_OUTPUT, v));
         check_text(v,
-                   "{\"unit\":\"a.service\",\"metric\":\"requests.server.latency\",\"seq\":5,\"timestamp\":6,\"window\":1000000000,"
+                   "{\"unit\":\"a.service\","
+                   "\"metric\":\"requests.server.latency\",\"seq\":5,\"timestamp\":6,\"window\":1000000000,"
                    "\"covered\":7,\"schema\":5,\"count\":10,\"sum\":99,\"buckets\":["
-                   "{\"lower\":0,\"upper\":256,\"count\":1},{\"lower\":1024,\"upper\":1046,\"count\":7},{\"lower\":5000,\"count\":2}]}");
+                   "{\"lower\":0,"
+                   "\"upper\":256,"
+                   "\"count\":1},"
+                   "{\"lower\":1024,\"upper\":1046,\"count\":7},{\"lower\":5000,\"count\":2}]}");
 
         h.window = WINDOW_TOTAL;
         h.n_buckets = 0;
@@ -315,7 +326,8 @@ static sd_json_variant* check_holds(const char *expected) {
 
                 json_writer_begin(&w, i > 0);
                 holds_write(&unit, 1000, &w);
-                check((i > 0 ? json_writer_finish_text(&w, &text) : json_writer_finish_variant(&w, &v)) >= 0);
+                check((i > 0 ? json_writer_finish_text(&w, &text) : json_writer_finish_variant(&w, &v)) >=
+                      0);
         }
         check(streq(text, whole));
         check_text(v, whole);
@@ -328,7 +340,9 @@ static void test_holds(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *none = NULL;
         char owner[] = "varlink, process 17";
         Hold over = { .type = HOLD_ADMINISTRATOR, .probes = PROBE_REQUESTS, .uid = 0, .expires = 900 };
-        Hold lease = { .type = HOLD_LEASE, .probes = PROBE_REQUESTS, .excludes = { { { .text = "http:/healthz" }, { .text = "port:9100" } }, 2 }, .uid = 1000, .owner = owner, .expires = USEC_INFINITY, .next = &over };
+        Hold lease = { .type = HOLD_LEASE, .probes = PROBE_REQUESTS, .excludes = { { { .text =
+                        "http:/healthz" }, { .text = "port:9100" } }, 2 }, .uid = 1000, .owner = owner,
+                        .expires = USEC_INFINITY, .next = &over };
         Hold timed = { .type = HOLD_ADMINISTRATOR, .probes = 0, .uid = 0, .expires = 1500, .next = &lease };
         const sd_varlink_symbol *symbol = idl_find(SD_VARLINK_STRUCT_TYPE, "Hold");
 
@@ -336,7 +350,10 @@ static void test_holds(void) {
 
         unit.holds = &timed;
         v = check_holds("[{\"type\":\"administrator\",\"probes\":[],\"uid\":0,\"remaining\":500000},"
-                        "{\"type\":\"lease\",\"probes\":[\"requests\"],\"exclude\":[\"http:/healthz\",\"port:9100\"],\"uid\":1000,\"owner\":\"varlink, process 17\"},"
+                        "{\"type\":\"lease\","
+                        "\"probes\":[\"requests\"],"
+                        "\"exclude\":[\"http:/healthz\",\"port:9100\"],\"uid\":1000,\"owner\":\"varlink, "
+                        "process 17\"},"
                         "{\"type\":\"administrator\",\"probes\":[\"requests\"],\"uid\":0,\"remaining\":0}]");
         unit.holds = NULL;
         for (size_t i = 0; i < sd_json_variant_elements(v); i++)
@@ -364,7 +381,10 @@ static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
 
 /* Endpoints and peers: what each has, what is known of it, and who may see it. */
 static void test_rows(void) {
-        static const char figures[] = "\"count\":1,\"rate\":5.000000000000000000000e-01,\"errors\":{\"reset\":2,\"timeout\":3},\"%s\":4,\"inFlight\":5,"
+        static const char figures[] =
+                "\"count\":1,"
+                "\"rate\":5.000000000000000000000e-01,"
+                "\"errors\":{\"reset\":2,\"timeout\":3},\"%s\":4,\"inFlight\":5,"
                                       "\"latency\":{\"count\":8,\"mean\":9},\"bytesIn\":6,\"bytesOut\":7";
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *hidden = NULL, *none = NULL;
         char other_name[] = "b.service", server[256], client[256], expected[1024];
@@ -376,7 +396,8 @@ static void test_rows(void) {
         check(view && manager);
         manager->units[3] = &other;
         unit.manager = manager;
-        view->names[0] = (struct qos_peer_key) { .kind = QOS_ENTRY_ENDPOINT, .address = { .port = 6379, .family = AF_INET } };
+        view->names[0] = (struct qos_peer_key) { .kind = QOS_ENTRY_ENDPOINT,
+                                                 .address = { .port = 6379, .family = AF_INET } };
         (void) snprintf(server, sizeof(server), figures, "clientAborts");
         (void) snprintf(client, sizeof(client), figures, "aborts");
 
@@ -401,11 +422,15 @@ static void test_rows(void) {
 
         v = to_json(&s);
         (void) snprintf(expected, sizeof(expected),
-                        "[{\"listen\":\"127.0.0.1:80\",%s},{\"listen\":\"127.0.0.2:9100\",\"excluded\":true,%s},{\"rest\":true,%s}]", server, server, server);
+                        "[{\"listen\":\"127.0.0.1:80\","
+                        "%s},{\"listen\":\"127.0.0.2:9100\",\"excluded\":true,%s},{\"rest\":true,%s}]",
+                        server, server, server);
         check_text(by_path(v, "requests.server.endpoints"), expected);
         (void) snprintf(expected, sizeof(expected),
                         "[{\"peer\":\"127.0.0.1:6379\",\"unit\":\"b.service\",%s},"
-                        "{\"peer\":\"127.0.0.1:6380\",\"errors\":{\"reset\":2,\"timeout\":3},\"aborts\":4,\"inFlight\":5,\"bytesIn\":6,\"bytesOut\":7},"
+                        "{\"peer\":\"127.0.0.1:6380\","
+                        "\"errors\":{\"reset\":2,"
+                        "\"timeout\":3},\"aborts\":4,\"inFlight\":5,\"bytesIn\":6,\"bytesOut\":7},"
                         "{\"rest\":true,%s}]", client, client);
         check_text(by_path(v, "requests.client.peers"), expected);
 
@@ -418,7 +443,9 @@ static void test_rows(void) {
                 s.rows[i].measured = false;
         sd_json_variant_unref(v);
         v = to_json(&s);
-        check_text(by_path(v, "requests.server.endpoints"), "[{\"listen\":\"127.0.0.1:80\"},{\"listen\":\"127.0.0.2:9100\",\"excluded\":true},{\"rest\":true}]");
+        check_text(by_path(v, "requests.server.endpoints"),
+                   "[{\"listen\":\"127.0.0.1:80\"},"
+                   "{\"listen\":\"127.0.0.2:9100\",\"excluded\":true},{\"rest\":true}]");
 
         unit.manager = NULL;
         free(view);
@@ -437,14 +464,17 @@ static void test_row_metrics(void) {
                 for (size_t k = 0; k < metric_table_size; k++) {
                         bool there = metric_is_present(metric_table + k, &m);
 
-                        check(!there || startswith(metric_table[k].name, i == 0 ? "requests.server." : "requests.client."));
+                        check(!there ||
+                              startswith(metric_table[k].name, i == 0 ? "requests.server." :
+                                         "requests.client."));
                         n += there;
                 }
                 /* count, rate, two errors, aborts, in flight, two of the latency, bytes in and out */
                 check(n == (i < 2 ? 10 : 0));
         }
         row_get_metrics(rows, &m);
-        check(m.requests.server.client_aborts == 4 && m.requests.server.latency.mean == 9 && m.requests.client.count == ABSENT);
+        check(m.requests.server.client_aborts == 4 && m.requests.server.latency.mean == 9 &&
+              m.requests.client.count == ABSENT);
 }
 
 /* Steps of units that are watched with all probes. */

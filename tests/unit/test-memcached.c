@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parser of memcached's protocols (bpf/requests/memcached.h): what is a request, which of them are answered, what is the response.
- * What the server does with each line was tried with memcached 1.6.38. */
+/* The parser of memcached's protocols (bpf/requests/memcached.h): what is a request, which of them are
+ * answered, what is the response. What the server does with each line was tried with memcached 1.6.38. */
 
 #include <stdarg.h>
 
@@ -58,15 +58,22 @@ static uint32_t detect(const char *data, size_t size) {
 }
 
 static void test_detect(void) {
-        static const char *const yes[] = { "get k\r\n", "gets k\r\n", "gat 0 k\r\n", "gats 0 k\r\n", "set k 0 0 1\r\n", "add k 0 0 1\r\n",
-                                           "replace k 0 0 1\r\n", "append k 0 0 1\r\n", "prepend k 0 0 1\r\n", "cas k 0 0 1 2\r\n",
-                                           "incr k 1\r\n", "decr k 1\r\n", "touch k 0\r\n", "delete k\r\n", "mg k v\r\n", "ms k 1\r\n",
+        static const char *const yes[] = { "get k\r\n", "gets k\r\n", "gat 0 k\r\n", "gats 0 k\r\n",
+                                           "set k 0 0 1\r\n", "add k 0 0 1\r\n",
+                                           "replace k 0 0 1\r\n", "append k 0 0 1\r\n",
+                                           "prepend k 0 0 1\r\n", "cas k 0 0 1 2\r\n",
+                                           "incr k 1\r\n", "decr k 1\r\n", "touch k 0\r\n", "delete k\r\n",
+                                           "mg k v\r\n", "ms k 1\r\n",
                                            "md k\r\n", "ma k\r\n", "mn\r\n",
         };
-        static const char *const no[] = { "", "g", "get", "get\r\n", "GET k\r\n", "getk\r\n", "set", "sets k\r\n", "stats\r\n", "version\r\n",
-                                          "quit\r\n", "delete 17\r\n", "delete ", "delete\r\n", "watch tube\r\n", "use tube\r\n", "reserve\r\n", "put 1 2 3 4\r\n",
-                                          "EHLO a\r\n", "ehlo a\r\n", "USER me\r\n", "user me\r\n", "NICK x\r\n", "PING\r\n", "ping\r\n", "a1 LOGIN\r\n",
-                                          "mn", "mnx\r\n", "m\r\n", "\r\n", " get k\r\n", "flush_all\r\n", "PUT / HTTP", "show stat\n", "SSH-2.0-x",
+        static const char *const no[] = { "", "g", "get", "get\r\n", "GET k\r\n", "getk\r\n", "set",
+                                          "sets k\r\n", "stats\r\n", "version\r\n",
+                                          "quit\r\n", "delete 17\r\n", "delete ", "delete\r\n",
+                                          "watch tube\r\n", "use tube\r\n", "reserve\r\n", "put 1 2 3 4\r\n",
+                                          "EHLO a\r\n", "ehlo a\r\n", "USER me\r\n", "user me\r\n",
+                                          "NICK x\r\n", "PING\r\n", "ping\r\n", "a1 LOGIN\r\n",
+                                          "mn", "mnx\r\n", "m\r\n", "\r\n", " get k\r\n", "flush_all\r\n",
+                                          "PUT / HTTP", "show stat\n", "SSH-2.0-x",
         };
 
         for (size_t i = 0; i < ELEMENTSOF(yes); i++)
@@ -77,8 +84,10 @@ static void test_detect(void) {
 
 /* Such are first lines of other protocols, too: then they are not memcached's, and nothing is lost. */
 static void test_others(void) {
-        static const char *const lines[] = { "get\r\n", "set k v\r\n", "append k v\r\n", "add x\n", "set server a/b state ready\n", "incr k\r\n",
-                                             "touch 17\r\n", "ms k x\r\n", "set k 0 0 1 2 3\r\n", "add k 0 0 -1\r\n", "foo\r\n", "\r\n", "mg\r\n",
+        static const char *const lines[] = { "get\r\n", "set k v\r\n", "append k v\r\n", "add x\n",
+                                             "set server a/b state ready\n", "incr k\r\n",
+                                             "touch 17\r\n", "ms k x\r\n", "set k 0 0 1 2 3\r\n",
+                                             "add k 0 0 -1\r\n", "foo\r\n", "\r\n", "mg\r\n",
                                              "delete 1 2 3 4\r\n", "cas k 0 0 1\r\n", "gat k\r\n",
         };
 
@@ -86,7 +95,8 @@ static void test_others(void) {
                 for (size_t cut = 0; cut <= strlen(lines[i]); cut++) {
                         struct pipeline t = memcached();
 
-                        check(!ask(&t, lines[i], cut, 1) || !ask(&t, lines[i] + cut, strlen(lines[i]) - cut, 1));
+                        check(!ask(&t, lines[i], cut, 1) ||
+                              !ask(&t, lines[i] + cut, strlen(lines[i]) - cut, 1));
                         check(t.asked == 0 && !(t.flags & PIPELINE_UNDERSTOOD));
                 }
 }
@@ -99,50 +109,68 @@ static const struct {
 #define S(q, a, n) { q, a, n, n }
         S("get k\r\n", "END\r\n", 1),
         S("get k\n", "END\r\n", 1),
-        S("get k\r\nget k\r\nget k\r\n", "VALUE k 0 3\r\nabc\r\nEND\r\nEND\r\nVALUE k 7 0\r\n\r\nEND\r\n", 3),
+        S("get k\r\nget k\r\nget k\r\n", "VALUE k 0 3\r\nabc\r\nEND\r\nEND\r\nVALUE k 7 0\r\n\r\nEND\r\n",
+          3),
         S("get a b  c " "\r\n", "VALUE a 0 5\r\nEND\r\n\r\nVALUE c 0 9\r\nVALUE x 0\r\nEND\r\n", 1),
         S("gets k\r\n", "VALUE k 0 3 77\r\nabc\r\nEND\r\n", 1),
         S("gat 10 k\r\ngats 10 k l\r\n", "END\r\nVALUE l 0 1 5\r\nx\r\nEND\r\n", 2),
-        S("get a_key_of_more_than_eight_letters another_key_of_more_than_eight_letters\r\n", "VALUE another_key_of_more_than_eight_letters 0 12\r\n"
+        S("get a_key_of_more_than_eight_letters another_key_of_more_than_eight_letters\r\n",
+          "VALUE another_key_of_more_than_eight_letters 0 12\r\n"
           "hello, world\r\nEND\r\n", 1),
         S("set k 0 0 5\r\nhello\r\n", "STORED\r\n", 1),
         S("set k 0 0 0\r\n\r\nadd k 0 0 10\r\nget k\r\n\r\n\n\r\n", "STORED\r\nNOT_STORED\r\n", 2),
-        S("replace k 0 0 1\r\nx\r\nappend k 0 0 1\r\nx\r\nprepend k 0 0 1\r\nx\r\n", "NOT_STORED\r\nSTORED\r\nSTORED\r\n", 3),
+        S("replace k 0 0 1\r\nx\r\nappend k 0 0 1\r\nx\r\nprepend k 0 0 1\r\nx\r\n",
+          "NOT_STORED\r\nSTORED\r\nSTORED\r\n", 3),
         S("cas k 0 0 1 12345\r\nx\r\n", "EXISTS\r\n", 1),
         S("incr k 5\r\ndecr k 5\r\n", "18446744073709551615\r\nNOT_FOUND\r\n", 2),
         S("delete k\r\ndelete k 0\r\ntouch k 0\r\n", "DELETED\r\nNOT_FOUND\r\nTOUCHED\r\n", 3),
         /* Nobody answers */
-        S("set k 0 0 3 noreply\r\nabc\r\nset k 0 0 12 noreply\r\nget k\r\nget\r\n\r\nget k\r\n", "END\r\n", 1),
+        S("set k 0 0 3 noreply\r\nabc\r\nset k 0 0 12 noreply\r\nget k\r\nget\r\n\r\nget k\r\n", "END\r\n",
+          1),
         S("cas k 0 0 1 2 noreply\r\nx\r\nadd k 1 2 1 noreply \r\nx\r\nget k\r\n", "END\r\n", 1),
-        S("delete k noreply\r\ndelete k 0 noreply\r\nincr k 1 noreply\r\ndecr k 1 noreply\r\ntouch k 0 noreply\r\nget k\r\n", "END\r\n", 1),
-        S("get k\r\nflush_all noreply\r\nflush_all 0 noreply\r\nverbosity 0 noreply\r\ncache_memlimit 64 noreply\r\nslabs automove 1 noreply\r\n", "END\r\n", 1),
+        S("delete k noreply\r\ndelete k 0 noreply\r\nincr k 1 noreply\r\ndecr k 1 noreply\r\ntouch k 0 "
+          "noreply\r\nget k\r\n", "END\r\n", 1),
+        S("get k\r\nflush_all noreply\r\nflush_all 0 noreply\r\nverbosity 0 noreply\r\ncache_memlimit 64 "
+          "noreply\r\nslabs automove 1 noreply\r\n", "END\r\n", 1),
         S("get k\r\nset k 0 0 x noreply\r\nincr k noreply\r\n", "END\r\n", 1),
         S("get k\r\nquit\r\n", "END\r\n", 1),
         S("get k\r\nshutdown\r\n", "END\r\nERROR: shutdown not enabled\r\n", 1),
         /* Looks like it */
-        S("get noreply\r\ndelete noreply\r\ndelete xnoreply\r\ntouch k 0 noreply1\r\nversion noreply\r\nset noreply 0 0 1\r\nx\r\nset k 0 0 1 anoreply\r\nx\r\n",
+        S("get noreply\r\ndelete noreply\r\ndelete xnoreply\r\ntouch k 0 noreply1\r\nversion noreply\r\nset "
+          "noreply 0 0 1\r\nx\r\nset k 0 0 1 anoreply\r\nx\r\n",
           "END\r\nNOT_FOUND\r\nNOT_FOUND\r\nNOT_FOUND\r\nVERSION 1.6.38\r\nSTORED\r\nSTORED\r\n", 7),
         /* Mistakes */
-        S("get k\r\n\r\nget\r\nGET k\r\nbogus noreply\r\nset k 0 0 abc\r\nset k 0 0\r\nset k 0 0 3000000000\r\nset k 0 0 -1\r\n",
+        S("get k\r\n\r\nget\r\nGET k\r\nbogus noreply\r\nset k 0 0 abc\r\nset k 0 0\r\nset k 0 0 "
+          "3000000000\r\nset k 0 0 -1\r\n",
           "END\r\nERROR\r\nERROR\r\nERROR\r\nERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\n"
           "CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n", 9),
-        S("set k 0 0 5\r\nabcdefg\r\nversion\r\n", "CLIENT_ERROR bad data chunk\r\nERROR\r\nVERSION 1.6.38\r\n", 3),
+        S("set k 0 0 5\r\nabcdefg\r\nversion\r\n",
+          "CLIENT_ERROR bad data chunk\r\nERROR\r\nVERSION 1.6.38\r\n", 3),
         S("get k\r\nset k 0 0 3 noreply extra\r\nabc\r\n", "END\r\nERROR\r\nERROR\r\n", 3),
-        S("delete k\r\ndelete k 0 0 noreply\r\nincr k x\r\n", "NOT_FOUND\r\nERROR\r\nCLIENT_ERROR invalid numeric delta argument\r\n", 3),
-        S("set k 0 0 2000\r\n", "SERVER_ERROR object too large for cache\r\n", 1), /* before the data have come */
+        S("delete k\r\ndelete k 0 0 noreply\r\nincr k x\r\n",
+          "NOT_FOUND\r\nERROR\r\nCLIENT_ERROR invalid numeric delta argument\r\n", 3),
+        /* before the data have come */
+        S("set k 0 0 2000\r\n", "SERVER_ERROR object too large for cache\r\n", 1),
         S("get k\r\nget k\r\n", "SERVER_ERROR out of memory writing get response\r\nEND\r\n", 2),
         /* Of whoever administers it */
         S("get k\r\nstats\r\n", "END\r\nSTAT pid 1\r\nSTAT version 1.6.38\r\nEND\r\n", 2),
-        S("get k\r\nstats reset\r\nstats detail on\r\nstats detail dump\r\nstats cachedump 1 1\r\nstats noreply\r\n",
-          "END\r\nRESET\r\nOK\r\nPREFIX a get 1 hit 1 set 1 del 0\r\nEND\r\nITEM a [5 b; 0 s]\r\nEND\r\nERROR\r\n", 6),
-        S("get k\r\nflush_all\r\nflush_all 10\r\nversion\r\nverbosity 1\r\ncache_memlimit 64\r\nverbosity\r\nlru mode flat\r\nslabs automove 1\r\nrefresh_certs\r\n",
-          "END\r\nOK\r\nOK\r\nVERSION 1.6.38\r\nOK\r\nOK\r\nERROR\r\nOK\r\nOK\r\nError TLS not enabled\r\n", 10),
+        S("get k\r\nstats reset\r\nstats detail on\r\nstats detail dump\r\nstats cachedump 1 1\r\nstats "
+          "noreply\r\n",
+          "END\r\nRESET\r\nOK\r\nPREFIX a get 1 hit 1 set 1 del 0\r\nEND\r\nITEM a [5 b; 0 s]\r\nEND\r\n"
+          "ERROR\r\n", 6),
+        S("get k\r\nflush_all\r\nflush_all 10\r\nversion\r\nverbosity 1\r\ncache_memlimit 64\r\n"
+          "verbosity\r\nlru mode flat\r\nslabs automove 1\r\nrefresh_certs\r\n",
+          "END\r\nOK\r\nOK\r\nVERSION 1.6.38\r\nOK\r\nOK\r\nERROR\r\nOK\r\nOK\r\nError TLS not enabled\r\n",
+          10),
         S("get k\r\nlru_crawler metadump all\r\nlru_crawler mgdump all\r\n",
-          "END\r\nkey=k exp=-1 la=1 cas=1 fetch=no\r\nkey=a_long_one exp=-1\r\nEND\r\nmg k\r\nmg l\r\nEN\r\n", 3),
+          "END\r\nkey=k exp=-1 la=1 cas=1 fetch=no\r\nkey=a_long_one exp=-1\r\nEND\r\nmg k\r\nmg l\r\n"
+          "EN\r\n", 3),
         /* Meta commands */
         S("mg k v\r\nmg k\r\nmg l s t O123\r\n", "VA 3 s3\r\nabc\r\nHD\r\nEN\r\n", 3),
-        S("ms k 5 T0\r\nmn\r\nx\r\nmd k\r\nma k\r\nma k v\r\nme k\r\nmn\r\n", "HD\r\nNF\r\nHD k1\r\nVA 2\r\n10\r\nME k exp=-1\r\nMN\r\n", 6),
-        S("ms k 0\r\n\r\nms k x\r\nms k\r\nms k 3 MQ\r\nabc\r\n", "NS\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n"
+        S("ms k 5 T0\r\nmn\r\nx\r\nmd k\r\nma k\r\nma k v\r\nme k\r\nmn\r\n",
+          "HD\r\nNF\r\nHD k1\r\nVA 2\r\n10\r\nME k exp=-1\r\nMN\r\n", 6),
+        S("ms k 0\r\n\r\nms k x\r\nms k\r\nms k 3 MQ\r\nabc\r\n",
+          "NS\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n"
           "CLIENT_ERROR invalid mode for ms M token\r\n", 4),
         /* Quiet: all in front of "MN" is theirs */
         S("mg a v q\r\nmg b v q\r\nmg c q v\r\nmn\r\n", "MN\r\n", 1),
@@ -176,7 +204,8 @@ static void test_text(void) {
                         struct pipeline t = memcached();
 
                         check(ask(&t, q, strlen(q), 1));
-                        check(answer(&t, a, cut, NULL) + answer(&t, a + cut, strlen(a) - cut, NULL) == table[i].answered);
+                        check(answer(&t, a, cut, NULL) +
+                              answer(&t, a + cut, strlen(a) - cut, NULL) == table[i].answered);
                         check(t.asked == table[i].asked - table[i].answered);
                 }
                 for (size_t size = 1; size < 9; size++) {
@@ -194,8 +223,11 @@ static void test_text(void) {
 
 /* What the server was not to say: the place is lost, and found again where it has said all. */
 static void test_lost(void) {
-        static const char *const bad[] = { "$1\r\nv\r\n", "-ERR unknown\r\n", "+OK\r\n", "HTTP/1.1 400 Bad Request\r\n", "250 ok\r\n", "OK 17\r\n---\r\n",
-                                           "VALUE k 0\r\n", "VALUE k 0 x\r\nabc\r\n", "VALUE k 0 3\r\nabcdefgh\r\n", "VA\r\n", "hello\r\n", "12a\r\n", "\r\n",
+        static const char *const bad[] = { "$1\r\nv\r\n", "-ERR unknown\r\n", "+OK\r\n",
+                                           "HTTP/1.1 400 Bad Request\r\n", "250 ok\r\n", "OK 17\r\n---\r\n",
+                                           "VALUE k 0\r\n", "VALUE k 0 x\r\nabc\r\n",
+                                           "VALUE k 0 3\r\nabcdefgh\r\n", "VA\r\n", "hello\r\n", "12a\r\n",
+                                           "\r\n",
                                            "123456789012345678901\r\n", "VALUE k 0 2\r\nab\r\nFOO\r\n",
         };
 
@@ -206,7 +238,8 @@ static void test_lost(void) {
 
                         check(ask(&t, "get a\r\nget b\r\n", 14, 1));
                         before = answer(&t, bad[i], cut, NULL);
-                        check(before == UNKNOWN || answer(&t, bad[i] + cut, strlen(bad[i]) - cut, NULL) == UNKNOWN);
+                        check(before == UNKNOWN ||
+                              answer(&t, bad[i] + cut, strlen(bad[i]) - cut, NULL) == UNKNOWN);
                         check(t.out.state == 0 && t.flags & PIPELINE_LOST_SYNC);
                         check(ask(&t, "get c\r\n", 7, 1) && answer(&t, "END\r\n", 5, NULL) == 1);
                 }
@@ -230,7 +263,8 @@ static void test_mistaken(void) {
 
 /* "watch": what follows is a log. */
 static void test_watch(void) {
-        static const char q[] = "get k\r\nwatch mutations\r\n", a[] = "END\r\nOK\r\nts=1.0 gid=1 type=item_store key=k\r\n";
+        static const char q[] = "get k\r\nwatch mutations\r\n", a[] =
+                "END\r\nOK\r\nts=1.0 gid=1 type=item_store key=k\r\n";
 
         for (size_t cut = 0; cut < 9; cut++) {
                 struct pipeline t = memcached();
@@ -248,7 +282,8 @@ static void test_watch(void) {
 /* ---- binary ---- */
 
 /* A header, and a body of so many bytes. Returns the size. */
-static size_t message(char *p, unsigned magic, unsigned opcode, unsigned key, unsigned extras, unsigned body) {
+static size_t message(char *p, unsigned magic, unsigned opcode, unsigned key, unsigned extras,
+                      unsigned body) {
         memset(p, 0, 24);
         p[0] = (char) magic;
         p[1] = (char) opcode;
@@ -295,7 +330,8 @@ static void test_binary(void) {
         static const struct {
                 unsigned opcode, key, extras, body;
                 bool answered;
-                unsigned answer_key, answer_body; /* key 65535: several, the last one empty; body 65535: none */
+                unsigned answer_key, answer_body; /* key 65535: several, the last one empty; body 65535:
+                                                   * none */
         } commands[] = {
                 { 0x00, 3, 0, 3,       true,  0,     9 },     /* GET */
                 { 0x00, 3, 0, 3,       true,  0,     100004 }, /* … of something large */
@@ -326,15 +362,18 @@ static void test_binary(void) {
                 uint32_t answered = 0;
 
                 for (unsigned i = 0; i < number; i++) {
-                        unsigned k = seed <= ELEMENTSOF(commands) ? seed - 1 : (unsigned) rand_r(&s) % ELEMENTSOF(commands);
+                        unsigned k = seed <= ELEMENTSOF(commands) ? seed - 1 :
+                                     (unsigned) rand_r(&s) % ELEMENTSOF(commands);
 
-                        n_q += message(q + n_q, 0x80, commands[k].opcode, commands[k].key, commands[k].extras, commands[k].body);
+                        n_q += message(q + n_q, 0x80, commands[k].opcode, commands[k].key,
+                                       commands[k].extras, commands[k].body);
                         asked += commands[k].answered;
                         for (unsigned m = 0; commands[k].answer_key == 65535 && m < 3; m++)
                                 n_a += message(a + n_a, 0x81, commands[k].opcode, 3 + m, 0, 10 * m + 3 + m);
                         if (commands[k].answer_body != 65535)
-                                n_a += message(a + n_a, 0x81, commands[k].opcode, commands[k].answer_key == 65535 ? 0 : commands[k].answer_key, 0,
-                                               commands[k].answer_body);
+                                n_a += message(a + n_a, 0x81, commands[k].opcode,
+                                               commands[k].answer_key == 65535 ? 0 : commands[k].answer_key,
+                                               0, commands[k].answer_body);
                 }
 
                 for (size_t i = 0, n; i < n_q; i += n) {
@@ -392,13 +431,15 @@ static void test_streams(void) {
                         case 0:
                                 append(q, &n_q, "get key%u key_that_is_longer_than_that\r\n", i);
                                 for (int k = rand_r(&s) % 3; k > 0; k--)
-                                        append(a, &n_a, "VALUE key%u 0 %i\r\n%0*i\r\n", i, value + 1, value + 1, 0);
+                                        append(a, &n_a, "VALUE key%u 0 %i\r\n%0*i\r\n", i, value + 1,
+                                               value + 1, 0);
                                 append(a, &n_a, "END\r\n");
                                 asked++;
                                 break;
 
                         case 1:
-                                append(q, &n_q, "set key%u 0 0 %i%s\r\n%0*i\r\n", i, value + 1, quiet ? " noreply" : "", value + 1, 0);
+                                append(q, &n_q, "set key%u 0 0 %i%s\r\n%0*i\r\n", i, value + 1,
+                                       quiet ? " noreply" : "", value + 1, 0);
                                 if (!quiet)
                                         append(a, &n_a, "STORED\r\n");
                                 asked += !quiet;

@@ -19,7 +19,8 @@ static bool name_is_valid(const char *name) {
 }
 
 #define UNUSED(array, first, n) \
-        { offsetof(Metrics, array) + (first) * sizeof(uint64_t), offsetof(Metrics, array) + ((first) + (n)) * sizeof(uint64_t) }
+        { offsetof(Metrics, array) + (first) * sizeof(uint64_t), offsetof(Metrics, array) + \
+          ((first) + (n)) * sizeof(uint64_t) }
 
 static void test_table(void) {
         static const struct {
@@ -41,7 +42,8 @@ static void test_table(void) {
 
                 check(name_is_valid(m->name));
                 check(metric_find(m->name) == m); /* unique */
-                check(!isempty(m->description) && !isempty(m->probe) && !isempty(m->property) && !isempty(m->interface));
+                check(!isempty(m->description) && !isempty(m->probe) && !isempty(m->property) &&
+                      !isempty(m->interface));
                 check(m->kind != METRIC_COUNTER || m->type == METRIC_INTEGER);
 
                 check(m->offset + size <= sizeof(Metrics));
@@ -56,10 +58,11 @@ static void test_table(void) {
                 }
         }
 
-        /* No field forgotten: what is not covered is the padding after the one field that is no 64 bits wide, and what arrays have
-         * for that of an enumeration which has no figures */
+        /* No field forgotten: what is not covered is the padding after the one field that is no 64 bits
+         * wide, and what arrays have for that of an enumeration which has no figures */
         for (size_t i = 0; i < sizeof(Metrics); i++) {
-                bool hole = i >= offsetof(Metrics, requests.quality) + sizeof(Quality) && i < offsetof(Metrics, requests.server);
+                bool hole = i >= offsetof(Metrics, requests.quality) + sizeof(Quality) &&
+                            i < offsetof(Metrics, requests.server);
 
                 for (size_t k = 0; k < ELEMENTSOF(unused); k++)
                         hole = hole || (i >= unused[k].begin && i < unused[k].end);
@@ -73,8 +76,10 @@ static void test_table(void) {
 }
 
 static void test_values(void) {
-        const Metric *count = metric_find("requests.server.count"), *rate = metric_find("requests.server.rate"),
-                *p99 = metric_find("requests.server.latency.p99"), *quality = metric_find("requests.quality");
+        const Metric *count = metric_find("requests.server.count"), *rate = metric_find(
+                "requests.server.rate"),
+                *p99 = metric_find("requests.server.latency.p99"), *quality = metric_find(
+                        "requests.quality");
         Metrics values = {};
         const char *s;
         uint64_t n;

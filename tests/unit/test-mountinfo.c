@@ -14,7 +14,8 @@ static void expect_file(const char *names, size_t size, const char *want) {
         check(!want || streq(path, want));
 }
 
-static void expect_found(const char *line, unsigned major, unsigned minor, const char *file, const char *want) {
+static void expect_found(const char *line, unsigned major, unsigned minor, const char *file,
+                         const char *want) {
         _cleanup_free_ char *path = NULL;
 
         check((mounts_line_find(line, major << 20 | minor, file, &path) >= 0) == !!want);

@@ -31,7 +31,8 @@ static void test_programs(void) {
         }
 }
 
-/* Threads that end after some runs are measured as often as one that makes all of these, whatever numbers they have. */
+/* Threads that end after some runs are measured as often as one that makes all of these, whatever numbers
+ * they have. */
 static void test_spread(void) {
         static const unsigned steps[] = { 1, 2, 8, 61, 64 };
 

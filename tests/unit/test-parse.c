@@ -46,13 +46,15 @@ static void test_examples(void) {
 
 /* Whatever it was, JSON takes it, and what is text by then it was before or is "?". */
 static void test_all(void) {
-        static const unsigned char ends[] = { 0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xb7, 0xbe, 0xbf, 0xc0, 0xff };
+        static const unsigned char ends[] = { 0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xb7, 0xbe,
+                                              0xbf, 0xc0, 0xff };
 
         for (unsigned a = 1; a < 256; a++)
                 for (unsigned b = 1; b < 256; b++)
                         for (size_t c = 0; c < ELEMENTSOF(ends); c++)
                                 for (size_t d = 0; d < ELEMENTSOF(ends); d++) {
-                                        const char before[] = { (char) a, (char) b, (char) ends[c], (char) ends[d], 0 };
+                                        const char before[] = { (char) a, (char) b, (char) ends[c],
+                                                                (char) ends[d], 0 };
                                         char s[sizeof(before)];
 
                                         memcpy(s, before, sizeof(s));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Rows of endpoints and peers: what the programs book (bpf/core/peer-table.h) and what is read of it, against plain arithmetic. */
+/* Rows of endpoints and peers: what the programs book (bpf/core/peer-table.h) and what is read of it,
+ * against plain arithmetic. */
 
 #include <arpa/inet.h>
 
@@ -62,7 +63,8 @@ static void test_find(void) {
                 for (uint8_t i = 0; i < 20; i++) {
                         a = address_of(1, 1000 + i);
                         check(entry_find(u, &a, QOS_ENTRY_ENDPOINT) ==
-                              (i == 0 ? 0 : i <= QOS_ENDPOINT_ENTRIES_MAX ? QOS_ENTRY_FIRST + i - 1 : QOS_ENTRY_ENDPOINTS_OTHERS));
+                              (i == 0 ? 0 : i <= QOS_ENDPOINT_ENTRIES_MAX ? QOS_ENTRY_FIRST + i - 1 :
+                               QOS_ENTRY_ENDPOINTS_OTHERS));
                 }
         check(u->names[0].kind == QOS_ENTRY_ENDPOINT && u->names[0].address.port == 1000);
 
@@ -100,7 +102,8 @@ static void test_find(void) {
 /* A connection older than the attach belongs to the listener that TCP would have chosen. */
 static void test_find_listener(void) {
         struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
-        struct qos_address any = { .port = 80, .family = AF_INET }, any6 = { .port = 80, .family = AF_INET6 };
+        struct qos_address any = { .port = 80, .family = AF_INET },
+                any6 = { .port = 80, .family = AF_INET6 };
         struct qos_address special = address_of(1, 80), a;
 
         a = special;
@@ -131,8 +134,8 @@ static void test_find_listener(void) {
         free(u);
 }
 
-/* Three rows, which begin at different times, over two minutes with pauses: every window of every row at every moment, and
- * the first endpoint as what remains. */
+/* Three rows, which begin at different times, over two minutes with pauses: every window of every row at
+ * every moment, and the first endpoint as what remains. */
 static void test_windows(void) {
         enum { N = 4000, ROWS = 4 };
         static struct { uint64_t at, nsec; unsigned row; } booked[N];
@@ -145,7 +148,8 @@ static void test_windows(void) {
         while (n < N) {
                 unsigned r = rand_r(&seed) % 1000;
 
-                now += r == 0 ? 25 * NSEC_PER_SEC : r < 10 ? 1500 * NSEC_PER_MSEC : rand_r(&seed) % (60 * NSEC_PER_MSEC);
+                now += r == 0 ? 25 * NSEC_PER_SEC : r < 10 ? 1500 * NSEC_PER_MSEC :
+                       rand_r(&seed) % (60 * NSEC_PER_MSEC);
                 /* Row 0 from the beginning, the others one after the other */
                 unsigned k = rand_r(&seed) % MIN((size_t) ROWS, n / 500 + 1);
                 struct qos_address a = address_of(1, 80 + k);
@@ -161,7 +165,8 @@ static void test_windows(void) {
                 if (rand_r(&seed) % 8 != 0)
                         continue;
                 for (size_t i = 0; i < ELEMENTSOF(windows); i++) {
-                        uint64_t at = now + rand_r(&seed) % (3 * NSEC_PER_SEC), window = windows[i] * NSEC_PER_SEC;
+                        uint64_t at = now + rand_r(&seed) % (3 * NSEC_PER_SEC),
+                                window = windows[i] * NSEC_PER_SEC;
                         WindowRow first, value;
                         WindowReading reading;
 
@@ -181,7 +186,8 @@ static void test_windows(void) {
                                 a = address_of(1, 80 + j);
                                 row = -1;
                                 for (int name = 0; name <= QOS_ENTRIES; name++)
-                                        if (u->names[name].kind == QOS_ENTRY_ENDPOINT && address_equal(&u->names[name].address, &a))
+                                        if (u->names[name].kind == QOS_ENTRY_ENDPOINT &&
+                                            address_equal(&u->names[name].address, &a))
                                                 row = name;
                                 if (row < 0)
                                         continue;
@@ -215,18 +221,22 @@ static void test_silence(void) {
         check(window_read_row(u, row, now, attached, 2 * NSEC_PER_SEC, &r) >= 0 && samples(&r) == 100);
         now += 3600 * NSEC_PER_SEC;
         for (uint64_t w = 2 * NSEC_PER_SEC; w <= 10 * NSEC_PER_SEC; w += NSEC_PER_SEC)
-                check(window_read_row(u, row, now, attached, w, &r) >= 0 && samples(&r) == 0 && r.cells[QOS_ENTRY_COUNT] == 0);
-        check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0 && samples(&r) == 100 && r.maximum == 1000);
+                check(window_read_row(u, row, now, attached, w, &r) >= 0 && samples(&r) == 0 &&
+                      r.cells[QOS_ENTRY_COUNT] == 0);
+        check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0 && samples(&r) == 100 &&
+              r.maximum == 1000);
 
         /* Somebody else's event */
         book(u, 0, now, 5000);
         check(window_read_row(u, row, now, attached, 10 * NSEC_PER_SEC, &r) >= 0 && samples(&r) == 0);
         book(u, row, now, 5000);
-        check(window_read_row(u, row, now, attached, 10 * NSEC_PER_SEC, &r) >= 0 && samples(&r) == 1 && r.maximum == 5000);
+        check(window_read_row(u, row, now, attached, 10 * NSEC_PER_SEC, &r) >= 0 && samples(&r) == 1 &&
+              r.maximum == 5000);
         free(u);
 }
 
-/* A sample that grows over many sub-windows: once in the total, once in a window it moved in, never below zero. */
+/* A sample that grows over many sub-windows: once in the total, once in a window it moved in, never below
+ * zero. */
 static void test_move(void) {
         uint64_t attached = 100 * NSEC_PER_SEC, start = 200 * NSEC_PER_SEC, last = start;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -237,7 +247,8 @@ static void test_move(void) {
         for (unsigned i = 0; i < 50; i++)
                 book(u, row, start, 3 * NSEC_PER_MSEC);
         book(u, row, start, 0);
-        for (uint64_t age = 0; age < 40 * NSEC_PER_SEC; age += age < 100 * NSEC_PER_MSEC ? NSEC_PER_MSEC : 370 * NSEC_PER_MSEC) {
+        for (uint64_t age = 0; age < 40 * NSEC_PER_SEC; age += age < 100 * NSEC_PER_MSEC ? NSEC_PER_MSEC :
+             370 * NSEC_PER_MSEC) {
                 uint64_t now = start + age;
 
                 window_advance(u, now);
@@ -283,20 +294,24 @@ static void test_carry(void) {
 }
 
 static void test_arithmetic(void) {
-        WindowRow a = { .cells = { [7] = 5, [QOS_ENTRY_COUNT] = 5 }, .sums = { 500, 50, 5 }, .in_flight = 2, .maximum = 100 };
-        WindowRow b = { .cells = { [7] = 2, [9] = 1, [QOS_ENTRY_COUNT] = 3 }, .sums = { 300, 30, 3 }, .in_flight = 3, .maximum = 900 };
+        WindowRow a = { .cells = { [7] = 5, [QOS_ENTRY_COUNT] = 5 }, .sums = { 500, 50, 5 }, .in_flight = 2,
+                        .maximum = 100 };
+        WindowRow b = { .cells = { [7] = 2, [9] = 1, [QOS_ENTRY_COUNT] = 3 }, .sums = { 300, 30, 3 },
+                        .in_flight = 3, .maximum = 900 };
         WindowRow none = {}, sum = a;
         Distribution d;
 
         window_row_add(&sum, &b);
-        check(sum.cells[7] == 7 && sum.cells[9] == 1 && sum.cells[QOS_ENTRY_COUNT] == 8 && sum.sums[0] == 800 && sum.sums[2] == 8);
+        check(sum.cells[7] == 7 && sum.cells[9] == 1 && sum.cells[QOS_ENTRY_COUNT] == 8 &&
+              sum.sums[0] == 800 && sum.sums[2] == 8);
         check(sum.in_flight == 5 && sum.maximum == 900);
 
         /* With nothing taken away the largest is still known */
         window_row_subtract(&sum, &none);
         check(sum.maximum == 900);
         window_row_subtract(&sum, &b);
-        check(sum.cells[7] == 5 && sum.cells[9] == 0 && sum.cells[QOS_ENTRY_COUNT] == 5 && sum.sums[0] == 500 && sum.in_flight == 2);
+        check(sum.cells[7] == 5 && sum.cells[9] == 0 && sum.cells[QOS_ENTRY_COUNT] == 5 &&
+              sum.sums[0] == 500 && sum.in_flight == 2);
         check(sum.maximum == ABSENT);
         window_row_get_distribution(&sum, 1, &d);
         check(d.count == 5 && d.mean == 100 && d.max == ABSENT && d.p50 != ABSENT);
@@ -312,7 +327,8 @@ static void test_arithmetic(void) {
 
 /* Choices that are no branches. */
 static void test_choices(void) {
-        static const uint64_t values[] = { 0, 1, 2, UINT32_MAX, UINT64_C(1) << 32, (UINT64_C(1) << 63) - 1, UINT64_C(1) << 63, UINT64_MAX };
+        static const uint64_t values[] = { 0, 1, 2, UINT32_MAX, UINT64_C(1) << 32, (UINT64_C(1) << 63) - 1,
+                                           UINT64_C(1) << 63, UINT64_MAX };
 
         for (size_t i = 0; i < ELEMENTSOF(values); i++) {
                 check(histogram_if_zero(values[i]) == (values[i] == 0 ? UINT64_MAX : 0));
@@ -320,13 +336,14 @@ static void test_choices(void) {
                         check(histogram_choose(UINT64_MAX, values[i], values[k]) == values[i]);
                         check(histogram_choose(0, values[i], values[k]) == values[k]);
                         if (MAX(values[i], values[k]) < UINT64_C(1) << 63)
-                                check(histogram_if_less(values[i], values[k]) == (values[i] < values[k] ? UINT64_MAX : 0));
+                                check(histogram_if_less(values[i], values[k]) == (values[i] < values[k] ?
+                                                                                  UINT64_MAX : 0));
                 }
         }
 }
 
-/* Rows are those of the peers that take most time: who has none gets the least one's when it is ahead of that, which becomes part of the
- * rest, with all that it had. */
+/* Rows are those of the peers that take most time: who has none gets the least one's when it is ahead of
+ * that, which becomes part of the rest, with all that it had. */
 static void test_challenge(void) {
         struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
         const struct qos_address small = address_of(200, 1), large = address_of(201, 1);
@@ -356,12 +373,14 @@ static void test_challenge(void) {
         check(entry_find(u, &a, QOS_ENTRY_PEER) == QOS_ENTRY_PEERS_OTHERS);
         check(entry_get(u, QOS_ENTRY_PEERS_OTHERS)->cells[QOS_ENTRY_COUNT] == 1);
         check(entry_get(u, QOS_ENTRY_PEERS_OTHERS)->sums[QOS_ENTRY_SUM_LATENCY] == 10 * NSEC_PER_MSEC);
-        check(entry_get(u, least)->cells[QOS_ENTRY_COUNT] == 0 && entry_get(u, least)->sums[QOS_ENTRY_SUM_LATENCY] == 0);
+        check(entry_get(u, least)->cells[QOS_ENTRY_COUNT] == 0 &&
+              entry_get(u, least)->sums[QOS_ENTRY_SUM_LATENCY] == 0);
         check(u->folds == 2);
         check(peer_challenge(u, &large, NSEC_PER_SEC, now + PEERS_PAUSE_NSEC - 1) == 0);
         check(peer_challenge(u, &large, 1, now + PEERS_PAUSE_NSEC) == least);
 
-        /* Many that are alike lower each other: the list of those who may is short, and none of them gets a row */
+        /* Many that are alike lower each other: the list of those who may is short, and none of them gets a
+         * row */
         for (unsigned round = 0; round < 50; round++)
                 for (unsigned i = 0; i < 3 * QOS_CHALLENGERS; i++) {
                         a = address_of(100 + i, 2);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Parsed connections (bpf/requests/pipeline.h) and the parser of RESP: streams that are cut at every place, and at random. */
+/* Parsed connections (bpf/requests/pipeline.h) and the parser of RESP: streams that are cut at every place,
+ * and at random. */
 
 #include "util-pipeline.h"
 
@@ -54,7 +55,8 @@ static void test_detect(void) {
 static void test_questions(void) {
         check(asked("*1\r\n$4\r\nPING\r\n") == 1);
         check(asked("*2\r\n$3\r\nGET\r\n$0\r\n\r\n") == 1);
-        check(asked("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$12\r\n*1\r\n$4\r\nPING\r\n") == 1); /* looks like one, is a value */
+        /* looks like one, is a value */
+        check(asked("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$12\r\n*1\r\n$4\r\nPING\r\n") == 1);
         check(asked("PING\r\n") == 1);
         check(asked("PING\nPING\n") == 2);
         check(asked("SET k \"a b\"\r\nGET k\r\n") == 2);
@@ -85,7 +87,8 @@ static void test_meanings(void) {
                 { "BRPOPX k 0\r\n",                                                   false, false },
                 { "*3\r\n$5\r\nRPUSH\r\n$1\r\nk\r\n$5\r\nblock\r\n",                  false, false },
                 { "*4\r\n$5\r\nXREAD\r\n$7\r\nSTREAMS\r\n$1\r\ns\r\n$1\r\n$\r\n",     false, false },
-                { "*6\r\n$5\r\nXREAD\r\n$5\r\nblock\r\n$1\r\n0\r\n$7\r\nSTREAMS\r\n$1\r\ns\r\n$1\r\n$\r\n", true, false },
+                { "*6\r\n$5\r\nXREAD\r\n$5\r\nblock\r\n$1\r\n0\r\n$7\r\nSTREAMS\r\n$1\r\ns\r\n$1\r\n$\r\n",
+                  true, false },
                 { "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n",                             false, true  },
                 { "*2\r\n$10\r\nPSUBSCRIBE\r\n$1\r\nc\r\n",                           false, true  },
                 { "*2\r\n$11\r\nUNSUBSCRIBE\r\n$1\r\nc\r\n",                          false, false },
@@ -106,7 +109,8 @@ static void test_meanings(void) {
         }
 }
 
-/* A replica: what follows the answer is none, and nothing is asked any more; unless the answer is that there is no such thing. */
+/* A replica: what follows the answer is none, and nothing is asked any more; unless the answer is that there
+ * is no such thing. */
 static void test_replica(void) {
         static const struct {
                 const char *answers;
@@ -118,7 +122,8 @@ static void test_replica(void) {
                 { "\n\n$10\r\nREDIS00112",                       1, true  },
                 { "-NOMASTERLINK no\r\n",                          1, false },
         };
-        static const char *const questions[] = { "*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n", "*1\r\n$4\r\nSYNC\r\n", "sync\r\n" };
+        static const char *const questions[] = { "*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n",
+                                                 "*1\r\n$4\r\nSYNC\r\n", "sync\r\n" };
 
         for (size_t q = 0; q < ELEMENTSOF(questions); q++)
                 for (size_t i = 0; i < ELEMENTSOF(table); i++)
@@ -136,7 +141,8 @@ static void test_replica(void) {
                                 check(!piece.lost && t.asked == before + 1 && t.flags & PIPELINE_TUNNEL);
                                 check(!t.groups[0].waits);
                                 pipeline_feed_answers(&t, &piece, answers, strlen(answers));
-                                check(!piece.lost && piece.begun == before + table[i].answered && !!piece.tunnel == table[i].tunnel);
+                                check(!piece.lost && piece.begun == before + table[i].answered &&
+                                      !!piece.tunnel == table[i].tunnel);
                         }
 }
 
@@ -188,10 +194,14 @@ static void test_answers(void) {
                 const char *data;
                 uint32_t n;
         } table[] = {
-                { "+OK\r\n", 1 }, { "-ERR no\r\n", 1 }, { ":5\r\n", 1 }, { "$-1\r\n", 1 }, { "*-1\r\n", 1 }, { "_\r\n", 1 },
-                { "$0\r\n\r\n", 1 }, { "$5\r\n+OK\r\n\r\n", 1 }, { "*0\r\n", 1 }, { "*2\r\n+a\r\n+b\r\n", 1 },
-                { "*2\r\n*1\r\n$1\r\na\r\n*2\r\n:1\r\n*0\r\n", 1 }, { "%1\r\n+k\r\n:1\r\n", 1 }, { "~2\r\n:1\r\n:2\r\n", 1 },
-                { "#t\r\n", 1 }, { ",1.5\r\n", 1 }, { "(123\r\n", 1 }, { "=5\r\ntxt:a\r\n", 1 }, { "!3\r\nERR\r\n", 1 },
+                { "+OK\r\n", 1 }, { "-ERR no\r\n", 1 }, { ":5\r\n", 1 }, { "$-1\r\n", 1 }, { "*-1\r\n", 1 },
+                        { "_\r\n", 1 },
+                { "$0\r\n\r\n", 1 }, { "$5\r\n+OK\r\n\r\n", 1 }, { "*0\r\n", 1 },
+                        { "*2\r\n+a\r\n+b\r\n", 1 },
+                { "*2\r\n*1\r\n$1\r\na\r\n*2\r\n:1\r\n*0\r\n", 1 }, { "%1\r\n+k\r\n:1\r\n", 1 },
+                        { "~2\r\n:1\r\n:2\r\n", 1 },
+                { "#t\r\n", 1 }, { ",1.5\r\n", 1 }, { "(123\r\n", 1 }, { "=5\r\ntxt:a\r\n", 1 },
+                        { "!3\r\nERR\r\n", 1 },
                 { "|1\r\n+k\r\n:1\r\n+OK\r\n", 1 }, /* an attribute belongs to the value behind it */
                 { ">2\r\n+invalidate\r\n*0\r\n", 0 }, /* a push answers nothing */
                 { "+OK\r\n>1\r\n+x\r\n+OK\r\n", 2 },
@@ -265,7 +275,8 @@ static size_t random_command(char *p, unsigned *seed) {
         return (size_t) (p - begin);
 }
 
-/* Many questions and answers, pipelined, in pieces of random size: each is counted once, in its order, with its time. */
+/* Many questions and answers, pipelined, in pieces of random size: each is counted once, in its order, with
+ * its time. */
 static void test_streams(void) {
         static char questions[1 << 20], answers[1 << 22];
 
@@ -396,7 +407,8 @@ static void test_in_flight(void) {
         check(e.in_flight == 1 && e.overlap == 1 && x.state == EXCHANGE_ASKED && x.first_at == 15);
 }
 
-/* An answer that cannot be parsed: what was read is answered when nothing is left to send, and it goes on from there. */
+/* An answer that cannot be parsed: what was read is answered when nothing is left to send, and it goes on
+ * from there. */
 static void test_lost(void) {
         struct parsed_chunk piece = {};
         struct pipeline t = redis();
@@ -422,7 +434,8 @@ static void exclude(const char *const *words, size_t n) {
 
 /* Commands that are left out: by their whole name, however they are written and cut. */
 static void test_excluded_commands(void) {
-        static const char *const words[] = { "redis:ping", "redis:BRPOP", "redis:ZREMRANGEBYRANK", "redis:ft.search" };
+        static const char *const words[] = { "redis:ping", "redis:BRPOP", "redis:ZREMRANGEBYRANK",
+                                             "redis:ft.search" };
         static const struct {
                 const char *data;
                 uint64_t excluded;
@@ -431,9 +444,11 @@ static void test_excluded_commands(void) {
                 { "*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nping\r\n*1\r\n$5\r\nPINGS\r\n*1\r\n$3\r\nPIN\r\n", 3, 4 },
                 { "*2\r\n$3\r\nGET\r\n$4\r\nPING\r\n*1\r\n$4\r\nPiNg\r\n", 2, 2 },
                 { "PING\r\nping x y\r\nGET PING\r\n", 3, 3 },
-                { "*3\r\n$5\r\nbrpop\r\n$1\r\nk\r\n$1\r\n0\r\n*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", 1, 2 },
+                { "*3\r\n$5\r\nbrpop\r\n$1\r\nk\r\n$1\r\n0\r\n*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n",
+                  1, 2 },
                 /* The first eight letters are the same */
-                { "*1\r\n$15\r\nZREMRANGEBYRANK\r\n*1\r\n$14\r\nZREMRANGEBYLEX\r\n*1\r\n$16\r\nZREMRANGEBYSCORE\r\n", 1, 3 },
+                { "*1\r\n$15\r\nZREMRANGEBYRANK\r\n*1\r\n$14\r\nZREMRANGEBYLEX\r\n*1\r\n$16\r\n"
+                  "ZREMRANGEBYSCORE\r\n", 1, 3 },
                 { "*1\r\n$9\r\nft.search\r\n*1\r\n$9\r\nFTNSEARCH\r\n*1\r\n$0\r\n\r\n", 1, 3 },
                 { "*2\r\n$5\r\nXREAD\r\n$5\r\nBRPOP\r\n*1\r\n$4\r\nPING\r\n", 2, 2 },
         };
@@ -446,13 +461,15 @@ static void test_excluded_commands(void) {
                         struct pipeline t = redis();
 
                         pipeline_feed_questions(&t, &piece, table[i].data, cut, &times, 0);
-                        pipeline_feed_questions(&t, &piece, table[i].data + cut, strlen(table[i].data) - cut, &times, 0);
+                        pipeline_feed_questions(&t, &piece, table[i].data + cut, strlen(table[i].data) - cut,
+                                                &times, 0);
                         check(!piece.lost && t.asked == table[i].n);
                         check(t.excluded[0] == table[i].excluded && t.excluded[1] == 0);
                 }
 }
 
-/* Many at once, of which some are left out: each answer is one's or the other's, and the gauge only knows the others. */
+/* Many at once, of which some are left out: each answer is one's or the other's, and the gauge only knows
+ * the others. */
 static void test_excluded_counts(void) {
         static const char *const words[] = { "redis:PING" };
         static const char ping[] = "*1\r\n$4\r\nPING\r\n", get[] = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
@@ -460,7 +477,8 @@ static void test_excluded_counts(void) {
 
         exclude(words, 1);
         for (unsigned round = 0; round < 2000; round++) {
-                unsigned n = 1 + (unsigned) rand_r(&seed) % PIPELINE_EXCLUDED_MAX, pings = 0, excluded = 0, answered = 0, last = 0;
+                unsigned n = 1 + (unsigned) rand_r(&seed) % PIPELINE_EXCLUDED_MAX, pings = 0, excluded = 0,
+                        answered = 0, last = 0;
                 bool is_ping[PIPELINE_EXCLUDED_MAX];
                 struct pipeline t = redis();
                 struct pipeline_batch g = {};
@@ -511,7 +529,8 @@ static void test_excluded_counts(void) {
 /* In flight until its name is known, and not after that; the one behind it is. */
 static void test_excluded_in_flight(void) {
         static const char *const words[] = { "redis:BRPOP" };
-        static const char brpop[] = "*3\r\n$5\r\nBRPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", get[] = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+        static const char brpop[] = "*3\r\n$5\r\nBRPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", get[] =
+                "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
         struct arrival_times times = { .came_at = 5, .names = PROTOCOL_NAMES };
         struct exchange_effect e = {};
         struct parsed_chunk piece = {};

@@ -132,7 +132,8 @@ static void test_parse(void) {
                 { "60s",        60 * NSEC_PER_SEC      },
         };
         static const char *const bad[] = {
-                "", " ", "s", "-1s", "+1s", "1e3", "0x10", "1..5s", "1.5.5s", ".", "10 parsecs", "10s!", "nan", "inf",
+                "", " ", "s", "-1s", "+1s", "1e3", "0x10", "1..5s", "1.5.5s", ".", "10 parsecs", "10s!",
+                        "nan", "inf",
                 "infinity", "99999999999999999999999999s", "999999999y", "1S", "\xff",
         };
         uint64_t v = 4711;
@@ -174,7 +175,8 @@ static void test_text(void) {
         check_freed(text_clean("plain \xc3\xa9", true), "plain \xc3\xa9");
         check_freed(text_clean("plain \xc3\xa9", false), "plain ?");
         check_freed(text_clean("\x1b[2J\n\t\x7f", true), "\\x1b[2J\\x0a\\x09\\x7f");
-        /* C1 in UTF-8, a lone continuation byte, an overlong encoding, a surrogate, right-to-left override */
+        /* C1 in UTF-8, a lone continuation byte, an overlong encoding, a surrogate, right-to-left
+         * override */
         check_freed(text_clean("\xc2\x9b" "31m", true), "\\xc2\\x9b31m");
         check_freed(text_clean("\x80", true), "\\x80");
         check_freed(text_clean("\xc0\xaf", true), "\\xc0\\xaf");
@@ -206,7 +208,7 @@ static void test_text(void) {
         check_freed(text_bar(7, 4, false), "####");
 }
 
-/* ---- tables ----------------------------------------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------------------------------- */
 
 static const Column columns[] = {
         { "UNIT", .minimum = 10 },
@@ -291,7 +293,7 @@ static void test_table(void) {
                     "       to tell\n");
 }
 
-/* ---- values and histograms -------------------------------------------------------------------------------------- */
+/* ---- values and histograms ---------------------------------------------------------------------------- */
 
 static sd_json_variant* parse(const char *s) {
         sd_json_variant *v = NULL;
@@ -311,7 +313,10 @@ static int join(const char *path, sd_json_variant *value, void *userdata) {
 }
 
 static void test_values(void) {
-        sd_json_variant *v = parse("{\"unit\":\"x\\n\",\"a\":{\"b\":{\"c\":7,\"rate\":15123.4}},\"totals\":{\"a.b.c\":18446744073709551615},\"n\":-3}");
+        sd_json_variant *v = parse(
+                "{\"unit\":\"x\\n\","
+                "\"a\":{\"b\":{\"c\":7,"
+                "\"rate\":15123.4}},\"totals\":{\"a.b.c\":18446744073709551615},\"n\":-3}");
         char *all = NULL;
         uint64_t u;
         double d;
@@ -370,7 +375,8 @@ static void test_histogram(void) {
         CHECK(merge("{\"schema\":5,\"buckets\":[]}", 10, &a, &n) == 0);
         CHECK(n == 0);
 
-        /* (512, 523] and (1002, 1024] lie in the same doubling, (1024, 1046] in the next; a gap, then 8 to 16 us */
+        /* (512, 523] and (1002, 1024] lie in the same doubling, (1024, 1046] in the next; a gap, then 8 to
+         * 16 us */
         CHECK(merge("{\"schema\":5,\"buckets\":["
                     "{\"lower\":512,\"upper\":523,\"count\":1},"
                     "{\"lower\":1002,\"upper\":1024,\"count\":2},"
@@ -388,7 +394,8 @@ static void test_histogram(void) {
                     "{\"lower\":65536,\"upper\":71468,\"count\":2},"
                     "{\"lower\":68719476736,\"count\":4}]}", 6, &c, &n) == 0);
         CHECK(n <= 6);
-        CHECK(c[0].lower == 0 && c[n - 1].lower == 68719476736 && c[n - 1].upper == UINT64_MAX && c[n - 1].count == 4);
+        CHECK(c[0].lower == 0 && c[n - 1].lower == 68719476736 && c[n - 1].upper == UINT64_MAX &&
+              c[n - 1].count == 4);
         for (size_t i = 0; i < n; i++)
                 sum += c[i].count;
         CHECK(sum == 7);
@@ -400,7 +407,8 @@ static void test_histogram(void) {
         /* 64 bits from end to end */
         CHECK(merge("{\"schema\":5,\"buckets\":["
                     "{\"lower\":0,\"upper\":1,\"count\":1},"
-                    "{\"lower\":9000000000000000000,\"upper\":9223372036854775807,\"count\":1}]}", 3, &e, &n) == 0);
+                    "{\"lower\":9000000000000000000,\"upper\":9223372036854775807,\"count\":1}]}", 3, &e,
+                    &n) == 0);
         CHECK(n > 0 && e[0].count == 1 && e[n - 1].count == 1);
 
         v = parse("{\"schema\":5,\"count\":20,\"buckets\":["
@@ -418,7 +426,8 @@ static void test_histogram(void) {
 
 static void test_since(void) {
         /* Sat 2025-11-22 10:30:00.5 UTC */
-        const uint64_t now = UINT64_C(1763807400) * NSEC_PER_SEC + NSEC_PER_SEC / 2, midnight = UINT64_C(1763769600) * NSEC_PER_SEC;
+        const uint64_t now = UINT64_C(1763807400) * NSEC_PER_SEC + NSEC_PER_SEC / 2,
+                midnight = UINT64_C(1763769600) * NSEC_PER_SEC;
         const struct {
                 const char *text;
                 uint64_t nsec;          /* 0: invalid, UINT64_MAX: in the future */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Connections of which the kernel has skipped runs of programs (bpf/requests/read-position.h): each single run of a story is left out in turn, and each pair
- * of them. Programs for packets are never skipped; those that see what the application reads are. */
+/* Connections of which the kernel has skipped runs of programs (bpf/requests/read-position.h): each single
+ * run of a story is left out in turn, and each pair of them. Programs for packets are never skipped; those
+ * that see what the application reads are. */
 
 #include "util-http2.h"
 #include "util-pipeline.h"
@@ -122,7 +123,8 @@ static void content(Connection *c, uint32_t n) {
                         h2_clear(c->h);
                         c->x.flags |= EXCHANGE_H2;
                 } else if (exchange_distance(position, c->h->in_pos) > 0 ||
-                           (c->h->in.synced != H2_SYNCED && !h2_resumes(c->h, position, word_at(c, n), n, unsent, is_framed(c, n))))
+                           (c->h->in.synced != H2_SYNCED &&
+                            !h2_resumes(c->h, position, word_at(c, n), n, unsent, is_framed(c, n))))
                         return;
                 h2_piece_begin(&piece, c->now);
                 h2_feed(c->h, &piece, (const uint8_t*) c->in + c->copied, n, position, &times, on_stream, c);
@@ -136,11 +138,15 @@ static void content(Connection *c, uint32_t n) {
                 if (!(c->x.flags & EXCHANGE_TLS)) {
                         if (c->x.state == EXCHANGE_ASKED || !tls_detect(word_at(c, n), n))
                                 return;
-                        c->s = (struct tls) { .in_pos = position, .phase = (uint8_t) c->in[c->copied] == TLS_APPLICATION ? TLS_ESTABLISHED : TLS_HELLO };
+                        c->s = (struct tls) { .in_pos = position,
+                                              .phase = (uint8_t) c->in[c->copied] == TLS_APPLICATION ?
+                                                       TLS_ESTABLISHED : TLS_HELLO };
                         c->x.state = c->x.state == EXCHANGE_ASKED ? EXCHANGE_IDLE : c->x.state;
                         c->x.flags |= EXCHANGE_TLS;
                 } else if (exchange_distance(position, c->s.in_pos) > 0 ||
-                           (c->s.missed && (c->x.state == EXCHANGE_ASKED || !tls_resumes(&c->s, position, word_at(c, n), n, unsent))))
+                           (c->s.missed &&
+                            (c->x.state == EXCHANGE_ASKED ||
+                             !tls_resumes(&c->s, position, word_at(c, n), n, unsent))))
                         return;
                 for (uint32_t at = 0; at < n; ) {
                         uint64_t word = 0;
@@ -161,8 +167,8 @@ static void content(Connection *c, uint32_t n) {
 static void apply(Connection *c, uint32_t unsent) {
         struct exchange_effect e = {};
 
-        read_apply(&c->x, c->x.flags & EXCHANGE_PARSED ? &c->t : NULL, c->x.flags & EXCHANGE_H2 ? c->h : NULL,
-                   c->x.flags & EXCHANGE_TLS ? &c->s : NULL, c->now, IN + c->copied, unsent, &e);
+        read_apply(&c->x, c->x.flags & EXCHANGE_PARSED ? &c->t : NULL, c->x.flags & EXCHANGE_H2 ? c->h :
+                   NULL, c->x.flags & EXCHANGE_TLS ? &c->s : NULL, c->now, IN + c->copied, unsent, &e);
         account(c, &e);
 }
 
@@ -231,13 +237,15 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
 
 /* As requests_state, when the client hangs up behind all of it. */
 static void ends(Connection *c) {
-        bool missed = (c->x.flags & EXCHANGE_PARSED && c->t.missed) || (c->x.flags & EXCHANGE_H2 && c->h->in.synced != H2_SYNCED);
+        bool missed = (c->x.flags & EXCHANGE_PARSED && c->t.missed) ||
+                      (c->x.flags & EXCHANGE_H2 && c->h->in.synced != H2_SYNCED);
         struct exchange_effect e = {};
         uint32_t asked;
 
         if (exchange_distance(IN + c->copied, c->x.read_end) > 0)
                 apply(c, 0);
-        asked = c->x.flags & EXCHANGE_PARSED ? pipeline_outstanding(&c->t) : c->x.flags & EXCHANGE_H2 ? c->h->open : c->x.state == EXCHANGE_ASKED;
+        asked = c->x.flags & EXCHANGE_PARSED ? pipeline_outstanding(&c->t) : c->x.flags & EXCHANGE_H2 ?
+                c->h->open : c->x.state == EXCHANGE_ASKED;
         if (c->x.flags & EXCHANGE_H2 && asked == 0)
                 exchange_shut(&c->x, &e);
         if (c->x.flags & EXCHANGE_TLS)
@@ -250,7 +258,8 @@ static void ends(Connection *c) {
                 c->unanswered += (unsigned) e.unanswered;
 }
 
-static void play(Connection *c, Speaks speaks, const Event *story, size_t n, unsigned skip, unsigned skip_too) {
+static void play(Connection *c, Speaks speaks, const Event *story, size_t n, unsigned skip,
+                 unsigned skip_too) {
         struct h2_conn *h = c->h;
 
         *c = (Connection) { .h = h, .speaks = speaks, .skipped = { skip, skip_too } };
@@ -268,7 +277,8 @@ static void play(Connection *c, Speaks speaks, const Event *story, size_t n, uns
                 case COMES:
                         check(c->arrived + e->size <= sizeof(c->in));
                         memcpy(c->in + c->arrived, e->data, e->size);
-                        exchange_arrive(&c->x, c->now, IN + c->arrived, IN + c->arrived + (uint32_t) e->size, IN + c->arrived, IN + c->arrived + 65536, &effect);
+                        exchange_arrive(&c->x, c->now, IN + c->arrived, IN + c->arrived + (uint32_t) e->size,
+                                        IN + c->arrived, IN + c->arrived + 65536, &effect);
                         c->arrived += e->size;
                         account(c, &effect);
                         break;
@@ -294,9 +304,10 @@ static void play(Connection *c, Speaks speaks, const Event *story, size_t n, uns
         ends(c);
 }
 
-/* expected: requests; failed: responses of these that say so; spared: so many at most are plain exchanges where one run is skipped. */
-static void tell(const char *name, Speaks speaks, const Event *story, size_t n, unsigned expected, unsigned failed, unsigned spared,
-                 bool pipelined) {
+/* expected: requests; failed: responses of these that say so; spared: so many at most are plain exchanges
+ * where one run is skipped. */
+static void tell(const char *name, Speaks speaks, const Event *story, size_t n, unsigned expected,
+                 unsigned failed, unsigned spared, bool pipelined) {
         static Connection c;
         unsigned all;
 
@@ -305,7 +316,8 @@ static void tell(const char *name, Speaks speaks, const Event *story, size_t n, 
         play(&c, speaks, story, n, 0, 0);
         if (c.begun != expected || c.failed != failed)
                 fprintf(stderr, "%s: %u, failed %u\n", name, c.begun, c.failed);
-        check(c.begun == expected && c.failed == failed && c.unanswered == 0 && c.in_flight == 0 && c.overlaps == 0);
+        check(c.begun == expected && c.failed == failed && c.unanswered == 0 && c.in_flight == 0 &&
+              c.overlaps == 0);
         all = c.runs;
 
         for (unsigned i = 1; i <= all; i++)
@@ -315,11 +327,14 @@ static void tell(const char *name, Speaks speaks, const Event *story, size_t n, 
                         if (pipelined && i == 1 && k > 1 && c.begun < expected)
                                 continue;
                         if (c.begun != expected || c.unanswered != 0 || c.in_flight != 0 || c.drops != 0)
-                                fprintf(stderr, "%s without runs %u and %u: begun %u, unanswered %u, drops %u, in flight %d\n", name, i, k, c.begun,
+                                fprintf(stderr, "%s without runs %u and %u: begun %u, unanswered %u, drops "
+                                                "%u, in flight %d\n", name, i, k, c.begun,
                                         c.unanswered, c.drops, c.in_flight);
-                        check(c.begun == expected && c.unanswered == 0 && c.drops == 0 && c.in_flight == 0 && c.overlaps == 0);
+                        check(c.begun == expected && c.unanswered == 0 && c.drops == 0 && c.in_flight == 0 &&
+                              c.overlaps == 0);
                         if (i == k && c.parsed + spared < expected && speaks != PLAIN)
-                                fprintf(stderr, "%s without run %u: %u of %u by their protocol\n", name, i, c.parsed, expected);
+                                fprintf(stderr, "%s without run %u: %u of %u by their protocol\n", name, i,
+                                        c.parsed, expected);
                         check(i != k || c.parsed + spared >= expected || speaks == PLAIN);
                         check(i != k || c.failed == failed || c.parsed < expected);
                 }
@@ -328,13 +343,15 @@ static void tell(const char *name, Speaks speaks, const Event *story, size_t n, 
 #define TELL(name, speaks, expected, failed, spared, ...)                                       \
         do {                                                                                    \
                 static const Event story[] = { __VA_ARGS__ };                                   \
-                tell(name, speaks, story, ELEMENTSOF(story), expected, failed, spared, !!strstr(name, "pipelined")); \
+                tell(name, speaks, story, ELEMENTSOF(story), expected, failed, spared, \
+                     !!strstr(name, "pipelined")); \
         } while (0)
 
 static void test_plain(void) {
         TELL("plain", PLAIN, 3, 0, 0, EXCHANGES("one", "1"), EXCHANGES("two", "2"), EXCHANGES("three", "3"));
         TELL("plain in pieces", PLAIN, 2, 0, 0,
-             COMES("on"), READS(2), COMES("e"), READS(1), LEAVES_PART("1"), LEAVES("."), EXCHANGES("two", "2"));
+             COMES("on"), READS(2), COMES("e"), READS(1), LEAVES_PART("1"), LEAVES("."),
+             EXCHANGES("two", "2"));
 }
 
 #define GET "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -342,21 +359,27 @@ static void test_plain(void) {
 #define FAILED "HTTP/1.1 500 Sorry\r\nContent-Length: 2\r\n\r\nno"
 
 static void test_http(void) {
-        /* The first request of a connection is a plain exchange where it was not seen: nothing told what is spoken */
-        TELL("keep-alive", TALK, 5, 1, 1, EXCHANGES(GET, OK), EXCHANGES(GET, OK), EXCHANGES(GET, FAILED), EXCHANGES(GET, OK), EXCHANGES(GET, OK));
+        /* The first request of a connection is a plain exchange where it was not seen: nothing told what is
+         * spoken */
+        TELL("keep-alive", TALK, 5, 1, 1, EXCHANGES(GET, OK), EXCHANGES(GET, OK), EXCHANGES(GET, FAILED),
+             EXCHANGES(GET, OK), EXCHANGES(GET, OK));
         TELL("bodies", TALK, 3, 0, 1,
              EXCHANGES(GET, OK),
-             COMES("POST / HTTP/1.1\r\nContent-Length: 12\r\n\r\n"), READS(39), COMES("GET "), READS(4), COMES("/ HT"), READS(4),
-             COMES("TP/1"), READS(4), LEAVES(OK),
-             EXCHANGES(GET, OK));
+             COMES("POST / HTTP/1.1\r\nContent-Length: 12\r\n\r\n"), READS(39), COMES("GET "), READS(4),
+             COMES("/ HT"), READS(4), COMES("TP/1"), READS(4), LEAVES(OK), EXCHANGES(GET, OK));
         TELL("a head in pieces", TALK, 3, 0, 1,
-             EXCHANGES(GET, OK), COMES("GET / HT"), READS(8), COMES("TP/1.1\r\n"), READS(8), COMES("\r\n"), READS(2), LEAVES(OK), EXCHANGES(GET, OK));
+             EXCHANGES(GET, OK), COMES("GET / HT"), READS(8), COMES("TP/1.1\r\n"), READS(8), COMES("\r\n"),
+             READS(2), LEAVES(OK), EXCHANGES(GET, OK));
         TELL("HEAD", TALK, 4, 0, 1,
-             EXCHANGES(GET, OK), EXCHANGES("HEAD / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n"), EXCHANGES(GET, OK), EXCHANGES(GET, OK));
+             EXCHANGES(GET, OK), EXCHANGES("HEAD / HTTP/1.1\r\n\r\n",
+                                           "HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n"),
+                                           EXCHANGES(GET, OK), EXCHANGES(GET, OK));
         TELL("pipelined", TALK, 6, 1, 1,
-             EXCHANGES(GET, OK), EXCHANGES(GET GET GET, OK FAILED OK), EXCHANGES(GET, OK), EXCHANGES(GET, OK));
+             EXCHANGES(GET, OK), EXCHANGES(GET GET GET, OK FAILED OK), EXCHANGES(GET, OK),
+             EXCHANGES(GET, OK));
         TELL("answers in pieces", TALK, 3, 0, 1,
-             EXCHANGES(GET, OK), COMES(GET), READS(sizeof(GET) - 1), LEAVES("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"), LEAVES_PART("ok"), LEAVES("ok"),
+             EXCHANGES(GET, OK), COMES(GET), READS(sizeof(GET) - 1), LEAVES(
+                     "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"), LEAVES_PART("ok"), LEAVES("ok"),
              EXCHANGES(GET, OK));
 }
 
@@ -364,11 +387,13 @@ static void test_http(void) {
 #define PONG "+PONG\r\n"
 
 static void test_redis(void) {
-        TELL("redis", TALK, 4, 0, 1, EXCHANGES(PING, PONG), EXCHANGES(PING, PONG), EXCHANGES("*2\r\n$3\r\nGET\r\n$1\r\nx\r\n", "$2\r\nxx\r\n"), EXCHANGES(PING, PONG));
-        TELL("redis, pipelined", TALK, 5, 0, 1, EXCHANGES(PING, PONG), EXCHANGES(PING PING PING, PONG PONG PONG), EXCHANGES(PING, PONG));
+        TELL("redis", TALK, 4, 0, 1, EXCHANGES(PING, PONG), EXCHANGES(PING, PONG), EXCHANGES(
+                "*2\r\n$3\r\nGET\r\n$1\r\nx\r\n", "$2\r\nxx\r\n"), EXCHANGES(PING, PONG));
+        TELL("redis, pipelined", TALK, 5, 0, 1, EXCHANGES(PING, PONG),
+             EXCHANGES(PING PING PING, PONG PONG PONG), EXCHANGES(PING, PONG));
         TELL("redis in pieces", TALK, 3, 0, 1,
-             EXCHANGES(PING, PONG), COMES("*2\r\n$3\r\nGET\r\n$"), READS(14), COMES("9\r\nabc"), READS(6), COMES("defghi\r\n"), READS(8), LEAVES_PART("$2\r\n"),
-             LEAVES("xx\r\n"), EXCHANGES(PING, PONG));
+             EXCHANGES(PING, PONG), COMES("*2\r\n$3\r\nGET\r\n$"), READS(14), COMES("9\r\nabc"), READS(6),
+             COMES("defghi\r\n"), READS(8), LEAVES_PART("$2\r\n"), LEAVES("xx\r\n"), EXCHANGES(PING, PONG));
 }
 
 /* What nobody answers is in flight until the next response, where it was not seen, and does not count. */
@@ -376,8 +401,9 @@ static void test_memcached(void) {
 #define SET_QUIET "set a 0 0 1 noreply\r\nx\r\n"
 #define FOUND "VALUE a 0 1\r\nx\r\nEND\r\n"
         TELL("memcached", TALK, 4, 0, 1,
-             EXCHANGES("get a\r\n", FOUND), COMES(SET_QUIET), READS(sizeof(SET_QUIET) - 1), EXCHANGES("get a\r\n", FOUND),
-             EXCHANGES("get b\r\n", "END\r\n"), EXCHANGES("get a\r\n", FOUND));
+             EXCHANGES("get a\r\n", FOUND), COMES(SET_QUIET), READS(sizeof(SET_QUIET) - 1),
+             EXCHANGES("get a\r\n", FOUND), EXCHANGES("get b\r\n", "END\r\n"),
+             EXCHANGES("get a\r\n", FOUND));
 }
 
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
@@ -391,9 +417,13 @@ static void test_memcached(void) {
 
 static void test_http2(void) {
         static const Event story[] = {
-                GREETS, EXCHANGES(HEADERS("\1"), RESPONDS("\1")), EXCHANGES(HEADERS("\3"), RESPONDS("\3")), EXCHANGES(HEADERS("\5"), FAILS("\5")),
-                EXCHANGES(POSTS("\7") DATA("\7"), RESPONDS("\7")), EXCHANGES(HEADERS("\11") HEADERS("\13") HEADERS("\15"), RESPONDS("\13") RESPONDS("\15") RESPONDS("\11")),
-                COMES(POSTS("\17")), READS(10), COMES(DATA("\17")), READS(11), READS(3), LEAVES(RESPONDS("\17")), EXCHANGES(HEADERS("\21"), RESPONDS("\21")),
+                GREETS, EXCHANGES(HEADERS("\1"), RESPONDS("\1")), EXCHANGES(HEADERS("\3"), RESPONDS("\3")),
+                        EXCHANGES(HEADERS("\5"), FAILS("\5")),
+                EXCHANGES(POSTS("\7") DATA("\7"), RESPONDS("\7")),
+                EXCHANGES(HEADERS("\11") HEADERS("\13") HEADERS("\15"),
+                          RESPONDS("\13") RESPONDS("\15") RESPONDS("\11")),
+                COMES(POSTS("\17")), READS(10), COMES(DATA("\17")), READS(11), READS(3),
+                LEAVES(RESPONDS("\17")), EXCHANGES(HEADERS("\21"), RESPONDS("\21")),
         };
         Connection c = { .h = new0(struct h2_conn, 1) };
         unsigned all;
@@ -408,19 +438,24 @@ static void test_http2(void) {
                         play(&c, MUX, story, ELEMENTSOF(story), i, k);
                         if (c.begun != 9)
                                 fprintf(stderr, "HTTP/2 without runs %u and %u: %u\n", i, k, c.begun);
-                        check(c.begun == 9 && c.failed == 1 && c.parsed == 9 && c.in_flight == 0 && c.unanswered == 0 && c.overlaps == 0);
+                        check(c.begun == 9 && c.failed == 1 && c.parsed == 9 && c.in_flight == 0 &&
+                              c.unanswered == 0 && c.overlaps == 0);
                 }
         free(c.h);
 }
 
-/* A request stays open all the time (somebody waits for news): what comes is parsed again nevertheless. The first request and its end are seen. */
+/* A request stays open all the time (somebody waits for news): what comes is parsed again nevertheless. The
+ * first request and its end are seen. */
 static void test_http2_open(void) {
 #define RESETS(id) "\0\0\4\3\0\0\0\0" id "\0\0\0\10"
         static const Event story[] = {
-                GREETS, COMES(HEADERS("\1")), READS(10), EXCHANGES(HEADERS("\3"), RESPONDS("\3")), EXCHANGES(POSTS("\5") DATA("\5"), FAILS("\5")),
+                GREETS, COMES(HEADERS("\1")), READS(10), EXCHANGES(HEADERS("\3"), RESPONDS("\3")),
+                        EXCHANGES(POSTS("\5") DATA("\5"), FAILS("\5")),
                 EXCHANGES(HEADERS("\7") HEADERS("\11"), RESPONDS("\11") RESPONDS("\7")),
-                COMES(POSTS("\13")), READS(10), COMES(DATA("\13")), READS(11), READS(3), LEAVES(RESPONDS("\13")),
-                EXCHANGES(HEADERS("\15"), RESPONDS("\15")), EXCHANGES(HEADERS("\17"), RESPONDS("\17")), LEAVES(RESPONDS("\1")),
+                COMES(POSTS("\13")), READS(10), COMES(DATA("\13")), READS(11), READS(3),
+                LEAVES(RESPONDS("\13")),
+                EXCHANGES(HEADERS("\15"), RESPONDS("\15")), EXCHANGES(HEADERS("\17"), RESPONDS("\17")),
+                LEAVES(RESPONDS("\1")),
         };
         Connection c = { .h = new0(struct h2_conn, 1) };
         unsigned all;
@@ -434,8 +469,10 @@ static void test_http2_open(void) {
                 for (unsigned k = i; k <= all - 4; k++) {
                         play(&c, MUX, story, ELEMENTSOF(story), i, k);
                         if (c.begun != 8 || c.h->in.synced != H2_SYNCED)
-                                fprintf(stderr, "HTTP/2 with an open request without runs %u and %u: %u\n", i, k, c.begun);
-                        check(c.begun == 8 && c.failed == 1 && c.in_flight == 0 && c.unanswered == 0 && c.drops == 0 && c.overlaps == 0);
+                                fprintf(stderr, "HTTP/2 with an open request without runs %u and %u: %u\n",
+                                        i, k, c.begun);
+                        check(c.begun == 8 && c.failed == 1 && c.in_flight == 0 && c.unanswered == 0 &&
+                              c.drops == 0 && c.overlaps == 0);
                         check(c.h->in.synced == H2_SYNCED);
                 }
         free(c.h);
@@ -449,7 +486,8 @@ static void test_http2_doubted(void) {
                         GREETS, COMES(HEADERS("\1")), READS(10), COMES(RESETS("\1")), READS(13),
                         EXCHANGES(HEADERS("\3"), RESPONDS("\3")), COMES(HEADERS("\5")), READS(10), WAITS,
                         EXCHANGES(HEADERS("\7"), RESPONDS("\7")), LEAVES_PART(RESPONDS("\5")),
-                        answered ? (Event) LEAVES(RESPONDS("\1")) : (Event) LEAVES("\0\0\4\10\0\0\0\0\0\0\0\1\0"),
+                        answered ? (Event) LEAVES(RESPONDS("\1")) : (Event) LEAVES(
+                                "\0\0\4\10\0\0\0\0\0\0\0\1\0"),
                 };
                 Connection c = { .h = new0(struct h2_conn, 1) };
 
@@ -458,12 +496,14 @@ static void test_http2_doubted(void) {
                 check(c.begun == 3 && c.in_flight == 0 && c.unanswered == 0 && c.drops == 0);
                 /* The third read */
                 play(&c, MUX, story, ELEMENTSOF(story), 5, 5);
-                check(c.begun == 3 + answered && c.in_flight == 0 && c.unanswered == 0 && c.drops == 1 && c.h->open == 0);
+                check(c.begun == 3 + answered && c.in_flight == 0 && c.unanswered == 0 && c.drops == 1 &&
+                      c.h->open == 0);
                 if (!answered) {
                         struct h2_piece piece;
 
                         h2_piece_begin(&piece, c.now);
-                        h2_feed(c.h, &piece, (const uint8_t*) "\0\0\1\1\4\0\0\0\1\x88", 10, 0, NULL, on_stream, &c);
+                        h2_feed(c.h, &piece, (const uint8_t*) "\0\0\1\1\4\0\0\0\1\x88", 10, 0, NULL,
+                                on_stream, &c);
                         check(c.begun == 4 && c.h->open == 1);
                         h2_feed(c.h, &piece, (const uint8_t*) DATA("\1"), 14, 0, NULL, on_stream, &c);
                         check(c.h->open == 0 && piece.dropped == 0);
@@ -486,7 +526,8 @@ static void test_http2_not_resumed(void) {
                 { HEADERS("\3") "\0\0", 12, false },
                 { DATA("\3"), 13, false },
                 { "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 18, false },        /* zeroes */
-                { HEADERS("\2"), 10, false },                                          /* a server's stream */
+                /* a server's stream */
+                { HEADERS("\2"), 10, false },
                 { "\0\0\10\6\0\0\0\0\1" "12345678", 17, false },                     /* PING on a stream */
                 { "hello, world", 12, false },
         };
@@ -512,9 +553,11 @@ static void test_http2_not_resumed(void) {
 #define ALERT "\x17\3\3\0\x13" "0123456789012345678"
 
 static void test_tls(void) {
-        TELL("TLS", SEALED, 4, 0, 1, EXCHANGES(RECORD, RECORD), EXCHANGES(RECORD, RECORD), EXCHANGES(RECORD, RECORD), EXCHANGES(RECORD, RECORD));
+        TELL("TLS", SEALED, 4, 0, 1, EXCHANGES(RECORD, RECORD), EXCHANGES(RECORD, RECORD),
+             EXCHANGES(RECORD, RECORD), EXCHANGES(RECORD, RECORD));
         TELL("TLS in pieces", SEALED, 3, 0, 1,
-             EXCHANGES(RECORD, RECORD), COMES(RECORD), READS(5), READS(64), LEAVES_PART(RECORD), LEAVES(RECORD), EXCHANGES(RECORD, RECORD));
+             EXCHANGES(RECORD, RECORD), COMES(RECORD), READS(5), READS(64), LEAVES_PART(RECORD),
+             LEAVES(RECORD), EXCHANGES(RECORD, RECORD));
 }
 
 /* It was read, and nobody answered that: also where nobody saw that it was read. */
@@ -528,26 +571,32 @@ static void test_unanswered(void) {
         }
 }
 
-/* A body that was spliced, of which the parser has seen nothing: where it ends is known, and so is what becomes of its request. */
+/* A body that was spliced, of which the parser has seen nothing: where it ends is known, and so is what
+ * becomes of its request. */
 static void test_body_not_seen(void) {
 #define POST "POST / HTTP/1.1\r\nContent-Length: 12\r\n\r\n"
         static const Event unanswered[] = {
                 EXCHANGES(GET, OK), COMES(POST), READS(sizeof(POST) - 1), COMES("GET / HTTP/1"), READS(12),
         }, in_parts[] = {
-                EXCHANGES(GET, OK), COMES(POST), READS(sizeof(POST) - 1), COMES("GET / HTTP/1"), READS(5), READS(7),
+                EXCHANGES(GET, OK), COMES(POST), READS(sizeof(POST) - 1), COMES("GET / HTTP/1"), READS(5),
+                        READS(7),
         }, followed[] = {
-                EXCHANGES(GET, OK), COMES(POST), READS(sizeof(POST) - 1), COMES("GET / HTTP/1"), READS(12), LEAVES(FAILED),
+                EXCHANGES(GET, OK), COMES(POST), READS(sizeof(POST) - 1), COMES("GET / HTTP/1"), READS(12),
+                        LEAVES(FAILED),
                 COMES(GET GET), READS(2 * sizeof(GET) - 2), LEAVES(OK FAILED),
         };
         static Connection c;
 
         /* The fifth run is the one that would see the body */
         play(&c, TALK, unanswered, ELEMENTSOF(unanswered), 5, 5);
-        check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 1 && c.unanswered == 1 && c.drops == 0 && c.in_flight == 0);
+        check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 1 && c.unanswered == 1 && c.drops == 0 &&
+              c.in_flight == 0);
         play(&c, TALK, in_parts, ELEMENTSOF(in_parts), 5, 7);
-        check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 1 && c.unanswered == 1 && c.drops == 0 && c.in_flight == 0);
+        check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 1 && c.unanswered == 1 && c.drops == 0 &&
+              c.in_flight == 0);
         play(&c, TALK, followed, ELEMENTSOF(followed), 5, 5);
-        check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 4 && c.parsed == 4 && c.failed == 2 && c.unanswered == 0 && c.drops == 0 && c.in_flight == 0);
+        check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 4 && c.parsed == 4 && c.failed == 2 &&
+              c.unanswered == 0 && c.drops == 0 && c.in_flight == 0);
 
         /* A byte more is not the body's */
         for (uint32_t more = 0; more < 2; more++) {
@@ -558,7 +607,8 @@ static void test_body_not_seen(void) {
                 pipeline_feed_questions(&t, &piece, POST, sizeof(POST) - 1, &times, 0);
                 t.in_pos = sizeof(POST) - 1;
                 pipeline_lose_sync(&t, t.in_pos + 12 + more, 2, 2, 0);
-                check(t.missed == (more ? PIPELINE_MISSED : PIPELINE_FOLLOWED) && t.asked == 1 && t.in.state == 0);
+                check(t.missed == (more ? PIPELINE_MISSED : PIPELINE_FOLLOWED) && t.asked == 1 &&
+                      t.in.state == 0);
         }
 }
 

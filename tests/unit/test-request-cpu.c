@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* In which states a thread was between reading a question and answering it: the code that the programs run (bpf/contention/request-cpu.h), against a
- * list of all that the thread did. */
+/* In which states a thread was between reading a question and answering it: the code that the programs run
+ * (bpf/contention/request-cpu.h), against a list of all that the thread did. */
 
 #include "check.h"
 #include "request-cpu.h"
@@ -30,7 +30,8 @@ static uint64_t time_in(unsigned state, uint64_t begin, uint64_t end) {
         uint64_t sum = 0;
 
         for (size_t i = 0; i < n_story; i++) {
-                uint64_t from = MAX(story[i].at, begin), to = i + 1 < n_story ? MIN(story[i + 1].at, end) : end;
+                uint64_t from = MAX(story[i].at, begin), to = i + 1 < n_story ? MIN(story[i + 1].at, end) :
+                        end;
 
                 if (story[i].state == state && to > from)
                         sum += to - from;
@@ -46,7 +47,8 @@ static void read_question(struct service *s, uint64_t at) {
         request_cpu_note(s, at);
 }
 
-/* A thread that reads some questions, waits for this and that, and answers them in any order; and reads more meanwhile. */
+/* A thread that reads some questions, waits for this and that, and answers them in any order; and reads more
+ * meanwhile. */
 static void test_random(unsigned seed) {
         uint64_t open[SERVICE_NOTES];
         uint32_t runs[SERVICE_NOTES], notes[SERVICE_NOTES];
@@ -104,7 +106,8 @@ static void test_random(unsigned seed) {
         check(answered > 100 && missed > 100);
 }
 
-/* An event loop: as many questions as it can remember, all in one run, and all are attributed; of more the newest. */
+/* An event loop: as many questions as it can remember, all in one run, and all are attributed; of more the
+ * newest. */
 static void test_batch(void) {
         for (unsigned n = 1; n <= SERVICE_NOTES + 5; n++) {
                 uint64_t begin = now, known = 0;
@@ -130,7 +133,8 @@ static void test_batch(void) {
         }
 }
 
-/* It works on a request from when it has read one until that is answered; what it waited for others in between is known. */
+/* It works on a request from when it has read one until that is answered; what it waited for others in
+ * between is known. */
 static void test_held(void) {
         __u64 sums[QOS_STATES] = {};
         struct service s = {};

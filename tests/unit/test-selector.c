@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What people and scripts write: names of metrics with an endpoint or a peer in them, and what is to be left out. */
+/* What people and scripts write: names of metrics with an endpoint or a peer in them, and what is to be left
+ * out. */
 
 #include <arpa/inet.h>
 
@@ -25,8 +26,10 @@ static Selector parsed(const char *name, const char *metric) {
 }
 
 static void test_selector(void) {
-        Row a = row_of(ROW_ENDPOINT, "127.0.0.1", 443), b = row_of(ROW_EXCLUDED, "::1", 443), any = row_of(ROW_ENDPOINT, "0.0.0.0", 443);
-        Row any6 = row_of(ROW_ENDPOINT, "::", 443), other = row_of(ROW_ENDPOINT, "127.0.0.1", 80), peer = row_of(ROW_PEER, "127.0.0.1", 443);
+        Row a = row_of(ROW_ENDPOINT, "127.0.0.1", 443), b = row_of(ROW_EXCLUDED, "::1", 443),
+                any = row_of(ROW_ENDPOINT, "0.0.0.0", 443);
+        Row any6 = row_of(ROW_ENDPOINT, "::", 443), other = row_of(ROW_ENDPOINT, "127.0.0.1", 80),
+                peer = row_of(ROW_PEER, "127.0.0.1", 443);
         Row rest = { .kind = ROW_ENDPOINT, .rest = true, .port = 443 };
         Selector s;
 
@@ -37,15 +40,19 @@ static void test_selector(void) {
 
         s = parsed("requests.server[:443].latency.p99", "requests.server.latency.p99");
         check(s.type == SELECTOR_PORT && !s.client);
-        check(selector_matches(&s, &a, NULL) && selector_matches(&s, &b, NULL) && selector_matches(&s, &any6, NULL));
-        check(!selector_matches(&s, &other, NULL) && !selector_matches(&s, &peer, NULL) && !selector_matches(&s, &rest, NULL));
+        check(selector_matches(&s, &a, NULL) && selector_matches(&s, &b, NULL) &&
+              selector_matches(&s, &any6, NULL));
+        check(!selector_matches(&s, &other, NULL) && !selector_matches(&s, &peer, NULL) &&
+              !selector_matches(&s, &rest, NULL));
 
         s = parsed("requests.server[127.0.0.1:443].count", "requests.server.count");
-        check(selector_matches(&s, &a, NULL) && !selector_matches(&s, &any, NULL) && !selector_matches(&s, &other, NULL));
+        check(selector_matches(&s, &a, NULL) && !selector_matches(&s, &any, NULL) &&
+              !selector_matches(&s, &other, NULL));
         s = parsed("requests.server[[::1]:443].count", "requests.server.count");
         check(selector_matches(&s, &b, NULL) && !selector_matches(&s, &any6, NULL));
         s = parsed("requests.server[*:443].count", "requests.server.count");
-        check(selector_matches(&s, &any, NULL) && !selector_matches(&s, &any6, NULL) && !selector_matches(&s, &a, NULL));
+        check(selector_matches(&s, &any, NULL) && !selector_matches(&s, &any6, NULL) &&
+              !selector_matches(&s, &a, NULL));
         s = parsed("requests.server[0.0.0.0:443].count", "requests.server.count");
         check(selector_matches(&s, &any, NULL));
         s = parsed("requests.server[[::]:443].count", "requests.server.count");
@@ -56,7 +63,8 @@ static void test_selector(void) {
         s = parsed("requests.server[/run/a].b].sock].rate", "requests.server.rate");
         check(s.type == SELECTOR_PATH && !selector_matches(&s, &a, NULL));
         {
-                Row path = { .kind = ROW_ENDPOINT, .family = AF_UNIX, .port = 443, .path = "/run/a].b].sock" };
+                Row path = { .kind = ROW_ENDPOINT, .family = AF_UNIX, .port = 443, .path =
+                             "/run/a].b].sock" };
 
                 check(selector_matches(&s, &path, NULL));
                 s = parsed("requests.server[/run/a].b].soc].rate", "requests.server.rate");
@@ -73,7 +81,8 @@ static void test_selector(void) {
         check(s.client && selector_matches(&s, &peer, NULL) && !selector_matches(&s, &a, NULL));
         s = parsed("requests.client[redis-server.service].rate", "requests.client.rate");
         check(s.type == SELECTOR_UNIT && selector_matches(&s, &peer, "redis-server.service"));
-        check(!selector_matches(&s, &peer, "redis-server.service2") && !selector_matches(&s, &peer, "redis-server.servic"));
+        check(!selector_matches(&s, &peer, "redis-server.service2") &&
+              !selector_matches(&s, &peer, "redis-server.servic"));
         check(!selector_matches(&s, &peer, NULL) && !selector_matches(&s, &a, "redis-server.service"));
         /* What looks like an address, or like brackets, may be part of a unit's name */
         s = parsed("requests.client[a:80.service].rate", "requests.client.rate");
@@ -91,15 +100,23 @@ static void test_selector(void) {
 
 static void test_selector_invalid(void) {
         static const char *const names[] = {
-                "[", "]", "[]", "].[", "requests[:80].server.count", "requests.server[].count", "requests.server[:80]",
-                "requests.server[:80].", "requests.server[:80]count", "requests.server:80].count", "requests.server[:80.count",
+                "[", "]", "[]", "].[", "requests[:80].server.count", "requests.server[].count",
+                        "requests.server[:80]",
+                "requests.server[:80].", "requests.server[:80]count", "requests.server:80].count",
+                "requests.server[:80.count",
                 "requests.server[:].count", "requests.server[:0].count", "requests.server[:65536].count",
-                "requests.server[:000080].count", "requests.server[:8o].count", "requests.server[: 80].count",
-                "requests.server[80].count", "requests.server[127.0.0.1].count", "requests.server[127.0.0:80].count",
-                "requests.server[127.0.0.256:80].count", "requests.server[::1:80].count", "requests.server[[::1]].count",
-                "requests.server[[::1:80].count", "requests.server[[]:80].count", "requests.server[[1.2.3.4]:80].count",
-                "requests.server[**:80].count", "requests.server[a.service].count", "requests.server[/].count", "requests.server[@].count",
-                "requests.client[.service].count", "requests.client[/].count", "requests.client[@].count", "requests.client[a.timer].count",
+                "requests.server[:000080].count", "requests.server[:8o].count",
+                "requests.server[: 80].count",
+                "requests.server[80].count", "requests.server[127.0.0.1].count",
+                "requests.server[127.0.0:80].count",
+                "requests.server[127.0.0.256:80].count", "requests.server[::1:80].count",
+                "requests.server[[::1]].count",
+                "requests.server[[::1:80].count", "requests.server[[]:80].count",
+                "requests.server[[1.2.3.4]:80].count",
+                "requests.server[**:80].count", "requests.server[a.service].count",
+                "requests.server[/].count", "requests.server[@].count",
+                "requests.client[.service].count", "requests.client[/].count", "requests.client[@].count",
+                "requests.client[a.timer].count",
                 "requests.servers[:80].count", "xrequests.server[:80].count",
         };
         char metric[SELECTOR_METRIC_MAX], name[10000];
@@ -116,9 +133,11 @@ static void test_selector_invalid(void) {
                 for (size_t l = 0; l < 200; l++) {
                         int r;
 
-                        (void) snprintf(name, sizeof(name), "%s%0*u", before ? "requests.server[:80]." : "", (int) l + 1, 0);
+                        (void) snprintf(name, sizeof(name), "%s%0*u", before ? "requests.server[:80]." : "",
+                                        (int) l + 1, 0);
                         r = selector_parse(name, &s, metric);
-                        check(r == (l + 1 + (before ? strlen("requests.server.") : 0) < SELECTOR_METRIC_MAX ? 0 : -ENAMETOOLONG));
+                        check(r == (l + 1 + (before ? strlen("requests.server.") : 0) < SELECTOR_METRIC_MAX ?
+                                    0 : -ENAMETOOLONG));
                 }
         memset(name, '1', sizeof(name));
         memcpy(name, "requests.server[", strlen("requests.server["));
@@ -128,14 +147,18 @@ static void test_selector_invalid(void) {
 
 static void test_exclude(void) {
         static const char *const invalid[] = {
-                "", "port", "port:", "port:0", "port:00", "port:65536", "port:-1", "port:+1", "port: 1", "port:1 ", "port:0x10", "Port:1",
+                "", "port", "port:", "port:0", "port:00", "port:65536", "port:-1", "port:+1", "port: 1",
+                        "port:1 ", "port:0x10", "Port:1",
                 "9100", "port:99999999999999999999999999999", "port:1,port:2",
-                "http", "http:", "http:healthz", "http:*", "http:/*a", "http:/a*", "http:/a/**", "http:/a b", "http:/a?b", "http:/a#b",
-                "http:/a\n", "http:/\xc3\xa4", "http:/a/b/c/d/*", "HTTP:/a", "https:/a", "http://a/*/b", "redis", "redis:", "redis:A B",
+                "http", "http:", "http:healthz", "http:*", "http:/*a", "http:/a*", "http:/a/**", "http:/a b",
+                "http:/a?b", "http:/a#b",
+                "http:/a\n", "http:/\xc3\xa4", "http:/a/b/c/d/*", "HTTP:/a", "https:/a", "http://a/*/b",
+                "redis", "redis:", "redis:A B",
                 "redis:*", "redis:/a", "redis:a:b", "Redis:GET", "/healthz", "BRPOP",
         };
         static const char *const valid[] = {
-                "http:/", "http:/*", "http:/a/b/c/*", "http:/a/b/c/d/e", "http:/~a-b_c.d;e=f,g%20", "port:1", "redis:BRPOP", "redis:FT.SEARCH",
+                "http:/", "http:/*", "http:/a/b/c/*", "http:/a/b/c/d/e", "http:/~a-b_c.d;e=f,g%20", "port:1",
+                        "redis:BRPOP", "redis:FT.SEARCH",
                 "redis:GEORADIUS_RO",
         };
         ExcludeList all = {};
@@ -146,9 +169,11 @@ static void test_exclude(void) {
         for (size_t i = 0; i < ELEMENTSOF(invalid); i++)
                 check(exclude_list_add(&a, invalid[i]) == -EINVAL && a.n == 0);
 
-        check(exclude_list_add(&a, "port:9100") == 0 && exclude_list_add(&a, "port:65535") == 0 && exclude_list_add(&a, "port:1") == 0);
+        check(exclude_list_add(&a, "port:9100") == 0 && exclude_list_add(&a, "port:65535") == 0 &&
+              exclude_list_add(&a, "port:1") == 0);
         check(exclude_list_add(&a, "port:9100") == 0 && exclude_list_add(&a, "port:09100") == 0 && a.n == 3);
-        check(streq(a.list[0].text, "port:1") && streq(a.list[1].text, "port:9100") && streq(a.list[2].text, "port:65535"));
+        check(streq(a.list[0].text, "port:1") && streq(a.list[1].text, "port:9100") &&
+              streq(a.list[2].text, "port:65535"));
 
         check(exclude_list_add(&b, "port:65535") == 0 && exclude_list_add(&b, "port:2") == 0);
         check(exclude_list_merge(&a, &b) == 0 && a.n == 4 && a.list[1].name == 2);

@@ -64,9 +64,11 @@ static void test_good(void) {
                 { "x: requests.server[[::1]:80].rate<5",
                   "x: requests.server[[::1]:80].rate < 5 over 10s for 0s, clear 5 for 0s" },
                 { "x: requests.server[/run/a b, over > ].sock].errors.reset > 0 over 5s",
-                  "x: requests.server[/run/a b, over > ].sock].errors.reset > 0 over 5s for 0s, clear 0 for 0s" },
+                  "x: requests.server[/run/a b, over > ].sock].errors.reset > 0 over 5s for 0s, clear 0 for "
+                  "0s" },
                 { "x: requests.client[redis-server.service].latency.max > 1s",
-                  "x: requests.client[redis-server.service].latency.max > 1s over 10s for 0s, clear 1s for 0s" },
+                  "x: requests.client[redis-server.service].latency.max > 1s over 10s for 0s, clear 1s for "
+                  "0s" },
                 { "x:\t" RATE "\t>\t5\tover\t2s",
                   "x: " RATE " > 5 over 2s for 0s, clear 5 for 0s" },
         };
@@ -90,15 +92,24 @@ static void test_conceal(void) {
         static const struct {
                 const char *metric, *shown;
         } table[] = {
-                { RATE,                                                   RATE                               },
-                { "requests.server[:443].latency.p99",                    "requests.server[:443].latency.p99" },
-                { "requests.server[127.0.0.1:443].rate",                  "requests.server[127.0.0.1:443].rate" },
-                { "requests.server[/run/secret.sock].rate",               "requests.server[...].rate"        },
-                { "requests.server[@secret].rate",                        "requests.server[...].rate"        },
-                { "requests.client[:6379].latency.p99",                   "requests.client[...].latency.p99" },
-                { "requests.client[[::1]:6379].latency.p99",              "requests.client[...].latency.p99" },
-                { "requests.client[redis-server.service].latency.p99",    "requests.client[...].latency.p99" },
-                { "requests.client[/user.slice/secret.service].rate",     "requests.client[...].rate"        },
+                { RATE,
+                  RATE                               },
+                { "requests.server[:443].latency.p99",
+                  "requests.server[:443].latency.p99" },
+                { "requests.server[127.0.0.1:443].rate",
+                  "requests.server[127.0.0.1:443].rate" },
+                { "requests.server[/run/secret.sock].rate",
+                  "requests.server[...].rate"        },
+                { "requests.server[@secret].rate",
+                  "requests.server[...].rate"        },
+                { "requests.client[:6379].latency.p99",
+                  "requests.client[...].latency.p99" },
+                { "requests.client[[::1]:6379].latency.p99",
+                  "requests.client[...].latency.p99" },
+                { "requests.client[redis-server.service].latency.p99",
+                  "requests.client[...].latency.p99" },
+                { "requests.client[/user.slice/secret.service].rate",
+                  "requests.client[...].rate"        },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
@@ -106,10 +117,12 @@ static void test_conceal(void) {
                 char metric[THRESHOLD_METRIC_MAX];
                 ThresholdRule rule;
 
-                check(asprintf(&line, "x: %s > 5%s", table[i].metric, endswith(table[i].metric, ".rate") ? "" : "ms") > 0);
+                check(asprintf(&line, "x: %s > 5%s", table[i].metric, endswith(table[i].metric, ".rate") ?
+                               "" : "ms") > 0);
                 rule = parsed(line);
                 check(streq(threshold_rule_format_metric(&rule, false, metric), table[i].shown));
-                check(threshold_rule_format(&rule, false, &whole) == 0 && strstr(whole, table[i].shown) && !strstr(whole, "secret"));
+                check(threshold_rule_format(&rule, false, &whole) == 0 && strstr(whole, table[i].shown) &&
+                      !strstr(whole, "secret"));
                 check(streq(threshold_rule_format_metric(&rule, true, metric), table[i].metric));
                 check(threshold_rule_format(&rule, true, &open) == 0 && strstr(open, table[i].metric));
         }
@@ -132,11 +145,13 @@ static void test_read_again(void) {
                         _cleanup_free_ char *line = NULL, *whole = NULL;
                         ThresholdRule rule, again;
 
-                        check(asprintf(&line, "x: %s%u%s%u%s", around[i].before, n / 10, around[i].point, n % 10, around[i].after) > 0);
+                        check(asprintf(&line, "x: %s%u%s%u%s", around[i].before, n / 10, around[i].point,
+                                       n % 10, around[i].after) > 0);
                         rule = parsed(line);
                         check(threshold_rule_format(&rule, true, &whole) == 0);
                         again = parsed(whole);
-                        if (rule.limit < again.limit || rule.limit > again.limit || rule.clear < again.clear || rule.clear > again.clear) {
+                        if (rule.limit < again.limit || rule.limit > again.limit ||
+                            rule.clear < again.clear || rule.clear > again.clear) {
                                 fprintf(stderr, "'%s' is not '%s'\n", line, whole);
                                 exit(EXIT_FAILURE);
                         }
@@ -154,23 +169,34 @@ static void test_bad(void) {
                 { "a b: " FIRST_BYTE " > 20ms",                 "got 'a b'" },
                 { "../x: " FIRST_BYTE " > 20ms",                "got '../x'" },
                 { "-x: " FIRST_BYTE " > 20ms",                  "got '-x'" },
-                { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: " FIRST_BYTE " > 20ms", "at most 64" },
+                { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: " FIRST_BYTE " > 20ms",
+                  "at most 64" },
                 { "x:",                                         "expected a metric" },
                 { "x: > 20ms",                                  "expected a metric" },
-                { "x: requests.server.firstByte > 20ms",        "there is no metric 'requests.server.firstByte'" },
-                { "x: requests.server[:443].latency.p99 > 2ms over 1s", "'requests.server[:443].latency.p99' is known over windows of 2s to 10s" },
-                { "x: requests.server[:443].firstByte.p99 > 2ms", "'requests.server.firstByte.p99' is known of the whole unit alone, not of an endpoint" },
-                { "x: requests.client[:443].peers > 2",         "there is no metric 'requests.client[:443].peers'" },
+                { "x: requests.server.firstByte > 20ms",
+                  "there is no metric 'requests.server.firstByte'" },
+                { "x: requests.server[:443].latency.p99 > 2ms over 1s",
+                  "'requests.server[:443].latency.p99' is known over windows of 2s to 10s" },
+                { "x: requests.server[:443].firstByte.p99 > 2ms",
+                  "'requests.server.firstByte.p99' is known of the whole unit alone, not of an endpoint" },
+                { "x: requests.client[:443].peers > 2",
+                  "there is no metric 'requests.client[:443].peers'" },
                 { "x: requests.server[443].rate > 2",           "does not say which endpoint or peer" },
-                { "x: requests.server[:443].nonsense > 2",      "there is no metric 'requests.server[:443].nonsense'" },
+                { "x: requests.server[:443].nonsense > 2",
+                  "there is no metric 'requests.server[:443].nonsense'" },
                 { "x: contention[:443].shares.lock > 2",        "does not say which endpoint or peer" },
-                { "x: requests.server[/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                { "x: "
+                  "requests.server[/"
+                  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                  "aaaaaaaaaaaaaaaa"
                   "aaaaaaaaaaaaaaaaaaaaaaa].rate > 2",          "is longer in its brackets than 127 bytes" },
                 { "x: requests.quality > 3",                    "is a word" },
-                { "x: " FIRST_BYTE,                             "expected '>' or '<' behind '" FIRST_BYTE "', got ''" },
+                { "x: " FIRST_BYTE,                             "expected '>' or '<' behind '" FIRST_BYTE
+                  "', got ''" },
                 { "x: " FIRST_BYTE " = 20ms",                   "got '= 20ms'" },
                 { "x: " FIRST_BYTE " >= 20ms",                  "got '= 20ms'" },
-                { "x: " FIRST_BYTE " >",                        "expected a time like '20ms' for '" FIRST_BYTE "', got ''" },
+                { "x: " FIRST_BYTE " >",                        "expected a time like '20ms' for '"
+                  FIRST_BYTE "', got ''" },
                 { "x: " FIRST_BYTE " > 20",                     "got '20'" },
                 { "x: " FIRST_BYTE " > -20ms",                  "got '-20ms'" },
                 { "x: " FIRST_BYTE " > 20 parsecs",             "got '20 parsecs'" },
@@ -182,10 +208,12 @@ static void test_bad(void) {
                 { "x: " RATE " > 1e3",                          "expected a rate" },
                 { "x: requests.server.bytesOut > 5 parsecs",    "expected a size" },
                 { "x: requests.server.count > 5%",              "expected a number like '20'" },
-                { "x: requests.server.count > 9007199254740994", "expected at most 9007199254740992 for 'requests.server.count', got '9007199254740994'" },
+                { "x: requests.server.count > 9007199254740994",
+                  "expected at most 9007199254740992 for 'requests.server.count', got '9007199254740994'" },
                 { "x: requests.server.bytesOut > 8193T",        "expected at most 9007199254740992" },
                 { "x: " RATE " > 1, clear 1" ZEROES ZEROES,     "expected at most 9007199254740992" },
-                { "x: requests.server.bytesOut > 1" ZEROES ZEROES ZEROES ZEROES ZEROES ZEROES "T", "expected at most 9007199254740992" },
+                { "x: requests.server.bytesOut > 1" ZEROES ZEROES ZEROES ZEROES ZEROES ZEROES "T",
+                  "expected at most 9007199254740992" },
                 { "x: " FIRST_BYTE " > 20ms over",              "expected a window" },
                 { "x: " FIRST_BYTE " > 20ms over 11s",          "got '11s'" },
                 { "x: " FIRST_BYTE " > 20ms over 0",            "got '0'" },
@@ -194,7 +222,8 @@ static void test_bad(void) {
                 { "x: " FIRST_BYTE " > 20ms for",               "after 'for', got ''" },
                 { "x: " FIRST_BYTE " > 20ms for ever",          "got 'ever'" },
                 { "x: " FIRST_BYTE " > 20ms for 25h",           "up to 24h" },
-                { "x: " FIRST_BYTE " > 20ms for 2s over 10s",   "expected 'over', 'for', ', clear' or the end, got 'over 10s'" },
+                { "x: " FIRST_BYTE " > 20ms for 2s over 10s",
+                  "expected 'over', 'for', ', clear' or the end, got 'over 10s'" },
                 { "x: " FIRST_BYTE " > 20ms clear 15ms",        "got 'clear 15ms'" },
                 { "x: " FIRST_BYTE " > 20ms,",                  "expected 'clear' or 'cooldown'" },
                 { "x: " FIRST_BYTE " > 20ms, clear",            "expected a time" },
@@ -217,7 +246,8 @@ static void test_bad(void) {
                 check(threshold_rule_parse(table[i].line, 10 * SEC, &rule, &e) == -EINVAL);
                 check(e.code == QOS_ERROR_INVALID_THRESHOLD && streq(e.argument, table[i].line));
                 if (!strstr(e.message, table[i].message)) {
-                        fprintf(stderr, "'%s': '%s' instead of '%s'\n", table[i].line, e.message, table[i].message);
+                        fprintf(stderr, "'%s': '%s' instead of '%s'\n", table[i].line, e.message,
+                                table[i].message);
                         exit(EXIT_FAILURE);
                 }
                 check(threshold_rule_parse(table[i].line, 10 * SEC, &rule, NULL) == -EINVAL);
@@ -257,13 +287,15 @@ static void walk(const char *line, const Look *looks, size_t n) {
                 changed = threshold_machine_step(&rule, &m, now, looks[i].value);
                 check(changed == (before != m.state));
                 if (m.state != looks[i].state) {
-                        fprintf(stderr, "%s, look %zu: %s instead of %s\n", line, i, threshold_state_to_string(m.state),
+                        fprintf(stderr, "%s, look %zu: %s instead of %s\n", line, i,
+                                threshold_state_to_string(m.state),
                                 threshold_state_to_string(looks[i].state));
                         exit(EXIT_FAILURE);
                 }
         }
 }
-#define WALK(line, ...) walk(line, (const Look[]) { __VA_ARGS__ }, ELEMENTSOF(((const Look[]) { __VA_ARGS__ })))
+#define WALK(line, ...) walk(line, (const Look[]) { __VA_ARGS__ }, \
+                             ELEMENTSOF(((const Look[]) { __VA_ARGS__ })))
 
 #define UNKNOWN THRESHOLD_UNKNOWN
 #define OK THRESHOLD_OK
@@ -272,7 +304,8 @@ static void walk(const char *line, const Look *looks, size_t n) {
 static void test_machine(void) {
         /* Without durations: at once, each way. The limit itself is not beyond it */
         WALK("x: " RATE " > 10 over 1s",
-             { 0, NAN, UNKNOWN }, { 100, 5, OK }, { 100, 10, OK }, { 100, 10.1, VIOLATED }, { 100, 10, OK }, { 100, NAN, UNKNOWN },
+             { 0, NAN, UNKNOWN }, { 100, 5, OK }, { 100, 10, OK }, { 100, 10.1, VIOLATED }, { 100, 10, OK },
+                     { 100, NAN, UNKNOWN },
              { 100, 11, VIOLATED }, { 100, NAN, UNKNOWN }, { 100, NAN, UNKNOWN }, { 100, 0, OK });
         WALK("x: " RATE " < 10 over 1s",
              { 0, 10, OK }, { 100, 9.9, VIOLATED }, { 100, 0, VIOLATED }, { 100, 10, OK });
@@ -281,36 +314,46 @@ static void test_machine(void) {
         WALK("x: " RATE " > 20 over 10s for 2s, clear 15 for 5s",
              { 0, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, 30, VIOLATED },
              { 1000, 18, VIOLATED }, { 1000, 15, VIOLATED }, { 1000, 15, VIOLATED }, { 1000, 16, VIOLATED },
-             { 1000, 15, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, OK },
-             { 1000, 18, OK }, { 1000, 21, OK }, { 1000, 19, OK }, { 1000, 21, OK }, { 1000, 21, OK }, { 1000, 21, VIOLATED });
+             { 1000, 15, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, VIOLATED },
+                     { 1000, 1, VIOLATED }, { 1000, 1, OK },
+             { 1000, 18, OK }, { 1000, 21, OK }, { 1000, 19, OK }, { 1000, 21, OK }, { 1000, 21, OK },
+                     { 1000, 21, VIOLATED });
 
         /* No value is no news for the longer of the two */
         WALK("x: " RATE " > 20 over 10s for 2s, clear 15 for 3s",
              { 0, 1, UNKNOWN }, { 1000, 1, UNKNOWN }, { 1000, 1, UNKNOWN }, { 1000, 1, OK },
-             { 1000, NAN, OK }, { 1000, NAN, OK }, { 1000, 1, OK }, { 1000, NAN, OK }, { 1000, NAN, OK }, { 1000, NAN, OK },
+             { 1000, NAN, OK }, { 1000, NAN, OK }, { 1000, 1, OK }, { 1000, NAN, OK }, { 1000, NAN, OK },
+                     { 1000, NAN, OK },
              { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN });
 
         /* One that comes and goes says nothing against what the others say … */
         WALK("x: " RATE " > 20 over 10s for 3s, clear 15 for 4s",
-             { 0, NAN, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, 30, VIOLATED },
-             { 1000, NAN, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, NAN, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, NAN, VIOLATED }, { 1000, 1, OK },
-             { 1000, NAN, OK }, { 1000, 30, OK }, { 1000, NAN, OK }, { 1000, 1, OK }, { 1000, NAN, OK }, { 1000, 30, OK }, { 1000, NAN, OK },
+             { 0, NAN, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, 30, UNKNOWN },
+                     { 1000, NAN, UNKNOWN }, { 1000, 30, VIOLATED },
+             { 1000, NAN, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, NAN, VIOLATED }, { 1000, 1, VIOLATED },
+                     { 1000, NAN, VIOLATED }, { 1000, 1, OK },
+             { 1000, NAN, OK }, { 1000, 30, OK }, { 1000, NAN, OK }, { 1000, 1, OK }, { 1000, NAN, OK },
+                     { 1000, 30, OK }, { 1000, NAN, OK },
              { 1000, 30, OK }, { 1000, 30, VIOLATED });
         /* … unless it lasts: what they said is forgotten then */
         WALK("x: " RATE " > 20 over 10s for 2s",
-             { 0, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN },
+             { 0, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN },
+                     { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN },
              { 1000, 30, VIOLATED });
 
         /* Nobody looked for a while: what was about to become begins anew; what is, stays */
         WALK("x: " RATE " > 20 over 10s for 2s",
-             { 0, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 600000, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, 30, VIOLATED },
-             { 600000, 30, VIOLATED }, { 600000, 1, VIOLATED }, { 600000, 1, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, OK });
+             { 0, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 600000, 30, UNKNOWN }, { 1000, 30, UNKNOWN },
+                     { 1000, 30, VIOLATED },
+             { 600000, 30, VIOLATED }, { 600000, 1, VIOLATED }, { 600000, 1, VIOLATED },
+                     { 1000, 1, VIOLATED }, { 1000, 1, OK });
         /* A little late is not late */
         WALK("x: " RATE " > 20 over 10s for 2s", { 0, 30, UNKNOWN }, { 2900, 30, VIOLATED });
 
         /* Violated for so long at least; that it is not known may come before */
         WALK("x: " RATE " > 20 over 1s, cooldown 1s",
-             { 0, 30, VIOLATED }, { 100, 1, VIOLATED }, { 200, 1, VIOLATED }, { 200, 1, VIOLATED }, { 200, 1, VIOLATED }, { 200, 1, VIOLATED },
+             { 0, 30, VIOLATED }, { 100, 1, VIOLATED }, { 200, 1, VIOLATED }, { 200, 1, VIOLATED },
+                     { 200, 1, VIOLATED }, { 200, 1, VIOLATED },
              { 100, 1, OK }, { 100, 30, VIOLATED }, { 100, NAN, UNKNOWN });
 }
 
@@ -326,7 +369,8 @@ static void test_restored(void) {
 }
 
 static void test_slack(void) {
-        ThresholdRule over = parsed("x: " RATE " > 20"), below = parsed("x: " RATE " < 20"), none = parsed("x: " RATE " > 0");
+        ThresholdRule over = parsed("x: " RATE " > 20"), below = parsed("x: " RATE " < 20"),
+                none = parsed("x: " RATE " > 0");
 
         check(fabs(threshold_rule_get_slack(&over, 15) - 0.25) < 1e-9);
         check(fabs(threshold_rule_get_slack(&over, 30) + 0.5) < 1e-9);
@@ -341,13 +385,16 @@ static void test_values(void) {
                 double value;
                 const char *text;
         } table[] = {
-                { FIRST_BYTE, 0, "0ns" }, { FIRST_BYTE, 999, "999ns" }, { FIRST_BYTE, 20e6, "20ms" }, { FIRST_BYTE, 31254321, "31.25ms" },
-                { FIRST_BYTE, 3.6e12, "3600s" }, { RATE, 1200, "1200/s" }, { RATE, 1234567.8, "1234568/s" }, { "requests.server.count", 0, "0" },
+                { FIRST_BYTE, 0, "0ns" }, { FIRST_BYTE, 999, "999ns" }, { FIRST_BYTE, 20e6, "20ms" },
+                        { FIRST_BYTE, 31254321, "31.25ms" },
+                { FIRST_BYTE, 3.6e12, "3600s" }, { RATE, 1200, "1200/s" }, { RATE, 1234567.8, "1234568/s" },
+                        { "requests.server.count", 0, "0" },
                 { "requests.server.bytesOut", 1536, "1.5K" }, { "requests.server.bytesOut", 12, "12B" },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                check(streq(threshold_rule_format_value(metric_find(table[i].metric), table[i].value, (char[THRESHOLD_VALUE_MAX]) {}), table[i].text));
+                check(streq(threshold_rule_format_value(metric_find(table[i].metric), table[i].value,
+                                                        (char[THRESHOLD_VALUE_MAX]) {}), table[i].text));
 }
 
 static void test_period(void) {
@@ -362,9 +409,12 @@ static void test_quantile(void) {
         size_t l;
         double q;
 
-        check(threshold_rule_get_quantile(metric_find(FIRST_BYTE), &d, &l, &q) && l == strlen("requests.server.firstByte") && fabs(q - 0.99) < 1e-9);
-        check(threshold_rule_get_quantile(metric_find("requests.server.latency.p999"), &d, &l, &q) && fabs(q - 0.999) < 1e-9);
-        check(threshold_rule_get_quantile(metric_find("requests.server.latency.max"), &d, &l, &q) && fabs(q - 1) < 1e-9);
+        check(threshold_rule_get_quantile(metric_find(FIRST_BYTE), &d, &l, &q) && l == strlen(
+                "requests.server.firstByte") && fabs(q - 0.99) < 1e-9);
+        check(threshold_rule_get_quantile(metric_find("requests.server.latency.p999"), &d, &l, &q) &&
+              fabs(q - 0.999) < 1e-9);
+        check(threshold_rule_get_quantile(metric_find("requests.server.latency.max"), &d, &l, &q) &&
+              fabs(q - 1) < 1e-9);
         check(!threshold_rule_get_quantile(metric_find("requests.server.latency.mean"), &d, &l, &q));
         check(!threshold_rule_get_quantile(metric_find(RATE), &d, &l, &q));
 }
@@ -380,14 +430,17 @@ static void test_time(void) {
                 const char *s;
                 uint64_t nsec;
         } good[] = {
-                { "10s", 10 * SEC }, { "1min 30s", 90 * SEC }, { "1min30s", 90 * SEC }, { "1.5ms", 1500000 }, { "0.000000001s", 1 },
+                { "10s", 10 * SEC }, { "1min 30s", 90 * SEC }, { "1min30s", 90 * SEC }, { "1.5ms", 1500000 },
+                        { "0.000000001s", 1 },
                 { "20", 20 * SEC }, { " 2 h ", 7200 * SEC }, { "0.3s", 300 * MSEC }, { "104days", 0 },
         };
-        static const char *const bad[] = { "", " ", "s", ".5s", "1.s", "1..5s", "-1s", "1e3s", "1s,", "1 2 y", "0x1s", "nan", "3000h" };
+        static const char *const bad[] = { "", " ", "s", ".5s", "1.s", "1..5s", "-1s", "1e3s", "1s,",
+                                           "1 2 y", "0x1s", "nan", "3000h" };
         uint64_t nsec;
 
         for (size_t i = 0; i < ELEMENTSOF(good); i++)
-                check(good[i].nsec == 0 ? parse_time(good[i].s, &nsec) == -EINVAL : parse_time(good[i].s, &nsec) == 0 && nsec == good[i].nsec);
+                check(good[i].nsec == 0 ? parse_time(good[i].s, &nsec) == -EINVAL :
+                      parse_time(good[i].s, &nsec) == 0 && nsec == good[i].nsec);
         for (size_t i = 0; i < ELEMENTSOF(bad); i++)
                 check(parse_time(bad[i], &nsec) < 0);
 }

@@ -20,24 +20,34 @@ typedef struct Record {
 #define ANSWERS(length) { true, TLS_APPLICATION, length, true }
 
 static const Record tls13[] = {
-        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, 2048),
-        HEARS(TLS_APPLICATION, 53), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 53), ASKS(200), ANSWERS(16401), ANSWERS(77),
-        ASKS(53), ANSWERS(53), SAYS(TLS_APPLICATION, 19), HEARS(TLS_APPLICATION, 19),
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
+                HEARS(TLS_APPLICATION, 2048),
+        HEARS(TLS_APPLICATION, 53), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 53), ASKS(200),
+        ANSWERS(16401), ANSWERS(77), ASKS(53), ANSWERS(53), SAYS(TLS_APPLICATION, 19),
+        HEARS(TLS_APPLICATION, 19),
 }, tls13_certificate[] = {
-        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
-        SAYS(TLS_APPLICATION, 1200), SAYS(TLS_APPLICATION, 281), SAYS(TLS_APPLICATION, 69), ASKS(200), ANSWERS(300),
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048),
+                SAYS(TLS_CHANGE_CIPHER, 1),
+        SAYS(TLS_APPLICATION, 1200), SAYS(TLS_APPLICATION, 281), SAYS(TLS_APPLICATION, 69), ASKS(200),
+        ANSWERS(300),
 }, tls12[] = {
-        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 3000), SAYS(TLS_HANDSHAKE, 37), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
-        HEARS(TLS_HANDSHAKE, 202), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_HANDSHAKE, 40), ASKS(53), ANSWERS(100), ASKS(1),
-        SAYS(TLS_ALERT, 26), HEARS(TLS_ALERT, 26),
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 3000), SAYS(TLS_HANDSHAKE, 37),
+                SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
+        HEARS(TLS_HANDSHAKE, 202), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_HANDSHAKE, 40), ASKS(53),
+        ANSWERS(100), ASKS(1), SAYS(TLS_ALERT, 26), HEARS(TLS_ALERT, 26),
 }, again[] = { /* the client is asked to greet again */
-        SAYS(TLS_HANDSHAKE, 1528), HEARS(TLS_HANDSHAKE, 88), HEARS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 146),
-        HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_APPLICATION, 69), ASKS(200), ANSWERS(300),
+        SAYS(TLS_HANDSHAKE, 1528), HEARS(TLS_HANDSHAKE, 88), HEARS(TLS_CHANGE_CIPHER, 1),
+                SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 146),
+        HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_APPLICATION, 69), ASKS(200),
+        ANSWERS(300),
 }, packed[] = { /* a certificate, its proof and Finished in one record */
-        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, 32), HEARS(TLS_APPLICATION, 2048),
-        SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 1540), HEARS(TLS_APPLICATION, 255), ASKS(200), ANSWERS(300), ASKS(53), ANSWERS(300),
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
+                HEARS(TLS_APPLICATION, 32), HEARS(TLS_APPLICATION, 2048),
+        SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 1540), HEARS(TLS_APPLICATION, 255), ASKS(200),
+        ANSWERS(300), ASKS(53), ANSWERS(300),
 }, unusual[] = { /* a Finished of a length that is not known */
-        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 90), SAYS(TLS_APPLICATION, 91), SAYS(TLS_APPLICATION, 92),
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 90),
+                SAYS(TLS_APPLICATION, 91), SAYS(TLS_APPLICATION, 92),
         SAYS(TLS_APPLICATION, 93), ASKS(94),
 };
 
@@ -72,25 +82,31 @@ static void play(const Record *records, size_t n) {
                 struct tls t = {};
 
                 for (size_t i = 0; i < n; i++)
-                        check(take(&t, records + i, pieces[p]) == (records[i].application ? TLS_STEP_APPLICATION : 0));
+                        check(take(&t, records + i, pieces[p]) == (records[i].application ?
+                                                                   TLS_STEP_APPLICATION : 0));
         }
 }
 
 static void test_detect(void) {
         check(tls_detect(0x00010316, 4) && tls_detect(0x00030317, 4));
-        check(!tls_detect(0x00030314, 4) && !tls_detect(0x00030216, 4) && !tls_detect(0x0316, 2) && !tls_detect(0x20544547, 4));
+        check(!tls_detect(0x00030314, 4) && !tls_detect(0x00030216, 4) && !tls_detect(0x0316, 2) &&
+              !tls_detect(0x20544547, 4));
 }
 
 static uint64_t header_of(unsigned type, unsigned version, unsigned length) {
-        return type | (uint64_t) version << 8 | (uint64_t) (length >> 8) << 24 | (uint64_t) (length & 0xff) << 32;
+        return type | (uint64_t) version << 8 | (uint64_t) (length >> 8) << 24 |
+               (uint64_t) (length & 0xff) << 32;
 }
 
 /* Alone in its segment, sealed or not. */
 static void test_farewell(void) {
-        check(tls_is_farewell(header_of(TLS_ALERT, 0x0303, 26), 31) && tls_is_farewell(header_of(TLS_ALERT, 0x0103, 2), 7));
+        check(tls_is_farewell(header_of(TLS_ALERT, 0x0303, 26), 31) &&
+              tls_is_farewell(header_of(TLS_ALERT, 0x0103, 2), 7));
         check(tls_is_farewell(header_of(TLS_APPLICATION, 0x0303, 19), 24));
-        check(!tls_is_farewell(header_of(TLS_APPLICATION, 0x0303, 20), 25) && !tls_is_farewell(header_of(TLS_APPLICATION, 0x0303, 19), 25));
-        check(!tls_is_farewell(header_of(TLS_HANDSHAKE, 0x0303, 26), 31) && !tls_is_farewell(header_of(TLS_ALERT, 0x0304, 26), 31));
+        check(!tls_is_farewell(header_of(TLS_APPLICATION, 0x0303, 20), 25) &&
+              !tls_is_farewell(header_of(TLS_APPLICATION, 0x0303, 19), 25));
+        check(!tls_is_farewell(header_of(TLS_HANDSHAKE, 0x0303, 26), 31) &&
+              !tls_is_farewell(header_of(TLS_ALERT, 0x0304, 26), 31));
         check(!tls_is_farewell(0, 31) && !tls_is_farewell(0, 0));
 }
 
@@ -98,18 +114,23 @@ static void test_farewell(void) {
 static void test_greeting(void) {
         uint64_t header = header_of(TLS_HANDSHAKE, 0x0103, 512);
 
-        check(tls_is_greeting(header, 5) && tls_is_greeting(header | 1ULL << 40, 8) && tls_is_greeting(header | 1ULL << 40, 517));
-        check(!tls_is_greeting(header, 4) && !tls_is_greeting(header | 2ULL << 40, 8) && !tls_is_greeting(header, 8));
-        check(!tls_is_greeting(header_of(TLS_APPLICATION, 0x0303, 512), 5) && !tls_is_greeting(header_of(TLS_HANDSHAKE, 0x0103, 42), 5));
+        check(tls_is_greeting(header, 5) && tls_is_greeting(header | 1ULL << 40, 8) &&
+              tls_is_greeting(header | 1ULL << 40, 517));
+        check(!tls_is_greeting(header, 4) && !tls_is_greeting(header | 2ULL << 40, 8) &&
+              !tls_is_greeting(header, 8));
+        check(!tls_is_greeting(header_of(TLS_APPLICATION, 0x0303, 512), 5) &&
+              !tls_is_greeting(header_of(TLS_HANDSHAKE, 0x0103, 42), 5));
         check(!tls_is_greeting(header_of(TLS_HANDSHAKE, 0x0103, 20000), 5));
 }
 
 static void test_lost(void) {
-        const Record wrong_type = SAYS(99, 10), empty = SAYS(TLS_HANDSHAKE, 0), large = SAYS(TLS_HANDSHAKE, 18433);
+        const Record wrong_type = SAYS(99, 10), empty = SAYS(TLS_HANDSHAKE, 0),
+                large = SAYS(TLS_HANDSHAKE, 18433);
         const Record *const all[] = { &wrong_type, &empty, &large };
 
         for (size_t i = 0; i < ELEMENTSOF(all); i++) {
-                uint64_t header = all[i]->type | 0x0303 << 8 | (uint64_t) (all[i]->length >> 8) << 24 | (uint64_t) (all[i]->length & 0xff) << 32;
+                uint64_t header = all[i]->type | 0x0303 << 8 | (uint64_t) (all[i]->length >> 8) << 24 |
+                                  (uint64_t) (all[i]->length & 0xff) << 32;
                 struct tls t = {};
 
                 check(tls_step(&t, 0, header, 100) == (TLS_STEP_LOST | 5));
@@ -121,12 +142,15 @@ static void test_http2(void) {
         static const struct {
                 uint16_t length;
                 bool http2;
-        } table[] = { { 32, true }, { 36, true }, { 54, true }, { 58, true }, { 38, false }, { 42, false }, { 60, false }, { 64, false },
-                      { 40, false }, { 44, false }, { 23, false }, { 27, false }, { 45, false }, { 2048, false }, { 2049, false } };
+        } table[] = { { 32, true }, { 36, true }, { 54, true }, { 58, true }, { 38, false }, { 42, false },
+                      { 60, false }, { 64, false },
+                      { 40, false }, { 44, false }, { 23, false }, { 27, false }, { 45, false },
+                              { 2048, false }, { 2049, false } };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
                 const Record records[] = {
-                        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, table[i].length),
+                        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
+                                HEARS(TLS_APPLICATION, table[i].length),
                         HEARS(TLS_APPLICATION, 32), SAYS(TLS_APPLICATION, 53), ASKS(200), ANSWERS(32),
                 };
                 struct tls t = {};
@@ -137,13 +161,16 @@ static void test_http2(void) {
         }
 }
 
-/* What only keeps a connection of HTTP/2 going asks nothing; each other record of the client is as many questions as it has room for. */
+/* What only keeps a connection of HTTP/2 going asks nothing; each other record of the client is as many
+ * questions as it has room for. */
 static void test_http2_control(void) {
         const Record greeting[] = {
-                SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, 32),
+                SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
+                        HEARS(TLS_APPLICATION, 32),
                 SAYS(TLS_APPLICATION, 53),
         };
-        const Record settings_acknowledged = SAYS(TLS_APPLICATION, 9 + 17), window = SAYS(TLS_APPLICATION, 13 + 24), request = ASKS(31);
+        const Record settings_acknowledged = SAYS(TLS_APPLICATION, 9 + 17),
+                window = SAYS(TLS_APPLICATION, 13 + 24), request = ASKS(31);
 
         for (int http2 = 0; http2 < 2; http2++) {
                 struct tls t = {};
@@ -182,7 +209,8 @@ static bool offers_http2(const char *bytes, size_t n) {
 static void test_offer(void) {
         char many[2 + 4 * 2 * TLS_OFFER_STEPS_MAX] = {};
 
-        /* None; an empty one in front of it; the only name, the last of two, the first of two, not the last extension */
+        /* None; an empty one in front of it; the only name, the last of two, the first of two, not the last
+         * extension */
         check(!OFFER("\0\5" "\0\xb\0\1\0"));
         check(!OFFER("\0\x14" "\0\x17\0\0" "\0\x10\0\xb\0\x9\x8http/1.1" "\0\x2d\0\0"));
         check(OFFER("\0\x9" "\0\x10\0\5\0\3\2h2"));
@@ -196,20 +224,26 @@ static void test_offer(void) {
 }
 
 static const Record handshake12[] = {
-        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 3000), SAYS(TLS_HANDSHAKE, 37), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 3000), SAYS(TLS_HANDSHAKE, 37),
+                SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
 }, handshake13[] = { /* too short to name what is spoken */
-        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 27), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 27),
+                HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
         SAYS(TLS_APPLICATION, 69),
 }, named13[] = {
-        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 38), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 38),
+                HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
         SAYS(TLS_APPLICATION, 69),
 }, padded13[] = { /* four records that may be the client's Finished */
-        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 27), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 256),
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 27),
+                SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 256),
         SAYS(TLS_APPLICATION, 256), SAYS(TLS_APPLICATION, 256), SAYS(TLS_APPLICATION, 256),
 };
 
-/* After the handshake the client sends records of these lengths and closes the connection. Is that an error? */
-static bool is_error(const Record *handshake, size_t n, bool plain, bool http2, const uint16_t *said, size_t n_said) {
+/* After the handshake the client sends records of these lengths and closes the connection. Is that an
+ * error? */
+static bool is_error(const Record *handshake, size_t n, bool plain, bool http2, const uint16_t *said,
+                     size_t n_said) {
         struct exchange_effect effect = {};
         struct tls t = { .plain = plain, .http2 = http2 }; /* as ServerHello says in the clear */
         struct exchange x = {};
@@ -228,16 +262,20 @@ static bool is_error(const Record *handshake, size_t n, bool plain, bool http2, 
 }
 
 #define IS_ERROR(handshake, plain, http2, ...)                                                          \
-        is_error(handshake, ELEMENTSOF(handshake), plain, http2, (const uint16_t[]) { __VA_ARGS__ }, ELEMENTSOF(((const uint16_t[]) { __VA_ARGS__ })))
+        is_error(handshake, ELEMENTSOF(handshake), plain, http2, (const uint16_t[]) { __VA_ARGS__ }, \
+                 ELEMENTSOF(((const uint16_t[]) { __VA_ARGS__ })))
 
 /* Only a request that is known to be one is an error, whatever the length of its records. */
 static void test_end(void) {
         check(IS_ERROR(handshake12, false, false, 200) && IS_ERROR(handshake13, false, false, 200));
         check(!IS_ERROR(handshake12, false, true, 200));
         /* Alerts, Terminate of PostgreSQL, COM_STMT_CLOSE and COM_QUIT of MySQL */
-        check(!IS_ERROR(handshake13, false, false, 19) && !IS_ERROR(handshake13, false, false, 5 + 17) && !IS_ERROR(handshake12, false, false, 5 + 24));
-        check(!IS_ERROR(handshake13, false, false, 9 + 17, 9 + 17, 5 + 17) && !IS_ERROR(handshake12, false, false, 9 + 24, 5 + 24));
-        check(IS_ERROR(handshake13, false, false, 200, 5 + 17) && IS_ERROR(handshake13, false, false, 9 + 17, 200, 5 + 17));
+        check(!IS_ERROR(handshake13, false, false, 19) && !IS_ERROR(handshake13, false, false, 5 + 17) &&
+              !IS_ERROR(handshake12, false, false, 5 + 24));
+        check(!IS_ERROR(handshake13, false, false, 9 + 17, 9 + 17, 5 + 17) &&
+              !IS_ERROR(handshake12, false, false, 9 + 24, 5 + 24));
+        check(IS_ERROR(handshake13, false, false, 200, 5 + 17) &&
+              IS_ERROR(handshake13, false, false, 9 + 17, 200, 5 + 17));
         /* GOAWAY with "shutdown", and any other record */
         for (uint16_t length = 17; length < 300; length++)
                 check(!IS_ERROR(named13, false, false, length) && !IS_ERROR(padded13, true, false, length));
@@ -259,7 +297,8 @@ static void test_end_unread(void) {
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
-                struct exchange x = { .state = EXCHANGE_ANSWERING, .in_end = table[i].unread - 100, .read_end = (uint32_t) -100 };
+                struct exchange x = { .state = EXCHANGE_ANSWERING, .in_end = table[i].unread - 100,
+                                      .read_end = (uint32_t) -100 };
                 const struct tls t = { .certain = table[i].certain };
                 struct exchange_effect effect = {};
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The rows of what threads wait for: the code that the programs run (bpf/contention/wait-targets.h), against a plain list of waits. */
+/* The rows of what threads wait for: the code that the programs run (bpf/contention/wait-targets.h), against
+ * a plain list of waits. */
 
 #include <pthread.h>
 
@@ -10,7 +11,8 @@
 #include "wait-targets.h"
 
 static struct qos_resource futex(uint64_t address) {
-        return (struct qos_resource) { .state = QOS_STATE_LOCK, .kind = QOS_RESOURCE_FUTEX, .process = 1, .id = address };
+        return (struct qos_resource) { .state = QOS_STATE_LOCK, .kind = QOS_RESOURCE_FUTEX, .process = 1,
+                                       .id = address };
 }
 
 /* As thread_find_row() and thread_end_wait() in bpf/contention/cpu.bpf.c. */
@@ -43,7 +45,8 @@ static void check_sum(const struct qos_contention_map *c, uint64_t waits, uint64
         check(waits == 0 && nsec == 0);
 }
 
-/* Some that are used all the time, among a hundred times as many that come by once: they have rows, and the sum is exact. */
+/* Some that are used all the time, among a hundred times as many that come by once: they have rows, and the
+ * sum is exact. */
 static void test_churn(void) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         uint64_t waits = 0, nsec = 0;
@@ -108,7 +111,8 @@ static void test_equal(void) {
                 { .state = QOS_STATE_LOCK, .kind = QOS_RESOURCE_FUTEX, .process = 1, .id = 16 },
                 { .state = QOS_STATE_LOCK, .kind = QOS_RESOURCE_FUTEX, .process = 1, .id = 8, .device = 1 },
                 { .state = QOS_STATE_LOCK, .kind = QOS_RESOURCE_FUTEX, .process = 1, .id = 8, .port = 1 },
-                { .state = QOS_STATE_LOCK, .kind = QOS_RESOURCE_FUTEX, .process = 1, .id = 8, .address = { 0, 1 } },
+                { .state = QOS_STATE_LOCK, .kind = QOS_RESOURCE_FUTEX, .process = 1, .id = 8,
+                  .address = { 0, 1 } },
         };
 
         check(c);
@@ -145,7 +149,8 @@ static void test_taken(void) {
         free(c);
 }
 
-/* Who ends every other wait has a place, however many there are besides, and is not said to have ended more than it has. */
+/* Who ends every other wait has a place, however many there are besides, and is not said to have ended more
+ * than it has. */
 static void test_wakers(void) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         struct qos_resource r = futex(8);
@@ -184,7 +189,8 @@ static void* run(void *data) {
         unsigned seed = (unsigned) (uintptr_t) data;
 
         for (unsigned i = 0; i < ROUNDS; i++) {
-                struct qos_resource r = futex(8 * (1 + (uint64_t) rand_r(&seed) % (i % 4 == 0 ? 100000 : 16)));
+                struct qos_resource r =
+                        futex(8 * (1 + (uint64_t) rand_r(&seed) % (i % 4 == 0 ? 100000 : 16)));
 
                 wait_for(shared, &r, 3, 1 + (uint32_t) rand_r(&seed) % 5);
         }
@@ -217,7 +223,8 @@ static void test_held(void) {
         row |= (uint64_t) c->rows[row - 1].generation << 32;
         check(resource_end(c, row, r.state | RESOURCE_WOKEN | RESOURCE_BY_REQUEST, 100, &w) == 1);
         check(resource_end(c, row, r.state | RESOURCE_WOKEN, 30, &w) == 1);
-        check(find(c, &r)->blocked_by_requests == 100 && find(c, &r)->nsec == 130 && find(c, &r)->wakers[0].waits == 2);
+        check(find(c, &r)->blocked_by_requests == 100 && find(c, &r)->nsec == 130 &&
+              find(c, &r)->wakers[0].waits == 2);
         /* Without a row it is a wait like others */
         check(resource_end(c, 0, r.state | RESOURCE_WOKEN | RESOURCE_BY_REQUEST, 7, &w) == 0);
         check(c->rests[r.state].nsec == 7);
@@ -235,11 +242,18 @@ static void test_held(void) {
 }
 
 static void test_locks(void) {
-        static const char *const yes[] = { "bpf_prog_6deef7357e7b4530_cpu_lock", "bpf_trace_run2", "__bpf_trace_contention_begin", "__traceiter_contention_begin",
-                                           "rwsem_down_write_slowpath", "down_write", "down_read_killable", "down", "__down_common", "___down_common", "__mutex_lock.constprop.0",
-                                           "mutex_lock_interruptible", "__ww_mutex_lock", "percpu_rwsem_wait", "__percpu_down_read", "rt_mutex_slowlock",
-                                           "__rt_mutex_lock", "rwbase_read_lock", "schedule_preempt_disabled" };
-        static const char *const no[] = { "pipe_write", "do_mprotect_pkey", "ext4_buffered_write_iter", "lock_mm_and_find_vma", "mm", "", "d", "bp", "__m", "0xffff888100000000",
+        static const char *const yes[] = { "bpf_prog_6deef7357e7b4530_cpu_lock", "bpf_trace_run2",
+                                           "__bpf_trace_contention_begin", "__traceiter_contention_begin",
+                                           "rwsem_down_write_slowpath", "down_write", "down_read_killable",
+                                           "down", "__down_common", "___down_common",
+                                           "__mutex_lock.constprop.0",
+                                           "mutex_lock_interruptible", "__ww_mutex_lock",
+                                           "percpu_rwsem_wait", "__percpu_down_read", "rt_mutex_slowlock",
+                                           "__rt_mutex_lock", "rwbase_read_lock",
+                                           "schedule_preempt_disabled" };
+        static const char *const no[] = { "pipe_write", "do_mprotect_pkey", "ext4_buffered_write_iter",
+                                          "lock_mm_and_find_vma", "mm", "", "d", "bp", "__m",
+                                          "0xffff888100000000",
                                           "rtnl_lock", "mute", "vm_mmap_pgoff", "lock_rename" };
 
         for (unsigned i = 0; i < ELEMENTSOF(yes) + ELEMENTSOF(no); i++) {

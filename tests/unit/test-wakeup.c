@@ -8,14 +8,16 @@
 
 #define ADDRESS 4096
 
-/* As thread_note_waker() in bpf/contention/cpu.bpf.c: state is what is known of the thread when it is woken. */
+/* As thread_note_waker() in bpf/contention/cpu.bpf.c: state is what is known of the thread when it is
+ * woken. */
 static struct wakeup wake(uint64_t state, uint64_t call, uint64_t futex) {
         uint32_t what = wakeup_expected(state) & wakeup_call(call);
 
         return (struct wakeup) { .futex = futex, .what = what ? what | WAKEUP_TASK : 0 };
 }
 
-/* The same wakeup ends the same wait, whether that is known already or the thread still runs as far as is known. */
+/* The same wakeup ends the same wait, whether that is known already or the thread still runs as far as is
+ * known. */
 static void test_order(void) {
         static const struct {
                 uint32_t state;
@@ -27,7 +29,8 @@ static void test_order(void) {
         } table[] = {
                 { QOS_STATE_LOCK,   ADDRESS, true,  __NR_futex,  ADDRESS,     true  },
                 { QOS_STATE_LOCK,   ADDRESS, false, __NR_futex,  ADDRESS,     true  },
-                { QOS_STATE_LOCK,   ADDRESS, true,  __NR_futex,  0,           true  }, /* of another process */
+                /* of another process */
+                { QOS_STATE_LOCK,   ADDRESS, true,  __NR_futex,  0,           true  },
                 { QOS_STATE_LOCK,   ADDRESS, true,  __NR_futex,  ADDRESS + 4, false },
                 { QOS_STATE_LOCK,   ADDRESS, true,  __NR_close,  ADDRESS,     false },
                 { QOS_STATE_PARK,   ADDRESS, true,  __NR_futex,  ADDRESS,     true  },
@@ -57,7 +60,8 @@ static void test_order(void) {
                 for (size_t k = 0; k < ELEMENTSOF(known); k++) {
                         struct wakeup w = wake(known[k], table[i].call, table[i].address);
 
-                        check(wakeup_ends(&w, table[i].state, table[i].futex, table[i].row, false) == table[i].ends);
+                        check(wakeup_ends(&w, table[i].state, table[i].futex, table[i].row,
+                                          false) == table[i].ends);
                 }
         }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The grid, windows and distributions: the code that the programs run (bpf/core/window-record.h), against plain arithmetic. */
+/* The grid, windows and distributions: the code that the programs run (bpf/core/window-record.h), against
+ * plain arithmetic. */
 
 #include <math.h>
 #include <pthread.h>
@@ -50,7 +51,8 @@ static void test_grid(void) {
                 long double upper = exp2l(HISTOGRAM_MIN_EXPONENT + k / 32.0L);
                 uint64_t below = (uint64_t) floorl(upper);
 
-                /* exp2l of a whole number is exact, everything else is irrational: floor is the last value within */
+                /* exp2l of a whole number is exact, everything else is irrational: floor is the last value
+                 * within */
                 check(histogram_fine_bin(below) == k);
                 check(histogram_fine_bin(below + 1) == k + 1);
                 check(histogram_coarse_bin(k) == (k + 3) / 4);
@@ -136,11 +138,13 @@ static void test_quantile_waiting(void) {
                 /* The rank of the quantile is 0.99 * n, rounded up */
                 check(n == 1000 + waiting && (q == WINDOW_WAITING) == (waiting > 10) && q != ABSENT);
                 check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.5, 5, waiting, &n) < WINDOW_WAITING);
-                check((window_get_quantile(&reading, QOS_FIRST_BYTE, 1, 5, waiting, &n) == WINDOW_WAITING) == (waiting > 0));
+                check((window_get_quantile(&reading, QOS_FIRST_BYTE, 1, 5, waiting, &n) == WINDOW_WAITING) ==
+                      (waiting > 0));
         }
 
         /* Those that are not beyond a limit */
-        check(window_count_within(&reading, QOS_FIRST_BYTE, 0) == 0 && window_count_within(&reading, QOS_FIRST_BYTE, 1e12) == 1000);
+        check(window_count_within(&reading, QOS_FIRST_BYTE, 0) == 0 &&
+              window_count_within(&reading, QOS_FIRST_BYTE, 1e12) == 1000);
 
         /* Too few samples to tell, and too few that wait to be sure */
         bins[100] = 200;
@@ -149,7 +153,8 @@ static void test_quantile_waiting(void) {
 }
 
 /* Each distribution by itself is what it is in the whole reading. */
-static void check_parts(const struct qos_unit_map *u, uint64_t attached, uint64_t now, uint64_t window, const WindowReading *whole) {
+static void check_parts(const struct qos_unit_map *u, uint64_t attached, uint64_t now, uint64_t window,
+                        const WindowReading *whole) {
         const WindowSource book = { u, attached };
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
@@ -158,16 +163,19 @@ static void check_parts(const struct qos_unit_map *u, uint64_t attached, uint64_
                 memset(&r, 0xff, sizeof(r));
                 check(window_read_distribution(&book, now, window, d, &r) >= 0);
                 check(r.boundary == whole->boundary && r.covered == whole->covered);
-                check(memcmp(r.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), whole->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
+                check(memcmp(r.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
+                             whole->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
                              QOS_DISTRIBUTION_BINS(d) * sizeof(uint64_t)) == 0);
-                check(memcmp(r.cells + QOS_COUNTER_COUNT, whole->cells + QOS_COUNTER_COUNT, (QOS_COUNTERS - QOS_COUNTER_COUNT) * sizeof(uint64_t)) == 0);
+                check(memcmp(r.cells + QOS_COUNTER_COUNT, whole->cells + QOS_COUNTER_COUNT,
+                             (QOS_COUNTERS - QOS_COUNTER_COUNT) * sizeof(uint64_t)) == 0);
                 check(r.sums[d] == whole->sums[d] && r.maxima[d] == whole->maxima[d]);
         }
 }
 
 /* And so are several. */
 static void check_some(const WindowSources *w, uint64_t now, uint64_t window, const WindowReading *whole) {
-        static const unsigned choices[] = { 0, 1U << QOS_LATENCY, 1U << QOS_FIRST_BYTE | 1U << QOS_ANSWER, 1U << QOS_RECEIVE | 1U << QOS_SERVICE,
+        static const unsigned choices[] = { 0, 1U << QOS_LATENCY, 1U << QOS_FIRST_BYTE | 1U << QOS_ANSWER,
+                                            1U << QOS_RECEIVE | 1U << QOS_SERVICE,
                                             WINDOW_ALL_DISTRIBUTIONS };
 
         for (size_t i = 0; i < ELEMENTSOF(choices); i++) {
@@ -178,9 +186,12 @@ static void check_some(const WindowSources *w, uint64_t now, uint64_t window, co
                 check(r.boundary == whole->boundary && r.covered == whole->covered);
                 for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                         check(!(choices[i] & 1U << d) ||
-                              (memcmp(r.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), whole->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
-                                      QOS_DISTRIBUTION_BINS(d) * sizeof(uint64_t)) == 0 && r.maxima[d] == whole->maxima[d]));
-                check(memcmp(r.cells + QOS_COUNTER_COUNT, whole->cells + QOS_COUNTER_COUNT, (QOS_COUNTERS - QOS_COUNTER_COUNT) * sizeof(uint64_t)) == 0);
+                              (memcmp(r.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
+                                      whole->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
+                                      QOS_DISTRIBUTION_BINS(d) * sizeof(uint64_t)) == 0 &&
+                                      r.maxima[d] == whole->maxima[d]));
+                check(memcmp(r.cells + QOS_COUNTER_COUNT, whole->cells + QOS_COUNTER_COUNT,
+                             (QOS_COUNTERS - QOS_COUNTER_COUNT) * sizeof(uint64_t)) == 0);
                 check(memcmp(r.sums, whole->sums, sizeof(r.sums)) == 0);
         }
 }
@@ -188,7 +199,8 @@ static void check_some(const WindowSources *w, uint64_t now, uint64_t window, co
 /* Every window that can be asked for, at many moments, against a list of what was booked when. */
 static void test_windows(void) {
         static const uint64_t windows[] = {
-                100 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC, NSEC_PER_SEC, 2 * NSEC_PER_SEC, 5 * NSEC_PER_SEC,
+                100 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC, NSEC_PER_SEC,
+                        2 * NSEC_PER_SEC, 5 * NSEC_PER_SEC,
                 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
         };
         uint64_t attached = 12345678901234, now = attached;
@@ -198,7 +210,8 @@ static void test_windows(void) {
         unsigned seed = 1;
 
         for (unsigned step = 0; step < 60000; step++) {
-                /* Mostly milliseconds apart, sometimes a silence of up to 20 s, once in a while of ten minutes */
+                /* Mostly milliseconds apart, sometimes a silence of up to 20 s, once in a while of ten
+                 * minutes */
                 now += rand_r(&seed) % (20 * NSEC_PER_MSEC);
                 if (step % 500 == 499)
                         now += rand_r(&seed) % 20 * NSEC_PER_SEC + rand_r(&seed) % NSEC_PER_SEC;
@@ -212,8 +225,10 @@ static void test_windows(void) {
 
                                 check(window_read(books_of(u, attached), now, windows[i], &r) >= 0);
                                 check(r.covered == now - r.boundary);
-                                check(r.covered <= windows[i] + windows[i] / 6 || windows[i] <= 5 * NSEC_PER_SEC);
-                                check(r.boundary == attached || r.covered + windows[i] / 6 + 1 >= windows[i]);
+                                check(r.covered <= windows[i] + windows[i] / 6 ||
+                                      windows[i] <= 5 * NSEC_PER_SEC);
+                                check(r.boundary == attached || r.covered + windows[i] / 6 +
+                                      1 >= windows[i]);
 
                                 for (size_t k = n; k > 0 && times[k - 1] >= r.boundary; k--)
                                         expected++;
@@ -256,7 +271,8 @@ static void test_silence(void) {
         free(u);
 }
 
-/* A sample that grows while its answer leaves counts once, where it is now: in no window twice, in none below zero. */
+/* A sample that grows while its answer leaves counts once, where it is now: in no window twice, in none
+ * below zero. */
 static void test_move(void) {
         uint64_t start = 1000 * NSEC_PER_SEC, attached = start - 600 * NSEC_PER_SEC, last = start;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -295,7 +311,8 @@ static void test_move(void) {
         free(u);
 }
 
-/* What programs took is in the window in which they ran, whether they booked anything else or not, of all books together. */
+/* What programs took is in the window in which they ran, whether they booked anything else or not, of all
+ * books together. */
 static void test_cost(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC, now = attached;
         struct qos_unit_map *inner = unit_new_at(attached), *outer = unit_new_at(attached);
@@ -360,13 +377,15 @@ static void test_mark(void) {
                         Distribution d;
 
                         window_get_distribution(&r, QOS_LATENCY, 5, &d);
-                        /* A larger one just before the mark may be in the same bin, but not in a higher one */
+                        /* A larger one just before the mark may be in the same bin, but not in a higher
+                         * one */
                         check(d.count == n && d.max >= longest && d.max <= longest * 1.022 + 1);
                         check(d.mean == MIN(sum / n, d.max));
                 }
         }
 
-        /* An answer that leaves since before the mark was counted before; the distributions have no sample too many */
+        /* An answer that leaves since before the mark was counted before; the distributions have no sample
+         * too many */
         now += NSEC_PER_SEC;
         booked_at = now;
         book(u, now, 5000);
@@ -375,8 +394,10 @@ static void test_mark(void) {
         for (unsigned i = 0; i < 5; i++) {
                 now += 200 * NSEC_PER_MSEC;
                 window_advance(u, now);
-                window_move(u, QOS_LATENCY, booked_at + i * 200 * NSEC_PER_MSEC, 5000 + i * 200 * NSEC_PER_MSEC, now, 5000 + (i + 1) * 200 * NSEC_PER_MSEC);
-                window_move(u, QOS_ANSWER, booked_at + i * 200 * NSEC_PER_MSEC, i * 200 * NSEC_PER_MSEC, now, (i + 1) * 200 * NSEC_PER_MSEC);
+                window_move(u, QOS_LATENCY, booked_at + i * 200 * NSEC_PER_MSEC,
+                            5000 + i * 200 * NSEC_PER_MSEC, now, 5000 + (i + 1) * 200 * NSEC_PER_MSEC);
+                window_move(u, QOS_ANSWER, booked_at + i * 200 * NSEC_PER_MSEC, i * 200 * NSEC_PER_MSEC, now,
+                            (i + 1) * 200 * NSEC_PER_MSEC);
                 window_read_since(books_of(u, 0), now, &mark, &r);
                 check(r.cells[QOS_COUNTER_COUNT] == 0);
                 check(window_get_count(&r, QOS_LATENCY) == 0 && window_get_count(&r, QOS_ANSWER) == 0);
@@ -407,8 +428,8 @@ static void test_carry(void) {
         free(u);
 }
 
-/* 10^7 adds from threads that roll over edges all the time, a reader beside them: the bins sum up, windows never
- * exceed what was booked, nothing is lost. */
+/* 10^7 adds from threads that roll over edges all the time, a reader beside them: the bins sum up, windows
+ * never exceed what was booked, nothing is lost. */
 #define WAKES 2000
 #define ADDERS 4
 #define ADDS (10 * 1000 * 1000 / ADDERS)
@@ -475,7 +496,8 @@ static void test_threads(void) {
                 sum += 1000 + i % 100000;
         check(reading.sums[QOS_LATENCY] == ADDERS * sum);
 
-        /* Ten seconds of microseconds have passed: what the window has and what went before it are all there is */
+        /* Ten seconds of microseconds have passed: what the window has and what went before it are all there
+         * is */
         check(window_read(books_of(race.unit, attached), race.clock, 5 * NSEC_PER_SEC, &reading) >= 0);
         check(window_get_count(&reading, QOS_LATENCY) >= 4900000);
         free(race.unit);
@@ -533,7 +555,8 @@ static void test_valid(void) {
 
 /* Windows that are longer than the machine is up. */
 static void test_young(void) {
-        static const uint64_t windows[] = { NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC };
+        static const uint64_t windows[] = { NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC,
+                                            300 * NSEC_PER_SEC };
         uint64_t attached = NSEC_PER_SEC / 2;
 
         for (uint64_t now = attached; now < 310 * NSEC_PER_SEC; now += 700 * NSEC_PER_MSEC) {
@@ -549,7 +572,8 @@ static void test_young(void) {
 /* What is one unit's lies in several books, of which some are older than it. */
 static void test_books(void) {
         static const uint64_t windows[] = {
-                300 * NSEC_PER_MSEC, NSEC_PER_SEC, 5 * NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
+                300 * NSEC_PER_MSEC, NSEC_PER_SEC, 5 * NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC,
+                        300 * NSEC_PER_SEC,
         };
         uint64_t start = 10000 * NSEC_PER_SEC + 1234567, attached = start + 1007 * NSEC_PER_SEC, now;
         struct qos_unit_map *old = unit_new_at(start), *own, *all;
@@ -575,7 +599,8 @@ static void test_books(void) {
         /* The truth: one map with everything since then */
         all = unit_new_at(attached);
 
-        for (unsigned i = 0; now < attached + 900 * NSEC_PER_SEC; i++, now += 37 * NSEC_PER_MSEC * (1 + i % 7)) {
+        for (unsigned i = 0; now < attached + 900 * NSEC_PER_SEC; i++,
+             now += 37 * NSEC_PER_MSEC * (1 + i % 7)) {
                 struct qos_unit_map *const targets[] = { old, own, late ?: own };
                 uint64_t nsec = 1000 + (uint64_t) i * 7919 % 1000000;
 
@@ -596,7 +621,8 @@ static void test_books(void) {
                                 struct qos_unit_map *u = k == 0 ? moving : all;
 
                                 window_advance(u, now);
-                                window_move(u, QOS_LATENCY, moving_at, moving_nsec, now, moving_nsec + 500000);
+                                window_move(u, QOS_LATENCY, moving_at, moving_nsec, now,
+                                            moving_nsec + 500000);
                         }
                 moving = i % 5 == 0 ? targets[i % 3] : NULL;
                 moving_at = now;
@@ -619,7 +645,8 @@ static void test_books(void) {
                                 if (merged.boundary != attached)
                                         check(memcmp(&x, &y, sizeof(x)) == 0);
                                 else /* with the sub-window in which the attach was, which has larger ones */
-                                        check(x.p99 == y.p99 && x.max >= y.max && (x.count == 0 || x.max <= y.max * 1.0906 + 1));
+                                        check(x.p99 == y.p99 && x.max >= y.max &&
+                                              (x.count == 0 || x.max <= y.max * 1.0906 + 1));
                         }
                 }
                 check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
@@ -657,7 +684,8 @@ static void test_books(void) {
         free(all);
 }
 
-/* A connection becomes another unit's while its answer leaves: its sample is booked in one book and moves in the other. */
+/* A connection becomes another unit's while its answer leaves: its sample is booked in one book and moves in
+ * the other. */
 static void test_books_moved(void) {
         uint64_t now = 5000 * NSEC_PER_SEC;
         struct qos_unit_map *a = unit_new_at(now), *b = unit_new_at(now);
@@ -722,18 +750,21 @@ static void test_books_steps(void) {
         free(own);
 }
 
-/* Connections come and go, and some that go are not seen: the gauges come back to what there is, and never go below that. */
+/* Connections come and go, and some that go are not seen: the gauges come back to what there is, and never
+ * go below that. */
 static void test_reconcile(void) {
         struct qos_unit_map *u = unit_new_at(1000 * NSEC_PER_SEC);
         uint64_t session = 0;
         int64_t open = 0;
 
-        /* Nothing is missed: however many are opened and closed while they are summed up, nothing is corrected */
+        /* Nothing is missed: however many are opened and closed while they are summed up, nothing is
+         * corrected */
         for (unsigned i = 0; i < 10000; i++) {
                 int64_t seen, more = (int64_t) (i * 7919 % 5);
 
                 window_sum_begin(u);
-                seen = open * (i % 3) / 2; /* some were closed before they were come to, some were come to and closed then */
+                /* some were closed before they were come to, some were come to and closed then */
+                seen = open * (i % 3) / 2;
                 window_sum(u, ++session, (int32_t) seen, 0, 0, 0);
                 open += more;
                 u->opened += (uint64_t) more;
@@ -780,7 +811,8 @@ static void test_reconcile(void) {
         free(u);
 }
 
-/* The same for what has a row: an endpoint, which is in the unit's gauge, too, and peers and excluded endpoints, which are not. */
+/* The same for what has a row: an endpoint, which is in the unit's gauge, too, and peers and excluded
+ * endpoints, which are not. */
 static void test_reconcile_rows(void) {
         struct qos_unit_map *u = unit_new_at(1000 * NSEC_PER_SEC);
         const unsigned endpoint = 3, peer = 4;
@@ -814,7 +846,8 @@ static void test_reconcile_rows(void) {
                 check(u->rows[peer - 1].in_flight == 2);
         }
 
-        /* A question that came between what was summed up and what is looked at is no less the second time */
+        /* A question that came between what was summed up and what is looked at is no less the second
+         * time */
         for (unsigned i = 0; i < 4; i++) {
                 u->rows[peer - 1].in_flight = 2 + (int64_t) (i & 1);
                 window_sum_begin(u);
@@ -833,7 +866,8 @@ static void test_missed(void) {
                 memset(&r, 0, sizeof(r));
                 r.server.count = r.server.protocol_http1 = 1000;
                 window_classify(0, i, &r);
-                check(r.quality == (i ? QUALITY_EXCHANGES : QUALITY_EXACT) && r.server.count == 1000 && r.server.protocol_http1 == 1000);
+                check(r.quality == (i ? QUALITY_EXCHANGES : QUALITY_EXACT) && r.server.count == 1000 &&
+                      r.server.protocol_http1 == 1000);
         }
 }
 

@@ -35,20 +35,25 @@ static void test_lists(void) {
         _cleanup_xqos_section_ XqosSection d = {};
 
         check(xqos_section_is_empty(&d));
-        check(isempty(read_text(&d, "[Unit]\nObserve=requests\nThreshold=a: " RULE "\n[Service]\nExclude=port:1\n")));
+        check(isempty(read_text(&d, "[Unit]\nObserve=requests\nThreshold=a: " RULE
+                                "\n[Service]\nExclude=port:1\n")));
         check(xqos_section_is_empty(&d));
         check(isempty(read_text(&d, "")));
         check(isempty(read_text(&d, "[X-QoS]")));
         check(xqos_section_is_empty(&d));
 
-        check(isempty(read_text(&d, "[X-QoS]\nObserve=requests\n Exclude = port:1  http:/a\r\nThreshold=a: " RULE "\n# no\n; no\nThreshold=b: " RULE "\n"
+        check(isempty(read_text(&d, "[X-QoS]\nObserve=requests\n Exclude = port:1  http:/a\r\nThreshold=a: "
+                                RULE "\n# no\n; no\nThreshold=b: " RULE "\n"
                                     "Exclude=port:2\n[Unit]\nExclude=port:3\n[X-QoS]\nObserve=tls")));
         check(d.probes == (PROBE_REQUESTS|PROBE_TLS) && d.excludes.n == 3 && d.n_thresholds == 2);
-        check(streq(d.thresholds[1].name, "b") && streq(d.thresholds[1].line, "b: " RULE) && streq(d.thresholds[1].origin, "/x.conf:7"));
+        check(streq(d.thresholds[1].name, "b") && streq(d.thresholds[1].line, "b: " RULE) &&
+              streq(d.thresholds[1].origin, "/x.conf:7"));
 
         /* The next file adds, and replaces what has the same name, in its place */
-        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: requests.server.rate > 6\nExclude=port:1 redis:BRPOP\n")));
-        check(d.excludes.n == 4 && d.n_thresholds == 2 && streq(d.thresholds[0].origin, "/x.conf:2") && strstr(d.thresholds[0].line, "6"));
+        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: requests.server.rate > 6\nExclude=port:1 "
+                                    "redis:BRPOP\n")));
+        check(d.excludes.n == 4 && d.n_thresholds == 2 && streq(d.thresholds[0].origin, "/x.conf:2") &&
+              strstr(d.thresholds[0].line, "6"));
 
         /* An empty value forgets */
         check(isempty(read_text(&d, "[X-QoS]\nThreshold=\nExclude=\nObserve=\n")));
@@ -60,7 +65,8 @@ static void test_lists(void) {
 static void test_lines(void) {
         _cleanup_xqos_section_ XqosSection d = {};
 
-        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: \\\n  # in between\n" RULE " \\\n over 1s\nThreshold=b: " RULE "\\\n# at the end")));
+        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: \\\n  # in between\n" RULE
+                                " \\\n over 1s\nThreshold=b: " RULE "\\\n# at the end")));
         check(d.n_thresholds == 2);
         check(streq(d.thresholds[0].origin, "/x.conf:2") && strstr(d.thresholds[0].line, "over 1s"));
 }
@@ -69,17 +75,23 @@ static void test_bad(void) {
         static const struct {
                 const char *text, *message;
         } table[] = {
-                { "Observe=cpu2",            "/x.conf:2: Observe= has names of probes ('requests', 'tls', 'cpu', 'block', 'memory'), got 'cpu2'" },
+                { "Observe=cpu2",
+                  "/x.conf:2: Observe= has names of probes ('requests', 'tls', 'cpu', 'block', 'memory'), "
+                  "got 'cpu2'" },
                 { "Exclude=nonsense",        "/x.conf:2: Exclude= has things like" },
                 { "Threshold=slow",          "/x.conf:2: threshold 'slow': expected a name and a colon" },
                 { "Threshold=a: " RULE "ms", "/x.conf:2: threshold 'a: " RULE "ms': expected a rate" },
-                { "Limit=5",                 "/x.conf:2: there is no setting 'Limit' in [X-QoS], expected Observe=, Exclude= or Threshold=" },
+                { "Limit=5",
+                  "/x.conf:2: there is no setting 'Limit' in [X-QoS], expected Observe=, Exclude= or "
+                  "Threshold=" },
                 { "=5",                      "there is no setting ''" },
                 { "Threshold=caf\xe9: " RULE, "/x.conf:2: not UTF-8 text, ignoring the line." },
-                { "Threshold=a: requests.server[/run/caf\xe9.sock].latency.p99 > 1ms", "/x.conf:2: not UTF-8 text" },
+                { "Threshold=a: requests.server[/run/caf\xe9.sock].latency.p99 > 1ms",
+                  "/x.conf:2: not UTF-8 text" },
                 { "Exclude=http:/\xff",      "/x.conf:2: not UTF-8 text" },
                 { "nonsense",                "/x.conf:2: expected 'Name=value' in [X-QoS], got 'nonsense'" },
-                { "Exclude=port:1 port:2 port:3 port:4 port:5 port:6 port:7 port:8 port:9 port:10 port:11 port:12 port:13 port:14 port:15 port:16 port:17",
+                { "Exclude=port:1 port:2 port:3 port:4 port:5 port:6 port:7 port:8 port:9 port:10 port:11 "
+                  "port:12 port:13 port:14 port:15 port:16 port:17",
                   "more than 16 things, ignoring 'port:17'" },
         };
         char text[8192];
@@ -88,10 +100,12 @@ static void test_bad(void) {
                 _cleanup_xqos_section_ XqosSection d = {};
                 const char *said;
 
-                (void) snprintf(text, sizeof(text), "[X-QoS]\n%s\nThreshold=good: " RULE "\n", table[i].text);
+                (void) snprintf(text, sizeof(text), "[X-QoS]\n%s\nThreshold=good: " RULE "\n",
+                                table[i].text);
                 said = read_text(&d, text);
                 if (!strstr(said, table[i].message)) {
-                        fprintf(stderr, "'%s': '%s' instead of '%s'\n", table[i].text, said, table[i].message);
+                        fprintf(stderr, "'%s': '%s' instead of '%s'\n", table[i].text, said,
+                                table[i].message);
                         exit(EXIT_FAILURE);
                 }
                 check(d.n_thresholds == 1); /* the rest is in force */

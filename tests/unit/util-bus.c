@@ -66,7 +66,8 @@ void test_bus_pair(sd_event *event, uid_t uid, sd_bus **ret_a, sd_bus **ret_b) {
         check(sd_bus_start(*ret_b) >= 0);
         check(sd_bus_attach_event(*ret_b, event, 0) >= 0);
 
-        /* A message that arrives together with the end of the handshake would only be looked at with the next one */
+        /* A message that arrives together with the end of the handshake would only be looked at with the
+         * next one */
         test_wait(event, sd_bus_is_ready(*ret_a) > 0 && sd_bus_is_ready(*ret_b) > 0);
 }
 
@@ -89,17 +90,19 @@ sd_bus_message* test_call_message(sd_bus *bus, sd_bus_message *m, sd_bus_error *
                 return reply;
 
         if (!ret_error) {
-                fprintf(stderr, "%s failed: %s\n", sd_bus_message_get_member(m), sd_bus_message_get_error(reply)->message);
+                fprintf(stderr, "%s failed: %s\n", sd_bus_message_get_member(m),
+                        sd_bus_message_get_error(reply)->message);
                 exit(EXIT_FAILURE);
         }
         sd_bus_error_free(ret_error);
-        check(sd_bus_error_copy(ret_error, sd_bus_message_get_error(reply)) < 0); /* returns the error itself */
+        /* returns the error itself */
+        check(sd_bus_error_copy(ret_error, sd_bus_message_get_error(reply)) < 0);
         sd_bus_message_unref(reply);
         return NULL;
 }
 
-sd_bus_message* test_call(sd_bus *bus, const char *path, const char *interface, const char *member, sd_bus_error *ret_error,
-                          const char *types, ...) {
+sd_bus_message* test_call(sd_bus *bus, const char *path, const char *interface, const char *member,
+                          sd_bus_error *ret_error, const char *types, ...) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         va_list ap;
 
@@ -112,7 +115,7 @@ sd_bus_message* test_call(sd_bus *bus, const char *path, const char *interface, 
         return test_call_message(bus, m, ret_error);
 }
 
-/* ---- a service manager ---------------------------------------------------------------------------------------- */
+/* ---- a service manager -------------------------------------------------------------------------------- */
 
 static FakeUnit* find_by_name(FakeServiceManager *f, const char *name) {
         for (FakeUnit *u = f->units; u->id; u++)
@@ -156,8 +159,8 @@ static int names_append(sd_bus_message *reply, const char *const *names, size_t 
         return sd_bus_message_close_container(reply);
 }
 
-static int property_get(sd_bus *bus, const char *path, const char *interface, const char *property, sd_bus_message *reply,
-                        void *userdata, sd_bus_error *error) {
+static int property_get(sd_bus *bus, const char *path, const char *interface, const char *property,
+                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         FakeServiceManager *f = ASSERT_PTR(userdata);
         _cleanup_free_ char *name = NULL;
         FakeUnit missing = {}, *u;
@@ -165,14 +168,16 @@ static int property_get(sd_bus *bus, const char *path, const char *interface, co
         check(sd_bus_path_decode(path, PID1_PATH "/unit", &name) > 0);
         u = find_by_name(f, name);
         if (!u) {
-                missing = (FakeUnit) { .id = name, .load_state = "not-found", .active_state = "inactive", .sub_state = "dead" };
+                missing = (FakeUnit) { .id = name, .load_state = "not-found", .active_state = "inactive",
+                                       .sub_state = "dead" };
                 u = &missing;
         }
 
         if (streq(property, "Id"))
                 return sd_bus_message_append(reply, "s", u->id);
         if (streq(property, "Names"))
-                return u->alias ? sd_bus_message_append(reply, "as", 2, u->id, u->alias) : sd_bus_message_append(reply, "as", 1, u->id);
+                return u->alias ? sd_bus_message_append(reply, "as", 2, u->id, u->alias) :
+                       sd_bus_message_append(reply, "as", 1, u->id);
         if (streq(property, "LoadState"))
                 return sd_bus_message_append(reply, "s", u->load_state ?: "loaded");
         if (streq(property, "ActiveState"))
@@ -201,7 +206,8 @@ static int property_get(sd_bus *bus, const char *path, const char *interface, co
 static const sd_bus_vtable manager_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_METHOD("LoadUnit", "s", "o", method_load_unit, SD_BUS_VTABLE_UNPRIVILEGED),
-        SD_BUS_METHOD("ListUnitsByPatterns", "asas", "a(ssssssouso)", method_list_units, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("ListUnitsByPatterns", "asas", "a(ssssssouso)", method_list_units,
+                      SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("Subscribe", NULL, NULL, method_subscribe, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("Unsubscribe", NULL, NULL, method_subscribe, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_VTABLE_END
@@ -236,7 +242,8 @@ static const sd_bus_vtable socket_vtable[] = {
         SD_BUS_VTABLE_END
 };
 
-static int find_service(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
+static int find_service(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret,
+                        sd_bus_error *error) {
         FakeServiceManager *f = ASSERT_PTR(userdata);
         _cleanup_free_ char *name = NULL;
         FakeUnit *u;
@@ -248,15 +255,18 @@ static int find_service(sd_bus *bus, const char *path, const char *interface, vo
         return u && u->slice && !endswith(u->id, ".socket");
 }
 
-static int find_socket(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
+static int find_socket(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret,
+                       sd_bus_error *error) {
         FakeServiceManager *f = ASSERT_PTR(userdata);
         _cleanup_free_ char *name = NULL;
 
         *ret = f;
-        return sd_bus_path_decode(path, PID1_PATH "/unit", &name) > 0 && find_by_name(f, name) && endswith(name, ".socket");
+        return sd_bus_path_decode(path, PID1_PATH "/unit", &name) > 0 && find_by_name(f, name) &&
+               endswith(name, ".socket");
 }
 
-static int find_any(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
+static int find_any(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret,
+                    sd_bus_error *error) {
         *ret = userdata;
         return 1;
 }
@@ -267,9 +277,12 @@ void fake_service_manager_start(FakeServiceManager *f, sd_bus *bus, FakeUnit *un
                 .units = units,
         };
         check(sd_bus_add_object_vtable(bus, NULL, PID1_PATH, PID1_NAME ".Manager", manager_vtable, f) >= 0);
-        check(sd_bus_add_fallback_vtable(bus, NULL, PID1_PATH "/unit", PID1_NAME ".Unit", unit_vtable, find_any, f) >= 0);
-        check(sd_bus_add_fallback_vtable(bus, NULL, PID1_PATH "/unit", PID1_NAME ".Service", service_vtable, find_service, f) >= 0);
-        check(sd_bus_add_fallback_vtable(bus, NULL, PID1_PATH "/unit", PID1_NAME ".Socket", socket_vtable, find_socket, f) >= 0);
+        check(sd_bus_add_fallback_vtable(bus, NULL, PID1_PATH "/unit", PID1_NAME ".Unit", unit_vtable,
+                                         find_any, f) >= 0);
+        check(sd_bus_add_fallback_vtable(bus, NULL, PID1_PATH "/unit", PID1_NAME ".Service", service_vtable,
+                                         find_service, f) >= 0);
+        check(sd_bus_add_fallback_vtable(bus, NULL, PID1_PATH "/unit", PID1_NAME ".Socket", socket_vtable,
+                                         find_socket, f) >= 0);
 }
 
 void fake_service_manager_changed(FakeServiceManager *f, const char *id) {
@@ -277,7 +290,8 @@ void fake_service_manager_changed(FakeServiceManager *f, const char *id) {
         _cleanup_free_ char *path = NULL;
 
         check(sd_bus_path_encode(PID1_PATH "/unit", id, &path) >= 0);
-        check(sd_bus_message_new_signal(f->bus, &m, path, "org.freedesktop.DBus.Properties", "PropertiesChanged") >= 0);
+        check(sd_bus_message_new_signal(f->bus, &m, path, "org.freedesktop.DBus.Properties",
+                                        "PropertiesChanged") >= 0);
         check(sd_bus_message_append(m, "sa{sv}as", PID1_NAME ".Unit", 0, 1, "ActiveState") >= 0);
         /* A broker would do that */
         if (sd_bus_is_bus_client(f->bus) == 0)

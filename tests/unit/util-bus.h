@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What tests of the daemon on D-Bus need: connections without a broker, a service manager that knows what the test tells
- * it, and calls that run the one event loop on which both sides live. */
+/* What tests of the daemon on D-Bus need: connections without a broker, a service manager that knows what
+ * the test tells it, and calls that run the one event loop on which both sides live. */
 
 #include <systemd/sd-bus.h>
 #include <systemd/sd-event.h>
@@ -10,8 +10,8 @@
 #include "check.h"
 #include "util.h"
 
-/* Goes on as root without capabilities, so that nothing gets into the kernel: as root of a user namespace if need be.
- * False when that is not allowed here. */
+/* Goes on as root without capabilities, so that nothing gets into the kernel: as root of a user namespace if
+ * need be. False when that is not allowed here. */
 bool test_become_plain_root(void);
 
 /* A user that is not root can be had, too. */
@@ -27,12 +27,13 @@ void test_run(sd_event *event);
         while (!(condition))                                                                            \
                 test_run(event)
 
-/* Calls and waits for the answer. Returns it, or NULL with ret_error (which may be NULL: then it must not fail). */
+/* Calls and waits for the answer. Returns it, or NULL with ret_error (which may be NULL: then it must not
+ * fail). */
 sd_bus_message* test_call_message(sd_bus *bus, sd_bus_message *m, sd_bus_error *ret_error);
-sd_bus_message* test_call(sd_bus *bus, const char *path, const char *interface, const char *member, sd_bus_error *ret_error,
-                          const char *types, ...);
+sd_bus_message* test_call(sd_bus *bus, const char *path, const char *interface, const char *member,
+                          sd_bus_error *ret_error, const char *types, ...);
 
-/* ---- a service manager ---------------------------------------------------------------------------------------- */
+/* ---- a service manager -------------------------------------------------------------------------------- */
 
 typedef struct FakeUnit {
         const char *id;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The two streams of a connection with frames through the parser, as the programs do it: what need not be looked at is not in the
- * window, which moves on when it is used up. */
+/* The two streams of a connection with frames through the parser, as the programs do it: what need not be
+ * looked at is not in the window, which moves on when it is used up. */
 
 #include <string.h>
 
@@ -16,10 +16,11 @@ typedef void (*h2_event_t)(struct h2_piece *piece, void *userdata);
 typedef bool (*h2_excludes_t)(const struct hpack_path *path);
 static __attribute__((unused)) h2_excludes_t h2_excludes;
 
-/* As much as can be taken of size bytes that end in the same piece. position: of the first in the stream; of the questions times says
- * when they came, answers have none. */
-static inline void h2_feed(struct h2_conn *h, struct h2_piece *piece, const uint8_t *data, size_t size, uint32_t position,
-                           const struct arrival_times *times, h2_event_t on_event, void *userdata) {
+/* As much as can be taken of size bytes that end in the same piece. position: of the first in the stream; of
+ * the questions times says when they came, answers have none. */
+static inline void h2_feed(struct h2_conn *h, struct h2_piece *piece, const uint8_t *data, size_t size,
+                           uint32_t position, const struct arrival_times *times, h2_event_t on_event,
+                           void *userdata) {
         const struct h2_frames *f = times ? &h->in : &h->out;
         static uint8_t left_over;
         size_t begin = 0, end = 0;

@@ -14,9 +14,11 @@ const sd_varlink_symbol* idl_find(sd_varlink_symbol_type_t type, const char *nam
         exit(EXIT_FAILURE);
 }
 
-const sd_varlink_field* idl_find_field(const sd_varlink_symbol *symbol, sd_varlink_field_direction_t direction, const char *name) {
+const sd_varlink_field* idl_find_field(const sd_varlink_symbol *symbol,
+                                       sd_varlink_field_direction_t direction, const char *name) {
         for (const sd_varlink_field *f = symbol->fields; f->name; f++)
-                if (f->field_type < _SD_VARLINK_FIELD_COMMENT && f->field_direction == direction && streq(f->name, name))
+                if (f->field_type < _SD_VARLINK_FIELD_COMMENT && f->field_direction == direction &&
+                    streq(f->name, name))
                         return f;
         return NULL;
 }
@@ -45,7 +47,8 @@ static bool value_matches(const sd_varlink_field *f, sd_json_variant *v) {
         case SD_VARLINK_NAMED_TYPE:
                 if (f->symbol->symbol_type == SD_VARLINK_ENUM_TYPE) {
                         for (const sd_varlink_field *e = f->symbol->fields; e->name; e++)
-                                if (e->field_type == SD_VARLINK_ENUM_VALUE && streq_ptr(e->name, sd_json_variant_string(v)))
+                                if (e->field_type == SD_VARLINK_ENUM_VALUE &&
+                                    streq_ptr(e->name, sd_json_variant_string(v)))
                                         return true;
                         return wrong(f->name, "is none of the words", v);
                 }
@@ -81,7 +84,8 @@ static bool field_matches(const sd_varlink_field *f, sd_json_variant *v) {
         return value_matches(f, v);
 }
 
-bool idl_matches(const sd_varlink_symbol *symbol, sd_varlink_field_direction_t direction, sd_json_variant *object) {
+bool idl_matches(const sd_varlink_symbol *symbol, sd_varlink_field_direction_t direction,
+                 sd_json_variant *object) {
         if (!sd_json_variant_is_object(object))
                 return wrong(symbol->name, "is no object", object);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A connection's streams through a parser, as the programs do it: what is skipped is not looked at, the window moves on when
- * it is used up. What lies in it behind the bytes of the stream is not to be looked at either. */
+/* A connection's streams through a parser, as the programs do it: what is skipped is not looked at, the
+ * window moves on when it is used up. What lies in it behind the bytes of the stream is not to be looked at
+ * either. */
 
 #include <string.h>
 
@@ -11,7 +12,8 @@
 #include "pipeline.h"
 #include "util.h"
 
-static inline void pipeline_move(struct pipeline *t, const struct parser *p, const char *data, size_t at, size_t size, size_t *ret_begin,
+static inline void pipeline_move(struct pipeline *t, const struct parser *p, const char *data, size_t at,
+                                 size_t size, size_t *ret_begin,
                              size_t *ret_end) {
         static unsigned char left_over;
 
@@ -38,7 +40,8 @@ static inline void pipeline_look_up(struct pipeline *t) {
 }
 
 /* position: of the piece in the stream. */
-static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chunk *piece, const char *data, size_t size,
+static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chunk *piece, const char *data,
+                                           size_t size,
                                        const struct arrival_times *times, uint32_t position) {
         size_t begin = 0, end = 0;
 
@@ -50,7 +53,8 @@ static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chu
                         break;
                 if (i >= end)
                         pipeline_move(t, &t->in, data, i, size, &begin, &end);
-                taken = pipeline_request_bytes(t, (uint64_t) (i - begin) << 32 | (end - begin), times, position + (uint32_t) i, piece);
+                taken = pipeline_request_bytes(t, (uint64_t) (i - begin) << 32 | (end - begin), times,
+                                               position + (uint32_t) i, piece);
                 check(piece->lost || (taken > 0 && i + taken <= end));
                 check(!piece->named || times->names);
                 if (piece->named)
@@ -62,7 +66,8 @@ static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chu
                 pipeline_request_chunk(t, times, position + (uint32_t) size);
 }
 
-static inline void pipeline_feed_answers(struct pipeline *t, struct parsed_chunk *piece, const char *data, size_t size) {
+static inline void pipeline_feed_answers(struct pipeline *t, struct parsed_chunk *piece, const char *data,
+                                         size_t size) {
         size_t begin = 0, end = 0;
 
         for (size_t i = 0; !piece->lost && !piece->tunnel; ) {
