@@ -629,8 +629,8 @@ static void test_many_units(void) {
 
         /* All have been read, the reply is not made yet */
         client_send(c, NULL, "GetMany", call);
-        client_send(second, NULL, "GetMany", call);
         test_wait(event, manager_get_unit(manager, many_names[MANY_UNITS - 1], NULL)->seq > 0);
+        client_send(second, NULL, "GetMany", call);
         call_succeeds(third, "GetStatus", "{}");
         check(!client_has_reply(c));
 
