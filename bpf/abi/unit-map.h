@@ -335,8 +335,8 @@ struct qos_unit_map {
         __u64 serving;          /* the clock of in_flight > 0 */
         __u32 turn;             /* of the run that is measured next (overhead.h) */
         __u32 never;            /* 0, see overhead_begin_sample() */
-        __u64 search_session;   /* of the first units_find_sockets that came across an open file of the unit; with it, what each
-                                 * run looks at is one line of the cache */
+        __u64 search_session;   /* of the first units_find_sockets that came across an open file of the unit;
+                                 * with it, what each run looks at is one line of the cache */
 
         /* Written by the iterators, for the reading that started them */
         __u64 listeners_session;

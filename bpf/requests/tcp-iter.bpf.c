@@ -122,8 +122,8 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         if (!c)
                 return 0;
         /* Nothing is in flight that was read before now: what was asked of the unit before the attach is not
-         * counted. What is unread at the attach came at the latest now. Of a connection that is found later, as it
-         * waited to be accepted at the attach, nobody knows when it came */
+         * counted. What is unread at the attach came at the latest now. Of a connection that is found later,
+         * as it waited to be accepted at the attach, nobody knows when it came */
         now = bpf_ktime_get_ns();
         copied = BPF_CORE_READ(tp, copied_seq);
         rcv_nxt = BPF_CORE_READ(tp, rcv_nxt);
@@ -131,7 +131,8 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
 
         bpf_spin_lock(&c->lock);
         if (!(c->x.flags & (EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN))) {
-                exchange_begin(&c->x, c->kind == CONN_CLIENT || !at_attach ? rcv_nxt : copied, copied, snd_nxt);
+                exchange_begin(&c->x, c->kind == CONN_CLIENT || !at_attach ? rcv_nxt : copied, copied,
+                               snd_nxt);
                 if (rcv_nxt != copied && c->kind == CONN_SERVER && at_attach)
                         exchange_arrive(&c->x, now, copied, rcv_nxt, copied, rcv_nxt, &effect);
         }

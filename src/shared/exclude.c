@@ -82,7 +82,8 @@ static int parse_command(const char *command, Exclude *ret) {
                 return -EINVAL;
         p = stpcpy(e.text, "redis:");
         for (size_t i = 0; i < n; i++) {
-                char c = command[i] >= 'a' && command[i] <= 'z' ? (char) (command[i] - 'a' + 'A') : command[i];
+                char c = command[i] >= 'a' && command[i] <= 'z' ? (char) (command[i] - 'a' + 'A') :
+                                                                  command[i];
 
                 if (!(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && c != '.' && c != '_' && c != '-')
                         return -EINVAL;
@@ -131,13 +132,16 @@ int exclude_list_parse(char **words, ExcludeList *ret, QosError *e) {
                 r = exclude_list_add(&l, *i);
                 if (r == -E2BIG) {
                         (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
-                        return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "more than %s exclusions", limit);
+                        return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit,
+                                             "more than %s exclusions", limit);
                 }
                 if (r < 0)
                         return qos_error_set(e, QOS_ERROR_INVALID_EXCLUDE, *i,
-                                             "invalid exclusion '%s', expected 'port:' and a number from 1 to 65535, "
-                                             "'http:' and a path ('/healthz', or '/static/*' for a prefix of at most %u directories), "
-                                             "or 'redis:' and a command", excerpt(*i, (char[EXCERPT_MAX + 1]) {}), NAME_DIRECTORIES - 1);
+                                             "invalid exclusion '%s', expected 'port:' and a number from "
+                                             "1 to 65535, 'http:' and a path ('/healthz', or '/static/*' "
+                                             "for a prefix of at most %u directories), or 'redis:' and a "
+                                             "command",
+                                             excerpt(*i, (char[EXCERPT_MAX + 1]) {}), NAME_DIRECTORIES - 1);
         }
 
         *ret = l;
