@@ -4,7 +4,7 @@
 
     run.py [--vm] [--nightly] [GLOB...]
 
-One line per test; what is known of a failure follows it. --vm: only the tests of the smoke test, with small loads.
+One line per test, with how many of how many have ended, and after how many seconds; what is known of a failure follows it. --vm: only the tests of the smoke test, with small loads.
 What is marked as nightly runs with --nightly, or if a GLOB matches it.
 Tests that do not disturb each other run side by side, the others alone. --again: of those that failed so many get a second
 run at the end, alone; what passes then is said by name, in a line of its own. Tests that need a machine that boots anew come last:
@@ -13,6 +13,7 @@ this ends in between, and goes on when it is called once more after the boot, fo
 import argparse
 import contextlib
 import faulthandler
+import fcntl
 import fnmatch
 import glob
 import importlib
@@ -34,6 +35,7 @@ import scenario  # noqa: E402
 
 SIDE_BY_SIDE = 3        # mostly waiting, on the two CPUs that CI has
 JOURNAL_LINES = 25
+SILENCE_MAX = 60        # seconds after which a line says what is being waited for
 # What the run after the boot needs to know, and what tells the lab to boot
 BOOT_STATE = "/var/lib/qosd-scenarios.json"
 BOOT_AGAIN = "/var/lib/qosd-lab-again"
@@ -196,6 +198,7 @@ class Running:
 def run_some(tests, at_once, report):
     queue, running = list(tests), []
     serial = 0
+    said = time.monotonic()
     try:
         while queue or running:
             while queue and len(running) < at_once:
@@ -206,6 +209,10 @@ def run_some(tests, at_once, report):
             for r in [r for r in running if r.late or select.select([r.fd], [], [], 0)[0]]:
                 running.remove(r)
                 report(r, *r.end())
+                said = time.monotonic()
+            if time.monotonic() - said > SILENCE_MAX:
+                said = time.monotonic()
+                print("     running: " + ", ".join(f"{r.test.name} (since {said - r.started:.0f} s)" for r in running), flush=True)
     finally:
         for r in running:
             r.end()
@@ -215,12 +222,19 @@ def run_some(tests, at_once, report):
 def programs_loaded():
     """Keeps a unit attached, so that not each test waits for the verifier: a second, in the VM twenty. Those that run alone
     are without it, and find nothing loaded."""
-    # What a run that was killed has left
+    # What a run that was killed has left: one that goes on holds the lock of its own
     for left in glob.glob(f"{scenario.UNIT_DIR}/scn*-keeper.service"):
-        quiet("qosctl", "detach", os.path.basename(left))
-        os.unlink(left)
+        with contextlib.suppress(OSError), open(left) as f:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            quiet("qosctl", "detach", os.path.basename(left))
+            os.unlink(left)
     name = f"scn{os.getpid()}-keeper.service"
-    scenario.write_unit(name, "[Service]\nExecStart=sleep infinity\n")
+    os.makedirs(scenario.UNIT_DIR, exist_ok=True)
+    # Closed when this run ends, however it does
+    lock = open(os.path.join(scenario.UNIT_DIR, name), "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.write("[Service]\nExecStart=sleep infinity\n")
+    lock.flush()
     scenario.systemctl("daemon-reload")
     try:
         # Without it the tests are slower, and no less right
@@ -232,6 +246,7 @@ def programs_loaded():
     finally:
         quiet("qosctl", "detach", name, timeout=60)
         os.unlink(os.path.join(scenario.UNIT_DIR, name))
+        lock.close()
         quiet("systemctl", "daemon-reload")
 
 
@@ -325,6 +340,7 @@ def main():
         sys.exit("This needs root, and a lab around it.")
 
     scenario.in_vm = arguments.vm
+    begun = time.monotonic()
     results = {"ok": 0, "FAIL": 0, "SKIP-VM": 0}
     failed = []
 
@@ -333,7 +349,8 @@ def main():
         results[word] += 1
         if not ok:
             failed.append(running.test)
-        print(f"{word:4} {running.test.name} ({running.seconds:.1f} s)", flush=True)
+        print(f"{word:4} {running.test.name} ({running.seconds:.1f} s) "
+              f"[{results['ok'] + results['FAIL']}/{len(tests)}, {time.monotonic() - begun:.0f} s]", flush=True)
         if not ok:
             print("".join(f"     {line}\n" for line in said.splitlines()), end="", flush=True)
 

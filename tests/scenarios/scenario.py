@@ -123,7 +123,7 @@ def run(*command, ok=True, timeout=20, stdin=None, env=None):
     """Runs to the end and returns the CompletedProcess; with ok its failure is the test's."""
     r = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, input=stdin,
                        stdin=subprocess.DEVNULL if stdin is None else None,
-                       timeout=timeout * (6 if in_vm else 1), env=env, errors="replace", text=True)
+                       timeout=timeout * patience(), env=env, errors="replace", text=True)
     if ok and r.returncode != 0:
         fail(f"{' '.join(str(c) for c in command)}: exit status {r.returncode}: {(r.stderr or r.stdout).strip()}")
     return r
@@ -244,8 +244,9 @@ class Client:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait(self, timeout=60):
+        timeout *= patience()
         try:
-            out, err = self.process.communicate(timeout=timeout * (6 if in_vm else 1))
+            out, err = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
             fail(f"the client did not end within {timeout} s")
@@ -288,7 +289,7 @@ class Talk:
 
     def end(self):
         self.client.process.stdin.close()
-        self.client.process.wait(timeout=10)
+        self.client.process.wait(timeout=10 * patience())
 
 
 def smaller(n):
@@ -335,7 +336,7 @@ class Cable:
     def cut(self):
         """Takes the cable away. Returns what the relay did."""
         self.process.terminate()
-        out, _ = self.process.communicate(timeout=10)
+        out, _ = self.process.communicate(timeout=10 * patience())
         return json.loads(out)
 
 
@@ -374,7 +375,7 @@ class Capture:
         wait_for("the capture has seen the last packet",
                  lambda: any(mine in p[:2] for p in capture.packets(self.path)), 20, pause=0.2)
         self.process.send_signal(signal.SIGINT)
-        err = self.process.communicate(timeout=20)[1]
+        err = self.process.communicate(timeout=20 * patience())[1]
         for line in err.splitlines():
             if line.endswith("packets dropped by kernel"):
                 equal(int(line.split()[0]), 0, "packets that the capture lost")
@@ -485,7 +486,7 @@ class VarlinkError(Exception):
 class Varlink:
     def __init__(self, timeout=10, rcvbuf=None):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(timeout * (6 if in_vm else 1))
+        self.socket.settimeout(timeout * patience())
         if rcvbuf:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
         self.socket.connect(VARLINK_SOCKET)
