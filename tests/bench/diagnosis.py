@@ -71,7 +71,7 @@ def run(runs, say, globs=()):
     with tempfile.TemporaryDirectory(prefix="qosd-diagnosis-", dir="/var/lib") as directory:
         os.chmod(directory, 0o755)
         scenario.tools = directory
-        runner.build_tools(directory)
+        runner.copy_tools(directory)
         # Who has seen enough is shown what there is
         with contextlib.suppress(KeyboardInterrupt):
             for number in range(runs):

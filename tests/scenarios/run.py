@@ -36,6 +36,9 @@ import scenario  # noqa: E402
 SIDE_BY_SIDE = 3        # mostly waiting, on the two CPUs that CI has
 JOURNAL_LINES = 25
 SILENCE_MAX = 60        # seconds after which a line says what is being waited for
+# What tests/scenarios/meson.build builds, and where
+TOOLS = ["server", "client", "uring", "relay", "waiter", "turns", "toiler", "reader", "refuse.so"]
+TOOLS_BUILT = "/var/lib/qosd-build/tests/scenarios"
 # What the run after the boot needs to know, and what tells the lab to boot
 BOOT_STATE = "/var/lib/qosd-scenarios.json"
 BOOT_AGAIN = "/var/lib/qosd-lab-again"
@@ -49,18 +52,13 @@ def quiet(*command, timeout=30):
         return f"{' '.join(command)}: {e}\n"
 
 
-def build_tools(directory):
-    jobs = [("server", ["-pthread"]), ("client", ["-pthread"]), ("uring", ["-luring"]), ("relay", []), ("waiter", ["-pthread"]),
-            ("turns", ["-pthread"]), ("toiler", ["-pthread"]), ("reader", ["-lqosd", "-lsystemd"]), ("refuse.so", ["-shared", "-fPIC"])]
-    running = []
-    for name, flags in jobs:
-        source = os.path.join(scenario.SOURCES, name.removesuffix(".so") + ".c")
-        running.append((source, subprocess.Popen(
-            ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-o",
-             os.path.join(directory, name), source] + flags)))
-    for source, process in running:
-        if process.wait() != 0:
-            sys.exit(f"Cannot compile {source}.")
+def copy_tools(directory):
+    """The helpers, as meson has built them, to where all units may run them."""
+    for name in TOOLS:
+        try:
+            shutil.copy(os.path.join(TOOLS_BUILT, name), directory)
+        except OSError as e:
+            sys.exit(f"Cannot copy what the tests run: {e}")
 
 
 class Running:
@@ -293,9 +291,6 @@ class Boots:
         while self.booted or self.queue:
             booted, self.booted = self.booted, None
             name = booted["test"] if booted else self.queue.pop(0)
-            # Who only looks what became of it needs none of them, and they take a minute in the VM
-            if not booted and not os.path.exists(f"{scenario.tools}/server"):
-                build_tools(scenario.tools)
             running = Running(self.tests[name], f"b{len(self.queue)}{len(self.failed)}", booted)
             while not running.late and not select.select([running.fd], [], [], 0.2)[0]:
                 pass
@@ -368,8 +363,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="scenario-", dir="/var/lib") as directory:
         os.chmod(directory, 0o755)
         scenario.tools = directory
+        copy_tools(directory)
         if before is None:
-            build_tools(directory)
             run_all([t for t in tests if not t.reboots], arguments.again, results, failed, report)
         boots.run(results, report)
 

@@ -315,7 +315,7 @@ static void test_record(void) {
                 HistoryStep s = make_step(100 + k, rand_r(&seed) % 3 ? rand_r(&seed) % 100000 : 0,
                                           rand_r(&seed) % 100, 1 + rand_r(&seed) % 100);
                 Metrics in, out;
-                Seen seen;
+                Seen seen, again;
 
                 s.overlaps = 0;
                 s.covered = k % 3 ? STEP : rand_r(&seed) % STEP;
@@ -344,8 +344,9 @@ static void test_record(void) {
                 /* The same step again replaces it, and keeps when that was */
                 s.timestamp += 17 * NSEC_PER_SEC;
                 check(history_put(h, &s) >= 0);
-                check(look(h, HISTORY_FINE).n == seen.n);
-                check(look(h, HISTORY_FINE).step.timestamp == s.timestamp - 17 * NSEC_PER_SEC);
+                again = look(h, HISTORY_FINE);
+                check(again.n == seen.n);
+                check(again.step.timestamp == s.timestamp - 17 * NSEC_PER_SEC);
                 check(history_roll(h, 100 + k) >= 0);
         }
 }
@@ -741,19 +742,34 @@ static void test_catalogue(void) {
         check(history_find_distribution("requests.server.queue") < 0);
 }
 
-int main(void) {
-        test_steps();
-        test_steps_silence();
-        test_steps_move();
-        test_bins();
-        test_catalogue();
-        test_record();
-        test_amounts();
-        test_levels();
-        test_merge();
-        test_bound();
-        test_busy();
-        test_amounts_of_a_day();
-        test_file();
+static const struct {
+        const char *part;
+        void (*test)(void);
+} tests[] = {
+        { "steps",  test_steps            },
+        { "steps",  test_steps_silence    },
+        { "steps",  test_steps_move       },
+        { "steps",  test_bins             },
+        { "steps",  test_catalogue        },
+        { "record", test_record           },
+        { "record", test_amounts          },
+        { "record", test_levels           },
+        { "merge",  test_merge            },
+        { "merge",  test_bound            },
+        { "merge",  test_busy             },
+        { "day",    test_amounts_of_a_day },
+        { "day",    test_file             },
+};
+
+/* Runs all, or those of one part */
+int main(int argc, char *argv[]) {
+        bool found = false;
+
+        for (size_t i = 0; i < ELEMENTSOF(tests); i++)
+                if (argc < 2 || strcmp(tests[i].part, argv[1]) == 0) {
+                        tests[i].test();
+                        found = true;
+                }
+        check(found);
         return EXIT_SUCCESS;
 }
