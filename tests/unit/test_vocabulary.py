@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
 
-"""No identifier of src/, bpf/, dbus/ and docs/ is made of a retired term: docs/VOCABULARY.md has those that replaced them."""
+"""No retired term is in an identifier, and none in comments, messages and documents beyond what the allow list has.
+
+docs/VOCABULARY.md has the terms that replaced them. tests/unit/vocabulary-allowed counts what is left, by file name
+without its folder, so that a file that moves keeps its count. A count may only shrink: `test_vocabulary.py ROOT --shrink`
+lowers the counts to what is there, and never raises one.
+"""
 
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 # Beginnings of identifiers
@@ -37,6 +43,107 @@ PHRASES = re.compile("|".join((
     "given up by clients", "segments sent again", "turned away", "made to leave", "to another CPU", "one answer per question",
     "Worst wait", "did not come true", "does not know what to do", "does not take --", "cannot be left out", "is no unit's name",
     "[Bb]egins? to observe", "[Ss]tops? to observe", "what was kept", "since it is watched")))
+
+
+# Comments, messages, documents: what follows is a hint, the sentence is to be written anew
+DIALECT = {
+    r"book(?:s|ed|ing|ings)?": "map, record",
+    r"nests?": "hierarchy, ancestor, contain",
+    r"rooms?(?! for\b)": "module",
+    r"(?:un)?answer(?:s|ed|ing)?": "response, send",
+    r"questions?": "request",
+    r"ask(?:s|ed|ing)?": "request, query",
+    r"(?:told|tells?)": "report, distinguish",
+    r"(?:is|are|was|were) so(?=[.,:;)]|$)": "say what holds",
+    r"gone ones": "including retained units",
+    r"lies? in": "is contained in",
+    r"held back|holds? back": "limited",
+    r"sent again": "retransmitted",
+    r"turned away": "refused, dropped",
+    r"lets? go(?: of)?": "release",
+    r"for ever": "permanently",
+    # A user may be somebody who does something; things, and the subject of a sentence, are not
+    r"(?<!one )(?<!body )(?<!user )(?<!users )(?<!clients )(?<!people )(?<!those )who": "name the subject",
+    r"whom": "name the object",
+    r"(?:(?<=^)|(?<=[.:;,(] )|(?<= (?:of|is|or|by|in|to) )|(?<= (?:are|and|for|say|who) )|(?<= (?:says|know|with|from) ))whose":
+        "name the owner",
+}
+DIALECT_RE = re.compile("|".join(fr"(?<![\w/.\"'`-])(?:{pattern})(?![\w/\"'`(=_-])" for pattern in DIALECT), re.I)
+# A sentence that begins in one comment and goes on in the next
+ELLIPSIS_RE = re.compile(r"^(?:…|\.\.\.)|(?:…|\.\.\.)$")
+
+C_TOKENS = re.compile(r'''/\*(.*?)\*/|//([^\n]*)|"((?:[^"\\\n]|\\.)*)"|'(?:[^'\\\n]|\\.)+\'''', re.S)
+PYTHON_TOKENS = re.compile(r'''"""(.*?)"""|#([^\n]*)|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)\'''', re.S)
+HASH_TOKENS = re.compile(r"(?m)(?:^|(?<=\s))#([^\n]*)")
+
+# What nobody writes by hand, and what has happened
+UNWRITTEN = "docs/bench/", "NEWS.md", "tests/unit/test_vocabulary.py"
+
+
+def texts_in(path, text):
+    """Comments, and strings of more than a word, as (line number, text, whether it is a comment)"""
+    if path.suffix in (".md", ".xml", ".varlink") or re.search(r"\.[1-8](?:\.in)?$", path.name):
+        yield 1, text, False
+        return
+    tokens = {".c": C_TOKENS, ".h": C_TOKENS, ".py": PYTHON_TOKENS}.get(path.suffix, HASH_TOKENS)
+    for match in tokens.finditer(text):
+        i = match.lastindex
+        if i and (i < 3 or " " in match[i]):
+            yield text.count("\n", 0, match.start(i)) + 1, match[i], i < 3
+
+
+def dialect_in(path, text):
+    for start, part, comment in texts_in(path, text):
+        if comment and (match := ELLIPSIS_RE.search(part.strip(" *\n"))):
+            yield start, match[0]
+        for number, line in enumerate(part.splitlines(), start):
+            for match in DIALECT_RE.finditer(line.lstrip(" *#")):
+                yield number, match[0]
+
+
+def hint_of(word):
+    return next((hint for pattern, hint in DIALECT.items() if re.match(pattern, word, re.I)), "say it whole")
+
+
+def allowed_read(path):
+    return Counter({name: int(n) for n, name in map(str.split, path.read_text(encoding="utf-8").splitlines())})
+
+
+def check_dialect(root, shrink):
+    for name, bad in (("a.c", "/* Who asks. */"), ("a.c", "/* A lock,\n * whose holder it is */"), ("a.c", "/* And then\n … */"),
+                      ("a.c", 'f("the book of %s");'), ("a.py", "# is so."), ("a.md", "An answer"), ("a.1", "It is asked."),
+                      ("a.sh", "x  # rooms"), ("a.xml", "<p>gone ones, too</p>")):
+        if not list(dialect_in(Path(name), bad)):
+            sys.exit(f"{bad!r} is not found")
+    for name, good in (("a.c", 'if (answer) f("answer");'), ("a.c", "/* A unit whose control group is empty, room for it */"),
+                       ("a.c", '"UNIT..."'), ("a.py", "questions(1)"), ("a.md", "`libbook.h` and ask_password()")):
+        if list(dialect_in(Path(name), good)):
+            sys.exit(f"{good!r} is found")
+
+    allow_path = root / "tests/unit/vocabulary-allowed"
+    allowed, found = allowed_read(allow_path), {}
+    for path in sorted(p for d in ("src", "bpf", "dbus", "docs", "tests") for p in (root / d).rglob("*")) + [root / "README.md"]:
+        name = str(path.relative_to(root))
+        if name.startswith(UNWRITTEN) or "fuzz" in path.parts and not path.suffix or not path.is_file() or \
+                not (path.suffix in (".c", ".h", ".py", ".md", ".xml", ".varlink", ".build", ".bash", ".service", ".in")
+                     or re.search(r"\.[1-8]$", name) or path.parent.name == "lab"):
+            continue
+        for number, word in dialect_in(path, path.read_text(encoding="utf-8")):
+            found.setdefault(path.name, []).append(f"{name}:{number}: {word!r} is retired: {hint_of(word)}")
+
+    if shrink:
+        counts = ((min(allowed[name], len(found.get(name, []))), name) for name in sorted(allowed))
+        allow_path.write_text("".join(f"{n} {name}\n" for n, name in counts if n), encoding="utf-8")
+        return 0
+    n = 0
+    for name, places in found.items():
+        if len(places) > allowed[name]:
+            print("\n".join(places))
+            print(f"{name}: {len(places)} retired terms, {allowed[name]} allowed by tests/unit/vocabulary-allowed")
+            n += 1
+    left = sum(map(len, found.values()))
+    print(f"{left} retired terms are left in {len(found)} files, {allowed.total()} are allowed")
+    return n
 
 
 def phrases_in(text):
@@ -76,6 +183,7 @@ def main():
         for number, phrase in phrases_in(path.read_text(encoding="utf-8")):
             print(f"{path.relative_to(root)}:{number}: '{phrase}' is retired, see docs/HACKING.md")
             n += 1
+    n += check_dialect(root, "--shrink" in sys.argv)
     sys.exit(n > 0)
 
 
