@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The name of a question, by which some are left out of a unit's figures: the path that is asked for (HTTP),
- * the command (RESP). As a hash, as long as a word: of two names with the same one, which is as likely as
- * one in 2^64, nobody can tell which it was.
+/* Names by which requests are excluded from the metrics of a unit: the path (HTTP) or the command (RESP), as
+ * a 64 bit hash. Names that collide cannot be distinguished.
  *
  * Pure: compiled for BPF, for the daemon and for the unit tests. */
 
@@ -19,17 +18,16 @@ enum name_kind {
 #define NAME_BEGIN 0xcbf29ce484222325ULL
 #define NAME_PRIME 0x100000001b3ULL
 
-/* Of a path that goes on, what is in front of each of so many slashes is a name, too: that of a
- * directory. */
+/* Each of the first slashes of a path ends the name of a directory, which may be excluded, too. */
 #define NAME_DIRECTORIES 4U
 
-/* Of a path, byte by byte, without the query. */
+/* Adds a byte of a path; the query string is not part of it. */
 static inline __attribute__((always_inline)) __u64 name_add(__u64 name, __u32 byte) {
         return (name ^ byte) * NAME_PRIME;
 }
 
-/* Of a command in capitals: its first eight letters, the first one highest, and how many letters it has.
- * These tell all commands of Redis apart. */
+/* A command in upper case: its first eight letters, the first one most significant, and its length. That
+ * identifies all Redis commands. */
 static inline __attribute__((always_inline)) __u64 name_of_command(__u64 word, __u32 length) {
         return ((NAME_BEGIN ^ word) * NAME_PRIME ^ length) * NAME_PRIME;
 }

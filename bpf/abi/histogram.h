@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The exponential grid of OpenTelemetry and of Prometheus' native histograms, for durations in nanoseconds.
+/* Exponential histograms as in OpenTelemetry and Prometheus, for durations in nanoseconds.
  *
- * Schema 5: 32 buckets per power of two, bounds 2^(k/32), (lower, upper]: a bucket is 2.19 % wide, so its
- * middle is off by at most 1.09 %. Schema 3 has 8 per power of two, each made of four of schema 5.
+ * Schema 5: 32 buckets per power of two with bounds 2^(k/32), (lower, upper]. A bucket is 2.19 % wide, hence
+ * the error of its middle is at most 1.09 %. Schema 3 has 8 buckets per power of two, each the union of four
+ * of schema 5.
  *
- * From 2^8 ns (256 ns: below that the clock itself is the measurement) to 2^36 ns (68.7 s). Bin 0 takes what
- * is not larger than 256 ns, the last one what is larger than 68.7 s. Compiled for BPF and for user
- * space. */
+ * The range is 2^8 ns (256 ns; below that the clock dominates) to 2^36 ns (68.7 s). Bin 0 has everything up
+ * to 256 ns, the last bin everything above 68.7 s. Compiled for BPF and for user space. */
 
 #include <linux/types.h>
 
@@ -21,8 +21,8 @@
 #define HISTOGRAM_COARSE_SCHEMA 3
 #define HISTOGRAM_COARSE_BINS (HISTOGRAM_OCTAVES * 8 + 2)
 
-/* (2^(s/32) - 1) * 2^64, rounded down: where the buckets of one octave begin, as the bits behind the leading
- * one. A value of at most 37 bits is larger than a bound exactly if its bits are. */
+/* (2^(s/32) - 1) * 2^64, rounded down: lower bounds of the buckets of one octave, as the bits behind the
+ * leading one. For values of at most 37 bits comparing these bits is exact. */
 static const __u64 histogram_bounds[33] = {
         0x0000000000000000ULL, 0x059b0d31585743aeULL, 0x0b5586cf9890f629ULL, 0x11301d0125b50a4eULL,
         0x172b83c7d517adcdULL, 0x1d4873168b9aa780ULL, 0x2387a6e75623866cULL, 0x29e9df51fdee12c2ULL,
@@ -35,8 +35,8 @@ static const __u64 histogram_bounds[33] = {
         0xffffffffffffffffULL,
 };
 
-/* How many of the bounds lie below each 64th of an octave. Buckets are wider than a 64th, so at most one
- * bound lies within one, and a single comparison decides. */
+/* Number of bounds below each 64th of an octave. A bucket is wider than a 64th, so at most one bound lies
+ * within one, and a single comparison is enough. */
 static const __u8 histogram_guess[64] = {
         0, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 8, 9, 10, 10, 11, 11, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17,
                 18, 18, 19,
@@ -44,9 +44,8 @@ static const __u8 histogram_guess[64] = {
         30, 30, 31, 31, 31, 32, 32,
 };
 
-/* An index that the verifier believes. A comparison in C may be made with one copy of the value and the
- * access with another, reloaded from the stack, that has no bounds in the verifier's eyes; this bounds the
- * value itself. */
+/* Bounds an index for the verifier. The compiler may compare one copy of a value and use another, reloaded
+ * from the stack, of which the verifier knows no bounds; the asm applies to the value itself. */
 #ifdef __bpf__
 #define BPF_BOUND(index, size)                                                                       \
         __asm__ volatile("if %0 < %1 goto +1\n\t%0 = 0" : "+r"(index) : "i"(size))
@@ -54,17 +53,16 @@ static const __u8 histogram_guess[64] = {
 #define BPF_BOUND(index, size) ((void) ((index) < (size) ? 0 : ((index) = 0)))
 #endif
 
-/* Choices without a branch: the verifier walks both ways of each branch, and remembers what was chosen in
- * either as long as that makes a difference. What the compiler does not see through it does not turn into
- * branches again. */
+/* Hides a value from the compiler, so that arithmetic on masks is not turned back into branches: the
+ * verifier walks both sides of each branch, with all states that differ. */
 #ifdef __bpf__
 #define BPF_OPAQUE(x) __asm__ volatile("" : "+r"(x))
 #else
 #define BPF_OPAQUE(x) ((void) (x))
 #endif
 
-/* The condition of a loop that ends by itself: true. The verifier walks a round or two of such a loop, where
- * it walks each of a loop with a constant bound; what it costs to run is a counter on the stack. Since Linux
+/* Loop condition, always true. The verifier walks one or two iterations of a may_goto loop, as opposed to
+ * every iteration of a loop with a constant bound. Costs a counter on the stack at run time. Since Linux
  * 6.9. */
 #ifdef __bpf__
 #define can_loop                                                                                      \
@@ -82,7 +80,7 @@ static const __u8 histogram_guess[64] = {
 #define can_loop 1
 #endif
 
-/* All bits, if it is 0, else none. */
+/* ~0 if x is 0, else 0. */
 static inline __attribute__((always_inline)) __u64 histogram_if_zero(__u64 x) {
         __u64 negative = -x;
 
@@ -90,7 +88,7 @@ static inline __attribute__((always_inline)) __u64 histogram_if_zero(__u64 x) {
         return ((x | negative) >> 63) - 1;
 }
 
-/* The same if a < b; both are below 2^63. */
+/* ~0 if a < b, else 0; both have to be below 2^63. */
 static inline __attribute__((always_inline)) __u64 histogram_if_less(__u64 a, __u64 b) {
         __u64 difference = a - b;
 
@@ -102,18 +100,18 @@ static inline __attribute__((always_inline)) __u64 histogram_choose(__u64 mask, 
         return (yes & mask) | (no & ~mask);
 }
 
-/* In BPF a function of its own, which the verifier walks once and not at each of the places that call it.
- * Weak: each file of programs has one, the linked object the first. */
+/* A global function in BPF, verified once instead of at each call site. Weak: every object has a copy, the
+ * linker keeps the first. */
 #ifdef __bpf__
 #define BPF_SUBPROG __attribute__((noinline, weak))
-#define BPF_REQUIRE(pointer) do { if (!(pointer)) return 0; } while (0) /* the verifier knows nothing of who
-                                                                         * calls */
+/* the verifier assumes nothing of the arguments of a global function */
+#define BPF_REQUIRE(pointer) do { if (!(pointer)) return 0; } while (0)
 #else
 #define BPF_SUBPROG static inline
 #define BPF_REQUIRE(pointer)
 #endif
 
-/* The bin of schema 5 for a duration, 0 … HISTOGRAM_FINE_BINS - 1. */
+/* The schema 5 bin of a duration, 0 … HISTOGRAM_FINE_BINS - 1. */
 BPF_SUBPROG __u32 histogram_fine_bin(__u64 nsec) {
         __u64 bits, n;
         __u32 exponent;
@@ -123,7 +121,7 @@ BPF_SUBPROG __u32 histogram_fine_bin(__u64 nsec) {
         if (nsec > 1ULL << HISTOGRAM_MAX_EXPONENT)
                 return HISTOGRAM_FINE_BINS - 1;
 
-        /* The position of the leading one, by halving: BPF has no instruction for it */
+        /* Index of the most significant bit by bisection: BPF has no instruction for it */
         bits = nsec;
         exponent = 63;
         if (!(bits >> 32)) {
@@ -153,14 +151,14 @@ BPF_SUBPROG __u32 histogram_fine_bin(__u64 nsec) {
         bits <<= 1;
 
         n = histogram_guess[bits >> 58];
-        BPF_BOUND(n, 33); /* what the table holds is not known to the verifier */
+        BPF_BOUND(n, 33); /* the verifier does not know the contents of the table */
         if (bits > histogram_bounds[n])
                 n++;
 
         return (exponent - HISTOGRAM_MIN_EXPONENT) * 32 + n;
 }
 
-/* From the bin of schema 5 to that of schema 3. */
+/* Converts a schema 5 bin to schema 3. */
 static inline __attribute__((always_inline)) __u32 histogram_coarse_bin(__u32 fine_bin) {
         if (fine_bin >= HISTOGRAM_FINE_BINS - 1)
                 return HISTOGRAM_COARSE_BINS - 1;

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What the BPF programs and the daemon share: the map of one observed unit, and the small values of the
- * other maps. A change of anything in here changes the object's checksum, so that a running daemon's maps
- * are never taken over by one that reads them differently (probe.c). */
+/* Shared between the BPF programs and the daemon: the map of one observed unit, and the small values of the
+ * other maps. Any change here changes the checksum of the object, so that a daemon never adopts maps with
+ * another layout (probe.c). */
 
 #include <linux/types.h>
 
 #include "histogram.h"
 
-/* No map of slots has more room; UnitsMax= may only lower it. 256 units x 950 KiB are 240 MiB of kernel
- * memory, the most that a service about other services may take. */
+/* Size of all maps indexed by slot; UnitsMax= may only lower it. 256 units x 950 KiB are 240 MiB of kernel
+ * memory, the upper limit for a monitoring service. */
 #define UNITS_MAX_LIMIT 256U
 
 /* ---- windows ------------------------------------------------------------------------------------------ */
 
-/* The finest sub-window. All time in the map of a unit is counted in these, "epochs": CLOCK_MONOTONIC / 100
- * ms. */
+/* The finest sub-window. All times in the map of a unit are in these "epochs": CLOCK_MONOTONIC / 100 ms. */
 #define QOS_EPOCH_NSEC 100000000ULL
 
-/* A level keeps checkpoints of the unit's counters at the boundaries of its sub-windows:
+/* A level has checkpoints of the unit's counters at the boundaries of its sub-windows:
  *
  *   level  sub-window  for windows up to
  *     0      100 ms      1 s
@@ -27,13 +26,13 @@
  *     2       10 s      60 s
  *     3       50 s       5 min
  *
- * so that each of the windows 1 s, 10 s, 60 s and 5 min moves on in steps of at most a sixth. A window is
- * the difference between the counters now and a checkpoint, therefore each event is booked once, not once
- * per level. */
+ * so that the windows 1 s, 10 s, 60 s and 5 min advance in steps of at most a sixth. A window is the
+ * difference between the current counters and a checkpoint, hence an event is recorded once, not once per
+ * level. */
 #define QOS_LEVELS 4
 #define QOS_LEVEL_EPOCHS(level) ((level) == 0 ? 1U : (level) == 1 ? 10U : (level) == 2 ? 100U : 500U)
 
-/* One more than the windows reach back, and one that may be written while the others are read. */
+/* One more than the windows need, and one being written while the others are read. */
 #define QOS_LEVEL_CHECKPOINTS(level) ((level) <= 1 ? 12U : 8U)
 #define QOS_LEVEL_FIRST_CHECKPOINT(level) ((level) == 0 ? 0U : (level) == 1 ? 12U : (level) == 2 ? 24U : 32U)
 #define QOS_CHECKPOINTS 40
@@ -43,26 +42,26 @@
 #define QOS_LEVEL_FIRST_MAXIMUM(level) ((level) == 0 ? 0U : (level) == 1 ? 16U : (level) == 2 ? 32U : 40U)
 #define QOS_MAXIMA 48
 
-/* A maximum and the sub-window it belongs to in one word, so that it is replaced atomically: the
- * sub-window's number in the upper 20 bits (distinct for 29 hours even at 100 ms), nanoseconds in the lower
- * 44 (4.8 hours). */
+/* A maximum and its sub-window in one word, for atomic replacement: number of the sub-window in the upper 20
+ * bits (unique for 29 hours at 100 ms), nanoseconds in the lower 44 (4.8 hours). */
 #define QOS_MAXIMUM_BITS 44
 #define QOS_MAXIMUM_MASK ((1ULL << QOS_MAXIMUM_BITS) - 1)
 
 /* ---- counters of a unit ------------------------------------------------------------------------------- */
 
-/* The distributions, all in nanoseconds. Three of them are nearly always equal to another one, or all zero,
- * and are kept as the difference (modulo 2^32 and 2^64), so that what a question costs is three samples and
- * not six. A reader adds what is named in brackets, see window_complete() in src/model/window.c. */
+/* Distributions, in nanoseconds. Three of them nearly always equal another one or are all zero. These are
+ * stored as the difference to it (modulo 2^32 and 2^64), so that a request costs three samples instead of
+ * six. Readers add the distribution in brackets, see window_complete() in src/model/window.c. */
 enum qos_distribution {
-        QOS_LATENCY,            /* first question byte at the IP layer to last answer byte leaving it
-                                 * [QOS_FIRST_BYTE] */
-        QOS_FIRST_BYTE,         /* … to first answer byte leaving it */
-        QOS_RECEIVE,            /* first to last question byte at the IP layer [as many zeros as QOS_QUEUE
-                                 * has samples] */
-        QOS_QUEUE,              /* … until the application has read the last one */
-        QOS_SERVICE,            /* … until the first answer byte leaves the IP layer */
-        QOS_ANSWER,             /* … until the last one does [as many zeros as QOS_SERVICE has samples] */
+        QOS_LATENCY,            /* first request byte arriving at the IP layer to last response byte leaving
+                                 * it [QOS_FIRST_BYTE] */
+        QOS_FIRST_BYTE,         /* first request byte arriving to first response byte leaving */
+        QOS_RECEIVE,            /* first to last request byte arriving at the IP layer [one zero per sample
+                                 * of QOS_QUEUE] */
+        QOS_QUEUE,              /* last request byte arriving to read by the application */
+        QOS_SERVICE,            /* last request byte read to first response byte leaving the IP layer */
+        QOS_ANSWER,             /* first to last response byte leaving [one zero per sample of
+                                 * QOS_SERVICE] */
         QOS_DISTRIBUTIONS,
 };
 
@@ -74,124 +73,117 @@ enum qos_distribution {
 
 /* 32 bit cells: the bins of all distributions, then plain counters of events. */
 enum qos_counter {
-        /* questions whose first answer byte left */
+        /* requests, counted when the first response byte leaves */
         QOS_COUNTER_COUNT = 2 * HISTOGRAM_FINE_BINS + 4 * HISTOGRAM_COARSE_BINS,
-        QOS_COUNTER_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum
-                                            * protocol (parser.h) … */
+        QOS_COUNTER_HTTP1,                 /* of QOS_COUNTER_COUNT, by protocol in the order of enum protocol
+                                            * (parser.h) */
         QOS_COUNTER_REDIS,
         QOS_COUNTER_MEMCACHED,
         QOS_COUNTER_HTTP2,
         QOS_COUNTER_GRPC,
-        QOS_COUNTER_TLS,                   /* … exchanges sealed by TLS … */
-        QOS_COUNTER_UNIX,                  /* … plain exchanges on Unix sockets … */
-        QOS_COUNTER_UDP,                   /* … on UDP */
-        QOS_COUNTER_WAITS,                 /* of these, those that asked the unit to wait: in no
-                                            * distribution */
-        QOS_COUNTER_STREAMS,               /* … whose answers are streams */
-        QOS_COUNTER_EXCLUDED,              /* questions that are left out of all of this, and were
-                                            * answered */
-        QOS_COUNTER_STATUS_4XX,            /* … with an answer that says the client is wrong … */
-        QOS_COUNTER_STATUS_5XX,            /* … that the unit failed */
-        QOS_COUNTER_STATUS_UNKNOWN,        /* … of HTTP/2 of which that is not known (hpack.h) */
-        QOS_COUNTER_ERRORS_GRPC,           /* … of gRPC that say the unit failed */
-        QOS_COUNTER_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
-        QOS_COUNTER_ERRORS_TIMEOUT,        /* … that timed out with a question unanswered */
-        QOS_COUNTER_CLIENT_ABORTS,         /* … that the client ended with its question unanswered */
-        QOS_COUNTER_OVERLAPS,              /* questions that came while one was open */
-        QOS_COUNTER_ACCEPTED,              /* handshakes completed (inet_sock_set_state) */
-        QOS_COUNTER_LISTEN_DROPS,          /* connection attempts that came while the queue of their listener
-                                            * was full */
+        QOS_COUNTER_TLS,                   /* of QOS_COUNTER_COUNT, on TLS connections */
+        QOS_COUNTER_UNIX,                  /* of QOS_COUNTER_COUNT, unparsed on Unix sockets */
+        QOS_COUNTER_UDP,                   /* of QOS_COUNTER_COUNT, on UDP */
+        QOS_COUNTER_WAITS,                 /* of QOS_COUNTER_COUNT, blocking by request of the client (long
+                                            * polls): in no distribution */
+        QOS_COUNTER_STREAMS,               /* of QOS_COUNTER_COUNT, with a stream as response */
+        QOS_COUNTER_EXCLUDED,              /* requests excluded from all other metrics, with response */
+        QOS_COUNTER_STATUS_4XX,            /* responses that report a client error */
+        QOS_COUNTER_STATUS_5XX,            /* responses that report a server error */
+        QOS_COUNTER_STATUS_UNKNOWN,        /* HTTP/2 responses of unknown status (hpack.h) */
+        QOS_COUNTER_ERRORS_GRPC,           /* gRPC responses that report a server error */
+        QOS_COUNTER_ERRORS_RESET,          /* connections closed by the unit during a request */
+        QOS_COUNTER_ERRORS_TIMEOUT,        /* connections timed out during a request */
+        QOS_COUNTER_CLIENT_ABORTS,         /* connections closed by the client during its request */
+        QOS_COUNTER_OVERLAPS,              /* requests that arrived while another was in progress */
+        QOS_COUNTER_ACCEPTED,              /* completed handshakes (inet_sock_set_state) */
+        QOS_COUNTER_LISTEN_DROPS,          /* connection attempts dropped because of a full accept queue */
         QOS_COUNTER_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
-        QOS_COUNTER_DROPS,                 /* events of this unit that could not be booked */
-        QOS_COUNTER_MISSED,                /* runs of programs that the kernel has skipped since the unit was
-                                            * attached, of the whole machine */
+        QOS_COUNTER_DROPS,                 /* events of this unit that could not be recorded */
+        QOS_COUNTER_MISSED,                /* program runs skipped by the kernel on the whole machine since
+                                            * the unit was attached */
         QOS_COUNTERS,
 };
 
-/* Room for them: fixed, so that a counter more does not move what lies behind. A multiple of 8, which copies
- * are fastest in */
+/* Fixed size, so that a new counter does not move the fields behind. A multiple of 8 copies fastest. */
 #define QOS_COUNTERS_SIZE 2752
 _Static_assert(QOS_COUNTERS <= QOS_COUNTERS_SIZE, "no room for so many counters");
 
-/* What a thread does, or waits for: each is in one of them at any time, see contention-map.h. */
+/* States of a thread, which is in exactly one at any time, see contention-map.h. */
 enum qos_state {
-        QOS_STATE_NONE,         /* of a thread that is not in any book */
-        QOS_STATE_RUNNING,      /* on a CPU, in the program or in the kernel for it */
-        QOS_STATE_RUN_QUEUE,    /* ready, but others run */
-        QOS_STATE_THROTTLED,    /* ready, but the CPU quota of its control group is used up */
-        QOS_STATE_LOCK,         /* waits for what another thread holds: a mutex, a file lock, a lock in the
-                                 * kernel */
-        QOS_STATE_PARK,         /* waits in futex(2) for work: condition variables, idle pools */
-        QOS_STATE_DISK,         /* waits for files and block devices */
-        QOS_STATE_SOCKET,       /* in a call on one socket */
-        QOS_STATE_POLL,         /* for one of many descriptors, or one that is neither socket, pipe nor
+        QOS_STATE_NONE,         /* not in any contention map */
+        QOS_STATE_RUNNING,      /* on a CPU, in user or kernel mode */
+        QOS_STATE_RUN_QUEUE,    /* runnable, waiting for a CPU */
+        QOS_STATE_THROTTLED,    /* runnable, CPU quota of the control group exhausted */
+        QOS_STATE_LOCK,         /* waiting for a mutex, a file lock or a kernel lock */
+        QOS_STATE_PARK,         /* waiting in futex(2) for work: condition variables, idle pools */
+        QOS_STATE_DISK,         /* waiting for files and block devices */
+        QOS_STATE_SOCKET,       /* blocked in a call on one socket */
+        QOS_STATE_POLL,         /* waiting for several descriptors, or for one that is no socket, pipe or
                                  * file */
-        QOS_STATE_PIPE,         /* in a call on a pipe or a message queue */
-        QOS_STATE_SLEEP,        /* for a time, or a signal */
-        QOS_STATE_MEMORY,       /* page faults, reclaim, dirty pages that are too many */
-        QOS_STATE_CHILD,        /* for another process to end, or to be started */
-        QOS_STATE_OTHER,        /* stopped, frozen, traced, and what is known to be none of the above */
+        QOS_STATE_PIPE,         /* blocked in a call on a pipe or message queue */
+        QOS_STATE_SLEEP,        /* waiting for a timeout or a signal */
+        QOS_STATE_MEMORY,       /* page faults, reclaim, dirty page throttling */
+        QOS_STATE_CHILD,        /* waiting for another process to exit or start */
+        QOS_STATE_OTHER,        /* stopped, frozen, traced, or none of the above */
         QOS_STATES,
 
-        /* No thread is in no state: in its place is what of park and poll was until another thread of the
-         * unit, in the midst of a request of its own, let this one go on */
+        /* No thread has QOS_STATE_NONE. Its word is the part of QOS_STATE_PARK and QOS_STATE_POLL that ended
+         * with a wakeup by another thread of the unit while that one processed a request */
         QOS_STATE_BLOCKED_BY_REQUESTS = QOS_STATE_NONE,
 };
 
-/* 64 bit sums: one per distribution (nanoseconds), then bytes, what all this costs, then what is known of
- * QOS_SERVICE. */
+/* 64 bit sums: nanoseconds of each distribution, bytes, overhead, then the breakdown of QOS_SERVICE. */
 enum qos_sum {
-        QOS_SUM_BYTES_IN = QOS_DISTRIBUTIONS,   /* payload of questions, each byte once */
-        QOS_SUM_BYTES_OUT,                      /* payload of answers, each byte once */
-        QOS_SUM_COST,                           /* nanoseconds of programs, by those that were measured
+        QOS_SUM_BYTES_IN = QOS_DISTRIBUTIONS,   /* payload of requests, without retransmissions */
+        QOS_SUM_BYTES_OUT,                      /* payload of responses, without retransmissions */
+        QOS_SUM_COST,                           /* run time of the programs in ns, extrapolated from samples
                                                  * (overhead.h) */
-        QOS_SUM_ATTRIBUTED,                     /* questions that were answered by the thread that had read
-                                                 * them … */
-        QOS_SUM_STATES,                         /* … and in which state that was in between: from this plus
-                                                 * the state on, and QOS_STATE_BLOCKED_BY_REQUESTS */
+        QOS_SUM_ATTRIBUTED,                     /* requests read and responded to by the same thread */
+        QOS_SUM_STATES,                         /* state of that thread meanwhile: index is this plus enum
+                                                 * qos_state, including QOS_STATE_BLOCKED_BY_REQUESTS */
         QOS_SUMS = QOS_SUM_STATES + QOS_STATES,
 };
 
-/* The serving clock: for how long, up to a moment, at least one question has been in flight. It is one word,
- * so that it needs no lock and is written only when the first question comes and when the last one is
- * answered. While it stands still the word is what it shows; while it goes, with this bit, how far it is
- * behind CLOCK_MONOTONIC. */
+/* The serving clock: total time during which at least one request was in flight. One word, hence no lock,
+ * written only when the first request arrives and when the last one completes. While stopped, the word is
+ * the time; while running (with this bit), the word is CLOCK_MONOTONIC minus the time. */
 #define QOS_SERVING (1ULL << 63)
 
 static inline __attribute__((always_inline)) __u64 serving_clock_read(__u64 word, __u64 at) {
         return word & QOS_SERVING ? at - (word & ~QOS_SERVING) : word;
 }
 
-/* The word from now on. */
+/* Starts or stops the clock: returns the new word. */
 static inline __attribute__((always_inline)) __u64 serving_clock_toggle(__u64 word, __u64 now) {
         return word & QOS_SERVING ? serving_clock_read(word, now) : QOS_SERVING | (now - word);
 }
 
-/* The counters at the boundaries first … last (in sub-windows of the level): nothing happened between these.
- * Whoever changes one of the gauges in here enters the sub-window first (window_advance()), as for the
- * counters. */
+/* Counters at the boundaries first … last, in sub-windows of the level. No event lies between first and
+ * last. Gauges are part of it: a program that changes one enters the sub-window first (window_advance()), as
+ * for counters. */
 struct qos_checkpoint {
         __u64 first;
-        __u64 last;             /* < first: being written, or never was */
-        __s64 in_flight;        /* the gauges, as they were then */
+        __u64 last;             /* < first: invalid or being written */
+        __s64 in_flight;        /* value of the gauges */
         __s64 open;
-        __u64 serving;          /* … and the clock */
+        __u64 serving;          /* value of the serving clock */
         __u64 sums[QOS_SUMS];
         __u32 cells[QOS_COUNTERS_SIZE];
 };
 
-/* ---- rows: what a unit does, by address --------------------------------------------------------------- */
+/* ---- entries: metrics by address ---------------------------------------------------------------------- */
 
-/* The endpoints that a unit answers at, and the peers that it asks. Endpoints: the first one has no row. Its
- * figures are what the unit has and no other endpoint's row, so that a unit with a single one, which most
- * are, pays for none. Each further one has a row, as long as there are some, then all share the first row.
- * Peers: a row each, as long as there are some, and the second row for the rest.
+/* The endpoints that a unit serves, and the peers that it is a client of. The first endpoint has no entry:
+ * its metrics are those of the unit minus the entries of all other endpoints, so that units with a single
+ * one, the common case, pay nothing. Further endpoints get an entry each, then share the first entry. Peers
+ * get an entry each, then share the second one.
  *
- * The number of rows is what the budget of a unit's map (640 KiB) leaves. */
+ * The number of entries is given by the size of a unit's map (640 KiB). */
 #define QOS_ENTRIES 12
-#define QOS_ENDPOINT_ENTRIES_MAX 7 /* so that some are left for peers */
+#define QOS_ENDPOINT_ENTRIES_MAX 7 /* reserves entries for peers */
 
-/* Numbers of rows are counted from one: 0 is "none". */
+/* Entries are numbered from 1: 0 is "none". */
 #define QOS_ENTRY_ENDPOINTS_OTHERS 1
 #define QOS_ENTRY_PEERS_OTHERS 2
 #define QOS_ENTRY_FIRST 3
@@ -199,37 +191,36 @@ struct qos_checkpoint {
 enum qos_entry_kind {
         QOS_ENTRY_FREE,
         QOS_ENTRY_ENDPOINT,
-        QOS_ENTRY_EXCLUDED,       /* an endpoint that is not in the unit's figures */
+        QOS_ENTRY_EXCLUDED,       /* an endpoint excluded from the metrics of the unit */
         QOS_ENTRY_PEER,
 };
 
 struct qos_address {
-        __u8 address[16];       /* IPv4: the first four */
+        __u8 address[16];       /* IPv4: the first 4 bytes */
         __u16 port;             /* host byte order */
         __u16 family;
 } __attribute__((aligned(4)));
 
-/* sun_path, without a zero at the end if it is as long as can be. */
+/* sun_path, not NUL terminated at full length. */
 #define QOS_SOCKET_PATH_SIZE 108
 
 struct qos_peer_key {
-        struct qos_address address;     /* of a Unix socket: a hash of its path */
-        __u32 taken;            /* 1: it has an owner, whose name may not be there yet */
-        __u32 kind;             /* enum qos_entry_kind; written last, when the address is there */
-        __u32 generation;       /* goes up when the row becomes another one's */
-        char path[QOS_SOCKET_PATH_SIZE]; /* of a Unix socket. "@": it is abstract */
+        struct qos_address address;     /* of a Unix socket: hash of its path */
+        __u32 taken;            /* 1: allocated, the key may not be complete yet */
+        __u32 kind;             /* enum qos_entry_kind; written last, once the address is valid */
+        __u32 generation;       /* incremented when the entry is reassigned */
+        char path[QOS_SOCKET_PATH_SIZE]; /* of a Unix socket; starts with "@" if abstract */
 };
 
-/* 32 bit cells: the bins of the latency, schema 3, then counters as those of the unit with the same
- * names. */
+/* 32 bit cells: the bins of the latency, schema 3, then counters like those of the unit. */
 enum qos_entry_counter {
         QOS_ENTRY_COUNT = HISTOGRAM_COARSE_BINS,
         QOS_ENTRY_ERRORS_RESET,
         QOS_ENTRY_ERRORS_TIMEOUT,
         QOS_ENTRY_CLIENT_ABORTS,
         QOS_ENTRY_OVERLAPS,
-        QOS_ENTRY_BUNDLED,                /* of a peer: questions that were asked while another was open:
-                                           * they count, and how long each took is not known */
+        QOS_ENTRY_BUNDLED,                /* of a peer: requests sent while another was in flight. Counted,
+                                           * but of unknown latency */
         QOS_ENTRY_COUNTERS,
 };
 #define QOS_ENTRY_COUNTERS_SIZE 232
@@ -242,7 +233,7 @@ enum qos_entry_sum {
         QOS_ENTRY_SUMS,
 };
 
-/* As struct qos_checkpoint. Rows have those of one level: windows from 2 s to 10 s, and since attach. */
+/* As struct qos_checkpoint. Entries have a single level: windows from 2 s to 10 s, and since attach. */
 #define QOS_ENTRY_LEVEL 1
 #define QOS_ENTRY_CHECKPOINTS QOS_LEVEL_CHECKPOINTS(QOS_ENTRY_LEVEL)
 
@@ -256,10 +247,10 @@ struct qos_entry_checkpoint {
 struct qos_peer_entry {
         __s64 in_flight;
         __u64 sums[QOS_ENTRY_SUMS];
-        __u64 earned;                           /* what its peer took, as far as it is known, before it got
-                                                 * the row */
-        __u64 maximum_total;                    /* of the latency … */
-        __u64 maxima[QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL)]; /* … and by sub-window, as those of the unit */
+        __u64 earned;                           /* known latency of its peer before the entry was assigned,
+                                                 * ns */
+        __u64 maximum_total;                    /* largest latency, ns */
+        __u64 maxima[QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL)]; /* largest latency by sub-window, as in the unit */
         __u32 cells[QOS_ENTRY_COUNTERS_SIZE];
         __u32 carry[QOS_ENTRY_COUNTERS_SIZE];
         struct qos_entry_checkpoint checkpoints[QOS_ENTRY_CHECKPOINTS];
@@ -267,83 +258,81 @@ struct qos_peer_entry {
         __u32 _padding;
 };
 
-/* Peers without a row that may earn one: who takes more than a ninth of the time that all without a row take
- * is among them for sure (the counters of Misra and Gries). */
+/* Candidates for an entry, by Misra and Gries: a peer that accounts for more than a ninth of the time of all
+ * peers without an entry is always among them. */
 #define QOS_CHALLENGERS 8
 
 struct qos_heavy_hitters {
         struct {
                 struct qos_address address;
                 __u32 _padding;
-                __u64 nsec;     /* by which it is ahead; 0: free */
+                __u64 nsec;     /* Misra-Gries counter; 0: free */
         } list[QOS_CHALLENGERS];
-        __u64 changed_at;       /* CLOCK_MONOTONIC ns, when a row was given to another peer */
-        __u32 busy;             /* 1 while a program is at it; others leave it alone */
+        __u64 changed_at;       /* CLOCK_MONOTONIC ns of the last reassignment */
+        __u32 busy;             /* trylock: 1 while a program updates the list */
         __u32 _padding;
 };
 
-/* Questions in flight on sockets whose end no program sees: only an iterator over them can tell. */
+/* Requests in flight on sockets of which no program sees the end: counted by iterators. */
 enum qos_gauge {
         QOS_GAUGE_UNIX,
         QOS_GAUGE_UDP,
         QOS_GAUGES,
 };
 
-/* Questions of which nothing of the answer has left, and that did not ask to wait, by how long ago they
- * began to come: bin i has those of QOS_WAITING_NSEC(i) and more, up to that of the next bin. Octaves tell
- * soon enough that something hangs; what is shorter than the first is no hang, what is longer than the last
- * (34 s) is one by anybody's measure. */
+/* Histogram of the ages of open requests without any response byte, long polls excluded: bin i is for ages
+ * from QOS_WAITING_NSEC(i) up to that of the next bin. Octaves are enough to detect a hang; the last one
+ * begins at 34 s. */
 #define QOS_WAITING_BINS 19
 #define QOS_WAITING_NSEC(bin) (131072ULL << (bin))
 
 struct qos_open_requests {
-        __u64 session;          /* of the iterator; another one than the last: there are none */
+        __u64 session;          /* of the iterator that wrote this; stale if it is not the last session */
         __u64 in_flight;
         __u64 oldest_at;
         __u32 waiting[QOS_WAITING_BINS + 1]; /* the last one is unused */
-        __u32 rows[QOS_ENTRIES + 1]; /* of these, and of what is not in the unit's figures; 0: unused */
+        __u32 rows[QOS_ENTRIES + 1]; /* by entry, including excluded ones; 0: unused */
 };
 
-/* What the connections of a unit have in its gauges, as requests_gauges sums it up. A program that was
- * skipped (QOS_COUNTER_MISSED) leaves in them what it would have taken away. */
+/* Sums over all connections of a unit, by requests_gauges. The gauges in struct qos_unit_map differ from
+ * these when the kernel skipped a program (QOS_COUNTER_MISSED). */
 struct qos_summed {
-        __u64 session;          /* of the iterator; another one than the last: there are no connections */
-        __u64 begun;            /* qos_unit_map.opened when the iterator began … */
-        __u64 activity;         /* … and what had happened by then (window_activity()) */
+        __u64 session;          /* of the iterator that wrote this; stale if it is not the last session */
+        __u64 begun;            /* qos_unit_map.opened at the start of the session */
+        __u64 activity;         /* window_activity() at the start of the session */
         __s64 open;
         __s64 in_flight;
-        __s64 more_open;        /* the gauges had so much more the last time, at least */
+        __s64 more_open;        /* excess of the gauge in the previous session; lower bound */
         __s64 more_in_flight;
         struct {
-                __u64 activity; /* … of the row */
+                __u64 activity; /* activity of the entry at the start of the session */
                 __s64 in_flight;
                 __s64 more;
         } rows[QOS_ENTRIES];       /* by number - 1 */
 };
 
-/* The map of one unit: the only element of an mmapped, frozen array. Written by BPF programs alone,
- * concurrently, with atomic operations on single words. A reader takes the count of a distribution from the
- * sum of its bins, which are each added to once per sample: there is no second word that could disagree. */
+/* The map of a unit: the only element of an mmapable, frozen array. Written by BPF programs only,
+ * concurrently, with atomic operations on single words. The number of samples of a distribution is the sum
+ * of its bins, each incremented once per sample, so that no second word could disagree. */
 struct qos_unit_map {
         __u32 generation;       /* set once, before the map is frozen */
-        __u32 rolling;          /* the CPU, from 1, whose program writes checkpoints; 0: none */
-        __u64 epoch;            /* of the newest event */
-        __u64 epoch_end;        /* CLOCK_MONOTONIC ns when it ends: a comparison costs less than a
-                                 * division */
-        __s64 in_flight;        /* questions that began to arrive and whose answers have not all left */
+        __u32 rolling;          /* CPU + 1 of the program writing checkpoints; 0: none */
+        __u64 epoch;            /* epoch of the newest event */
+        __u64 epoch_end;        /* CLOCK_MONOTONIC ns of its end: a comparison is cheaper than a division */
+        __s64 in_flight;        /* requests from first byte arrived to last response byte sent */
         __s64 open;             /* connections */
-        __u64 serving;          /* the clock of in_flight > 0 */
-        __u32 turn;             /* of the run that is measured next (overhead.h) */
+        __u64 serving;          /* serving clock: runs while in_flight > 0 */
+        __u32 turn;             /* run to be measured next (overhead.h) */
         __u32 never;            /* 0, see overhead_begin_sample() */
-        __u64 search_session;   /* of the first units_find_sockets that came across an open file of the unit;
-                                 * with it, what each run looks at is one line of the cache */
+        __u64 search_session;   /* of the first units_find_sockets that found an open file of the unit.
+                                 * Shares the cache line that each program reads */
 
-        /* Written by the iterators, for the reading that started them */
+        /* Written by the iterators, for the snapshot that started them */
         __u64 listeners_session;
         __u64 accept_queue;
         __u64 accept_queue_max;
         __u64 oldest_session;
-        __u64 oldest_at;        /* CLOCK_MONOTONIC ns when the oldest open question began to arrive */
+        __u64 oldest_at;        /* CLOCK_MONOTONIC ns of the first byte of the oldest open request */
         __u32 waiting[QOS_WAITING_BINS + 1]; /* the last one is unused */
         struct qos_open_requests gauges[QOS_GAUGES];
 
@@ -351,142 +340,139 @@ struct qos_unit_map {
         __u64 maxima_total[QOS_DISTRIBUTIONS];
         __u64 maxima[QOS_MAXIMA][QOS_DISTRIBUTIONS];
 
-        __u32 cells[QOS_COUNTERS_SIZE]; /* modulo 2^32 … */
-        __u32 carry[QOS_COUNTERS_SIZE]; /* … and how often each has wrapped */
+        __u32 cells[QOS_COUNTERS_SIZE]; /* modulo 2^32 */
+        __u32 carry[QOS_COUNTERS_SIZE]; /* number of wraparounds of each cell */
 
-        __u32 written[QOS_LEVELS]; /* checkpoints written so far, modulo 2^32 */
+        __u32 written[QOS_LEVELS]; /* number of checkpoints written, modulo 2^32 */
         struct qos_checkpoint checkpoints[QOS_CHECKPOINTS];
 
         struct qos_peer_key names[QOS_ENTRIES + 1]; /* by number; 0: the first endpoint */
         struct qos_peer_entry rows[QOS_ENTRIES];          /* by number - 1 */
         struct qos_heavy_hitters challengers;
         struct qos_summed summed;
-        __u64 opened;                           /* connections that were added to the gauge */
-        __u64 missed;                           /* QOS_STATISTIC_RUNS_MISSED, as far as it is in
+        __u64 opened;                           /* connections ever added to the gauge */
+        __u64 missed;                           /* part of QOS_STATISTIC_RUNS_MISSED already in
                                                  * QOS_COUNTER_MISSED */
-        __u32 folds;                            /* odd while a row becomes part of the rest */
-        __u32 retired;                          /* 1: what is in here is no longer all that is the unit's, or
-                                                 * nobody adds to it. For those who were given the map to
-                                                 * read (GetView) */
+        __u32 folds;                            /* odd while an entry is merged into the others */
+        __u32 retired;                          /* 1: the map is no longer complete or no longer written. For
+                                                 * clients that read an export of it (GetView) */
 };
 
-/* What libqosd must have been built with to read the map of a running qosd. It goes up with each change of
- * what a word in struct qos_unit_map means; most changes move the others. */
+/* Layout that libqosd has to match to read the map of a running qosd. Incremented whenever the meaning of a
+ * word in struct qos_unit_map changes; most changes also alter the size. */
 #define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 2)
 
 /* ---- other maps --------------------------------------------------------------------------------------- */
 
-/* Whose control group (CGRP_STORAGE), and whose it will be when a group of this path is made (hash). One
- * word: what is one's becomes another's while programs look at it. No generation is 0. */
+/* Owner of a control group (CGRP_STORAGE), of a path whose group may be created later (hash), or of a
+ * socket. One word, so that it can be replaced while programs read it. No generation is 0. */
 struct qos_owner {
         __u32 slot;
         __u32 generation;
 } __attribute__((aligned(8)));
 
-/* Where the unit in a slot lies (array). */
+/* Position of the unit in a slot within the hierarchy (array). */
 struct qos_hierarchy {
-        struct qos_owner outer; /* the innermost attached unit around it; generation 0: none */
-        __u32 generation;       /* of the unit that this is about */
+        struct qos_owner outer; /* innermost attached ancestor; generation 0: none */
+        __u32 generation;       /* generation of the unit in the slot */
         __u32 flags;
 };
 
-#define QOS_HIERARCHY_RETAINED 1U      /* detached: what is its own goes to the outer one */
-#define QOS_HIERARCHY_EXPORT_ENDED 4U     /* its map is of no use any more to those who were given it:
-                                           * units_end_exports() tells them */
-#define QOS_HIERARCHY_RESCAN   2U      /* one in it was attached: perhaps what is this one's is that one's */
+#define QOS_HIERARCHY_RETAINED 1U      /* detached: its samples belong to the ancestor */
+#define QOS_HIERARCHY_EXPORT_ENDED 4U     /* exports of its map are to end, which units_end_exports()
+                                           * marks */
+#define QOS_HIERARCHY_RESCAN   2U      /* a descendant was attached: reassign its sockets and groups */
 
-/* Paths of this depth are the deepest that are observed, so no unit has more around it. */
+/* Maximum depth of an observed path, and thus of the hierarchy. */
 #define QOS_HIERARCHY_DEPTH 32
 
-/* A path in the control group tree, relative to the daemon's root, zero padded. Unit names have up to 255
- * bytes, so that a service of a user manager needs about 330. */
+/* A path in the control group tree relative to the root of the daemon, zero padded. Unit names have up to
+ * 255 bytes, so the path of a service of a user manager has up to about 330. */
 #define QOS_PATH_SIZE 512
 struct qos_path {
         char path[QOS_PATH_SIZE];
 };
 
-/* What is not to be in a unit's figures (hash): an endpoint, or questions by their name (exclude-key.h). As
- * many for each of 256 units as EXCLUDES_MAX in src/shared/exclude.h says. */
+/* Key of what is excluded from a unit's metrics (hash): an endpoint, or requests by name (exclude-key.h).
+ * Sized for EXCLUDES_MAX (src/shared/exclude.h) for each of 256 units. */
 #define QOS_EXCLUDES 4096
 struct qos_exclude {
         struct qos_owner owner;
-        __u64 name;             /* or the port, in host byte order */
+        __u64 name;             /* name, or port in host byte order */
         __u32 kind;             /* enum name_kind; QOS_EXCLUDE_PORT */
-        __u32 _padding;         /* all of it: a key is compared as bytes */
+        __u32 _padding;         /* has to be 0: keys are compared as bytes */
 };
 #define QOS_EXCLUDE_PORT 0U
 
-/* Whether a unit leaves out any questions by their name (array, by slot): only then the parsers make
- * names. */
+/* Whether a unit excludes requests by name (array, by slot): only then parsers hash names. */
 struct qos_filter {
-        __u32 generation;       /* of the unit that this is about */
+        __u32 generation;       /* generation of the unit in the slot */
         __u32 names;            /* 1: it does */
 };
 
-/* Where the service manager listens for a unit (hash): by this those of its sockets are recognised that it
- * has already. What does not fit is found when the service has it open. */
+/* Listening addresses of a unit's socket units (hash), by which sockets that the service manager already has
+ * are recognized. Those that do not fit are found once the service has them open. */
 #define QOS_ADDRESSES 4096
-/* A listening socket of the service manager's, as the iterator over its files writes them. */
+/* A listening socket of the service manager, as written by the iterator over its files. */
 struct qos_activation_socket {
         __u64 cookie;
         struct qos_address address;
         __u32 _padding;
 };
 
-/* What a listener had dropped when it was last looked at (SK_STORAGE). */
+/* Owner of a listening socket (SK_STORAGE). */
 struct qos_listener {
         struct qos_owner owner;
 };
 
-/* What the unit in a slot is watched with besides requests (array). */
+/* Probes of the unit in a slot besides "requests" (array). */
 struct qos_probe_config {
         __u32 generation;
         __u32 probes;
-        __u32 missing_libraries;           /* 1: who reads for it is in no library that is known, which the
-                                            * daemon was told (ring buffer) */
+        __u32 missing_libraries;           /* 1: a process of the unit uses TLS through a library without
+                                            * programs; the daemon was notified (ring buffer) */
         __u32 _padding;
 };
 
 #define QOS_PROBE_CONFIG_TLS 1U
 
-/* Which function of OpenSSL's library is called: the cookie of its probe. */
+/* Attributes of a function of libssl, passed as cookie of its uprobe. */
 enum qos_openssl_call {
         QOS_CALL_READS      = 1 << 0,
         QOS_CALL_WRITES     = 1 << 1,
-        QOS_CALL_COUNTS     = 1 << 2,   /* says how much by way of a pointer, and takes a size_t */
-        QOS_CALL_FLAGS      = 1 << 3,   /* … and flags in front of that */
+        QOS_CALL_COUNTS     = 1 << 2,   /* returns the count through a pointer, takes a size_t */
+        QOS_CALL_FLAGS      = 1 << 3,   /* has flags in front of that pointer */
         QOS_CALL_SENDS_FILE = 1 << 4,
 };
 
-/* A file that a process has mapped and that is called like OpenSSL's library, as the iterator over its
- * memory writes it. */
+/* A mapped file named like libssl, as written by the iterator over the VMAs of a process. */
 #define QOS_LIBRARY_PATH_SIZE 1024
 struct qos_openssl_library {
         __u64 inode;
-        __u32 device;           /* as the kernel has it inside: major << 20 | minor */
-        __u32 names_size;       /* 0: they are not known */
-        char path[QOS_LIBRARY_PATH_SIZE]; /* as qosd sees it, if it can … */
-        char names[QOS_LIBRARY_PATH_SIZE]; /* … and where it lies in its file system: names from its own up
-                                            * to the root's, each with a 0 behind it */
+        __u32 device;           /* kernel encoding: major << 20 | minor */
+        __u32 names_size;       /* 0: unknown */
+        char path[QOS_LIBRARY_PATH_SIZE]; /* as visible to qosd, if it is */
+        char names[QOS_LIBRARY_PATH_SIZE]; /* path within its file system: components from the file up to the
+                                            * root, each NUL terminated */
 };
 
 /* Machine-wide counters (array). */
 enum qos_statistic {
-        QOS_STATISTIC_SOCKETS_LOST,     /* no storage for a socket: its questions are not seen */
-        QOS_STATISTIC_GROUPS_LOST,      /* no storage for a control group */
-        QOS_STATISTIC_SEGMENTS_LOST,    /* a segment whose headers could not be read */
-        QOS_STATISTIC_CALLS_LOST,       /* no storage for a call of OpenSSL's library */
-        QOS_STATISTIC_PLAINTEXT_LOST,    /* no room for a sealed connection whose plaintext is seen: it is
-                                          * counted by its records */
-        QOS_STATISTIC_THREADS_LOST,     /* no storage for a thread: its time is in no state, or its faults
-                                         * are not counted */
-        QOS_STATISTIC_BLOCKS_LOST,      /* no room for a request to a block device: it is not counted */
-        QOS_STATISTIC_RUNS_MISSED,      /* the kernel has skipped runs of programs; written by the daemon,
-                                         * for units_count_missed() */
+        QOS_STATISTIC_SOCKETS_LOST,     /* socket storage not allocated: its requests are not counted */
+        QOS_STATISTIC_GROUPS_LOST,      /* control group storage not allocated */
+        QOS_STATISTIC_SEGMENTS_LOST,    /* segments with unreadable headers */
+        QOS_STATISTIC_CALLS_LOST,       /* storage for a libssl call not allocated */
+        QOS_STATISTIC_PLAINTEXT_LOST,    /* TLS connections whose plaintext could not be tracked: counted by
+                                          * their records */
+        QOS_STATISTIC_THREADS_LOST,     /* task storage not allocated: thread not in any state, or faults not
+                                         * counted */
+        QOS_STATISTIC_BLOCKS_LOST,      /* block I/O requests not counted, map full */
+        QOS_STATISTIC_RUNS_MISSED,      /* program runs skipped by the kernel; written by the daemon, read by
+                                         * units_count_missed() */
         QOS_STATISTICS,
 };
 
-/* What the iterators write when they are through. */
+/* Written by iterators when they have finished. */
 struct qos_iter_session {
         __u64 id;
 };
