@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "block": what the units have block devices do.
+/* The probe "block": block I/O of units.
  *
- *   block_start     a request is made, mostly by who wants it: from here on it is somebody's
- *   block_issue     the device is given it
- *   block_complete  the device has done some of it
+ *   block_start     a request is inserted, mostly in the context of its originator: it is attributed
+ *   block_issue     it is issued to the device
+ *   block_complete  a part of it is completed
  *   block_done      it is done
  *
- * These are the places where the kernel keeps the statistics of the device (/sys/block/DEVICE/stat), so that
- * the figures can be held against those. Of all other requests of the machine what their device does is
- * counted, which is what a unit's share is taken of, and each costs a look for its entry.
+ * These are the places where the kernel updates /sys/block/DEVICE/stat, so that the figures are comparable.
+ * Every request of the machine counts for its device, of which the I/O of a unit is a share, and costs one
+ * map lookup.
  *
- * Devices without a queue of requests (zram, device mapper, md) are not seen: what these ask of other
- * devices is. */
+ * Bio based devices (zram, device mapper, md) have no requests: those of the underlying devices are
+ * counted. */
 
 #include "contention-maps.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A request of a unit that is under way. */
+/* A request of a unit in flight. */
 struct block {
         __u64 book;
-        __u64 loaded_at;        /* of the programs that have noted it */
+        __u64 loaded_at;        /* load time of the programs that created the entry */
         __u64 start;            /* CLOCK_MONOTONIC ns */
-        __u64 issued;           /* … the last time; 0: not yet */
+        __u64 issued;           /* CLOCK_MONOTONIC ns of the last issue; 0: not yet */
         __u32 kind;             /* enum qos_block_counter */
-        bool writeback;         /* it was made by another than the unit */
+        bool writeback;         /* issued by a task outside of the unit */
 };
 
-/* By the request. Those of a queue are used again and again: an entry that was left behind, as a request was
- * merged into another, goes when the next one begins there. Sixteen devices with as many requests as most
- * have at most. */
+/* By struct request, which the kernel recycles: the entry of a request that was merged into another is
+ * removed when its struct request is used again. Holds 16 devices with the usual maximum of 1024
+ * requests. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -47,15 +47,15 @@ static __always_inline struct block* block_find(__u64 key) {
         return b && b->loaded_at == loaded_at ? b : NULL;
 }
 
-/* Commands of drivers and of users that go past the block layer */
+/* Commands issued by drivers or by user space with SG_IO */
 static __always_inline bool request_is_command(struct request *request) {
         __u32 operation = request->cmd_flags & REQ_OP_MASK;
 
         return operation == REQ_OP_DRV_IN || operation == REQ_OP_DRV_OUT;
 }
 
-/* As op_stat_group() of the kernel, with flushes apart. They are recognised when they are made: later the
- * flag is gone. */
+/* As op_stat_group() in the kernel, with flushes apart. Valid at block_start only: later the flag has been
+ * cleared. */
 static __always_inline __u32 request_kind(struct request *request) {
         __u32 operation = request->cmd_flags & REQ_OP_MASK;
 
@@ -87,8 +87,8 @@ static __always_inline __u32 request_row(struct request *request) {
         return 0;
 }
 
-/* For who asks whose the rest of a device is. Those that use devices at a time are some tens of groups; who
- * has not for longest goes. */
+/* Recent users of each device, to attribute I/O that is not of the unit. A few tens of control groups do I/O
+ * at a time; the least recently used is evicted. */
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
         __uint(max_entries, QOS_BLOCK_USERS);
@@ -115,10 +115,10 @@ static __always_inline void block_use(struct request *request, struct cgroup *gr
         __sync_fetch_and_add(&use->bytes, request->__data_len);
 }
 
-/* Whose it is. The kernel notes the innermost control group that has the io controller: around that of the
- * task, or, as for what was written and is brought to the disk later, elsewhere. Where the controller does
- * not reach down to the task's own group, that is more exact; for others than the task there is nothing
- * else. */
+/* Contention map to attribute a request to, as a thread's word; 0: none. The kernel associates a bio with
+ * the innermost control group that has the io controller. If that is an ancestor of the task's group, the
+ * latter is more exact. Otherwise it is writeback on behalf of another group, which is known only by that
+ * association. */
 static __always_inline __u64 request_record(struct request *request, bool *ret_writeback) {
         struct cgroup *own = bpf_get_current_task_btf()->cgroups->dfl_cgrp, *noted = NULL, *around = NULL;
         __u32 level;
@@ -179,14 +179,15 @@ static __always_inline struct qos_contention_map* machine_enter(__u64 now) {
         struct qos_contention_map *c = contention_find(QOS_SLOT_MACHINE);
 
         if (c)
-                contention_roll(c, QOS_SLOT_MACHINE, now / QOS_EPOCH_NSEC); /* which has no shards */
+                /* the machine has no per-CPU maps */
+                contention_roll(c, QOS_SLOT_MACHINE, now / QOS_EPOCH_NSEC);
         return c;
 }
 
-/* Requests are completed with interrupts on, or in an interrupt, by their device: the one may come in the
- * midst of the other, and no program runs in the midst of itself. So there are two of each, and the second
- * does what the first cannot: running says that it is at work on this CPU: [0] of block_complete, [1] of
- * block_done. */
+/* Completions run with interrupts enabled, or in an interrupt that may hit such a run, and the kernel skips
+ * a program that is interrupted by itself. Hence two copies of each, of which the second only does what the
+ * first had to skip. block_running: set while the first is running on this CPU, [0] for block_complete, [1]
+ * for block_done. */
 BPF_ARRAY_MAP(block_running, PERCPU_ARRAY, 2, __u32);
 
 static __always_inline void block_run(__u32 i, bool running) {
@@ -202,7 +203,7 @@ static __always_inline bool block_runs(__u32 i) {
         return r && *(volatile __u32*) r;
 }
 
-/* Before block_done, and once for each part that was done. */
+/* Called for each completed part, before block_done. */
 static __always_inline int block_completed(struct request *request, unsigned int bytes) {
         __u64 now, key = (__u64) request;
         struct qos_contention_map *c;
@@ -256,7 +257,7 @@ static __always_inline int block_is_done(struct request *request) {
         now = bpf_ktime_get_ns();
         c = contention_enter(b->book, now);
         if (c) {
-                /* A flush is not given to the device itself, but another one for all that wait for one */
+                /* A flush is never issued itself: the kernel issues one for all that are pending */
                 queued = b->issued > b->start ? b->issued - b->start : 0;
                 served = now - b->start - queued;
                 row = request_row(request);

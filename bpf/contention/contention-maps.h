@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* What the programs of "cpu" and of the other probes of contention share: whose book, and where. Maps are
- * weak, as in maps.h. */
+/* Contention maps, shared by the programs of "cpu", "block" and "memory". Maps are weak, as in maps.h. */
 
 #include "maps.h"
 
@@ -12,16 +11,16 @@ static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 gene
 #define contention_now() bpf_ktime_get_ns()
 #include "contention-record.h"
 
-/* The CPUs that the machine may have: the shards behind them are not of a CPU. */
+/* Number of possible CPUs: index of the first element that is not of a CPU. */
 const volatile __u32 cpus __weak = 1;
 
-/* When the programs of a probe were loaded, CLOCK_MONOTONIC ns: what those before them have left behind is
- * not looked at. */
+/* Load time of the programs, CLOCK_MONOTONIC ns. State left behind by previous programs is older, and
+ * ignored. */
 const volatile __u64 loaded_at __weak = 0;
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-        __uint(max_entries, QOS_SLOT_MACHINE + 1); /* as units, and one more */
+        __uint(max_entries, QOS_SLOT_MACHINE + 1); /* the units, and the machine */
         __type(key, __u32);
         __array(values, struct {
                 __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -39,7 +38,7 @@ struct {
         __array(values, struct {
                 __uint(type, BPF_MAP_TYPE_ARRAY);
                 __uint(map_flags, BPF_F_MMAPABLE);
-                /* the daemon knows how many CPUs there may be */
+                /* resized by the daemon to the number of possible CPUs */
                 __uint(max_entries, 1 + QOS_CONTENTION_CPUS_MORE);
                 __type(key, __u32);
                 __uint(value_size, sizeof(struct qos_contention_cpu));
@@ -62,13 +61,13 @@ static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 gene
         return contention_cpu_find(slot, generation, i);
 }
 
-/* Of the book that a thread's word names. */
+/* The per-CPU element of the contention map in a thread's word; NULL if that map has gone. */
 static __always_inline struct qos_contention_cpu* contention_cpu_get(__u64 word, __u32 i) {
         return contention_cpu_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT,
                 word >> THREAD_GENERATION_SHIFT, i);
 }
 
-/* What the serving clock of the unit shows whose book a thread's word names. */
+/* The serving clock of the unit in a thread's word. */
 static __always_inline __u64 serving_get(__u64 word, __u64 now) {
         __u32 slot = (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, zero = 0;
         struct qos_unit_map *u;
@@ -93,7 +92,8 @@ static __always_inline struct qos_contention_map* contention_get(__u64 word) {
         return c && c->generation == word >> THREAD_GENERATION_SHIFT ? c : NULL;
 }
 
-/* … to book something at this time, where no shard is written. */
+/* As contention_get(), and writes due checkpoints. Not for writers of per-CPU elements, see
+ * contention_cpu_enter(). */
 static __always_inline struct qos_contention_map* contention_enter(__u64 word, __u64 now) {
         struct qos_contention_map *c = contention_get(word);
 
@@ -112,7 +112,8 @@ static __always_inline void contention_sum_add(struct qos_contention_map *c, __u
         __sync_fetch_and_add(&c->sums[sum], n);
 }
 
-/* A run of a program of "block" or "memory" for this book that began then, and stands for so many. */
+/* Accounts for the run time of a program of "block" or "memory" since begin, multiplied by runs for
+ * sampling. */
 __attribute__((noinline, weak)) int contention_record_overhead(__u64 book, __u64 begin, __u64 runs) {
         struct qos_contention_map *c;
         __u64 now = bpf_ktime_get_ns();
@@ -123,7 +124,7 @@ __attribute__((noinline, weak)) int contention_record_overhead(__u64 book, __u64
         return 0;
 }
 
-/* To be called before anything is booked at this time. */
+/* Writes due checkpoints. To be called before an event is recorded in a per-CPU element. */
 static __always_inline void contention_cpu_enter(struct qos_contention_cpu *s, __u64 word, __u64 now) {
         struct qos_contention_map *c;
 
@@ -135,7 +136,7 @@ static __always_inline void contention_cpu_enter(struct qos_contention_cpu *s, _
                 contention_roll(c, (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, now / QOS_EPOCH_NSEC);
 }
 
-/* The book of what runs in a control group; 0: there is none. */
+/* The contention map for tasks in a control group, as a thread's word without state; 0: none. */
 static __always_inline __u64 batch_record(struct cgroup *group) {
         struct qos_owner owner;
         struct qos_contention_map *c;

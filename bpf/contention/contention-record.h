@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The writing half of the books of contention. Compiled for BPF and, for the unit tests, for user space; the
- * including file provides window_copy(), window_cpu(), contention_cpu_of(), contention_loop() and
- * contention_now(). */
+/* Writers of contention maps. Compiled for BPF and, for the unit tests, for user space; the including file
+ * provides window_copy(), window_cpu(), contention_cpu_of(), contention_loop() and contention_now(). */
 
 #include "contention-map.h"
 
-/* A reader on another CPU looks at this before and after. x86 keeps the order of writes, others are told
- * to. */
+/* Begins or ends a write section of a per-CPU element (sequence count). x86 does not reorder stores; other
+ * architectures need a barrier. */
 static inline __attribute__((always_inline)) void contention_cpu_mark(struct qos_contention_cpu *s) {
 #if defined(__TARGET_ARCH_x86) || defined(__x86_64__)
         __asm__ volatile("" : : : "memory");
@@ -19,8 +18,8 @@ static inline __attribute__((always_inline)) void contention_cpu_mark(struct qos
 #endif
 }
 
-/* From one state to another, either of which may be none. By who writes this shard. served: the serving
- * clock now. */
+/* Moves a thread from one state to another, either of which may be QOS_STATE_NONE. The caller is the only
+ * writer of the element. served: serving clock at now. */
 static inline __attribute__((always_inline)) void state_transition(struct qos_contention_cpu *s, __u64 from,
                                                                    __u64 to, __u64 now, __u64 served) {
         BPF_BOUND(from, QOS_STATES);
@@ -42,8 +41,8 @@ static inline __attribute__((always_inline)) void contention_cpu_count(struct qo
         s->counters[counter]++;
 }
 
-/* A part of a time that was booked as one state was in another. served: how far the serving clock went in
- * that part. */
+/* Moves a part of the time recorded for one state to another state. served: progress of the serving clock
+ * during that part. */
 static inline __attribute__((always_inline)) void state_reclassify(struct qos_contention_cpu *s, __u64 from,
                                                                    __u64 to, __u64 nsec, __u64 served) {
         BPF_BOUND(from, QOS_STATES);
@@ -61,15 +60,15 @@ struct contention_sum {
         struct qos_contention_map *c;
         struct qos_contention_checkpoint *to;
         __u32 slot;
-        __u32 torn;             /* 1: one was written all the time */
+        __u32 torn;             /* 1: an element was never consistent */
 };
 
-/* Reads of another CPU's shard until none of what was read has changed meanwhile. A write takes some
- * nanoseconds; who meets one each time has met a virtual CPU that does not run, in the middle of it. */
+/* Attempts to read an element consistently. A write section takes nanoseconds; if all attempts fail, the
+ * virtual CPU of the writer has been preempted in the middle of it. */
 #define SHARD_READS 8
 
-/* CPUs are read one after the other. Who was held up in between for longer than this (iterators may be)
- * would put together what was not at the same time. */
+/* Elements are read one after the other. Longer interruptions of the reader, possible in iterators, would
+ * combine values of different times. */
 #define SUM_NSEC_MAX 1000000ULL
 
 static long contention_sum_step(__u64 i, void *data) {
@@ -82,8 +81,8 @@ static long contention_sum_step(__u64 i, void *data) {
         for (int try = 0; try < SHARD_READS; try++) {
                 __u32 writes;
 
-                /* An atomic operation whose result is used is the only barrier that BPF has: what is copied
-                 * is read behind the first look at the writes, and before the second one */
+                /* BPF has no barriers but atomic operations whose result is used: these keep the copy
+                 * between both reads of the sequence count */
                 copy->writes = *(const volatile __u32*) &s->writes;
                 writes = __sync_fetch_and_or(&copy->writes, 0);
                 window_copy(copy, s, sizeof(*copy));
@@ -104,8 +103,8 @@ static long contention_sum_step(__u64 i, void *data) {
         return 0;
 }
 
-/* What all CPUs have counted by now. Returns whether that is of one moment: rather none than a wrong one,
- * those who would begin there have no figures then. */
+/* Sums up all CPUs. Returns 1 if the result is consistent. If it is not, the checkpoint stays invalid, and
+ * windows that would begin there have no data. */
 BPF_SUBPROG int contention_sum_up(struct qos_contention_map *c, struct qos_contention_checkpoint *p,
                                   __u64 slot) {
         struct contention_sum sum = { .c = c, .to = p, .slot = slot };
@@ -128,8 +127,9 @@ BPF_SUBPROG int contention_sum_up(struct qos_contention_map *c, struct qos_conte
         return 1;
 }
 
-/* Writes the checkpoints that are due at epoch, as window_roll(). Who comes while another CPU does that goes
- * on: what it books is in the checkpoint or not, which is a matter of some microseconds of a state. */
+/* Writes the checkpoints that are due at epoch, as window_roll(). Does not wait if another CPU is doing so:
+ * an event recorded meanwhile may land on either side of the checkpoint, an error of some microseconds of
+ * one state. */
 BPF_SUBPROG int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 epoch) {
         BPF_REQUIRE(c);
 
@@ -146,7 +146,7 @@ BPF_SUBPROG int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 
                 __u64 i;
 
                 if (now == before)
-                        break; /* the boundaries of a level are boundaries of all finer ones */
+                        break; /* a boundary of a level is one of all finer levels */
 
                 i = QOS_LEVEL_FIRST_CHECKPOINT(level) + c->written[level] % QOS_LEVEL_CHECKPOINTS(level);
                 BPF_BOUND(i, QOS_CHECKPOINTS);
@@ -201,7 +201,7 @@ BPF_SUBPROG int max_ring_update(struct qos_max_ring *peaks, __u64 epoch, __u64 n
         return 0;
 }
 
-/* Adds a sample to a distribution. */
+/* Records a sample in a distribution. */
 static inline __attribute__((always_inline)) void contention_add(struct qos_contention_map *c,
                                                                  __u64 distribution, __u64 nsec) {
         __u64 bin = histogram_coarse_bin(histogram_fine_bin(nsec));

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Who had a CPU lately. Compiled for BPF and, for the unit tests, for user space. */
+/* Recent occupants of a CPU. Compiled for BPF and, for the unit tests, for user space. */
 
 #include <stdbool.h>
 
 #include "histogram.h"
 
-/* Those that take turns on a CPU have it for some milliseconds each. Who waits for longer than so many turns
- * is told whom he waited for last: of more who compete these are a sample. */
+/* A turn usually takes milliseconds. Of a wait longer than this many turns, only the most recent ones are
+ * attributed. */
 #define TURNS 16U
 
 struct cpu_occupant {
-        __u64 group;            /* the id of a control group, or QOS_GROUP_* */
-        __u64 end;              /* CLOCK_MONOTONIC ns; 0: nothing was noted here. It began when the one
-                                 * before ended */
+        __u64 group;            /* id of the control group, or QOS_GROUP_* */
+        __u64 end;              /* CLOCK_MONOTONIC ns; 0: unused. The turn began at the end of the previous
+                                 * one */
 };
 
 struct cpu_occupants {
@@ -22,14 +22,14 @@ struct cpu_occupants {
         struct cpu_occupant list[TURNS];
 };
 
-/* Tasks of one group one after the other are one turn. */
+/* Consecutive tasks of a group are a single turn. */
 static inline __attribute__((always_inline)) void cpu_occupants_push(struct cpu_occupants *t, __u64 group,
                 __u64 now) {
         __u64 i = t->newest;
 
         BPF_BOUND(i, TURNS);
-        /* Times of the scheduler's differ by some microseconds, and the offset of the clocks is measured
-         * again */
+        /* Timestamps may go back by microseconds, as scheduler clocks differ and their offset to
+         * CLOCK_MONOTONIC is adjusted */
         if ((__s64) (now - t->list[i].end) < 0)
                 now = t->list[i].end;
         if (t->list[i].group != group || t->list[i].end == 0) {
@@ -40,8 +40,9 @@ static inline __attribute__((always_inline)) void cpu_occupants_push(struct cpu_
         t->list[i].end = now;
 }
 
-/* How much of the last waited ns, which ended when the newest turn did, lies in the turn that was so many
- * before that: the turns after it are to be taken off before. Returns whether that is known. */
+/* Gets an occupant and the part of the last waited ns in its turn. back: 0 for the newest turn, which ended
+ * together with the wait, 1 for the one before it, and so on; waited has to be reduced by the parts of newer
+ * turns. Returns false if that turn is not known. */
 static inline __attribute__((always_inline)) bool cpu_occupants_get(const struct cpu_occupants *t,
                                                                     __u64 back, __u64 waited,
                                                                     __u64 *ret_group, __u64 *ret_nsec) {

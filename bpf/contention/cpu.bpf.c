@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "cpu": in which state each thread of the units is, at any time.
+/* The probe "cpu": states of the threads of units.
  *
- *   cpu_switch        a thread leaves the CPU, for the reason that is read there and then, and another one
- *                     runs
- *   cpu_wake          a thread is ready
- *   cpu_wake_new      … for the first time: it becomes known here
- *   cpu_waking        who has woken whom, in the task that does; also while the other one is on its way off
- *                     the CPU
- *   cpu_lock          a thread is about to wait for a lock of the kernel's
- *   cpu_unlock        … and has it
- *   cpu_find_threads  threads that are older than the attach, and those that came from other control groups
- *   cpu_read_threads  what is known of each thread, when somebody asks
- *   cpu_read_mappings where a process has which file in its memory, to name the futexes that lie there
- *   cpu_migrate          somebody moves processes between control groups: the daemon is told to look for
- * them
+ *   cpu_switch        a thread is descheduled, with its reason, and another one is scheduled
+ *   cpu_wake          a thread becomes runnable
+ *   cpu_wake_new      a new thread becomes runnable, and known
+ *   cpu_waking        a task wakes another one, possibly before that one is descheduled
+ *   cpu_lock          a thread is about to block on a kernel lock
+ *   cpu_unlock        a thread has acquired it
+ *   cpu_find_threads  iterator: finds threads older than the attach, and migrated ones
+ *   cpu_read_threads  iterator: reads the known threads, on request
+ *   cpu_read_mappings iterator: finds file mappings of a process, to name futexes
+ *   cpu_migrate       tasks are migrated between control groups: the daemon starts cpu_find_threads
  *
- * A thread that is known has storage; of all others of the machine each switch costs two looks whether there
- * is any, and a note of whose turn it was. The three first run with interrupts off and one after the other
- * for each thread (the scheduler holds its locks), on whatever CPU. The iterator runs beside them: see
- * THREAD_SEEDED. */
+ * Known threads have task storage. For any other task a switch costs two checks for storage and an update of
+ * the occupants of the CPU. The first three programs run with interrupts disabled and, for each thread,
+ * serialized by the locks of the scheduler, on any CPU. Iterators run concurrently: see THREAD_SEEDED. */
 
 #include "contention-maps.h"
 #include "cpu-occupants.h"
@@ -33,7 +29,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Which the daemon knows. */
+/* Set by the daemon. */
 const volatile __u32 page_size = 4096;
 
 /* ---- switches ----------------------------------------------------------------------------------------- */
@@ -47,7 +43,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         __u64 now, word, begin;
         __u32 zero = 0;
 
-        /* Nobody books the time in which a CPU has nothing to do */
+        /* Idle time is not accounted to any task */
         now = prev->pid == 0 ? queue_now(prev) : queue_switched(prev);
         here = bpf_map_lookup_elem(&turns, &zero);
         if (here)
@@ -73,7 +69,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                         row = thread_get_row(t, prev, t->word, reason, &w);
                         if (reason != QOS_STATE_OTHER)
                                 t->waited = reason;
-                        /* Where its being woken was missed this ends a wait, which has the row before */
+                        /* If the wakeup was missed, this ends a wait as well, that of the previous row */
                         if (thread_leave(t, prev, reason, now, &s)) {
                                 thread_count(t, s, QOS_CONTENTION_CPU_WAITS + reason);
                                 t->futex = w.futex;
@@ -89,7 +85,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         if (t && word & THREAD_STATE) {
                 begin = overhead_begin_sample(t);
                 thread_run(t, next, prev, queue_switched(next));
-                t->wakeup.what = 0; /* that was of the wait that is over */
+                t->wakeup.what = 0; /* it belongs to the wait that has ended */
                 pending_responses_turn(next, t, true);
                 thread_end_overhead(word, begin);
         }
@@ -106,7 +102,7 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         t = thread_of(task);
         if (!t)
                 return 0;
-        /* It was about to wait and has not left the CPU yet, or has been made to leave it before it could */
+        /* Either it has not been descheduled yet, or it was preempted on its way to schedule() */
         word = *(volatile __u64*) &t->word;
         state = word & THREAD_STATE;
         if (state <= QOS_STATE_THROTTLED)
@@ -125,22 +121,22 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         return 0;
 }
 
-/* One element: 1 while the daemon has been told and has not looked. */
+/* 1: a notification is pending. */
 BPF_ARRAY_MAP(moved, ARRAY, 1, __u32);
 
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
-        __uint(max_entries, 4096);      /* the least that there is, of which one record is used */
+        __uint(max_entries, 4096);      /* the minimum, for a single record */
 } moves SEC(".maps");
 
-/* The daemon has to look for threads. */
+/* Requests a run of cpu_find_threads. */
 static __always_inline void moves_tell(void) {
         __u32 zero = 0, one = 1, *pending;
 
         pending = bpf_map_lookup_elem(&moved, &zero);
         if (pending && __sync_lock_test_and_set(pending, 1) == 0 &&
             bpf_ringbuf_output(&moves, &one, sizeof(one), 0) < 0)
-                *pending = 0; /* the next one tells */
+                *pending = 0; /* the next migration tries again */
 }
 
 SEC("tp_btf/sched_wakeup_new")
@@ -167,7 +163,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         if (__sync_val_compare_and_swap(&t->word, 0, book | QOS_STATE_RUN_QUEUE) == 0) {
                 contention_cpu_enter(s, book, now);
                 state_transition(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now, t->served);
-        } else /* the iterator has found it already */
+        } else /* the iterator was faster */
                 thread_set(t, ready_state(t, task), now, &s);
         return 0;
 }
@@ -181,8 +177,8 @@ static __always_inline void thread_set_waker(struct thread *t, struct task_struc
         t->waker.thread = waker->pid;
 }
 
-/* Keeps what is known of the waker until the wait is over, see wakeup.h. The kernel lets one task at a time
- * wake a thread, from here until it is ready. */
+/* Stores a candidate for the waker until the wait has ended, see wakeup.h. Serialized by the kernel: pi_lock
+ * of the task is held from here until it is runnable. */
 static __always_inline void thread_note_waker(struct thread *t, struct task_struct *task,
                                               struct task_struct *waker) {
         __u64 word = *(volatile __u64*) &t->word, state = word & THREAD_STATE;
@@ -192,8 +188,8 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
         t->wakeup.what = 0;
         if (state == QOS_STATE_NONE)
                 return;
-        /* The switch by which it leaves is not over, and what it waits for is not known. The state may be of
-         * a wait before, whose end was missed */
+        /* Not descheduled yet, so what it waits for is unknown. The recorded state may belong to an earlier
+         * wait of which the wakeup was missed */
         if (task->on_cpu)
                 state = QOS_STATE_RUNNING;
         if (wakeup_expected(state) && !(waker->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))) {
@@ -210,8 +206,8 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
         t->wakeup.what = what | WAKEUP_TASK;
 }
 
-/* Runs in the task that wakes another, or in an interrupt on top of it: that it is in futex(2) then is
- * chance. */
+/* Runs in the waking task, or in an interrupt in its context, in which case its system call is a
+ * coincidence. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(cpu_waking, struct task_struct *task) {
         struct task_struct *waker = bpf_get_current_task_btf();
@@ -242,10 +238,10 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
 
 /* ---- locks of the kernel ------------------------------------------------------------------------------ */
 
-/* Flags of the trace: who waits for such a lock runs, and is in no state of waiting. */
+/* Flag of the tracepoint: a spinning lock, the thread keeps running. */
 #define LCB_F_SPIN 1U
 
-/* Frames between the program and who has called for the lock, and some more: each is one function. */
+/* Depth of the stack trace: the lock implementation, then its caller. */
 #define LOCK_FRAMES 16
 
 #define LOCK_NAME_SIZE 64
@@ -257,8 +253,8 @@ struct lock_scratch {
 
 BPF_ARRAY_MAP(lock_scratch, PERCPU_ARRAY, 1, struct lock_scratch);
 
-/* Places in the kernel, and 1: in a function of locks (lock_function()). A name takes the kernel a
- * microsecond to find, and there are some hundred places; of what finds no room here it is found again. */
+/* Return addresses, 1 if the function belongs to a lock implementation (lock_function()). Resolving a symbol
+ * takes a microsecond, and there are some hundred callers; those that do not fit are resolved each time. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 1024);
@@ -266,8 +262,8 @@ struct {
         __type(value, __u32);
 } lock_places SEC(".maps");
 
-/* A lock of which there is one has a name of its own; of the others it says more where they are taken, as
- * there is one in each inode, each socket, each address space. */
+/* Global locks have a symbol. Other locks, one per inode, socket or address space, are identified by their
+ * caller. */
 __attribute__((noinline, weak)) int lock_has_name(struct lock_scratch *s, __u64 lock) {
         if (!s)
                 return 0;
@@ -289,7 +285,7 @@ __attribute__((noinline, weak)) int lock_is_place(struct lock_scratch *s, __u64 
         return !function;
 }
 
-/* In the task that waits, before it does. */
+/* In the context of the blocking task. */
 SEC("tp_btf/contention_begin")
 int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
         struct task_struct *task = bpf_get_current_task_btf();
@@ -305,8 +301,8 @@ int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
         if (!t || !(*(volatile __u64*) &t->word & THREAD_STATE) || t->lock == lock)
                 return 0;
         t->lock = lock;
-        /* Mostly it waits for what it has waited for before, in the same call: a look at the stack takes
-         * some microseconds */
+        /* Threads mostly block on the same lock in the same system call again: this saves a stack trace,
+         * which takes microseconds */
         call_read(task, &call);
         if (t->lock_known == lock && t->lock_call == call.number && t->lock_id)
                 return 0;
@@ -343,8 +339,8 @@ int BPF_PROG(cpu_unlock, void *lock, int result) {
         return 0;
 }
 
-/* Known threads that go elsewhere, and others that come to a unit: which they are (all of a process,
- * perhaps) the iterator finds. */
+/* A known thread is migrated, or any thread to a unit. The iterator finds out which: it may be a whole
+ * process. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(cpu_migrate, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
         if (thread_of(task) || batch_record(to))
@@ -352,10 +348,10 @@ int BPF_PROG(cpu_migrate, struct cgroup *to, const char *path, struct task_struc
         return 0;
 }
 
-/* ---- threads that are there already ------------------------------------------------------------------- */
+/* ---- existing threads --------------------------------------------------------------------------------- */
 
-/* A task of which no event is known. What is read here may be a moment old: the daemon lets the iterator run
- * twice, so that those of which nothing has been heard since are looked at again. */
+/* State of a task without any event so far. It may be outdated by a moment: the daemon runs the iterator
+ * twice, so that threads still without an event are checked again. */
 static __always_inline __u32 task_state(struct task_struct *task, const struct thread *t, struct wait *w) {
         __u32 state = task->__state;
 
@@ -366,7 +362,7 @@ static __always_inline __u32 task_state(struct task_struct *task, const struct t
         return wait_state(task, state, t, w);
 }
 
-/* When it came to the CPU on which it is, between two times; the latter if that is not known. */
+/* Time of scheduling onto its CPU, clamped to first … last; last if unknown. */
 static __always_inline __u64 arrival_time(struct task_struct *task, __u64 first, __u64 last) {
         struct clock *c;
         __u32 zero = 0;
@@ -379,7 +375,7 @@ static __always_inline __u64 arrival_time(struct task_struct *task, __u64 first,
         return (__s64) (at - first) < 0 ? first : (__s64) (last - at) < 0 ? last : at;
 }
 
-/* In the book of the word, on no CPU. */
+/* Records a transition by the iterator, in the element that is not of a CPU. */
 BPF_SUBPROG int thread_move(__u64 word, __u64 from, __u64 to, __u64 now) {
         struct qos_contention_cpu *s = contention_cpu_get(word, cpus);
 
@@ -426,13 +422,13 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 word = book ? book | THREAD_SEEDED | state : 0;
                 if (old & THREAD_STATE && (old & THREAD_BOOK) == book &&
                     (!(old & THREAD_SEEDED) || old == word))
-                        return 0; /* known, or as it was */
+                        return 0; /* has had events, or is unchanged */
                 if (old == 0 && word == 0)
                         return 0;
 
                 now = bpf_ktime_get_ns();
                 if (old != 0 && (old & THREAD_BOOK) != book) {
-                        /* It leaves the other book first: what it has done there does not go with it */
+                        /* Leave the other contention map first: times and counters start anew */
                         if (__sync_val_compare_and_swap(&t->word, old, 0) != old)
                                 continue;
                         thread_move(old, old & THREAD_STATE, QOS_STATE_NONE, now);
@@ -441,7 +437,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         old = 0;
                 }
                 if (old == 0) {
-                        /* From the exchange on others look at these */
+                        /* Visible to other programs from the exchange on */
                         t->since = now;
                         t->served = serving_get(book, now);
                         t->queue = NULL;
@@ -461,14 +457,13 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 done = __sync_val_compare_and_swap(&t->word, old, word) == old;
         }
         if (!done)
-                return 0; /* it does one thing after the other: it is known by that, if the book is the
-                           * same */
+                return 0; /* Other programs have changed the word several times, so the thread is known */
 
         if (old != 0) {
                 __u64 state = old & THREAD_STATE;
 
                 BPF_BOUND(state, QOS_STATES);
-                /* It has come to the CPU since it was found, which nobody saw as it was not known yet */
+                /* Scheduled since the iterator found it, which no program recorded */
                 if ((word & THREAD_STATE) == QOS_STATE_RUNNING &&
                     (state == QOS_STATE_RUN_QUEUE || state == QOS_STATE_THROTTLED)) {
                         now = arrival_time(task, t->since, now);
@@ -483,7 +478,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 thread_move(old, old & THREAD_STATE, QOS_STATE_NONE, now);
         }
         thread_move(word, QOS_STATE_NONE, word & THREAD_STATE, now);
-        /* It may have ended meanwhile, with its last switch before the exchange */
+        /* It may have exited before the exchange, with its last switch unrecorded */
         if (*(volatile unsigned int*) &task->exit_state &&
             __sync_val_compare_and_swap(&t->word, word, 0) == word)
                 thread_move(word, word & THREAD_STATE, QOS_STATE_NONE, now);
@@ -491,9 +486,9 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
 }
 
 
-/* ---- what is known of them ---------------------------------------------------------------------------- */
+/* ---- reading threads ---------------------------------------------------------------------------------- */
 
-/* Attempts to read a thread while nothing happens to it: it takes some hundred nanoseconds. */
+/* Attempts to read a thread consistently: takes some hundred nanoseconds each. */
 #define THREAD_READS 8
 
 SEC("iter/task")
@@ -532,7 +527,7 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
                 return 0;
 
         out.book = word & THREAD_BOOK;
-        if ((__s64) out.nsec < 0) /* the clocks differ by some microseconds */
+        if ((__s64) out.nsec < 0) /* scheduler clocks differ by microseconds */
                 out.nsec = 0;
         {
                 __u64 state = out.state;
@@ -549,7 +544,7 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
 
 BPF_ARRAY_MAP(mapping_scratch, PERCPU_ARRAY, 1, struct qos_mapping);
 
-/* Of each file where it begins, and what there is at the address that is looked for: run over one
+/* Writes the beginning of each mapped file, and the mapping of the requested address. Run for one
  * process. */
 SEC("iter/task_vma")
 int cpu_read_mappings(struct bpf_iter__task_vma *ctx) {

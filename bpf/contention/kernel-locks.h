@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Which functions of the kernel are those that wait for a lock, whoever called them: by how their names
- * begin. Pure: compiled for BPF and for the unit tests. */
+/* Recognizes functions of lock implementations in a stack trace by prefixes of their names. Pure: compiled
+ * for BPF and for the unit tests. */
 
 #include <linux/types.h>
 #include <stdbool.h>
 
 #include "histogram.h"
 
-/* As much of a name as tells. */
+/* Bytes compared. */
 #define LOCK_PREFIX_MAX 8
 
 struct lock_name {
@@ -17,7 +17,7 @@ struct lock_name {
 };
 
 static const char lock_prefixes[][LOCK_PREFIX_MAX] = {
-        /* What lies between the lock and the program that looks */
+        /* Frames between the lock and the BPF program */
         { 'b', 'p', 'f', '_' },
         { '_', '_', 'b', 'p', 'f', '_' },
         { '_', '_', 't', 'r', 'a', 'c', 'e', 'i' },     /* __traceiter_contention_begin */
@@ -31,7 +31,7 @@ static const char lock_prefixes[][LOCK_PREFIX_MAX] = {
         { '_', '_', 'r', 't', '_', 'm', 'u', 't' },
         { 'r', 'w', 'b', 'a', 's', 'e', '_' },
         { 'r', 'w', 's', 'e', 'm', '_' },
-        { 'd', 'o', 'w', 'n' },                         /* of semaphores and those with readers */
+        { 'd', 'o', 'w', 'n' },                         /* semaphores and rw_semaphores */
         { '_', '_', 'd', 'o', 'w', 'n' },
         { '_', '_', '_', 'd', 'o', 'w', 'n' },
         { 'p', 'e', 'r', 'c', 'p', 'u', '_' },
@@ -39,7 +39,7 @@ static const char lock_prefixes[][LOCK_PREFIX_MAX] = {
 };
 #define LOCK_PREFIXES (sizeof(lock_prefixes) / sizeof(lock_prefixes[0]))
 
-/* 1: it is one. */
+/* Returns 1 if the function belongs to the implementation of a lock. */
 BPF_SUBPROG int lock_function(const struct lock_name *name) {
         BPF_REQUIRE(name);
 

@@ -1,45 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "memory": what the threads of the units wait for memory, and what is done to get it.
+/* The probe "memory": memory stalls of units.
  *
- *   memory_fault, memory_fault_kernel      a page fault begins: those that the thread has had before are
- *                                          counted
- *   memory_fork, memory_exit               a thread begins with none, and has no more
- *   memory_find_faults                     the last one of each thread, when somebody looks
- *   memory_fault_begin, memory_fault_end   what they take, where the kernel lets programs at its functions
- *   memory_reclaim_*, memory_limit_*       a thread looks for memory to free: for all, or within the limit
- *                                          of a control group
- *   memory_throttle                        a thread that writes has to wait for the disk, as too much is
- *                                          dirty
- *   memory_oom                             a process is killed
+ *   memory_fault, memory_fault_kernel      a page fault begins: records earlier faults of the thread
+ *   memory_fork, memory_exit               a thread starts without faults; its last faults are recorded
+ *   memory_find_faults                     iterator: records the latest faults, on request
+ *   memory_fault_begin, memory_fault_end   duration of faults, where fentry is available
+ *   memory_reclaim_*, memory_limit_*       direct reclaim, for the machine or within the limit of a control
+ *   group
+ *   memory_throttle                        a writer is throttled because of too many dirty pages
+ *   memory_oom                             the OOM killer selects a process
  *
- * How many faults a thread has had the kernel counts itself, in the task. Here is only seen to that they are
- * booked, each once, and not later than at the next fault. */
+ * The kernel counts faults in task_struct. The programs record the difference since the last time, once, and
+ * at the next fault at the latest. */
 
 #include "contention-maps.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Nanoseconds from one tick to the next. */
+/* Length of a jiffy in ns. */
 const volatile __u64 tick_nsec = 4000000;
 
 /* A thread of a unit (TASK_STORAGE). */
 struct memory_stall {
-        __u64 book;             /* whose the faults were that are booked; 0: nobody's */
-        __u64 loaded_at;        /* of the programs that have booked them */
-        __u64 minor;            /* how many of its faults are booked, or are none of the unit's */
+        __u64 book;             /* contention map of the recorded faults; 0: none */
+        __u64 loaded_at;        /* load time of the programs that recorded them */
+        __u64 minor;            /* faults recorded, or from before the thread was in the unit */
         __u64 major;
         __u64 fault_since;      /* CLOCK_MONOTONIC ns */
         __u64 reclaim_since;
-        __u32 turn;             /* of the run that is measured next (overhead.h): faults come by the hundred
-                                 * thousand */
+        __u32 turn;             /* run to be measured next (overhead.h): there may be 100,000 faults per
+                                 * second */
         __u32 never;            /* 0, see overhead_begin_sample() */
 };
 
 BPF_STORAGE_MAP(memory_stalls, TASK, struct memory_stall);
 
-/* The storage of a thread of a unit. What a thread did before it was the unit's, or before it was seen, is
- * not booked: begun is whether it is seen from its beginning. */
+/* Task storage of a thread of a unit. Faults from before the thread was in the unit, or was known, are not
+ * recorded. begun: the thread is new, so that all its faults are known. */
 static __always_inline struct memory_stall* memory_stall_get(struct task_struct *task, __u64 *ret_book,
                 bool begun) {
         struct memory_stall *s;
@@ -68,8 +66,7 @@ static __always_inline void memory_stall_end_overhead(__u64 book, __u64 begin) {
                 contention_record_overhead(book, begin, OVERHEAD_SAMPLE_PERIOD);
 }
 
-/* The thread itself and the iterator may do this at once: what the one has booked too much the other takes
- * off. */
+/* The thread and the iterator may run concurrently: the exchanges make the sum of both right. */
 static __always_inline void faults_book(struct task_struct *task) {
         __u64 book, begin, minor, major;
         struct qos_contention_map *c;
@@ -210,8 +207,8 @@ int BPF_PROG(memory_limit_end) {
         return 0;
 }
 
-/* The argument "pause" of the tracepoint, in ticks: how long the thread is about to sleep. 0 or less: it
- * does not. */
+/* Index of the tracepoint's argument "pause": the time to sleep in jiffies, not positive if the thread does
+ * not sleep. */
 #define PAUSE_ARGUMENT 6
 #define PAUSE_ARGUMENT_BEFORE 10
 
@@ -225,8 +222,8 @@ int memory_throttle(__u64 *ctx) {
         book = batch_record(task->cgroups->dfl_cgrp);
         if (!book)
                 return 0;
-        /* Two instructions, of which the verifier sees one: the compiler may not make it one that reads here
-         * or there */
+        /* The verifier accepts only the access that matches the kernel. The barriers keep the compiler from
+         * merging both into one with a variable offset */
         if (bpf_core_field_exists(struct trace_event_raw_balance_dirty_pages, wb_setpoint)) {
                 pause = (long) ctx[PAUSE_ARGUMENT];
                 __asm__ volatile("" : "+r"(pause) : "i"(PAUSE_ARGUMENT));
@@ -246,7 +243,7 @@ int memory_throttle(__u64 *ctx) {
         return 0;
 }
 
-/* Before 6.8 what it is given is not the task: it does not load then. */
+/* Before 6.8 the argument is not the task, and the program does not load. */
 SEC("tp_btf/mark_victim")
 int BPF_PROG(memory_oom, struct task_struct *task) {
         struct qos_contention_map *c;

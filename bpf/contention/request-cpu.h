@@ -1,42 +1,43 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Where a thread's time went between reading a question and answering it. Pure: compiled for BPF and for the
- * unit tests.
+/* Breakdown of the service time of requests by state of the thread. Pure: compiled for BPF and for the unit
+ * tests.
  *
- * A thread's account changes only when it leaves the CPU or comes back. So what it was when a question was
- * read is that of the run in which it was read, and the time of the reading; questions that are read in one
- * run share it. */
+ * The times of a thread change only when it is descheduled or scheduled. So the times at the moment when a
+ * request was read are those at the beginning of that run plus the time since; requests read within a run
+ * share a snapshot of the times. */
 
 #include "unit-map.h"
 
-/* Questions that a thread has read and not answered yet, those read last: an event loop reads what all its
- * clients have sent, and then answers all. What is more is not attributed. */
+/* Requests read by a thread without a response yet, newest ones only: an event loop reads the requests of
+ * all clients first, and then sends all responses. Further ones are not attributed. */
 #define SERVICE_NOTES 32U
-/* Of so many runs: who answers in another run than it has read in has waited in between, and may have read
- * something else. */
+/* Number of runs with a snapshot: a thread that responds in a later run has been descheduled in between, and
+ * may have read other requests. */
 #define SERVICE_RUNS 4U
 
-/* A thread's account. */
+/* Snapshot of the times of a thread. */
 struct request_cpu_run {
-        __u64 state;            /* in which it is … */
-        __u64 since;            /* … since then; what it had taken before is in times */
+        __u64 state;            /* current state */
+        __u64 since;            /* since when; time before that is in times */
         __u64 times[QOS_STATES];
 };
 
 struct service {
-        __u64 book;             /* in which the thread's account is kept (THREAD_BOOK) */
-        __u32 notes;            /* written so far, modulo 2^32 */
+        __u64 book;             /* contention map with the times of the thread (THREAD_BOOK) */
+        __u32 notes;            /* number of requests noted, modulo 2^32 */
         __u32 runs;
-        __u32 next;             /* where the next one to be answered is, most likely */
-        __u32 open;             /* 1: what it has read last is not answered, as far as is known: it works on
-                                 * that */
-        __u64 read_at[SERVICE_NOTES]; /* by which it is known: nobody else reads at the same nanosecond */
+        __u32 next;             /* index of the request expected to be responded to next */
+        __u32 open;             /* 1: no response to the last request read is known, the thread is processing
+                                 * it */
+        __u64 read_at[SERVICE_NOTES]; /* identifies the request: no other thread reads at the same
+                                       * nanosecond */
         __u32 run[SERVICE_NOTES];
         struct request_cpu_run list[SERVICE_RUNS];
 };
 
-/* Where a run goes that is not the last one. NULL: it is. */
+/* Returns the snapshot to fill in if a new run has begun, NULL if it exists already. */
 static inline __attribute__((always_inline)) struct request_cpu_run* request_cpu_begin(struct service *s,
                 __u64 since) {
         __u64 last = (s->runs - 1) % SERVICE_RUNS, i = s->runs % SERVICE_RUNS;
@@ -56,9 +57,9 @@ static inline __attribute__((always_inline)) void request_cpu_note(struct servic
         s->open = 1;
 }
 
-/* Adds to sums, n times, what the thread was in from when it read that to now, of its account now. The sum
- * of all states is the time in between, also where one of them is below zero by what the clocks differ by.
- * 0: it has not read it, as far as is known. */
+/* Adds the states between reading the request (at) and its response (now) to sums, n times. The sum of all
+ * states is now - at, even if clock differences make one of them negative. Returns 0 if this thread did not
+ * read the request. */
 static inline __attribute__((always_inline)) int request_cpu_answer(struct service *s,
                                                                     const struct request_cpu_run *account,
                                                                     __u64 at, __u64 now,
@@ -76,7 +77,7 @@ static inline __attribute__((always_inline)) int request_cpu_answer(struct servi
         }
         if (at == 0 || place >= SERVICE_NOTES)
                 return 0;
-        s->next = place; /* others may have been read at once with it */
+        s->next = place; /* others may have been read at the same time */
         if (place == (s->notes - 1) % SERVICE_NOTES)
                 s->open = 0;
         if (s->runs - s->run[place] >= SERVICE_RUNS)

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* The scheduler's own clock, by which it knows when threads queue and run, beside CLOCK_MONOTONIC. */
+/* Timestamps by the clock of the scheduler, converted to CLOCK_MONOTONIC. */
 
 #include "contention-maps.h"
 #include "kernel.h"
 
-/* When something happened is when the scheduler says so. A thread that wakes another which takes its CPU
- * goes on for some microseconds, until it comes to where it can be interrupted; the scheduler books them as
- * those of the other one, and so do cpu.stat and schedstat. With the clock at the time of the switch these
- * would be off by some percent for a server that answers on the same CPU that the client runs on.
+/* State changes are timestamped by the clock of the run queue. When a thread wakes another on its own CPU,
+ * it goes on for some microseconds until it can be preempted; the scheduler accounts these to the thread
+ * that follows, and so do cpu.stat and schedstat. Reading the time in sched_switch would differ by some
+ * percent for a server on the same CPU as its client.
  *
- * The scheduler's clock is not CLOCK_MONOTONIC: it is not adjusted. What lies between is measured every now
- * and then, on whatever CPU. The clock is some time old whenever it is looked at, therefore the smallest of
- * some differences counts. */
+ * That clock is not disciplined as CLOCK_MONOTONIC is. The offset is sampled periodically, on any CPU. The
+ * clock is always somewhat stale when sampled, therefore the minimum of several samples is taken. */
 struct clock {
-        __u64 offset;           /* CLOCK_MONOTONIC - clock, by now */
-        __u64 candidate;        /* the smallest of those that were measured since that was set */
-        __u64 next;             /* clock, when it is measured again */
+        __u64 offset;           /* current CLOCK_MONOTONIC - clock */
+        __u64 candidate;        /* minimum of the samples since offset was set */
+        __u64 next;             /* clock of the next sample */
         __u32 samples;
         __u32 _padding;
 };
 
-/* Each millisecond, and 64 of them: that follows an adjustment by 500 ppm, the most there is, with an error
- * of 32 us. */
+/* 64 samples, one per millisecond: follows adjustments of up to 500 ppm, the maximum, with an error of 32
+ * us. */
 #define CLOCK_SAMPLE_NSEC 1000000ULL
 #define CLOCK_SAMPLES 64
 
@@ -47,7 +46,7 @@ static __attribute__((noinline)) __u64 clock_sample(struct clock *c, __u64 clock
         return 0;
 }
 
-/* CLOCK_MONOTONIC ns, where the run queue of the task is locked. */
+/* Current time, CLOCK_MONOTONIC ns. The run queue of the task has to be locked. */
 static __always_inline __u64 queue_now(struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
         struct clock *c;
@@ -63,7 +62,7 @@ static __always_inline __u64 queue_now(struct task_struct *task) {
         return clock + c->offset;
 }
 
-/* A time of the scheduler's, of a task whose run queue is locked. */
+/* Converts a scheduler timestamp of a task whose run queue is locked. */
 static __always_inline __u64 queue_time(struct task_struct *task, __u64 clock, __u64 now) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 behind;
@@ -74,8 +73,8 @@ static __always_inline __u64 queue_time(struct task_struct *task, __u64 clock, _
         return behind < now ? now - behind : now;
 }
 
-/* … when the scheduler begins or ends to book its run time: when it chose whom to run it had the lock, and
- * looked at the clock again if it had looked for work on other CPUs. */
+/* Time from or until which the scheduler accounts run time to the task: its choice of the next task held the
+ * lock, and the clock was updated if load balancing intervened. */
 static __always_inline __u64 queue_switched(struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 now = queue_now(task), behind;

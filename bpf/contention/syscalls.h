@@ -1,35 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What a thread waits for in a system call: the one table. The numbers are those of the architecture that
- * this is compiled for (asm/unistd.h); calls that an architecture does not have are left out there. A call
- * that is not listed says nothing by itself: then it is the disk if the kernel says that the thread waits
- * for I/O, a lock in the kernel if the wait cannot be interrupted, and QOS_STATE_OTHER if neither is so.
+/* What a thread waits for, by system call. Numbers are those of the target architecture (asm/unistd.h);
+ * system calls that it lacks are omitted. For system calls that are not listed, the state is disk if the
+ * kernel accounts I/O wait, lock if the wait is uninterruptible, and QOS_STATE_OTHER otherwise.
  *
- * docs/METRICS.md shows the same for people. */
+ * Documented in docs/METRICS.md. */
 
 #include <asm/unistd.h>
 
 #include "contention-map.h"
 
-/* Beside the states: what must be looked at. */
-#define SYSCALL_FILE 64         /* the descriptor that is the first argument */
-#define SYSCALL_SPLICE 65       /* the first and the third */
-#define SYSCALL_FUTEX 66        /* the operation and the value that is waited on */
-#define SYSCALL_FCNTL 67        /* whether it takes a lock */
-#define SYSCALL_POLL 68         /* the list of descriptors, if it has one alone */
+/* Values behind the states: arguments to be inspected. */
+#define SYSCALL_FILE 64         /* type of the file descriptor in the first argument */
+#define SYSCALL_SPLICE 65       /* those in the first and third */
+#define SYSCALL_FUTEX 66        /* operation and expected value */
+#define SYSCALL_FCNTL 67        /* whether the command takes a lock */
+#define SYSCALL_POLL 68         /* the array of descriptors, if it has a single one */
 
-/* Calls that send a signal, which ends waits of others. Nobody waits in them. */
+/* System calls that send a signal, and thereby end waits of others. */
 #define SYSCALL_SIGNAL 69
 
-/* Added to a state: the first argument is the descriptor of what it waits for. */
+/* Flag: the first argument is a descriptor of the wait target. */
 #define SYSCALL_DESCRIPTOR 0x80
 
 /* Above the last number of any architecture (about 470 by now). */
 #define SYSCALLS_MAX 512
 
 static const __u8 syscall_table[SYSCALLS_MAX] = {
-        /* One descriptor, whatever it is */
+        /* Any kind of descriptor */
         [__NR_read] = SYSCALL_FILE,
         [__NR_write] = SYSCALL_FILE,
         [__NR_readv] = SYSCALL_FILE,
@@ -46,7 +45,7 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_tee] = SYSCALL_FILE,
         [__NR_splice] = SYSCALL_SPLICE,
 
-        /* Sockets, also where the descriptor is not in the table yet or any more */
+        /* Sockets, known by the call even if the descriptor cannot be resolved */
         [__NR_connect] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
         [__NR_accept] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
         [__NR_accept4] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
@@ -58,7 +57,8 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_recvmmsg] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
         [__NR_shutdown] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
 
-        /* Many descriptors. io_uring: what completes may be anything; the kernel says I/O for all of it */
+        /* Several descriptors. io_uring: anything may complete, although the kernel accounts all of it as
+         * I/O wait */
 #ifdef __NR_poll
         [__NR_poll] = SYSCALL_POLL,
 #endif
@@ -75,7 +75,7 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_epoll_pwait2] = QOS_STATE_POLL | SYSCALL_DESCRIPTOR,
 #endif
         [__NR_io_uring_enter] = QOS_STATE_POLL,
-        /* The same of files: databases have threads that wait in it for as long as there is nothing to do */
+        /* AIO: databases have idle threads in it */
         [__NR_io_getevents] = QOS_STATE_POLL,
         [__NR_io_pgetevents] = QOS_STATE_POLL,
 
@@ -125,7 +125,7 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_vfork] = QOS_STATE_CHILD,
 #endif
 
-        /* Memory: the locks of an address space, and what is read or written back for it */
+        /* Memory: locks of an address space, and I/O for it */
         [__NR_brk] = QOS_STATE_MEMORY,
         [__NR_mmap] = QOS_STATE_MEMORY,
         [__NR_munmap] = QOS_STATE_MEMORY,
@@ -142,8 +142,7 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_shmat] = QOS_STATE_MEMORY,
         [__NR_shmdt] = QOS_STATE_MEMORY,
 
-        /* Files and what they lie on; these wait for the journal of a file system without saying that it is
-         * I/O */
+        /* File systems: waits for a journal are not accounted as I/O wait */
         [__NR_msync] = QOS_STATE_DISK,
         [__NR_fsync] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
         [__NR_fdatasync] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* The state of a thread, and how it is accounted when that changes. */
+/* Transitions of threads between states. */
 
 #include "cpu-occupants.h"
 #include "scheduler-clock.h"
@@ -10,15 +10,13 @@
 
 /* ---- the quota ---------------------------------------------------------------------------------------- */
 
-/* A thread that is ready may not run: by itself (since 6.18), or because its run queue may not, of which the
- * kernel takes the time. That is the clock of the load average, which goes with the CPU's frequency where it
- * is known: up to some percent of what is booked as throttled. */
+/* Throttled itself (since 6.18), or by its run queue, of which the kernel has the throttled time. That time
+ * is in the PELT clock, which scales with CPU frequency where known: an error of up to some percent. */
 static __always_inline bool thread_is_throttled(struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
 
         if (bpf_core_field_exists(task->throttled)) {
-                /* Not in front of a loop, where a compiler would have it: without the field nothing of this
-                 * may be reached */
+                /* Keeps the compiler from hoisting the read: without the field, it must not be reachable */
                 barrier_var(task);
                 if (BPF_CORE_READ(task, throttled))
                         return true;
@@ -33,7 +31,7 @@ static __always_inline __u64 queue_get_quota_nsec(struct cfs_rq *queue) {
 
 /* ---- accounts ----------------------------------------------------------------------------------------- */
 
-/* As contention_cpu_mark(). The scheduler holds its locks, so that one program at a time writes. */
+/* As contention_cpu_mark(). Writers are serialized by the locks of the scheduler. */
 static __always_inline void thread_mark(struct thread *t) {
 #if defined(__TARGET_ARCH_x86)
         barrier();
@@ -44,11 +42,11 @@ static __always_inline void thread_mark(struct thread *t) {
 #endif
 }
 
-/* Attempts to exchange a thread's word: whoever was faster has done so once, for he is one of two. */
+/* Attempts to exchange a thread's word. The only competitor is the iterator, which succeeds once at most. */
 #define THREAD_TRIES 4
 
-/* Puts a thread into a state; 0: it is in none any more. Returns the one that it was in, or 0 if it was in
- * no book. */
+/* Moves a thread to a state; QOS_STATE_NONE: it exits. Returns the previous state, or 0 if the thread is not
+ * in any contention map. */
 static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now,
                 struct qos_contention_cpu **ret) {
         __u64 old, word, served;
@@ -60,7 +58,7 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
                         return 0;
                 s = contention_cpu_get(old, bpf_get_smp_processor_id());
                 if (!s) {
-                        /* The book is closed */
+                        /* The contention map has gone */
                         __sync_val_compare_and_swap(&t->word, old, 0);
                         return 0;
                 }
@@ -92,7 +90,8 @@ static __always_inline void thread_count(struct thread *t, struct qos_contention
         t->counters[counter]++;
 }
 
-/* A run that began then was for a thread of this book, where no other program can write the shard. */
+/* Accounts for the run time of a program since begin. Only where no other program writes the element of this
+ * CPU. */
 __attribute__((noinline, weak)) int thread_record_overhead(__u64 word, __u64 begin) {
         struct qos_contention_cpu *s = contention_cpu_get(word, bpf_get_smp_processor_id());
 
@@ -107,9 +106,9 @@ static __always_inline void thread_end_overhead(__u64 word, __u64 begin) {
                 thread_record_overhead(word, begin);
 }
 
-/* A part of a time that was booked as one state was in another. served: the serving clock when it came to
- * the state that it has left. How much of what that has gone on since belongs to the part is not known but
- * for its ends: it is the end of a wait, which comes with a question rather than without. */
+/* Moves a part of the time recorded for one state to another state. served: serving clock when the thread
+ * entered the state that it has left. How its progress spreads over the parts is not known. It is attributed
+ * to this part first: the part is the end of a wait, which more likely coincides with a request. */
 static __always_inline void thread_shift(struct thread *t, struct qos_contention_cpu *s, __u64 from,
                                          __u64 to, __u64 nsec, __u64 served) {
         served = t->served - served;
@@ -124,12 +123,12 @@ static __always_inline void thread_shift(struct thread *t, struct qos_contention
         thread_mark(t);
 }
 
-/* It does not wait any more. */
+/* A wait has ended. */
 static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64 nsec) {
         struct qos_contention_map *c = contention_get(t->word);
         __u64 how = state;
 
-        if ((__s64) nsec < 0) /* the clocks differ by some microseconds */
+        if ((__s64) nsec < 0) /* scheduler clocks differ by microseconds */
                 nsec = 0;
         if (wakeup_ends(&t->wakeup, state, t->futex, t->row != 0, t->locked)) {
                 how |= RESOURCE_WOKEN;
@@ -140,12 +139,12 @@ static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64
                 }
         }
         if (c && !resource_end(c, t->row, how, nsec, &t->waker) && t->row == t->known.row)
-                /* the row is another one's by now, or there was none: perhaps there is one the next time */
+                /* the row was reassigned, or there was none: look it up again for the next wait */
                 t->known.state = QOS_STATE_NONE;
         t->row = 0;
 }
 
-/* It is ready, and waits for a CPU from now on. */
+/* The state of a thread that becomes runnable. */
 static __always_inline __u32 ready_state(struct thread *t, struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
 
@@ -154,9 +153,8 @@ static __always_inline __u32 ready_state(struct thread *t, struct task_struct *t
         return thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE;
 }
 
-/* Of the time in the state that it has left, what has passed since then was another one: the event that said
- * so is missing. That happens where a program is not run because another one is interrupted, or by a kernel
- * that runs none on top of some tasks. */
+/* Corrects a missed event: the thread was in state "to", not "from", since "at". The kernel skips a program
+ * that interrupts itself, and runs none in the context of some tasks. */
 static __always_inline void thread_correct(struct thread *t, struct qos_contention_cpu *s, __u64 from,
                                            __u64 to, __u64 since, __u64 served, __u64 at, __u64 now) {
         if (from > QOS_STATE_THROTTLED)
@@ -166,7 +164,7 @@ static __always_inline void thread_correct(struct thread *t, struct qos_contenti
         thread_shift(t, s, from, to, now - at, served);
 }
 
-/* It has waited for a CPU, and it is not known who had that. */
+/* Ends a wait for a CPU of unknown occupants. */
 static __attribute__((noinline)) void thread_end_ready(struct thread *t, __u64 waited) {
         struct qos_contention_map *c = contention_get(t->word);
 
@@ -176,7 +174,7 @@ static __attribute__((noinline)) void thread_end_ready(struct thread *t, __u64 w
         (void) resource_end(c, 0, QOS_STATE_RUN_QUEUE, waited, &t->waker);
 }
 
-/* It leaves the CPU. */
+/* A thread is descheduled. */
 static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *task, __u32 state, __u64 now,
                                           struct qos_contention_cpu **ret) {
         __u64 since = t->since, served = t->served, at;
@@ -185,7 +183,7 @@ static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *
         old = thread_set(t, state, now, ret);
         if (old > QOS_STATE_RUNNING && bpf_core_field_exists(task->sched_info)) {
                 at = queue_time(task, task->sched_info.last_arrival, now);
-                /* It came to the CPU just when who looks for threads took it for one that waits for that */
+                /* Scheduled at the moment when the iterator took it for runnable */
                 if (old <= QOS_STATE_THROTTLED && (__s64) (at - since) <= 0) {
                         if ((__s64) (now - since) > 0)
                                 thread_shift(t, *ret, old, QOS_STATE_RUNNING, now - since, served);
@@ -208,7 +206,8 @@ static __always_inline __u64 task_turn_group(struct task_struct *task) {
         return task->cgroups->dfl_cgrp->kn->id;
 }
 
-/* In whose turns it has waited for this CPU; other: who had the last one. The wait is one of that row. */
+/* Ends a wait for this CPU, attributed to the occupants meanwhile. other: the last one. Counts as a single
+ * wait, in the row of the most recent occupant. */
 static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct task_struct *other,
                                                       __u64 waited) {
         struct qos_contention_map *c = contention_get(t->word);
@@ -239,7 +238,7 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
                 }
                 if (!resource_end(c, t->rival.row, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), part,
                                   &t->waker))
-                        t->rival.row = 0; /* it is another one's by now, or there was none */
+                        t->rival.row = 0; /* reassigned, or never assigned */
                 any = true;
                 waited -= part;
                 if (waited == 0)
@@ -248,7 +247,7 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
         (void) resource_end(c, 0, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), waited, &t->waker);
 }
 
-/* other: who had the CPU before */
+/* other: previous task on the CPU */
 static __always_inline void thread_run(struct thread *t, struct task_struct *task, struct task_struct *other,
                                        __u64 now) {
         struct cfs_rq *queue = task->se.cfs_rq;
@@ -274,10 +273,10 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                    (old != QOS_STATE_THROTTLED || bpf_core_field_exists(task->throttled)))
                 return;
 
-        /* It was throttled for a part of the time */
-        waited = now > since ? now - since : 0; /* the difference of the clocks has been corrected */
+        /* Runnable, but throttled for a part of the time */
+        waited = now > since ? now - since : 0; /* the clock offset was adjusted */
         if (old == QOS_STATE_THROTTLED) {
-                /* … and had to wait for its turn after that */
+                /* Throttled, then runnable for the rest of the time */
                 if (t->queue != queue || !bpf_core_field_exists(queue->throttled_clock_pelt_time))
                         return;
                 quota = queue_get_quota_nsec(queue) - t->quota_nsec;
@@ -296,7 +295,7 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                 }
         }
 
-        /* Or it was on the way here from another CPU, or came from nowhere */
+        /* Otherwise it was migrated here from another CPU, or its wakeup was missed */
         if (t->queue == queue && old <= QOS_STATE_THROTTLED)
                 thread_end_turn(t, other, waited);
         else

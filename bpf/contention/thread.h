@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* What is known of a thread of a unit that is watched with the probe "cpu": written by that one's programs,
- * and asked by those of "requests" in which state a thread was between reading a question and answering it.
- * Maps are weak, as in maps.h. */
+/* Task storage of threads observed with the probe "cpu". Written by its programs, read by those of
+ * "requests" for the state of a thread between reading a request and responding to it. Maps are weak, as in
+ * maps.h. */
 
 #include "contention-maps.h"
 #include "wakeup.h"
@@ -11,59 +11,56 @@
 /* A thread of a unit (TASK_STORAGE). */
 struct thread {
         __u64 word;             /* THREAD_*, in contention-map.h */
-        __u64 since;            /* CLOCK_MONOTONIC ns, when it came to its state */
-        __u64 served;           /* the serving clock then */
-        __u64 quota_nsec;       /* how long its run queue had been throttled, when it became ready there … */
-        const void *queue;      /* … if it is still the same */
-        __u32 cpu;              /* where it ran last, from 1; 0: not known */
-        __u64 woke;             /* the address at which it has last woken others by futex(2) */
-        __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on
-                                 * afterwards */
-        __u32 writes;           /* odd while times or since are written */
-        __u32 turn;             /* of the run that is measured next (overhead.h) */
+        __u64 since;            /* CLOCK_MONOTONIC ns of entering the state */
+        __u64 served;           /* serving clock at that time */
+        __u64 quota_nsec;       /* throttled time of its run queue when it became runnable */
+        const void *queue;      /* the run queue; the above is void if it has changed */
+        __u32 cpu;              /* last CPU + 1; 0: unknown */
+        __u64 woke;             /* futex address of its last FUTEX_WAKE */
+        __u32 waited;           /* state of its last wait, for restart_syscall(2) */
+        __u32 writes;           /* sequence count of times and since, odd while being written */
+        __u32 turn;             /* run to be measured next (overhead.h) */
         __u32 never;            /* 0, see overhead_begin_sample() */
-        __u64 times[QOS_STATES]; /* ns, in states that it has left, and QOS_STATE_BLOCKED_BY_REQUESTS */
+        __u64 times[QOS_STATES]; /* ns in states left, and in QOS_STATE_BLOCKED_BY_REQUESTS */
         __u64 counters[QOS_THREAD_COUNTERS];
-        __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has
-                                 * none */
-        __u64 futex;            /* … its address; 0: it is none */
-        const void *lock;       /* of the kernel, that it is about to wait for; NULL: none … */
-        __u64 lock_id;          /* … by which that has a row; 0: nothing is known of it … */
-        const void *lock_known; /* … the one that these two are of, also when it is over, and the call in
-                                 * which it was */
+        __u64 row;              /* entry of its wait target, from 1, generation in the upper half; 0: none */
+        __u64 futex;            /* address of the futex it waits on; 0: none */
+        const void *lock;       /* kernel lock that it is about to block on; NULL: none */
+        __u64 lock_id;          /* id of the wait target of lock_known; 0: unknown */
+        const void *lock_known; /* last kernel lock and the system call in which it was taken: valid after
+                                 * release, too */
         int lock_call;
-        __u32 lock_kind;        /* … QOS_RESOURCE_KERNEL_* */
-        __u32 locked;           /* 1: it waits for that */
-        /* What it has last waited for: mostly it does so again, and all the rest need not be looked at */
+        __u32 lock_kind;        /* QOS_RESOURCE_KERNEL_* of lock_known */
+        __u32 locked;           /* 1: blocked on a kernel lock */
+        /* Cache of the last wait target, as threads mostly wait for the same again */
         struct known {
                 const void *file;
-                __u64 id;       /* the inode's number, which no other socket gets; the address of a futex */
+                __u64 id;       /* inode number or futex address */
                 __u64 row;
                 __u32 fd;
                 __u32 state;
         } known;
-        /* Who had the CPU that it waited for: mostly it is the same the next time */
+        /* Cache of the last CPU occupant that it waited for */
         struct rival {
                 __u64 group;
-                __u64 row;      /* 0: there is none */
+                __u64 row;      /* 0: none */
         } rival;
-        struct qos_waker waker; /* who has last woken it, of those that may have ended a wait … */
-        struct wakeup wakeup;   /* … and what is known of that, if it was the last time that it was woken */
+        struct qos_waker waker; /* last candidate for a waker */
+        struct wakeup wakeup;   /* properties of the last wakeup, see wakeup.h */
 };
 
 BPF_STORAGE_MAP(threads, TASK, struct thread) __weak;
 
-/* NULL: there is none. Most tasks of a machine have nothing kept with them: that is seen sooner than the
- * kernel is asked. */
+/* NULL: not a known thread. Most tasks have no storage at all: checking that here saves a helper call. */
 static __always_inline struct thread* thread_of(struct task_struct *task) {
         return task->bpf_storage ? bpf_task_storage_get(&threads, task, 0, 0) : NULL;
 }
 
-/* What threads that read questions know of these. */
+/* Requests read by a thread. */
 BPF_STORAGE_MAP(services, TASK, struct service) __weak;
 
-/* The account of a thread, between two changes of it. Only the thread itself asks, or who takes it off the
- * CPU. */
+/* Snapshot of a thread's times. Only for the current task or in sched_switch, so that no transition
+ * intervenes. */
 static __always_inline void thread_get_account(const struct thread *t, struct request_cpu_run *ret) {
         ret->state = *(const volatile __u64*) &t->word & THREAD_STATE;
         ret->since = t->since;
@@ -78,7 +75,7 @@ __attribute__((noinline, weak)) int answer_book(struct service *s, struct pendin
         return request_cpu_answer(s, &a->account, answer->read_at, answer->now, answer->n, a->sums);
 }
 
-/* The first n of them. */
+/* Attributes the first n pending responses. */
 __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, struct service *s,
                                                           struct pending_responses *a, __u32 n) {
         __u32 slot, zero = 0, before, attributed = 0;
@@ -88,7 +85,7 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
         if (!t || !s || !a)
                 return 0;
         if (s->book != (*(volatile __u64*) &t->word & THREAD_BOOK))
-                return 0; /* what it was doing when it read is in another account */
+                return 0; /* The thread has moved to another contention map since it read */
         before = *(volatile __u32*) &t->writes;
         slot = (t->word & THREAD_SLOT) >> THREAD_SLOT_SHIFT;
         map = bpf_map_lookup_elem(&units, &slot);
@@ -107,7 +104,7 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
                 if (answer->generation == u->generation && answer_book(s, a, answer))
                         attributed += answer->n;
         }
-        /* It was taken off the CPU in the middle of this */
+        /* Preempted meanwhile */
         if (attributed == 0 || before % 2 != 0 || *(volatile __u32*) &t->writes != before)
                 return 0;
         for (int i = QOS_STATE_BLOCKED_BY_REQUESTS; i < QOS_STATES; i++)
@@ -117,9 +114,9 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
         return 0;
 }
 
-/* Books the answers that have left while the thread ran, as far as it has read what they answer. No
- * sub-window is entered: when they left one was, and the scheduler may hold its locks. Those that a packet
- * sends in the middle of this are not attributed. */
+/* Attributes the responses sent since the thread was scheduled to the requests that it has read. Does not
+ * enter a sub-window: the sender has done so, and the locks of the scheduler may be held. Responses added by
+ * an interrupt meanwhile are not attributed. */
 static __always_inline void pending_responses_settle(struct thread *t, struct service *s,
                 struct pending_responses *a) {
         __u32 watched = a->watched, n;
@@ -131,7 +128,7 @@ static __always_inline void pending_responses_settle(struct thread *t, struct se
         *(volatile __u32*) &a->watched = watched;
 }
 
-/* A thread leaves the CPU, or another one comes. */
+/* A thread is descheduled, or scheduled. */
 static __always_inline void pending_responses_turn(struct task_struct *task, struct thread *t, bool comes) {
         struct pending_responses *a;
         struct service *s;
@@ -153,8 +150,8 @@ static __always_inline void pending_responses_turn(struct task_struct *task, str
                 pending_responses_settle(t, s, a);
 }
 
-/* The task that runs here is in the midst of a request of this book: it has read a question, and the answer
- * has not left. */
+/* Whether the current task processes a request of this contention map: it has read one, and not responded
+ * yet. */
 static __always_inline bool task_serves(struct task_struct *task, __u64 book) {
         const struct service *s = bpf_task_storage_get(&services, task, 0, 0);
         const struct pending_responses *a;
@@ -163,12 +160,11 @@ static __always_inline bool task_serves(struct task_struct *task, __u64 book) {
         if (!s || !s->open || s->book != book)
                 return false;
         a = bpf_map_lookup_elem(&answers, &zero);
-        /* which question those are for that have left since it came to the CPU is looked up later */
+        /* responses sent in this run have not been matched to requests yet */
         return a && a->n == 0;
 }
 
-/* The running task has read a question, or a part of one, at that time: the same that is noted with the
- * connection. */
+/* The current task has read a part of a request at that time, which is also stored with the connection. */
 __attribute__((noinline, weak)) int question_read(__u64 at) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct request_cpu_run *run;
@@ -178,13 +174,13 @@ __attribute__((noinline, weak)) int question_read(__u64 at) {
         __u32 zero = 0, before;
         __u64 book;
 
-        /* First what costs least: most who read are not watched */
+        /* Cheapest check first: most readers are not observed */
         a = bpf_map_lookup_elem(&answers, &zero);
         if (!a || !a->watched)
                 return 0;
         t = thread_of(task);
         if (!t || !contention_cpu_get(*(volatile __u64*) &t->word, cpus))
-                return 0; /* it is not watched, or not any more */
+                return 0; /* not observed, or not any more */
         s = bpf_task_storage_get(&services, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!s)
                 return 0;
@@ -202,7 +198,7 @@ __attribute__((noinline, weak)) int question_read(__u64 at) {
         run = request_cpu_begin(s, t->since);
         if (run)
                 thread_get_account(t, run);
-        /* Taken off the CPU in between: what is noted is neither of before nor of now */
+        /* Preempted meanwhile: the snapshot is inconsistent */
         if (before % 2 != 0 || *(volatile __u32*) &t->writes != before) {
                 if (run)
                         run->since = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Why a thread leaves the CPU: the state that it is in then, and what it waits for. */
+/* Why a thread is descheduled: its state and its wait target. */
 
 #include "contention-maps.h"
 #include "kernel-locks.h"
@@ -23,7 +23,7 @@ static __always_inline __u32 inode_state(struct inode *inode) {
                 return QOS_STATE_PIPE;
 
         case S_IFREG:
-                /* Some kernels call those so that are in no file system: eventfd, timerfd … */
+                /* Anonymous inodes of some kernels (eventfd, timerfd, ...) have this type, too */
                 return BPF_CORE_READ(inode, i_sb, s_magic) == ANON_INODE_FS_MAGIC ? QOS_STATE_POLL :
                        QOS_STATE_DISK;
 
@@ -36,17 +36,18 @@ static __always_inline __u32 inode_state(struct inode *inode) {
         }
 }
 
-/* What a thread waits for, as far as the call says it. */
+/* A wait, as far as the system call describes it. */
 struct wait {
-        struct file *file;      /* behind the descriptor; NULL: none */
+        struct file *file;      /* file of the descriptor; NULL: none */
         __u32 fd;
-        __u32 shared;           /* 1: the futex may be in the memory of several processes */
+        __u32 shared;           /* 1: the futex is not process-private */
         __u64 futex;
-        __u64 lock;             /* of the kernel, as in struct thread; then nothing else is set but */
+        __u64 lock;             /* kernel lock or its caller, as in struct thread; if set, all but lock_kind
+                                 * is unset */
         __u32 lock_kind;
 };
 
-/* NULL: there is none. */
+/* NULL: not an open descriptor. */
 static __always_inline struct file* file_get(struct task_struct *task, __u64 fd) {
         struct files_struct *files = task->files;
         struct fdtable *table;
@@ -64,7 +65,7 @@ static __always_inline struct file* file_get(struct task_struct *task, __u64 fd)
         return file;
 }
 
-/* QOS_STATE_NONE: there is no such file. */
+/* QOS_STATE_NONE: not an open descriptor. */
 static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, struct wait *w) {
         struct file *file = file_get(task, fd);
 
@@ -75,11 +76,11 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, stru
         return inode_state(BPF_CORE_READ(file, f_inode));
 }
 
-/* Mutexes wait on 2 ("taken, and others wait": glibc, musl, Go, Rust), or on the owner's number with this
- * bit. Everything else is a wait for something to be done: condition variables, semaphores, idle pools. With
- * a time limit or the like (BITSET) 2 says less: condition variables of glibc count signals there, and Rust
- * waits for all things so. Then it is a mutex if the thread has woken others there itself. Condition
- * variables of musl wait on 2 as well, on the stack of who waits: no mutex lies there, near its end. */
+/* Distinguishes mutexes from waits for an event: condition variables, semaphores, idle pools. Mutexes wait
+ * for value 2 ("locked, with waiters": glibc, musl, Go, Rust), or for the owner's TID with FUTEX_WAITERS.
+ * With FUTEX_WAIT_BITSET, 2 is ambiguous: condition variables of glibc count signals, and Rust uses it for
+ * everything. It is taken for a mutex if the thread itself has done a FUTEX_WAKE at the address. Condition
+ * variables of musl wait for 2, too, on the stack of the waiter, near its end, where no mutex is. */
 #define FUTEX_COMMAND 0x7f
 #define FUTEX_PRIVATE 0x80
 #define FUTEX_WAIT 0
@@ -92,7 +93,7 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, stru
 #define MUTEX_CONTENDED 2
 #define STACK_NEAR 4096         /* bytes: the frames of a few functions */
 
-/* stack: where that of the thread ends. */
+/* stack: stack pointer of the thread. */
 static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 value, __u64 stack,
                                          __u64 woke) {
         __u32 command = operation & FUTEX_COMMAND, v = value, owner = v & FUTEX_OWNER;
@@ -110,13 +111,13 @@ static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 v
 }
 
 struct call {
-        int number;             /* negative: none */
+        int number;             /* negative: not in a system call */
         __u64 arguments[3];
-        __u64 stack;            /* its end */
+        __u64 stack;            /* stack pointer */
 };
 
-/* The only descriptor that poll(2) was asked for; of several, which one is waited for nobody knows. The list
- * is in the memory of the program, which is that of the task that runs. */
+/* The descriptor of a poll(2) with a single one; with several, it is unknown which one is waited for. The
+ * array is in user memory, which is accessible for the current task only. */
 static __always_inline void poll_describe(struct task_struct *task, const struct call *call,
                                           struct wait *w) {
         int fd;
@@ -128,7 +129,7 @@ static __always_inline void poll_describe(struct task_struct *task, const struct
         w->file = file_get(task, fd);
 }
 
-/* fcntl() with which a lock is waited for */
+/* fcntl() commands that block on a lock */
 #define F_SETLKW 7
 #define F_OFD_SETLKW 38
 
@@ -141,7 +142,7 @@ static __always_inline void call_read(struct task_struct *task, struct call *ret
         ret->arguments[1] = regs->si;
         ret->arguments[2] = regs->dx;
         ret->stack = regs->sp;
-        /* Programs of 32 bits have other numbers */
+        /* 32 bit programs have other numbers */
         if (task->thread_info.status & TS_COMPAT)
                 ret->number = SYSCALLS_MAX;
 #elif defined(__TARGET_ARCH_arm64)
@@ -158,7 +159,7 @@ static __always_inline void call_read(struct task_struct *task, struct call *ret
 #endif
 }
 
-/* The state of a thread that waits; state: what the scheduler calls it. w: all 0. */
+/* The state of a thread that is descheduled with the given task state. w has to be zeroed. */
 static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, const struct thread *t,
                                         struct wait *w) {
         bool io = BPF_CORE_READ_BITFIELD(task, in_iowait);
@@ -167,15 +168,14 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
         bool described;
         __u64 n;
 
-        /* With PREEMPT_RT spin locks are slept on, wherever the thread is */
+        /* Sleeping spin locks of PREEMPT_RT, taken in any context */
         if (state & TASK_RTLOCK_WAIT)
                 return QOS_STATE_LOCK;
-        /* Who waits in vfork(2) for the other process to go its own way counts as frozen for the kernel,
-         * too, and cannot be interrupted */
+        /* The parent in vfork(2) is frozen from the view of the kernel, but in an uninterruptible sleep */
         if (state & (__TASK_STOPPED | __TASK_TRACED) ||
             (BPF_CORE_READ_BITFIELD(task, frozen) && !(state & TASK_UNINTERRUPTIBLE)))
                 return QOS_STATE_OTHER;
-        /* Its process dumps core, and it waits for the end of that */
+        /* Waits for the core dump of its process */
         if (task->flags & PF_POSTCOREDUMP && state & TASK_NOLOAD)
                 return QOS_STATE_OTHER;
         if (task->flags & PF_MEMALLOC)
@@ -183,16 +183,16 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
         if (bpf_core_field_exists(task->in_memstall) && BPF_CORE_READ_BITFIELD(task, in_memstall))
                 return QOS_STATE_MEMORY;
 
-        /* Workers of io_uring and the like: they wait for a file, or for something to do */
+        /* Workers of io_uring and the like: they wait for a file, or for work */
         if (task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
                 return io || state & TASK_UNINTERRUPTIBLE ? QOS_STATE_DISK : QOS_STATE_PARK;
 
         call_read(task, &call);
-        if (call.number < 0) /* not in a call: a page fault, mostly; or on its way back to the program */
+        if (call.number < 0) /* not in a system call: mostly a page fault; or on its way back to user mode */
                 return io || state & TASK_UNINTERRUPTIBLE ? QOS_STATE_MEMORY : QOS_STATE_OTHER;
 
         n = call.number;
-        /* What it does is known to the kernel alone: poll(), futex(2) with a time limit, or, mostly, a
+        /* The kernel does not expose the restarted call: poll(), futex(2) with a timeout or, mostly, a
          * sleep */
         if (n == __NR_restart_syscall)
                 return t->waited ?: QOS_STATE_SLEEP;
@@ -208,8 +208,8 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                         poll_describe(task, &call, w);
         }
 
-        /* What these wait for can be interrupted. What cannot is on the way there: memory that must be read
-         * first, or a lock of the kernel's; with io_uring a file */
+        /* These calls sleep interruptibly for their purpose. An uninterruptible sleep is on the way there:
+         * for memory to be read in, for a kernel lock or, with io_uring, for a file */
         if (state & TASK_UNINTERRUPTIBLE &&
             (kind == QOS_STATE_SOCKET || kind == QOS_STATE_POLL || kind == QOS_STATE_PIPE ||
              kind == QOS_STATE_PARK || kind == QOS_STATE_SLEEP))
@@ -247,7 +247,7 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                         s = QOS_STATE_SOCKET;
                         *w = other;
                 }
-                /* On the way there, as above */
+                /* As above, on the way to the actual wait */
                 if (state & TASK_UNINTERRUPTIBLE && !io &&
                     (s == QOS_STATE_SOCKET || s == QOS_STATE_POLL || s == QOS_STATE_PIPE)) {
                         *w = (struct wait) {};
@@ -256,12 +256,12 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                 if (s != QOS_STATE_NONE && !io)
                         return s;
         }
-        if (io) /* a file that is read to be sent, too */
+        if (io) /* also a file being read by sendfile(2) */
                 return QOS_STATE_DISK;
         return state & TASK_UNINTERRUPTIBLE ? QOS_STATE_LOCK : QOS_STATE_OTHER;
 }
 
-/* ---- what that is ------------------------------------------------------------------------------------- */
+/* ---- wait targets ------------------------------------------------------------------------------------- */
 
 static __always_inline void socket_describe(struct file *file, struct qos_resource *r) {
         struct socket *socket = BPF_CORE_READ(file, private_data);
@@ -273,7 +273,7 @@ static __always_inline void socket_describe(struct file *file, struct qos_resour
         r->kind = QOS_RESOURCE_SOCKET;
         r->family = BPF_CORE_READ(sk, __sk_common.skc_family);
         r->protocol = BPF_CORE_READ(sk, sk_protocol);
-        /* Only those that listen, and those that were accepted there, have such a limit */
+        /* Set for listening and accepted sockets only */
         r->side = BPF_CORE_READ(sk, sk_max_ack_backlog) > 0 ? QOS_SIDE_LISTENS : QOS_SIDE_ASKS;
 
         if (r->family == AF_UNIX) {
@@ -287,7 +287,7 @@ static __always_inline void socket_describe(struct file *file, struct qos_resour
                         us = (struct unix_sock*) BPF_CORE_READ(us, peer);
                         name = us ? BPF_CORE_READ(us, addr) : NULL;
                 }
-                r->id = (__u64) name; /* those that were accepted have that of the listener */
+                r->id = (__u64) name; /* accepted sockets share that of the listener */
                 if (!name) {
                         r->side = QOS_SIDE_NONE;
                         r->id = BPF_CORE_READ(file, f_inode, i_ino);
@@ -300,9 +300,9 @@ static __always_inline void socket_describe(struct file *file, struct qos_resour
                 return;
         }
         if (r->side == QOS_SIDE_ASKS && BPF_CORE_READ(sk, __sk_common.skc_dport) == 0)
-                r->side = QOS_SIDE_LISTENS; /* a socket of UDP that is not connected */
+                r->side = QOS_SIDE_LISTENS; /* unconnected UDP socket */
         if (r->side == QOS_SIDE_LISTENS) {
-                /* By its port alone: what it has accepted came in at one address or another */
+                /* By port only: local addresses of accepted connections vary */
                 r->port = BPF_CORE_READ(sk, __sk_common.skc_num);
                 return;
         }
@@ -320,7 +320,7 @@ static __always_inline void file_describe(struct task_struct *task, const struct
         __u32 type = BPF_CORE_READ(inode, i_mode) & S_IFMT;
 
         if (r->state == QOS_STATE_DISK && type != S_IFREG && type != S_IFDIR && type != S_IFBLK)
-                return; /* what is sent there */
+                return; /* sendfile(2): the file being sent is unknown */
         if (type == S_IFSOCK) {
                 socket_describe(file, r);
                 return;
@@ -333,7 +333,7 @@ static __always_inline void file_describe(struct task_struct *task, const struct
                 r->kind = QOS_RESOURCE_FILE;
                 r->id = BPF_CORE_READ(inode, i_ino);
         } else {
-                /* All that are in no file system are one inode */
+                /* Anonymous inodes share a single inode: identified by descriptor */
                 r->kind = QOS_RESOURCE_EPOLL;
                 r->process = task->tgid;
                 r->id = w->fd;
@@ -342,10 +342,10 @@ static __always_inline void file_describe(struct task_struct *task, const struct
         r->device = BPF_CORE_READ(inode, i_sb, s_dev);
 }
 
-/* PID namespaces are not nested deeper. */
+/* MAX_PID_NS_LEVEL of the kernel. */
 #define PID_LEVEL_MAX 32
 
-/* The number of a task as qosd sees it; 0: it does not. */
+/* PID of a task in the namespace of qosd; 0: not visible there. */
 static __always_inline __u32 own_number(struct task_struct *task) {
         struct qos_inspect_request *inquiry;
         __u32 zero = 0, level;
@@ -367,7 +367,7 @@ static __always_inline __u32 own_number(struct task_struct *task) {
         return nr;
 }
 
-/* It runs in qosd. */
+/* Stores the PID namespace of qosd, in whose context iterators run. */
 static __always_inline void inquiry_note_self(struct qos_inspect_request *inquiry) {
         struct pid *pid = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid);
         void *numbers = NULL;
@@ -399,7 +399,7 @@ static __always_inline void row_name(struct qos_wait_target *row, const struct w
         }
         if (row->resource.family != AF_UNIX || row->resource.side == QOS_SIDE_NONE)
                 return;
-        /* Family and path; an abstract one begins with 0 */
+        /* sun_family and sun_path; abstract names begin with NUL */
         name = (struct unix_address*) row->resource.id;
         length = BPF_CORE_READ(name, len) - 2;
         if (length < 1 || length > (int) QOS_RESOURCE_NAME_SIZE - 1)
@@ -408,8 +408,8 @@ static __always_inline void row_name(struct qos_wait_target *row, const struct w
         bpf_core_read(row->name + 1, QOS_RESOURCE_NAME_SIZE - 1, &name->name[0].sun_path);
 }
 
-/* A row as it is remembered: from 1, and its generation; 0: there is none. ret: it was another one's, or
- * nobody's; NULL: it was not. */
+/* Entry of a wait target, from 1, and its generation in the upper half; 0: none. ret: the entry if it was
+ * reassigned, else NULL. */
 static __always_inline __u64 resource_row(struct qos_contention_map *c, const struct qos_resource *r,
                                           struct qos_wait_target **ret) {
         struct qos_wait_target *row;
@@ -427,7 +427,7 @@ static __always_inline __u64 resource_row(struct qos_contention_map *c, const st
         return (k + 1) | (__u64) row->generation << 32;
 }
 
-/* What the row of its wait is, before it is known that it waits. */
+/* Finds the entry for a wait about to begin. */
 static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task, __u64 book, __u32 state,
                                                        const struct wait *w) {
         struct qos_resource r = { .state = state };
@@ -462,10 +462,10 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
         return found;
 }
 
-/* In place of a descriptor, beside 0 and 1 of futexes. */
+/* Value of fd in the cache for kernel locks; futexes have 0 or 1. */
 #define KNOWN_LOCK 2
 
-/* The same, from what it waited for before if that was this. */
+/* As thread_find_row(), cached. */
 static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct *task, __u64 book,
                                             __u32 state, const struct wait *w) {
         struct file *file = w->file;
@@ -487,9 +487,8 @@ static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct
         return t->known.row;
 }
 
-/* It is about to wait for a lock of the kernel, as nearly all of them so that no signal ends it. Where one
- * may, it could be that the end of an earlier wait was not seen: then it counts as what its call says, and
- * so does what comes after it. */
+/* A thread is about to block on a kernel lock, mostly uninterruptibly. If the sleep is interruptible,
+ * contention_end of an earlier lock may have been missed: then the wait is classified by the system call. */
 static __always_inline void lock_describe(struct thread *t, __u32 state, struct wait *w) {
         if (!(state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT)))
                 t->lock = NULL;

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The writing half of the rows of what threads wait for. Compiled for BPF and, for the unit tests, for user
- * space. */
+/* Writers of wait targets. Compiled for BPF and, for the unit tests, for user space. */
 
 #include <stdbool.h>
 
 #include "contention-map.h"
 
-/* What has been used so often does not lose its place to those that come by once, however many they are for
- * a while. */
+/* Keeps a frequently used entry from being evicted by a burst of targets that are used once. */
 #define RESOURCE_CREDIT_MAX 1024U
 
-/* The row was another one's, or nobody's: its name and the like are to be filled in. */
+/* Flag: the entry was reassigned, name and descriptor have to be filled in. */
 #define RESOURCE_NEW (1U << 31)
 
 static inline __attribute__((always_inline)) bool resource_equal(const struct qos_resource *a,
@@ -29,7 +27,7 @@ static inline __attribute__((always_inline)) __u64 resource_hash(const struct qo
         const __u64 *words = (const __u64*) r;
         __u64 h = 0xcbf29ce484222325ULL;
 
-        /* FNV-1a by words mixes upwards only */
+        /* Multiplication propagates to higher bits only */
         for (unsigned i = 0; i < QOS_RESOURCE_WORDS; i++) {
                 h = (h ^ words[i]) * 0x9e3779b97f4a7c15ULL;
                 h ^= h >> 29;
@@ -37,8 +35,8 @@ static inline __attribute__((always_inline)) __u64 resource_hash(const struct qo
         return h >> 32;
 }
 
-/* Gives the row to another resource. Only one does that at a time; who adds to it at the same moment, which
- * are nanoseconds, of a row that is hardly used, adds to the wrong one. */
+/* Reassigns an entry, guarded by an odd generation. A concurrent update by another CPU, within nanoseconds
+ * and of a rarely used entry, may be attributed to the new target. */
 static inline __attribute__((always_inline)) bool resource_take(struct qos_contention_map *c,
                                                                 struct qos_wait_target *row,
                                                                 const struct qos_resource *r) {
@@ -63,8 +61,8 @@ static inline __attribute__((always_inline)) bool resource_take(struct qos_conte
         return true;
 }
 
-/* The row of what somebody begins to wait for, from 1, and RESOURCE_NEW perhaps; 0: it gets none, and the
- * others are the nearer to losing theirs. */
+/* The entry for a wait that begins, from 1, or'ed with RESOURCE_NEW if it was reassigned. 0: none, and the
+ * credit of all entries of the set has been decremented. */
 BPF_SUBPROG __u32 resource_find(struct qos_contention_map *c, const struct qos_resource *r) {
         BPF_REQUIRE(c);
         BPF_REQUIRE(r);
@@ -97,7 +95,7 @@ BPF_SUBPROG __u32 resource_find(struct qos_contention_map *c, const struct qos_r
         return 0;
 }
 
-/* Somebody has ended a wait there. */
+/* A thread has ended a wait for the target. Misra-Gries over wakers. */
 static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_target *row,
                                                                const struct qos_waker *waker) {
         struct qos_waker *place = NULL;
@@ -124,15 +122,16 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_t
         place->waits = 1;
 }
 
-/* Added to the state: it is known who has ended the wait. */
+/* Flags added to the state: the waker is known */
 #define RESOURCE_WOKEN (1U << 8)
-/* … and that was in the midst of a request. */
+/* the waker was processing a request */
 #define RESOURCE_BY_REQUEST (1U << 9)
 
-/* … and this is a part of a wait that is counted already. */
+/* a part of a wait already counted */
 #define RESOURCE_PART (1U << 10)
 
-/* A wait has ended, in the row that was found when it began; 0: it had none. */
+/* Records the end of a wait in the entry assigned when it began; 0: in the rest of its state. Returns 0 if
+ * it had no entry, or has lost it. */
 BPF_SUBPROG int resource_end(struct qos_contention_map *c, __u64 row_and_generation, __u64 state, __u64 nsec,
                              const struct qos_waker *waker) {
         BPF_REQUIRE(c);

@@ -1,38 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Whether a wakeup ends a wait so that the waker is the one that was waited for. That is told by the system
- * call of the waker, as an interrupt wakes threads, too, on top of whatever task runs. Compiled for BPF and,
+/* Decides whether a wakeup ended a wait, so that the waker is what the thread had waited for. The system
+ * call of the waker decides, as interrupts wake threads from the context of any task. Compiled for BPF and,
  * for the unit tests, for user space.
  *
- * A thread may be woken from the moment on at which it has told the kernel that it waits. It leaves the CPU
- * after that: sched_waking on another CPU may come before the sched_switch of the same wait, or at the same
- * time, and then it is not known what the thread waits for. Therefore what is known of the waker is only
- * kept by sched_waking, and compared with the wait when the wait has ended. */
+ * A thread can be woken as soon as it has set its task state, and is descheduled only later: sched_waking on
+ * another CPU may precede or race with the sched_switch of that wait, when the reason of the wait is not yet
+ * known. Therefore sched_waking stores what is known of the waker, which is compared with the wait at its
+ * end. */
 
 #include <stdbool.h>
 
 #include "syscalls.h"
 
-/* What waits the system call of the waker may end. */
+/* Waits that the system call of the waker may end. */
 #define WAKEUP_FUTEX 1U
 #define WAKEUP_FILE_LOCK 2U
 #define WAKEUP_PIPE 4U
-#define WAKEUP_POLL 8U          /* processes tell one another by signals that what they wait for is there,
-                                 * through a signalfd mostly */
+#define WAKEUP_POLL 8U          /* signals are used for notification, mostly through a signalfd */
 #define WAKEUP_CALLS (WAKEUP_FUTEX|WAKEUP_FILE_LOCK|WAKEUP_PIPE|WAKEUP_POLL)
-#define WAKEUP_TASK 16U         /* the waker is known, whatever it does */
-#define WAKEUP_BY_REQUEST 32U         /* … and is in the midst of a request: it has read it, and not
-                                       * answered */
+#define WAKEUP_TASK 16U         /* the waker is known, whatever its system call */
+#define WAKEUP_BY_REQUEST 32U         /* the waker was processing a request */
 
 struct wakeup {
-        __u64 futex;            /* the address that the waker gave, in the same process; 0: in another one it
-                                 * may lie elsewhere */
-        __u32 what;             /* WAKEUP_*; 0: nobody is known */
+        __u64 futex;            /* address passed by the waker, in the same process; 0: other process, where
+                                 * the mapping may differ */
+        __u32 what;             /* WAKEUP_*; 0: no waker */
         __u32 _padding;
 };
 
-/* What the call with this number ends. */
+/* Waits that system call n may end. */
 static inline __attribute__((always_inline)) __u32 wakeup_call(__u64 n) {
         __u32 kind;
 
@@ -51,8 +49,7 @@ static inline __attribute__((always_inline)) __u32 wakeup_call(__u64 n) {
         return n == __NR_flock || n == __NR_fcntl ? WAKEUP_FILE_LOCK : 0;
 }
 
-/* What may end the wait of a thread that is in this state. One that is about to wait runs, and may wait for
- * anything. */
+/* Wakeups that may end a wait in this state. A running thread may be about to wait for anything. */
 static inline __attribute__((always_inline)) __u32 wakeup_expected(__u64 state) {
         switch (state) {
 
@@ -74,9 +71,12 @@ static inline __attribute__((always_inline)) __u32 wakeup_expected(__u64 state) 
         }
 }
 
-/* A wait for a lock is ended by a thread that has held it, one for a pipe by a thread at its other end.
- * state: of the wait; futex: its address, 0: it is none; row: it has one; locked: it is for a lock of the
- * kernel, which only its holder ends, also if that is a thread of the kernel. */
+/* Whether the waker released what the thread waited for: a lock that it held, or data through the other end
+ * of a pipe.
+ *  state   of the wait
+ *  futex   its address; 0: not a futex
+ *  row     whether the wait has a wait target
+ *  locked  whether it is a kernel lock, which is always released by its holder, even a kernel thread */
 static inline __attribute__((always_inline)) bool wakeup_ends(const struct wakeup *w, __u64 state,
                                                               __u64 futex, bool row, bool locked) {
         __u32 what = w->what & wakeup_expected(state);
