@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the history and its records share. */
+/* Shared by history.c, history-step.c and history-codec.c. */
 
 #include "history.h"
 #include "util.h"
 #include "window.h"
 
-/* The longest one: 5 and HISTORY_VALUES_MAX numbers, three bitmaps, the amounts, and for each distribution
- * two numbers, and a number for each bin, for its run and for the gap before it. */
+/* Upper bound of a record: 5 and HISTORY_VALUES_MAX numbers, three bitmaps, the amounts, and for each
+ * distribution two numbers plus count, run and gap per bin. */
 #define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + \
                     2 * BITMAP_SIZE + \
                     AMOUNTS_BITMAP_SIZE + 2 * _HISTORY_AMOUNT_MAX)
 #define AMOUNTS_BITMAP_SIZE ((_HISTORY_AMOUNT_MAX + 7) / 8)
 
-/* In the byte of the schema. */
+/* Flag in the schema byte: amounts follow. */
 #define RECORD_AMOUNTS 0x80U
 
 #define RECORD_SCHEMA 0x1fU

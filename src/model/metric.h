@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The catalogue, generated from the interfaces in dbus/ that show a reading (metric-table.h). A metric's
- * name is its path in the JSON of the snapshot. */
+/* The metric table, generated from the interfaces in dbus/. The name of a metric is its path in the JSON of
+ * a snapshot. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -37,14 +37,14 @@ extern const size_t metric_table_size;
 
 const Metric* metric_find(const char *name);
 
-/* Whether it is there. */
+/* Whether the metric has a value. */
 bool metric_is_present(const Metric *metric, const Metrics *values);
 
-/* Makes one of them absent, or all. */
+/* Sets one or all metrics to absent. */
 void metric_set_absent(const Metric *metric, Metrics *values);
 void metrics_set_absent(Metrics *m);
 
-/* Reads one metric; false when absent. */
+/* Reads one metric; false if absent. */
 bool metric_get_integer(const Metric *metric, const Metrics *values, uint64_t *ret);
 bool metric_get_real(const Metric *metric, const Metrics *values, double *ret);
 bool metric_get_string(const Metric *metric, const Metrics *values, const char **ret);

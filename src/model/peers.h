@@ -6,12 +6,12 @@
 #include "metric.h"
 #include "snapshot.h"
 
-/* The figures of an endpoint or a peer as metrics; those that it has not are absent. */
+/* Metrics of an endpoint or a peer; those that it does not have are absent. */
 void row_get_metrics(const Row *row, Metrics *ret);
 
-/* The figures of one peer, or of all of them together, as those of the unit's client role. */
+/* Metrics of one peer, or of all peers together, as client role of the unit. */
 void row_get_client_role(const Row *row, ClientRole *ret);
 
 /* "127.0.0.1:80", "[::1]:80", "*:80" */
-#define ADDRESS_STRING_MAX 109  /* of a Unix socket's path */
+#define ADDRESS_STRING_MAX 109  /* sun_path and NUL */
 const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]);

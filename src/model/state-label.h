@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The label of a state in sentences and on the status page, such as "CPU run queue" for "runQueue". Tables
- * with a row per unit, thread or resource print the name itself: it is short, has no blanks and is the one
- * in JSON and in metric paths. A state without a label, as a newer qosd may report, keeps its name. */
+/* Label of a thread state in sentences and on the status page, such as "CPU run queue" for "runQueue".
+ * Tables with a row per unit, thread or resource use the name itself, which is short, has no blanks and is
+ * the one in JSON and in names of metrics. Unknown states, from a newer qosd, are returned as they are. */
 const char* thread_state_label(const char *state);

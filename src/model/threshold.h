@@ -1,107 +1,105 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A threshold: what is written of it, and what becomes of it while its metric changes. Pure: the clock and
- * the readings are given. */
+/* Thresholds: the rule, and the state machine over values of its metric. Pure: clock and values are
+ * arguments. */
 
 #include "error.h"
 #include "metric.h"
 #include "selector.h"
 
-/* It is the name of a file, and a word in messages. */
+/* Used as file name and in messages. */
 #define THRESHOLD_NAME_MAX 64U
 
-/* As much as is read of a line: a rule with all its parts is a fourth of it. */
+/* Length of a line that is read; a complete rule takes a fourth of it. */
 #define THRESHOLD_LINE_MAX 512U
 
-/* What stands in brackets: an address, a path, or a unit that is not called by a name longer than most. */
+/* Length of an address, a path or a unit name in brackets. */
 #define THRESHOLD_SELECTOR_MAX 127U
 
-/* The longest duration in a rule: what takes longer than a day is for who keeps metrics. */
+/* Longest duration in a rule: longer periods are for metrics databases. */
 #define THRESHOLD_DURATION_MAX_NSEC (24 * 3600 * NSEC_PER_SEC)
 
 typedef enum ThresholdState {
-        THRESHOLD_UNKNOWN,      /* the metric has no value, or has none for long enough */
+        THRESHOLD_UNKNOWN,      /* the metric has no value */
         THRESHOLD_OK,
         THRESHOLD_VIOLATED,
         _THRESHOLD_STATE_MAX,
 } ThresholdState;
 
 const char* threshold_state_to_string(ThresholdState s);        /* "unknown", "ok", "violated" */
-ThresholdState threshold_state_from_string(const char *s);      /* _THRESHOLD_STATE_MAX: there is no such
-                                                                 * state */
+ThresholdState threshold_state_from_string(const char *s);      /* _THRESHOLD_STATE_MAX: unknown name */
 
 /* "slow: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s" */
 typedef struct ThresholdRule {
-        /* What is read ten times a second first, so that it lies together */
-        uint64_t window_nsec;           /* over which the metric is read */
+        /* The first fields are read ten times a second, and share a cache line */
+        uint64_t window_nsec;           /* window of the metric */
         const Metric *metric;
         double limit;                   /* in the unit of the metric */
-        double clear;                   /* that ends a violation, on the good side of the limit or the limit
-                                         * itself */
-        uint64_t enter_nsec;            /* for so long beyond the limit: violated */
-        uint64_t leave_nsec;            /* for so long not beyond what clears it: ok */
-        uint64_t stay_nsec;             /* violated for so long at least */
-        bool below;                     /* "<" */
-        char selector[THRESHOLD_SELECTOR_MAX + 1]; /* of an endpoint or a peer, what is in the brackets;
-                                                    * empty: of the whole unit */
-        char name[THRESHOLD_NAME_MAX + 1];      /* empty: of a condition, which has none */
+        double clear;                   /* ends a violation: the limit, or a value on its good side */
+        uint64_t enter_nsec;            /* time above the limit before the state becomes violated */
+        uint64_t leave_nsec;            /* time beyond the clear value before it becomes ok */
+        uint64_t stay_nsec;             /* minimum duration of a violation */
+        bool below;                     /* "<": violated below the limit */
+        char selector[THRESHOLD_SELECTOR_MAX + 1]; /* of an endpoint or a peer, without brackets; empty: the
+                                                    * whole unit */
+        char name[THRESHOLD_NAME_MAX + 1];      /* empty: a condition, which has no name */
 } ThresholdRule;
 
-/* window_nsec: the default. The error (InvalidThreshold) has the whole line as its argument, and says what
- * was expected. */
+/* Parses a rule. window_nsec: default window. The error (InvalidThreshold) has the whole line as argument,
+ * and names the expectation. */
 int threshold_rule_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
-/* The same without a name. */
+/* As above, for a rule without name. */
 int threshold_rule_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
 
 bool threshold_name_is_valid(const char *name);
 
-/* The rule in full, as threshold_rule_parse() takes it, with all that was left out. What is read of it is
- * the same rule. Not named: for somebody who may not know peers and paths, with "..." in their place. */
+/* The canonical rule with all defaults, which threshold_rule_parse() parses to an equal rule. named: false
+ * replaces peers and paths by "...", for clients without authorization. */
 int threshold_rule_format(const ThresholdRule *rule, bool named, char **ret);
 
-/* The metric with its selector: "requests.server[:443].latency.p99". */
+/* Name of the metric with selector: "requests.server[:443].latency.p99". */
 #define THRESHOLD_METRIC_MAX (SELECTOR_METRIC_MAX + THRESHOLD_SELECTOR_MAX + 3)
 const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named,
                                          char buffer[static THRESHOLD_METRIC_MAX]);
 
-/* Of a rule that has one. Points into the rule. */
+/* For rules with a selector. Points into the rule. */
 void threshold_rule_get_selector(const ThresholdRule *rule, Selector *ret);
-/* Whether everybody may know what it is about: as in snapshots, of endpoints not the paths, and of peers
- * nothing. */
+/* Whether the rule reveals nothing that requires authorization: neither peers nor paths of endpoints. */
 bool threshold_rule_is_for_all(const ThresholdRule *rule);
 
-/* A value of the metric, or a limit, for people: "31.25ms", "1200/s"; four digits of it. */
+/* A value of the metric, or a limit, for messages: "31.25ms", "1200/s"; four significant digits. */
 #define THRESHOLD_VALUE_MAX 40U
 const char* threshold_rule_format_value(const Metric *metric, double value,
                                         char buffer[static THRESHOLD_VALUE_MAX]);
 
-/* How often the metric is worth a look: sub-windows of windows up to a second are 100 ms, those of longer
- * ones a second or more, in which what is new comes to the end of the window all the same. */
+/* Evaluation period: the length of sub-windows for windows up to 1 s, 1 s for longer ones, which include the
+ * current sub-window anyway. */
 uint64_t threshold_rule_get_period(const ThresholdRule *rule);
 #define THRESHOLD_PERIOD_MIN_NSEC (100 * NSEC_PER_MSEC)
 #define THRESHOLD_PERIOD_MAX_NSEC NSEC_PER_SEC
 
-/* What becomes of it. All zeroes: unknown, and never looked at. */
+/* State machine. Zeroed: unknown, never evaluated. */
 typedef struct ThresholdMachine {
         ThresholdState state;
-        ThresholdState next;            /* what it is about to become by its values … */
-        uint64_t next_since;            /* … from then on, CLOCK_MONOTONIC ns; 0: nothing */
-        uint64_t unknown_since;         /* there is no value from then on, the same; 0: there is one */
-        uint64_t looked_at;             /* the same; 0: never */
-        uint64_t violated_since;        /* the same; 0: not known */
+        ThresholdState next;            /* state that the values tend to */
+        uint64_t next_since;            /* CLOCK_MONOTONIC ns since when they do; 0: no change pending */
+        uint64_t unknown_since;         /* CLOCK_MONOTONIC ns since when there is no value; 0: there is
+                                         * one */
+        uint64_t looked_at;             /* CLOCK_MONOTONIC ns of the last evaluation; 0: never */
+        uint64_t violated_since;        /* CLOCK_MONOTONIC ns; 0: unknown */
 } ThresholdMachine;
 
-/* The metric has this value now (CLOCK_MONOTONIC ns; NaN: none). True if that changed the state. */
+/* Feeds a value (now: CLOCK_MONOTONIC ns; NaN: none). Returns true if the state has changed. */
 bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value);
 
-/* Whether the value is beyond the limit. */
+/* Whether the value exceeds the limit, in the direction of the rule. */
 bool threshold_rule_is_beyond(const ThresholdRule *rule, double value);
 
-/* How far the value is from the limit, as a part of it, negative beyond it; NaN: cannot be told. */
+/* Distance of the value to the limit, relative to the limit, negative if exceeded; NaN: undefined. */
 double threshold_rule_get_slack(const ThresholdRule *rule, double value);
 
-/* What is read of a quantile: "requests.server.firstByte.p99" is 0.99 of "requests.server.firstByte". 1 for
- * the largest. */
+/* Splits a metric into distribution and quantile: "requests.server.firstByte.p99" is quantile 0.99 of
+ * "requests.server.firstByte"; max is 1. */
 bool threshold_rule_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length,
                                  double *ret_q);

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the files that read windows share. */
+/* Shared by the readers of windows. */
 
 #include "util.h"
 #include "window.h"
 
-/* How often a reader starts anew because a checkpoint was overwritten while it was copied: that takes a
- * program that rolls on in just these microseconds, which it does ten times a second at most. */
+/* Attempts to copy a checkpoint. A retry requires a checkpoint written within these microseconds, and there
+ * are ten per second at most. */
 #define TRIES_MAX 16
 
-/* The cells that a reader wants, in order: nearly all that a reading takes is what its cells take. */
+/* Cells to be read, in ascending order: these dominate the cost of a reading. */
 typedef struct Parts {
         struct {
                 unsigned first, end;
-                unsigned sum;           /* all cells are the same as long as this is; QOS_SUMS: there is
-                                         * none */
+                unsigned sum;           /* all cells are unchanged if this sum is; QOS_SUMS: there is none */
         } parts[QOS_DISTRIBUTIONS + 1];
         unsigned n;
-        unsigned distributions;         /* by bits, with those that they are differences from */
+        unsigned distributions;         /* bitmask, including those that these are differences of */
 } Parts;
 
-/* A distribution, wherever its bins lie. */
+/* A distribution, independent of where its bins are stored. */
 typedef struct Bins {
         int schema;
         unsigned n;

@@ -8,13 +8,12 @@
 #include "elf-symbols.h"
 #include "util.h"
 
-/* What is read of a file at most: a hundred times what OpenSSL's library has. */
+/* Limits on what is read of a file: a hundred times the sizes of libssl. */
 #define SECTIONS_MAX 1024U
 #define SEGMENTS_MAX 256U
 #define TABLE_SIZE_MAX (4U << 20)
 
-/* How much of a function is searched for what it calls: those that do nothing but call another one are
- * shorter. */
+/* Bytes of a function searched for calls: wrappers are shorter. */
 #define CODE_MAX 512U
 
 #if __BYTE_ORDER == __LITTLE_ENDIAN
@@ -35,7 +34,7 @@ struct Symbols {
         uint64_t strings_size;
 };
 
-/* -ENOEXEC: there is not that much. */
+/* -ENOEXEC: the file is shorter. */
 static int read_at(int fd, uint64_t offset, void *ret, size_t size) {
         for (size_t done = 0; done < size; ) {
                 ssize_t n;
@@ -101,7 +100,7 @@ static int symbols_read(Symbols *s, bool all) {
                 if (table[i].sh_type == SHT_DYNSYM && !dynamic)
                         dynamic = table + i;
                 else if (all && table[i].sh_type == SHT_SYMTAB && table[i].sh_size <= TABLE_SIZE_MAX)
-                        dynamic = table + i; /* which has those, too */
+                        dynamic = table + i; /* has the dynamic symbols, too */
         if (!dynamic || dynamic->sh_link >= header.e_shnum || dynamic->sh_entsize != sizeof(Elf64_Sym))
                 return -ENOEXEC;
         linked = table + dynamic->sh_link;
@@ -157,7 +156,7 @@ Symbols* symbols_free(Symbols *s) {
         return NULL;
 }
 
-/* 0: there is no code. The file may say that there is some behind its end. */
+/* 0: not in a segment of code. The result may be beyond the end of the file. */
 static uint64_t address_to_offset(const Symbols *s, uint64_t address) {
         for (size_t i = 0; i < s->n_segments; i++) {
                 const Elf64_Phdr *p = s->segments + i;
@@ -181,7 +180,7 @@ static const Elf64_Sym* symbols_get(const Symbols *s, const char *name) {
         return NULL;
 }
 
-/* The offset at which the function at this one saves a register, before anything else; 0: it does not. */
+/* Offset of the instruction that saves a register if it is the first one of the function; 0: it is not. */
 static uint64_t find_push(const Symbols *s, uint64_t offset) {
         static const uint8_t endbr64[] = { 0xf3, 0x0f, 0x1e, 0xfa };
         size_t skip = 0;
@@ -203,8 +202,8 @@ uint64_t symbols_find(const Symbols *s, const char *name) {
         return find_push(s, offset) ?: offset;
 }
 
-/* What a function may call: wherever there is what could be a call of something that begins like a function.
- * Some of these are in the middle of other instructions. Returns how many. */
+/* Possible call targets of a function: operands of anything that looks like a call instruction, even in the
+ * middle of another instruction, whose target looks like a function. Returns their number. */
 static size_t find_calls(const Symbols *s, const char *name, uint64_t ret[static CODE_MAX]) {
         const Elf64_Sym *symbol = symbols_get(s, name);
         uint8_t code[CODE_MAX];
@@ -251,7 +250,7 @@ int symbols_find_object(const Symbols *s, uint64_t start, uint64_t address, cons
         bool inside = false, based = false;
         uint64_t base = 0;
 
-        /* Where the beginning of the file would be, had it not been moved */
+        /* Link-time address of the beginning of the file */
         for (size_t i = 0; i < s->n_segments && !based; i++)
                 if (s->segments[i].p_type == PT_LOAD && s->segments[i].p_offset == 0) {
                         base = s->segments[i].p_vaddr;

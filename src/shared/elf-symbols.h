@@ -1,34 +1,33 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Where functions lie in a shared library. The file may be anybody's: what is in it is not trusted. */
+/* Symbols of ELF files. The files are not trusted: any user may have written them. */
 
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct Symbols Symbols;
 
-/* What the library exports. fd stays the caller's, and open. -ENOEXEC: it is no library that processes of
- * this machine's own kind use. */
+/* Reads the exported symbols of a shared library. fd remains owned by the caller. -ENOEXEC: not a shared
+ * library of the native architecture. */
 int symbols_new(int fd, Symbols **ret);
-/* All that a program or a library has a name for, exported or not, as far as it was not stripped. */
+/* As above, including symbols that are not exported, of a program or a library. */
 int symbols_new_all(int fd, Symbols **ret);
 Symbols* symbols_free(Symbols *s);
 
-/* The variable at an address in a process that has the beginning of the file at start: NULL: it has no name.
- * ret_offset: how far behind the beginning of the variable that is. -ENOENT if the address is none of the
- * file's. */
+/* Finds the variable at an address of a process that has the beginning of the file mapped at start. Returns
+ * NULL in ret if no symbol covers it, else the offset within the variable in ret_offset. -ENOENT: the
+ * address is not in the file. */
 int symbols_find_object(const Symbols *s, uint64_t start, uint64_t address, const char **ret,
                         uint64_t *ret_offset);
 
-/* The offset in the file of a function that it exports, 0: it does not.
+/* File offset at which to probe an exported function, 0: not exported.
  *
- * A probe costs one trap where the kernel knows what the instruction in its place does, and two where the
- * processor has to take that step; the second one takes 15 to 40 us in some virtual machines, the first one
- * less than 1. Functions that begin with a mark for indirect jumps (endbr64) and then save a register are
- * therefore entered behind the mark, where nothing has changed. */
+ * A uprobe costs one trap if the kernel emulates the probed instruction, and two if it has to single-step
+ * it; in some virtual machines the latter takes 15 to 40 us, the former less than 1 us. A function that
+ * begins with endbr64 and a push is therefore probed at the push, where no argument has been modified. */
 uint64_t symbols_find(const Symbols *s, const char *name);
 
-/* The same of a function, exported or not, that both of these call and that begins so that one trap is
- * enough. 0: there is none, or several, or nobody knows how this processor calls. */
+/* As above, for the one function, exported or not, that is called by both a and b and can be probed with a
+ * single trap. 0: none, several, or not implemented for this architecture. */
 uint64_t symbols_find_callee(const Symbols *s, const char *a, const char *b);

@@ -4,7 +4,7 @@
 #include "exclude.h"
 #include "unit-map.h"
 
-/* Commands of modules have a prefix, "TS.CREATERULE"; no name is near this. */
+/* The longest names are those of module commands with a prefix, "TS.CREATERULE". */
 #define COMMAND_MAX 64U
 
 static int exclude_compare(const Exclude *a, const Exclude *b) {
@@ -47,7 +47,7 @@ static int parse_port(const char *digits, Exclude *ret) {
         return 0;
 }
 
-/* As it is in the first line of requests: a query is no part of it, and a star is one only at the end. */
+/* A path as in a request line, without query; an asterisk is allowed at the end. */
 static int parse_path(const char *path, Exclude *ret) {
         Exclude e = { .kind = NAME_PATH, .name = NAME_BEGIN };
         unsigned slashes = 0;

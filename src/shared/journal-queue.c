@@ -19,13 +19,13 @@ struct Journal {
         sd_event *event;
         char *path;
         int fd;
-        sd_event_source *writable;      /* while something waits */
+        sd_event_source *writable;      /* enabled while the queue is not empty */
         Entry *first, *last;
         size_t queued;                  /* bytes */
         uint64_t lost;
 };
 
-/* A value with a line break in it comes behind its length. */
+/* Values with a newline are preceded by their length. */
 static size_t field_get_size(const char *field) {
         return strlen(field) + 1 + (strchr(field, '\n') ? sizeof(uint64_t) : 0);
 }
@@ -95,9 +95,9 @@ static void journal_disconnect(Journal *j) {
         j->fd = close_fd(j->fd);
 }
 
-/* -EAGAIN: not now. */
+/* -EAGAIN: the socket is full. */
 static int journal_write(Journal *j, const Entry *e) {
-        /* The other end of the socket may have been made anew */
+        /* journald may have been restarted, with a new socket */
         for (unsigned try = 0; ; try++) {
                 int r = journal_connect(j);
 
@@ -141,7 +141,7 @@ static int on_writable(sd_event_source *source, int fd, uint32_t events, void *u
                 int r = journal_write(j, j->first);
 
                 if (r == -EAGAIN) {
-                        (void) journal_wait(j); /* the socket may be another one now */
+                        (void) journal_wait(j); /* journald may have a new socket */
                         return 0;
                 }
                 e = j->first;
@@ -166,7 +166,7 @@ void journal_send(Journal *j, const char *const *fields, size_t n, const char *m
                 return;
         }
 
-        /* In order */
+        /* Keep the order */
         r = j->first ? -EAGAIN : journal_write(j, e);
         if (r == -EAGAIN) {
                 r = journal_wait(j);

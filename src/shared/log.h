@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Messages for the administrator: to the journal when standard error is connected to it, else to standard
- * error. log_*_errno() return the (negative) error they were given. */
+/* Log messages go to the journal if standard error is connected to it, else to standard error. log_*_errno()
+ * return the given error as negative errno. */
 
 #include <syslog.h>
 
@@ -13,11 +13,11 @@ int log_get_max_level(void);
 int log_level_from_string(const char *s);       /* "debug".."emerg", or a number; -EINVAL */
 const char* log_level_to_string(int level);
 
-/* unit (may be NULL) becomes the structured field UNIT=, so that "journalctl -u UNIT" shows it too. */
+/* unit (may be NULL) is logged as UNIT=, so that the message is part of "journalctl -u UNIT". */
 int log_internal(int level, int error, const char *unit, const char *file, int line, const char *func,
                  const char *format, ...) _printf_(7, 8);
 
-/* Whether standard error is the journal's: then fields can be sent beside the text. */
+/* Whether standard error is connected to the journal, so that fields can be sent along. */
 bool log_is_journal(void);
 
 #define log_full_errno(level, error, ...)                                                               \

@@ -16,7 +16,7 @@ int mounts_file_path(const char *names, size_t size, char **ret) {
 
                 while (begin > 0 && names[begin - 1] != 0)
                         begin--;
-                if (names[begin] == 0) { /* no file has such a name */
+                if (names[begin] == 0) { /* not a valid file name */
                         free(path);
                         return -EINVAL;
                 }
@@ -28,7 +28,7 @@ int mounts_file_path(const char *names, size_t size, char **ret) {
         return 0;
 }
 
-/* The next field of a line, without the escapes that it has for blanks, tabs, newlines and backslashes. */
+/* Reads the next field of a line, and unescapes blanks, tabs, newlines and backslashes. */
 static const char* field_next(const char *line, char *ret, size_t size) {
         size_t n = 0;
 
@@ -71,7 +71,7 @@ int mounts_line_find(const char *line, uint32_t device, const char *file_path, c
 
         n = strlen(root);
         if (n == 1)
-                n = 0; /* all of the file system */
+                n = 0; /* the root of the file system is mounted */
         if (strncmp(file_path, root, n) != 0 || (file_path[n] != '/' && file_path[n] != 0))
                 return -ENOENT;
         if (asprintf(ret, "%s%s", streq(point, "/") ? "" : point, file_path + n) < 0)

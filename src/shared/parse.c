@@ -28,7 +28,7 @@ int parse_decimal(const char *s, const char **ret_end, double *ret) {
         return 0;
 }
 
-/* How many bytes the letter at s has; 0: it is none, or not to be shown. */
+/* Length of the UTF-8 character at s; 0: invalid or a control character. */
 static size_t letter_length(const unsigned char *s, size_t left) {
         size_t n = *s < 0x80 ? 1 : (*s & 0xe0) == 0xc0 ? 2 : (*s & 0xf0) == 0xe0 ? 3 : (*s & 0xf8) == 0xf0 ?
                    4 : 0;
@@ -42,8 +42,7 @@ static size_t letter_length(const unsigned char *s, size_t left) {
                         return 0;
                 c = c << 6 | (s[i] & 0x3f);
         }
-        /* Control characters; longer than it need be; half of a pair, beyond the last one, or set aside as
-         * no letter */
+        /* Control characters, overlong encodings, surrogates, noncharacters and values above U+10FFFF */
         if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (n == 2 && c < 0x80) || (n == 3 && c < 0x800) ||
             (n == 4 && c < 0x10000) ||
             (c >= 0xd800 && c < 0xe000) || c > 0x10ffff || (c >= 0xfdd0 && c <= 0xfdef) ||
@@ -124,7 +123,7 @@ int parse_time(const char *s, uint64_t *ret_nsec) {
                 s += strspn(s, " ");
         }
 
-        /* What a double tells to the nanosecond is 104 days; more than that nobody measures or waits */
+        /* Doubles have nanosecond precision up to 104 days, longer than any useful duration */
         if (sum > (double) (UINT64_C(1) << 53))
                 return -ERANGE;
         *ret_nsec = (uint64_t) llround(sum);

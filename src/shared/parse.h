@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Values as people write them, in qosd.conf and in thresholds. Pure. */
+/* Parsers of values in qosd.conf and thresholds. Pure. */
 
 #include "util.h"
 
-/* "10s", "1min 30s", "1.5ms"; a number without unit is seconds, as in systemd. -EINVAL; -ERANGE: longer than
- * can be told. */
+/* "10s", "1min 30s", "1.5ms"; without unit in seconds, as in systemd. -EINVAL; -ERANGE: not representable to
+ * the nanosecond. */
 int parse_time(const char *s, uint64_t *ret_nsec);
 
-/* "0.5", "20", without a sign, and where it ends; not as strtod(), which knows more than people write. */
+/* An unsigned decimal number such as "0.5" or "20". Unlike strtod(), does not accept exponents, hexadecimal
+ * numbers, infinity and NaN. */
 int parse_decimal(const char *s, const char **ret_end, double *ret);
 
-/* Whether it is UTF-8 without control characters but tabs: what both buses, and JSON, take. */
+/* Whether the text is UTF-8 without control characters other than tabs, as required by D-Bus, varlink and
+ * JSON. */
 bool text_is_valid(const char *s, size_t n);
 
-/* Makes it so: "?" for each byte that is not. Names of files, sockets and threads may be any bytes, and
- * whoever cuts text off may do so in the midst of a letter. */
+/* Replaces invalid bytes by "?". Names of files, sockets and threads may have any bytes, or be truncated
+ * within a character. */
 void utf8_sanitize(char *s);

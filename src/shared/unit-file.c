@@ -15,10 +15,10 @@ const char *const unit_file_directories[] = {
         NULL,
 };
 
-/* Unit files are some hundred bytes; what is larger than this is none. */
+/* Unit files have some hundred bytes. */
 #define FILE_SIZE_MAX (1024 * 1024)
 
-/* No section that is read has a longer name. */
+/* Longest name of a section to be recognized. */
 #define SECTION_MAX 32U
 
 int unit_file_read(int at, const char *path, char **ret, size_t *ret_size) {
@@ -27,7 +27,7 @@ int unit_file_read(int at, const char *path, char **ret, size_t *ret_size) {
         size_t size = 0;
         struct stat st;
 
-        /* Not to wait for who writes to a pipe */
+        /* Do not block on FIFOs */
         fd = openat(at, path, O_RDONLY|O_NONBLOCK|O_NOCTTY|O_CLOEXEC);
         if (fd < 0)
                 return -errno;
@@ -73,11 +73,11 @@ char* unit_file_split(char **line) {
         return strip(equals + 1);
 }
 
-/* A line, with those that continue it. */
+/* A line with its continuation lines. */
 typedef struct Line {
         char text[UNIT_FILE_LINE_MAX + 2];
         size_t used;
-        unsigned number;        /* of the first one */
+        unsigned number;        /* of the first of these lines */
         bool overlong;
         char section[SECTION_MAX + 1];
 } Line;
@@ -113,7 +113,7 @@ int unit_file_foreach_line(const char *text, size_t size, unit_file_line_t f, vo
                         l--;
                 while (blank < l && (s[blank] == ' ' || s[blank] == '\t'))
                         blank++;
-                /* Comments also within a continued line, as in systemd */
+                /* Also comments within a continued line, as systemd does */
                 if (blank < l && (s[blank] == '#' || s[blank] == ';'))
                         continue;
 
@@ -129,7 +129,7 @@ int unit_file_foreach_line(const char *text, size_t size, unit_file_line_t f, vo
                         line.overlong = true;
                         l = 0;
                 }
-                /* Whatever else it is, it is not the end of a string, and fit to be shown */
+                /* Control characters, NUL among them, must not get into messages */
                 for (size_t k = 0; k < l; k++)
                         line.text[line.used++] = (unsigned char) s[k] < ' ' || s[k] == 0x7f ? ' ' : s[k];
                 if (continued) {

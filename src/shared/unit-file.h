@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Unit files as they lie on disk. What is in force of them only the service manager knows. */
+/* Unit files on disk. The effective configuration is known to the service manager only. */
 
 #include "util.h"
 
-/* Where the service manager looks, see systemd.unit(5). Ends with NULL. */
+/* Search path, see systemd.unit(5). NULL terminated. */
 extern const char *const unit_file_directories[];
 
-/* -EINVAL: it is no file, or larger than any unit file. */
+/* -EINVAL: not a regular file, or too large. */
 int unit_file_read(int at, const char *path, char **ret, size_t *ret_size);
 
-/* Calls f for each line with something in it that is no comment, with those that continue it: stripped,
- * without characters that are not fit to be shown. section: "[Unit]", empty before the first. line: NULL if
- * it is longer than any that qosd reads (UNIT_FILE_LINE_MAX). Ends when f returns an error, and returns
- * that. */
+/* Calls f for each line that is neither empty nor a comment, joined with its continuation lines, stripped,
+ * and with control characters replaced. section: "[Unit]", empty before the first section. line: NULL if
+ * longer than UNIT_FILE_LINE_MAX. Stops at the first error of f, and returns it. */
 typedef int (*unit_file_line_t)(const char *section, char *line, unsigned number, void *userdata);
 int unit_file_foreach_line(const char *text, size_t size, unit_file_line_t f, void *userdata);
 
-/* No setting that is read needs more; as much as the service manager allows for a line is 1 MiB. */
+/* The service manager accepts 1 MiB; the settings of qosd are much shorter. */
 #define UNIT_FILE_LINE_MAX 4094U
 
-/* Splits "Name = value". Returns the value, NULL if there is none; line is the name then. */
+/* Splits "Name = value". Returns the value, or NULL without one; line becomes the name. */
 char* unit_file_split(char **line);
 
-/* The one of ours. */
+/* The section read by qosd. */
 #define UNIT_FILE_SECTION "[X-QoS]"
 
-/* Whether the file has it: cheap, and never wrong the other way round. */
+/* Whether the file may have the section: a cheap check without false negatives. */
 bool text_has_xqos_section(const char *text, size_t size);

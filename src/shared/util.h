@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The few idioms of systemd's code base that libsystemd does not export. Nothing enters here without a
- * second user. */
+/* Idioms of systemd that libsystemd does not export. Everything in here has at least two users. */
 
 #include <assert.h>
 #include <errno.h>
@@ -18,7 +17,7 @@
 #define _cleanup_(f) __attribute__((cleanup(f)))
 #define _printf_(a, b) __attribute__((format(printf, a, b)))
 
-/* A number that is not known. */
+/* Value of an unknown number. */
 #define ABSENT UINT64_MAX
 
 #define NSEC_PER_USEC UINT64_C(1000)
@@ -63,7 +62,7 @@
 
 #define new0(t, n) ((t*) calloc((n) ?: 1, sizeof(t)))
 
-/* FNV-1a by words, in four chains beside each other: a multiplication waits for the one before it. */
+/* FNV-1a by words, in four independent chains to hide the latency of the multiplication. */
 static inline uint64_t hash_words(uint64_t h, const uint64_t *words, size_t n) {
         const uint64_t prime = UINT64_C(0x100000001b3);
         uint64_t chains[4] = { h, h + 1, h + 2, h + 3 };
@@ -79,8 +78,7 @@ static inline uint64_t hash_words(uint64_t h, const uint64_t *words, size_t n) {
         return chains[0];
 }
 
-/* Of what there is for all together the last quarter is kept for root: nobody can take it all from the
- * administrator. */
+/* A quarter of each global limit is reserved for root, so that users cannot lock out the administrator. */
 static inline unsigned limit_for_unprivileged(unsigned max) {
         return max - max / 4;
 }
@@ -152,8 +150,8 @@ static inline bool isempty(const char *s) {
         return !s || !*s;
 }
 
-/* As much of what somebody else has said as an error repeats; cut between letters (UTF-8), or the buses
- * refuse it. */
+/* Bytes of foreign input repeated in error messages. Truncated at a UTF-8 character, as the buses reject
+ * invalid strings. */
 #define EXCERPT_MAX 100
 
 static inline const char* excerpt(const char *s, char buffer[static EXCERPT_MAX + 1]) {
@@ -172,7 +170,7 @@ static inline const char* strempty(const char *s) {
         return s ?: "";
 }
 
-/* Replaces *p by a copy of s (which may be NULL); leaves it alone when memory runs out. */
+/* Replaces *p by a copy of s (may be NULL); unchanged on -ENOMEM. */
 static inline int free_and_strdup(char **p, const char *s) {
         char *t = NULL;
 
@@ -187,7 +185,7 @@ static inline int free_and_strdup(char **p, const char *s) {
         return 0;
 }
 
-/* As systemd's: turns errno-less failures into a negative errno in one expression. */
+/* As in systemd: a negative errno, even if errno is not set. */
 static inline int errno_or_else(int fallback) {
         return errno > 0 ? -errno : -abs(fallback);
 }
