@@ -4,14 +4,14 @@
 
 #include "baseline.h"
 
-/* Half a minute: one step alone may have been anything. */
+/* Half a minute: a single step is too noisy. */
 #define STEPS_MIN 3U
-/* Means of less than ten requests are those of single ones. */
+/* Means of fewer requests are those of individual ones. */
 #define REQUESTS_MIN 10U
-/* Half of the time is normal: what went wrong for less is in the other half, without anybody having said
- * that it was wrong. */
+/* The faster half of the time is the baseline. A problem present for less than the other half is excluded,
+ * even if it was never reported. */
 #define PART 0.5
-/* What it takes in the worst quarter of the time it takes regularly. */
+/* Quantile of the step means considered usual: the slowest quarter recurs regularly. */
 #define USUAL 0.75
 
 typedef struct Step {
@@ -22,7 +22,7 @@ typedef struct Step {
         bool chosen;
 } Step;
 
-/* What is known of some of the steps only, and is divided among the requests. */
+/* Amounts that only some of the steps have, normalized per request. */
 typedef enum KnownKind {
         KNOWN_ASKED,
         KNOWN_CPU,
@@ -34,15 +34,15 @@ static const HistoryAmount known_table[_KNOWN_MAX] = {
         [KNOWN_CPU]   = HISTORY_CPU_COVERED,
 };
 
-/* Those steps. */
+/* Sums over the steps that have the amount. */
 typedef struct Known {
         double covered, count;
 } Known;
 
 typedef struct Walk {
         HistoryLevel level;
-        uint64_t end;                   /* CLOCK_MONOTONIC ns */
-        uint64_t first;                 /* … at which the first step of the level began */
+        uint64_t end;                   /* CLOCK_MONOTONIC ns; later steps are ignored */
+        uint64_t first;                 /* CLOCK_MONOTONIC ns of the first step of the level */
 
         Step *steps;
         size_t n;
@@ -52,7 +52,7 @@ typedef struct Walk {
         Known known[_KNOWN_MAX];
 } Walk;
 
-/* Those in which nothing is known to have been wrong, and in which it had something to do. */
+/* Collects the steps with requests and without known problems. */
 static int step_collect(const HistoryStep *s, void *userdata) {
         Walk *w = userdata;
         uint64_t length = history_level_nsec(w->level);
@@ -112,8 +112,8 @@ static int step_compare(const void *a, const void *b) {
         return x->first_byte < y->first_byte ? -1 : x->first_byte > y->first_byte;
 }
 
-/* Those in which it answered soonest, until they are that part of the time. Returns their time to the first
- * byte, and how many they are. */
+/* Finds the fastest steps that make up the given part of the time; steps are sorted. Returns their mean time
+ * to first byte, and their number in ret. */
 static double steps_find(const Step *steps, size_t n, double part, size_t *ret) {
         double all = 0, some = 0;
         size_t i = 0;
@@ -130,8 +130,7 @@ static double per_second(const Walk *w, HistoryAmount amount, HistoryAmount cove
         return w->amounts[covered] > 0 ? w->amounts[amount] / w->amounts[covered] * NSEC_PER_SEC : NAN;
 }
 
-/* As much for each request as in the steps of which it is known: they may have had more to do than the
- * others, or less. */
+/* Amount per request over the steps that have it: their request rate may differ from that of the others. */
 static double for_each_request(const Walk *w, KnownKind kind, double amount) {
         const Known *known = w->known + kind;
 
@@ -194,7 +193,7 @@ static int steps_sum(const History *h, Walk *w, size_t n_chosen, Baseline *ret) 
         return 0;
 }
 
-/* Of the n steps that are sorted in w the better part, and what it takes in most of them. */
+/* Reduces the n sorted steps of w to the faster part, and determines the usual time to first byte. */
 static int steps_choose(const History *h, Walk *w, Baseline *ret) {
         double usual;
         size_t n;
@@ -224,7 +223,7 @@ int baseline_read(const History *h, uint64_t before, double rate, Baseline *ret)
         r = history_foreach(h, HISTORY_FINE, step_collect, &w);
         if (r < 0)
                 return r;
-        /* What is longer ago than these is known by five minutes */
+        /* Earlier times have steps of 5 min only */
         w.end = MIN(w.end, w.first);
         w.level = HISTORY_COARSE;
         r = history_foreach(h, HISTORY_COARSE, step_collect, &w);
@@ -238,7 +237,7 @@ int baseline_read(const History *h, uint64_t before, double rate, Baseline *ret)
         if (r < 0 || rate < DIAGNOSIS_MORE_REQUESTS * ret->figures.rate)
                 return r;
 
-        /* It has more to do than mostly, but not for the first time: with as much it was so */
+        /* Higher load than usual, but seen before: compare with the steps of similar load only */
         for (size_t i = 0; i < w.n; i++)
                 if (rate < DIAGNOSIS_MORE_REQUESTS * w.steps[i].rate)
                         w.steps[more++] = w.steps[i];

@@ -7,15 +7,14 @@
 /* As in window.c. */
 #define TRIES_MAX 16
 
-/* The level whose sub-windows are the steps of the history. */
+/* Level with sub-windows of the length of a step. */
 #define LEVEL 2
 
 static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-/* All words of the book as they were at the begin of that step, cells modulo 2^32. -ENOENT: there is no
- * checkpoint for it. */
+/* Counters at the beginning of step n, cells modulo 2^32. -ENOENT: no checkpoint. */
 static int checkpoint_read(const struct qos_contention_map *c, uint64_t n, ContentionCounts *ret) {
         uint64_t at = n * WINDOW_STEP_NSEC;
 
@@ -61,7 +60,7 @@ static int source_read_at(const ContentionSource *b, uint64_t n, uint64_t now, C
                 if (!quiet)
                         continue;
 
-                /* Nothing has happened since but time */
+                /* No event since: only times have advanced */
                 r = contention_read_some(&alone, now, WINDOW_TOTAL, /* cells= */ true, &live);
                 if (r < 0)
                         return r;
@@ -91,7 +90,7 @@ int contention_read_step(const ContentionSources *sources, uint64_t n, uint64_t 
         *ret = (ContentionReading) { .boundary = MAX(begin, sources->since) };
         ret->covered = end - ret->boundary;
         for (size_t i = 0; i < sources->n; i++) {
-                ContentionCounts before = {}, after = {}; /* a checkpoint has not all of the words */
+                ContentionCounts before = {}, after = {}; /* not all words are part of a checkpoint */
 
                 r = source_read_at(sources->sources + i, n + 1, now, &after);
                 if (r >= 0 && !first)
@@ -108,8 +107,8 @@ int contention_read_step(const ContentionSources *sources, uint64_t n, uint64_t 
         for (size_t k = 0; first && sources->before && k < CONTENTION_WORDS; k++)
                 ((uint64_t*) &ret->counts)[k] -= ((const uint64_t*) sources->before)[k];
 
-        /* Shards are not read at the same moment, see reading_settle(): some microseconds below zero are
-         * none */
+        /* CPUs are not read at the same moment, see reading_settle(): clamp differences that are negative by
+         * microseconds */
         for (size_t k = 0; k < CONTENTION_WORDS; k++)
                 if ((int64_t) ((const uint64_t*) &ret->counts)[k] < 0)
                         ((uint64_t*) &ret->counts)[k] = 0;

@@ -33,21 +33,21 @@ static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-/* A book as it is now. What states have taken depends on the moment that is asked for, see
+/* Current words of a contention map. The times of states are functions of the time, see
  * bpf/abi/contention-map.h. */
 typedef struct Live {
         int64_t threads[QOS_STATES];
         uint64_t times[QOS_STATES];
         uint64_t serving[QOS_STATES];
-        uint64_t clock;                         /* the serving clock as it is kept */
+        uint64_t clock;                         /* word of the serving clock */
         uint64_t counters[QOS_CONTENTION_CPU_COUNTERS];
         uint64_t sums[QOS_CONTENTION_SUMS];
         uint64_t cells[QOS_CONTENTION_COUNTERS];
 } Live;
 
-/* Reads of a shard until nothing has changed meanwhile: a write takes some nanoseconds. Only a virtual
- * machine's CPU that does not run may be in the middle of one for longer; after some microseconds others may
- * have ours, and after some seconds there is no figure rather than a wrong one. */
+/* Attempts to read a per-CPU element consistently: a write section takes nanoseconds. If it takes longer,
+ * the virtual CPU of the writer is preempted: yield after some microseconds, and fail after some seconds
+ * rather than return wrong values. */
 #define SHARD_SPINS 1000U
 #define SHARD_TRIES (SHARD_SPINS + 100000U)
 
@@ -81,14 +81,14 @@ static int contention_cpu_add(const struct qos_contention_cpu *s, Live *live) {
         return 0;
 }
 
-/* What a reader wants, each with all before it. */
+/* Amount of data to read, each level including those above. */
 typedef enum Depth {
         DEPTH_SHARDS,           /* times, threads, counters */
         DEPTH_CELLS,            /* sums and cells */
         DEPTH_SIGNATURE,
 } Depth;
 
-/* Of the words of a book as many as that takes. */
+/* Number of words of ContentionCounts to read at a depth. */
 static size_t depth_get_words(Depth depth) {
         _Static_assert(offsetof(ContentionCounts, sums) == (2 * QOS_STATES + 1 +
                                                             QOS_CONTENTION_CPU_COUNTERS) * sizeof(uint64_t),
@@ -110,7 +110,7 @@ static int source_read_live(const ContentionSource *b, Depth depth, Live *ret) {
         ret->clock = b->requests ? load(&b->requests->serving) : 0;
         if (depth < DEPTH_CELLS)
                 return 0;
-        /* Words of their own, which a copy does not tear: they are aligned */
+        /* Aligned words, not torn by memcpy() */
         memcpy(ret->sums, b->map->sums, sizeof(ret->sums));
         memcpy(ret->cells, b->map->cells, sizeof(ret->cells));
         return 0;
@@ -172,7 +172,7 @@ int contention_counts_add(ContentionCounts *counts, const ContentionSource *sour
         return 0;
 }
 
-/* What the serving clock showed at a boundary of the level. */
+/* The serving clock at a boundary of the level. */
 static int source_read_served(const ContentionSource *b, unsigned level, uint64_t boundary, uint64_t *ret) {
         uint64_t word = 0;
         int r;
@@ -186,8 +186,8 @@ static int source_read_served(const ContentionSource *b, unsigned level, uint64_
         return 0;
 }
 
-/* Takes off what there was at a boundary of the level, when the serving clock showed that. -ENOENT: there is
- * no checkpoint for it. */
+/* Subtracts the checkpoint at a boundary of the level. served: serving clock at the boundary. -ENOENT: no
+ * checkpoint. */
 static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned level, uint64_t boundary,
                                uint64_t served, ContentionCounts *counts) {
         uint64_t at = boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
@@ -249,10 +249,10 @@ static int source_read(const ContentionSource *b, Depth depth, unsigned level, u
         uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                /* Before the words: an event in between can then only be in both */
+                /* Read before the words: a concurrent event may then be in both, but not be lost */
                 bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
                              __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
-                /* Nothing of it is in the window, but for the threads */
+                /* No event within the window: only the times of threads in a state advance */
                 bool only_threads = quiet && depth < DEPTH_SIGNATURE && boundary * step > b->since,
                         whole = boundary * step <= b->since;
                 uint64_t served = 0, served_now;
@@ -277,7 +277,7 @@ static int source_read(const ContentionSource *b, Depth depth, unsigned level, u
                         return 0;
                 }
                 if (quiet && load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
-                        /* The newest event is older than the window: all are where they were */
+                        /* The newest event precedes the window: all threads kept their states */
                         served_now = serving_clock_read(live->clock, now);
                         for (unsigned i = 0; i < QOS_STATES; i++) {
                                 ret->counts.times[i] += (uint64_t) live->threads[i] *
@@ -293,9 +293,9 @@ static int source_read(const ContentionSource *b, Depth depth, unsigned level, u
         return -EAGAIN;
 }
 
-/* Two CPUs are not read at the same moment: a thread that went from one to the other may be missing in a
- * state for as long as that takes. And what turns out to have been throttled may have been booked as run
- * queue before the window. What is missing in a state is too much in another: that with most has it. */
+/* Removes negative times. CPUs are not read at the same moment, so a thread that changes CPUs meanwhile may
+ * be missing in a state; and throttled time may have been recorded as run queue wait before the window. What
+ * is missing in a state is in excess in another: it is taken from the largest. */
 static void states_settle(uint64_t *times) {
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
                 unsigned most = QOS_STATE_RUNNING;
@@ -316,9 +316,9 @@ static void reading_settle(ContentionReading *r) {
 
         states_settle(r->counts.times);
         states_settle(r->counts.serving);
-        /* The clock was read a moment after the time, perhaps */
+        /* The clock may have been read slightly later than the time */
         r->counts.served = (int64_t) r->counts.served < 0 ? 0 : MIN(r->counts.served, longest);
-        /* Mostly none is below zero, and that is seen sooner */
+        /* Usually no cell is negative, which is checked for all at once */
         for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS; i++)
                 signs |= r->counts.cells[i];
         for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS && (int64_t) signs < 0; i++)
@@ -326,7 +326,7 @@ static void reading_settle(ContentionReading *r) {
                         r->counts.cells[i] = 0;
 }
 
-/* What a source has had from the beginning. */
+/* Adds a map from its beginning. */
 static void reading_add_total(ContentionReading *r, const ContentionSource *source, const Live *live,
                               Depth depth, uint64_t now) {
         counts_add_live(&r->counts, source, live, depth, now);
@@ -341,7 +341,8 @@ static void reading_begin(ContentionReading *r, uint64_t boundary, uint64_t now)
         };
 }
 
-/* ret_total, which may be NULL, is of all since the unit was observed, from the same words. */
+/* Reads a window, and in ret_total, unless NULL, everything since the unit was first observed, from the same
+ * words. */
 static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t window, Depth depth,
                       ContentionReading *ret, ContentionReading *ret_total) {
         bool total = window == WINDOW_TOTAL;
@@ -389,7 +390,7 @@ static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t w
                 for (unsigned k = 0; k < QOS_STATES; k++)
                         threads[k] += live.threads[k];
                 if (depth >= DEPTH_SIGNATURE)
-                        /* what does not change by itself */
+                        /* only words that do not change without events */
                         signature = hash_words(signature, (const uint64_t*) &live,
                                                sizeof(live) / sizeof(uint64_t));
         }

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Bins -> quantiles, and what the other counters mean. */
+/* Quantiles of bins, and classification of requests by their counters. */
 
 #include <math.h>
 
 #include "window-internal.h"
 
-/* Of a hundred questions, how many may come while one is open before "one answer per question" is not
- * true. */
+/* Percentage of requests that may overlap before one response per request is no longer assumed. */
 #define OVERLAP_PERCENT 1
 
-/* ---- what is from before ------------------------------------------------------------------------------ */
+/* ---- classification ----------------------------------------------------------------------------------- */
 
 bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
         return overlaps * 100 > count * OVERLAP_PERCENT;
@@ -53,7 +52,7 @@ void window_classify(uint64_t overlaps, bool missed, Requests *requests) {
                 if (*plain[i] != ABSENT)
                         m += *plain[i];
         s->protocol_tcp = s->count - MIN(n + m, s->count);
-        /* Which of the two is not known, either */
+        /* Attribution to HTTP/2 or gRPC is unknown, too */
         if (unknown)
                 s->protocol_http2 = s->protocol_grpc = ABSENT;
 
@@ -89,7 +88,7 @@ Bins reading_get_bins(const WindowReading *reading, enum qos_distribution d) {
         };
 }
 
-/* Where a bin but the last one ends */
+/* Upper bound of a bin other than the last one. */
 static double bin_bound(int schema, unsigned bin) {
         return exp2(HISTOGRAM_MIN_EXPONENT + ldexp(bin, -schema));
 }
@@ -106,13 +105,13 @@ void window_get_bounds(enum qos_distribution d, unsigned bin, uint64_t *ret_lowe
                        QOS_DISTRIBUTION_BINS(d), bin, ret_lower, ret_upper);
 }
 
-/* The value that stands for a bin: its relative distance to both bounds is the same, (upper - lower) /
- * (upper + lower). */
+/* Representative value of a bin, with the same relative distance to both bounds: (upper - lower) / (upper +
+ * lower). */
 uint64_t bin_value(const Bins *b, unsigned bin, uint64_t maximum) {
         double lower, upper;
 
         if (bin == 0)
-                return 0; /* less than the clock can tell */
+                return 0; /* below the resolution of the clock */
         if (bin == b->n - 1)
                 return maximum;
 
@@ -121,9 +120,9 @@ uint64_t bin_value(const Bins *b, unsigned bin, uint64_t maximum) {
         return MIN((uint64_t) llround(2 * lower * upper / (lower + upper)), maximum);
 }
 
-/* The largest sample. It is kept in another word than the bins, per sub-window: a reader that was held up
- * between the two may find it missing or overwritten, and then the highest bin that is not empty is what is
- * known. end: behind it. */
+/* The largest sample. Maxima are kept per sub-window in words of their own: if the reader was interrupted
+ * between reading bins and maxima, it may be missing or overwritten, and the bound of the highest non-empty
+ * bin is used instead. end: first bin not considered. */
 uint64_t maximum_of(const Bins *b, unsigned end) {
         for (unsigned bin = end; bin-- > 0;) {
                 uint64_t lower, upper;
@@ -136,12 +135,12 @@ uint64_t maximum_of(const Bins *b, unsigned end) {
         return 0;
 }
 
-/* + 1e-9 because 0.1 * 50 may be a little less than 5 */
+/* + 1e-9 as 0.1 * 50 may be slightly less than 5 */
 bool quantile_is_known(uint64_t n, double q, unsigned minimum_samples) {
         return n * MIN(q, 1 - q) + 1e-9 >= minimum_samples;
 }
 
-/* Of the nearest-rank quantile: 1 … n. */
+/* Rank 1 … n of a quantile, by the nearest-rank method. */
 uint64_t quantile_get_rank(uint64_t n, double q) {
         return MAX((uint64_t) ceil(n * q - 1e-9), UINT64_C(1));
 }
@@ -162,7 +161,7 @@ static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distr
                 end--;
         ret->max = maximum = maximum_of(b, end);
         ret->mean = MIN(b->sum / n, maximum);
-        /* In one pass: each lies above the one before, and takes as many samples at least */
+        /* In a single pass: quantiles and their minimum numbers of samples are in ascending order */
         for (const Quantile *i = quantile_table; i < quantile_table + QUANTILES &&
              quantile_is_known(n, i->q, minimum_samples); i++) {
                 while (seen < quantile_get_rank(n, i->q))
@@ -202,7 +201,7 @@ void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples,
                 ret->max = ABSENT;
 }
 
-/* ---- distributions by themselves ---------------------------------------------------------------------- */
+/* ---- stored distributions ----------------------------------------------------------------------------- */
 
 unsigned window_bins_number(int schema) {
         return (unsigned) ldexp(HISTOGRAM_OCTAVES, schema) + 2;
@@ -221,7 +220,7 @@ void window_get_bins(const WindowReading *reading, enum qos_distribution d, Wind
         };
         for (unsigned i = 0; i < b.n; i++)
                 ret->count[QOS_DISTRIBUTION_IS_FINE(d) ? histogram_coarse_bin(i) : i] += b.count[i];
-        /* As the finer bins know it, should it be missing */
+        /* From the finer bins, in case it is missing */
         ret->max = maximum_of(&b, b.n);
 }
 

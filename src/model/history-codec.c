@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Steps as records of some bytes. */
+/* Encoding of steps as records. */
 
 #include "history-internal.h"
 
@@ -11,7 +11,7 @@
 
 /* ---- amounts ------------------------------------------------------------------------------------------ */
 
-/* As floating-point numbers are: seven bits below the highest one, and how far these are shifted. */
+/* A floating-point format: seven bits below the most significant one, and the exponent. */
 static uint64_t amount_encode(uint64_t n) {
         unsigned shift = 0;
 
@@ -20,7 +20,7 @@ static uint64_t amount_encode(uint64_t n) {
         if (shift > 0) {
                 n = (n >> shift) + (n >> (shift - 1) & 1);
                 if (n >> AMOUNT_BITS && shift == 64 - AMOUNT_BITS)
-                        n--; /* for the next one 64 bits have no room */
+                        n--; /* the next larger number does not fit into 64 bits */
                 else if (n >> AMOUNT_BITS) {
                         n >>= 1;
                         shift++;
@@ -36,7 +36,7 @@ static uint64_t amount_decode(uint64_t code) {
         return shift == 0 ? n : (n | 1U << (AMOUNT_BITS - 1)) << (shift - 1);
 }
 
-/* Of the largest amount. */
+/* Code of the largest amount. */
 #define AMOUNT_CODE_MAX ((uint64_t) (64 - AMOUNT_BITS + 2) << (AMOUNT_BITS - 1))
 
 /* ---- records ------------------------------------------------------------------------------------------ */
@@ -48,7 +48,7 @@ static uint8_t* put_number(uint8_t *p, uint64_t n) {
         return p;
 }
 
-/* Small numbers, also below zero, become small ones. */
+/* Zigzag encoding: small differences of either sign become small numbers. */
 static uint8_t* put_difference(uint8_t *p, uint64_t n, uint64_t from) {
         int64_t d = (int64_t) (n - from);
 
@@ -83,8 +83,8 @@ static uint64_t get_difference(Parser *in, uint64_t from) {
         return from + (n >> 1 ^ -(n & 1));
 }
 
-/* Runs of bins, with at most one zero in a row in them: the number of runs, and for each the gap before it,
- * its length and what it has. */
+/* Encodes bins as runs without two consecutive zeros: number of runs, and for each the gap before it, its
+ * length and its counts. */
 static uint8_t* put_bins(uint8_t *p, const WindowBins *b, const WindowBins *from) {
         unsigned n = window_bins_number(b->schema), n_runs = 0, end = 0;
         struct {
@@ -147,7 +147,7 @@ static bool step_has_amounts(const HistoryStep *s) {
         return false;
 }
 
-/* Returns the length. */
+/* Returns the length of the record. */
 size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
         static const WindowBins nothing = {};
         uint8_t rest[RECORD_MAX], present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {},
@@ -202,8 +202,7 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
         return q - ret;
 }
 
-/* The record at data, which has a length: that of the whole, and where its rest begins. 0 if it does not lie
- * within size. */
+/* Length of the record at data, and where its contents begin. 0 if it exceeds size. */
 size_t record_length(const uint8_t *data, size_t size, const uint8_t **ret_rest) {
         Parser in = { .p = data, .end = data + size };
         uint64_t n;
@@ -215,7 +214,7 @@ size_t record_length(const uint8_t *data, size_t size, const uint8_t **ret_rest)
         return in.p + n - data;
 }
 
-/* Believes nothing: records may come from a file. */
+/* Decodes a record. Validates everything: records may be read from a file. */
 int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistoryStep *ret) {
         static const WindowBins nothing = {};
         Parser in = { .p = rest, .end = rest + size };

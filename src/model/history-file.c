@@ -49,12 +49,12 @@ int history_load(const char *path, uint32_t generation, History **ret) {
         _cleanup_close_ int fd = -EBADF;
         size_t size = 0;
 
-        /* Nothing but a file: to open a pipe could wait */
+        /* Regular files only: opening a FIFO could block */
         fd = open(path, O_RDONLY|O_NOFOLLOW|O_NONBLOCK|O_CLOEXEC);
         if (fd < 0)
                 return -errno;
 
-        /* One byte more than there may be, to notice that there is more */
+        /* One byte more than the maximum, to detect larger files */
         data = malloc(HISTORY_SIZE_MAX + 1);
         if (!data)
                 return -ENOMEM;

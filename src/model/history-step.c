@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* One step: which metrics it has. */
+/* Metrics of a single step. */
 
 #include "history-internal.h"
 
@@ -13,7 +13,7 @@ static const struct {
         { "requests.server.latency",   QOS_LATENCY,    offsetof(Metrics, requests.server.latency)    },
 };
 
-/* Gauges whose value at the end of a step is known. */
+/* Gauges of which the value at the end of a step is known. */
 static const size_t gauges[] = {
         offsetof(Metrics, requests.server.in_flight),
         offsetof(Metrics, requests.server.connections.open),
@@ -30,7 +30,7 @@ uint64_t history_level_nsec(HistoryLevel level) {
 
 /* ---- amounts ------------------------------------------------------------------------------------------ */
 
-/* What is known of one step by who looked at it first, and no longer by who looks at it again. */
+/* Keeps amounts of the first reading of a step that later readings no longer have. */
 void amounts_keep(uint64_t *amounts, const uint64_t *before) {
         static const struct {
                 HistoryAmount covered, end;
@@ -54,7 +54,7 @@ static void mean_get(const HistoryStep *s, HistoryAmount count, HistoryAmount ti
                 ret->mean = s->amounts[time] / ret->count;
 }
 
-/* What is not there stays as it is. */
+/* Unknown values are left as they are. */
 static void step_get_contention(const HistoryStep *s, Contention *ret) {
         const uint64_t *a = s->amounts;
         double all = 0;
@@ -96,13 +96,13 @@ static void step_get_contention(const HistoryStep *s, Contention *ret) {
 
 /* ---- which metrics ------------------------------------------------------------------------------------ */
 
-/* Kept as a value. */
+/* Whether the metric is stored as a value. */
 bool metric_is_kept(const Metric *metric) {
         if (metric->type != METRIC_INTEGER)
                 return false;
         if (metric->offset >= offsetof(Metrics, contention))
                 return false;
-        /* Rows, which these are made of, have no checkpoints of a step's length */
+        /* Entries of peers have no checkpoints for the length of a step */
         if (metric->offset >= offsetof(Metrics, requests.client) &&
             metric->offset < offsetof(Metrics, requests.client) + sizeof(ClientRole))
                 return false;
@@ -114,7 +114,7 @@ bool metric_is_kept(const Metric *metric) {
         return false;
 }
 
-/* Made of amounts: what a step with some of each tells. */
+/* Whether the metric can be derived from amounts: tried with a step that has all of them. */
 static bool contention_is_kept(const Metric *metric) {
         HistoryStep s = {};
         Metrics m;
@@ -156,7 +156,7 @@ enum qos_distribution history_distribution(unsigned i) {
         return distributions[i].distribution;
 }
 
-/* Of the names, so that a build with another catalogue does not take one value for another. */
+/* Hash of the names of all values, to detect files written with another catalogue. */
 uint64_t catalogue_hash(void) {
         uint64_t h = HASH_INIT;
 
@@ -182,7 +182,7 @@ void history_step_set_metrics(HistoryStep *s, const Metrics *metrics) {
                 }
 }
 
-/* The count, before it is decided whether it is shown. */
+/* Number of requests, including those of distributions that are not shown. */
 static uint64_t step_count(const HistoryStep *s) {
         size_t n = 0;
 
@@ -228,7 +228,7 @@ void step_coarsen(HistoryStep *s) {
                 window_bins_coarsen(&s->distributions[i]);
 }
 
-/* Adds a later step. */
+/* Merges a later step into s. */
 void step_add(HistoryStep *s, const HistoryStep *later) {
         size_t n = 0;
 
@@ -241,7 +241,7 @@ void step_add(HistoryStep *s, const HistoryStep *later) {
                 if (m->kind == METRIC_GAUGE)
                         s->values[n] = later->values[n];
                 else if (s->values[n] == ABSENT || later->values[n] == ABSENT)
-                        s->values[n] = ABSENT; /* a sum of what is not all known */
+                        s->values[n] = ABSENT; /* not all summands are known */
                 else
                         s->values[n] += later->values[n];
                 n++;

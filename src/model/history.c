@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The steps of a unit: which are kept, and for how long. */
+/* Steps of a unit: retention and storage. */
 
 #include "history-internal.h"
 #include "history.h"
 
-/* Where there is no room, distributions lose precision down to this first, two bins an octave, from which
- * quantiles can still be told apart; then amounts go. */
+/* When space is short, distributions are reduced to this schema first, two bins per octave, which still
+ * distinguishes quantiles. Then amounts are dropped. */
 #define SCHEMA_KEPT 1
 
-/* Memory is taken in pieces of this size: most units are quiet. */
+/* Allocation granularity: the histories of most units are small. */
 #define ALLOCATION_STEP 4096U
 
 struct History {
-        uint8_t *data;                  /* the records of 10 s, then those of 5 min, each from old to new */
+        uint8_t *data;                  /* records of 10 s, then those of 5 min, each oldest first */
         size_t allocated;
         size_t size[_HISTORY_LEVEL_MAX];
 };
 
 typedef struct Header {
         uint64_t magic;
-        uint64_t checksum;              /* of all that follows */
-        uint64_t catalogue;             /* the values are by their place in it */
+        uint64_t checksum;              /* of everything behind it */
+        uint64_t catalogue;             /* hash of the catalogue: values are stored in its order */
         uint32_t generation;
         uint32_t size[_HISTORY_LEVEL_MAX];
         uint32_t _padding;
 } Header;
 
-/* "qSoHist2": the first one had no amounts */
+/* "qSoHist2": version 1 had no amounts */
 #define MAGIC UINT64_C(0x32747369486f5371)
 #define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
 
-/* ---- which metrics ------------------------------------------------------------------------------------ */
+/* ---- hash --------------------------------------------------------------------------------------------- */
 
 uint64_t hash_bytes(uint64_t h, const void *data, size_t size) {
         for (const uint8_t *p = data; size > 0; p++, size--)
@@ -39,7 +39,7 @@ uint64_t hash_bytes(uint64_t h, const void *data, size_t size) {
         return h;
 }
 
-/* ---- all of them -------------------------------------------------------------------------------------- */
+/* ---- records ------------------------------------------------------------------------------------------ */
 
 int history_new(History **ret) {
         History *h;
@@ -64,7 +64,7 @@ static size_t level_begin(const History *h, HistoryLevel level) {
         return level == HISTORY_FINE ? 0 : h->size[HISTORY_FINE];
 }
 
-/* One of the records, and where it lies. */
+/* Position of a record. */
 typedef struct Position {
         HistoryLevel level;
         size_t offset, length;
@@ -79,7 +79,7 @@ static void position_begin(const History *h, HistoryLevel level, Position *p) {
         };
 }
 
-/* Moves on to the next one, or the first. They have been looked at when they came in. */
+/* Advances to the next record, or to the first. Records were validated when they were added. */
 static bool position_next(const History *h, Position *p) {
         size_t end = level_begin(h, p->level) + h->size[p->level];
 
@@ -109,7 +109,7 @@ static int position_schema(const Position *p) {
         return (int) (p->rest[0] & RECORD_SCHEMA) + WINDOW_BINS_SCHEMA_MIN;
 }
 
-/* Puts data in the place of what is there. */
+/* Replaces length bytes at offset by data. */
 static int history_splice(History *h, HistoryLevel level, size_t offset, size_t length, const uint8_t *data,
                           size_t size) {
         size_t all = h->size[HISTORY_FINE] + h->size[HISTORY_COARSE], need = all - length + size;
@@ -134,7 +134,7 @@ static int history_splice(History *h, HistoryLevel level, size_t offset, size_t 
         return 0;
 }
 
-/* The largest record that is finer than the schema, the oldest if there are several. */
+/* Finds the largest record finer than the schema; the oldest one if there are several. */
 static bool history_find_largest(const History *h, int schema, Position *ret) {
         Position p;
 
@@ -146,8 +146,8 @@ static bool history_find_largest(const History *h, int schema, Position *ret) {
         return ret->length > 0;
 }
 
-/* Records become no longer by what is done to them here: two bins that are not 0 become one number, of at
- * most one bit more than the larger. */
+/* Replaces a record by a modified step. The record never grows: merging two non-zero bins replaces two
+ * numbers by one of at most one bit more than the larger. */
 static void history_replace(History *h, const Position *p, const HistoryStep *s) {
         uint8_t record[RECORD_MAX];
         size_t n;
@@ -165,7 +165,7 @@ static void history_coarsen(History *h, const Position *p) {
         history_replace(h, p, &s);
 }
 
-/* The first step of 5 min that has not been made. */
+/* Index of the first 5 min step not created yet. */
 static uint64_t history_next_coarse(const History *h) {
         uint64_t next = 0;
         Position p;
@@ -175,7 +175,7 @@ static uint64_t history_next_coarse(const History *h) {
         return next;
 }
 
-/* Of the oldest record before that step that has any. */
+/* Drops the amounts of the oldest record before that step that has any. */
 static bool level_forget_amounts(History *h, HistoryLevel level, uint64_t before) {
         HistoryStep s;
         Position p;
@@ -191,8 +191,8 @@ static bool level_forget_amounts(History *h, HistoryLevel level, uint64_t before
         return false;
 }
 
-/* First what the steps of 5 min know as well: those of the day are what a unit is compared with, and have
- * them only of steps of 10 s that still do when they are merged. */
+/* Amounts of 10 s steps that are part of a 5 min step are dropped first. The 5 min steps are the base of
+ * baselines, and get amounts only from 10 s steps that have them when merged. */
 static bool history_forget_amounts(History *h) {
         return level_forget_amounts(h, HISTORY_FINE,
                                     history_next_coarse(h) * (HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC)) ||
@@ -224,7 +224,7 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
                 if (position_index(&p) == s.index) {
                         HistoryStep before;
 
-                        /* The sooner it was said when that was, the less has the clock been set meanwhile */
+                        /* Keep the timestamp that was taken first: the clock may have been set since */
                         position_read(&p, &before);
                         s.timestamp = before.timestamp;
                         amounts_keep(s.amounts, before.amounts);
@@ -265,7 +265,7 @@ int history_put(History *h, const HistoryStep *step) {
         return level_put(h, HISTORY_FINE, step);
 }
 
-/* The steps of 10 s within one of 5 min, as one. False if there are none. */
+/* Merges the 10 s steps within a 5 min step. Returns false if there are none. */
 static bool history_merge(const History *h, uint64_t index, HistoryStep *ret) {
         bool any = false;
         Position p;
@@ -282,7 +282,7 @@ static bool history_merge(const History *h, uint64_t index, HistoryStep *ret) {
                 else {
                         *ret = s;
                         ret->index = index;
-                        /* When the whole of it began, also if nobody looked then */
+                        /* Beginning of the 5 min step, even if the unit was not observed then */
                         ret->timestamp -= MIN(ret->timestamp,
                                               i * HISTORY_FINE_NSEC - index * HISTORY_COARSE_NSEC);
                         any = true;
@@ -317,7 +317,7 @@ int history_roll(History *h, uint64_t newest) {
                         index = position_index(&p) / steps;
                         found = index >= next;
                 }
-                /* Those that the kernel still knows may change */
+                /* Steps still in the map may change */
                 if (!found || (index + 1) * steps + WINDOW_STEPS > newest + 1)
                         break;
 
@@ -367,7 +367,7 @@ int history_foreach(const History *h, HistoryLevel level, int (*each)(const Hist
         return 0;
 }
 
-/* ---- the file ----------------------------------------------------------------------------------------- */
+/* ---- serialization ------------------------------------------------------------------------------------ */
 
 static uint64_t header_checksum(const Header *header, const void *data, size_t size) {
         size_t begin = offsetof(Header, catalogue);

@@ -37,7 +37,7 @@ void metric_set_absent(const Metric *metric, Metrics *values) {
 }
 
 void metrics_set_absent(Metrics *m) {
-        memset(m, 0xff, sizeof(*m)); /* what is no metric, too: padding, and states that are none */
+        memset(m, 0xff, sizeof(*m)); /* also padding and unused states */
         for (const Metric *i = metric_table; i < metric_table + metric_table_size; i++)
                 metric_set_absent(i, m);
 }

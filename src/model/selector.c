@@ -55,7 +55,7 @@ static int parse_address(const char *s, size_t l, Selector *ret) {
         return inet_pton(AF_INET, host, ret->address) == 1 ? 0 : -EINVAL;
 }
 
-/* Of the kinds that have a control group. An address has no such suffix. */
+/* Whether it is the name of a unit that may have a control group. Addresses have no such suffix. */
 static bool is_unit(const char *s, size_t l) {
         static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
 
@@ -83,7 +83,7 @@ int selector_parse(const char *name, Selector *ret, char ret_metric[static SELEC
                 return 0;
         }
 
-        /* The name of a metric has no brackets, an address may */
+        /* Names of metrics have no brackets, addresses may */
         if (!begin || !end || end < begin || end[1] != '.' || end[2] == 0)
                 return -EINVAL;
         if (startswith(name, prefixes[1]))
@@ -93,7 +93,7 @@ int selector_parse(const char *name, Selector *ret, char ret_metric[static SELEC
 
         begin++;
         l = (size_t) (end - begin);
-        /* Of a peer, a unit that is called by the path of its control group, or a socket */
+        /* A socket, or for peers the control group path of a unit */
         if (l > 1 && (*begin == '/' || *begin == '@')) {
                 s.type = SELECTOR_PATH;
                 s.text = begin;

@@ -13,7 +13,7 @@ const Quantile quantile_table[QUANTILES] = {
         { "p999", 0.999, offsetof(Distribution, p999) },
 };
 
-/* All bits set: a member that is added is absent, too. */
+/* Sets all bits, so that fields added later are absent, too. */
 void distribution_set_absent(Distribution *d) {
         static_assert(ABSENT == UINT64_MAX && sizeof(Distribution) % sizeof(uint64_t) == 0,
                       "a member is not 64 bits wide");

@@ -9,11 +9,11 @@
 #include "threshold.h"
 #include "window.h"
 
-/* Looks that are further apart were not made: who was held up, or asleep, does not know what was between
- * them. */
+/* Evaluations further apart than this many periods are not consecutive: the daemon or the system was
+ * suspended, and values in between are unknown. */
 #define PERIODS_MAX 3U
 
-/* Every whole number up to here is a double, in JSON and elsewhere; nothing that is measured is more. */
+/* Larger integers are not exact in double, and thus in JSON. */
 #define LIMIT_MAX ((double) (UINT64_C(1) << 53))
 
 static const char *const state_table[_THRESHOLD_STATE_MAX] = {
@@ -35,7 +35,7 @@ ThresholdState threshold_state_from_string(const char *s) {
         return i;
 }
 
-/* ---- what is written ---------------------------------------------------------------------------------- */
+/* ---- rules -------------------------------------------------------------------------------------------- */
 
 bool threshold_name_is_valid(const char *name) {
         size_t l = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
@@ -45,7 +45,7 @@ bool threshold_name_is_valid(const char *name) {
 
 typedef struct Parser {
         char buffer[THRESHOLD_LINE_MAX];
-        char *rest;             /* in there */
+        char *rest;             /* next character in buffer */
         const char *line;
         QosError *e;
 } Parser;
@@ -60,7 +60,7 @@ static void skip_blanks(Parser *p) {
                 p->rest++;
 }
 
-/* Takes the word if it is the next one. */
+/* Consumes the word if it is the next one. */
 static bool next_is(Parser *p, const char *word) {
         const char *s;
 
@@ -72,7 +72,7 @@ static bool next_is(Parser *p, const char *word) {
         return true;
 }
 
-/* What stands there up to a comma or a word that begins something else, without the blanks around it. */
+/* Consumes text up to a comma or a keyword, stripped of blanks. */
 static char* take_value(Parser *p, char buffer[static THRESHOLD_LINE_MAX]) {
         static const char *const words[] = { "over", "for", "clear", "cooldown" };
         size_t n = 0;
@@ -115,7 +115,7 @@ static int _printf_(2, 3) parser_fail(const Parser *p, const char *format, ...) 
                              excerpt(p->line, (char[EXCERPT_MAX + 1]) {}), what);
 }
 
-/* From the largest one on. */
+/* In descending order. */
 static const struct {
         const char *unit;
         double factor;
@@ -131,7 +131,7 @@ static bool has_unit(const char *s) {
         return s[strspn(s, "0123456789. ")] != 0 || streq(s, "0");
 }
 
-/* what: "after 'for'" */
+/* what: position for the error message, such as "after 'for'" */
 static int parse_duration(const Parser *p, const char *s, const char *what, uint64_t *ret) {
         char b[EXCERPT_MAX + 1];
         uint64_t nsec;
@@ -145,7 +145,7 @@ static int parse_duration(const Parser *p, const char *s, const char *what, uint
         return 0;
 }
 
-/* Exactly, in the largest unit that does. */
+/* Formats without loss in the largest unit possible. */
 static char* format_exact(char buffer[static 32], uint64_t nsec) {
         if (nsec % NSEC_PER_SEC == 0)
                 (void) snprintf(buffer, 32, "%" PRIu64 "s", nsec / NSEC_PER_SEC);
@@ -158,8 +158,8 @@ static char* format_exact(char buffer[static 32], uint64_t nsec) {
         return buffer;
 }
 
-/* Of what is no time. As many digits as each double of up to LIMIT_MAX keeps, fifteen, and no exponent:
- * below 0.0001, where there would be one, nineteen behind the point are no more than that. */
+/* Formats values other than durations, without exponent. Fifteen digits are exact for doubles up to
+ * LIMIT_MAX; below 0.0001, where an exponent would be used, 19 decimals are at most as many. */
 static char* format_number(char buffer[static 32], double value) {
         (void) snprintf(buffer, 32, "%.15g", value);
         if (strpbrk(buffer, "eE"))
@@ -167,8 +167,8 @@ static char* format_number(char buffer[static 32], double value) {
         return buffer;
 }
 
-/* As it will be written down: a rule that is read again is the same one. "1.1%" is 0.011000000000000001
- * otherwise, and 0.011 then. */
+/* Rounds the limit to its formatted value, so that a rule survives formatting and parsing: "1.1%" is
+ * 0.011000000000000001, formatted as 0.011. */
 static int limit_settle(const Parser *p, const Metric *metric, const char *s, double value, double *ret) {
         char b[EXCERPT_MAX + 1];
         const char *end;
@@ -179,7 +179,7 @@ static int limit_settle(const Parser *p, const Metric *metric, const char *s, do
         return parse_decimal(format_number((char[32]) {}, value), &end, ret);
 }
 
-/* "20ms", "1.5M", "100", "5%": by the unit of the metric. */
+/* Parses "20ms", "1.5M", "100" or "5%", by the unit of the metric. */
 static int parse_limit(const Parser *p, const Metric *metric, const char *s, double *ret) {
         char b[EXCERPT_MAX + 1];
         const char *end;
@@ -211,7 +211,7 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
                 return limit_settle(p, metric, s, value, ret);
         }
 
-        /* A pure number; what is a part of a whole can be told in percent */
+        /* A pure number; shares may be given in percent */
         if (parse_decimal(s, &end, &value) >= 0) {
                 bool share = metric->type == METRIC_REAL && streq(end, "%");
 
@@ -223,7 +223,7 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
                            "expected a number like '20' for '%s', got '%s'", metric->name, excerpt(s, b));
 }
 
-/* A row that has all that rows have. */
+/* Whether endpoints (client: peers) have the metric: tried with a row that has all values. */
 static bool metric_is_of_rows(const Metric *metric, bool client) {
         Metrics values;
 
@@ -238,7 +238,7 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
         size_t l;
         int r;
 
-        /* What is in brackets may be any path */
+        /* Brackets may contain any path */
         skip_blanks(p);
         l = strcspn(p->rest, "[ \t<>,");
         end = p->rest[l] == '[' ? strchr(p->rest + l, ']') : NULL;
@@ -279,7 +279,7 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
         return 0;
 }
 
-/* "> 20ms over 10s for 2s, clear 15ms for 5s, cooldown 1min" */
+/* Parses "> 20ms over 10s for 2s, clear 15ms for 5s, cooldown 1min". */
 static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
         bool has_clear = false, has_leave = false, has_stay = false;
         char value[THRESHOLD_LINE_MAX], b[EXCERPT_MAX + 1];
@@ -412,7 +412,7 @@ int threshold_rule_parse(const char *line, uint64_t window_nsec, ThresholdRule *
         return 0;
 }
 
-/* Exactly, and with a unit: who shows values beside it knows by that that they are sizes. */
+/* Formats without loss, and with a unit: clients format values of the metric the same way. */
 static char* format_size(char buffer[static 32], double value) {
         size_t i = 0;
 
@@ -432,7 +432,7 @@ void threshold_rule_get_selector(const ThresholdRule *rule, Selector *ret) {
 
         assert(*rule->selector);
 
-        /* It was parsed before */
+        /* Validated when the rule was parsed */
         if (selector_parse(threshold_rule_format_metric(rule, /* named= */ true, metric), ret, name) < 0)
                 abort();
         if (ret->text)
@@ -450,7 +450,7 @@ bool threshold_rule_is_for_all(const ThresholdRule *rule) {
 
 const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named,
                                          char buffer[static THRESHOLD_METRIC_MAX]) {
-        /* Both roles' names are as long */
+        /* Names of both roles have the same length */
         int l = *rule->selector ? (int) strlen("requests.server") : 0;
 
         (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name,
@@ -500,7 +500,7 @@ const char* threshold_rule_format_value(const Metric *metric, double value,
         return buffer;
 }
 
-/* ---- what becomes of it ------------------------------------------------------------------------------- */
+/* ---- state machine ------------------------------------------------------------------------------------ */
 
 uint64_t threshold_rule_get_period(const ThresholdRule *rule) {
         return rule->window_nsec <= NSEC_PER_SEC ? THRESHOLD_PERIOD_MIN_NSEC : THRESHOLD_PERIOD_MAX_NSEC;
@@ -519,7 +519,7 @@ bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint
                               THRESHOLD_VIOLATED : THRESHOLD_OK;
         bool late = m->looked_at != 0 && now > m->looked_at + PERIODS_MAX * threshold_rule_get_period(rule);
 
-        /* A duration is one in which it was looked at */
+        /* Evaluations were missed: durations start anew */
         if (late)
                 m->next_since = m->unknown_since = 0;
         m->looked_at = now;
@@ -530,8 +530,8 @@ bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint
                 next = THRESHOLD_VIOLATED;
 
         if (next == THRESHOLD_UNKNOWN) {
-                /* What comes and goes around the fewest samples that a quantile takes is no news, and says
-                 * nothing against what the values in between say, unless it lasts */
+                /* A value that comes and goes, near the minimum number of samples, neither changes the state
+                 * nor interrupts a pending change, unless it stays absent */
                 if (m->unknown_since == 0)
                         m->unknown_since = now;
                 if (now - m->unknown_since < MAX(rule->enter_nsec, rule->leave_nsec))

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Endpoints and peers in windows, and what maps had before a unit was attached. */
+/* Endpoints and peers over windows, and counter offsets. */
 
 #include "window-internal.h"
 
-/* ---- rows --------------------------------------------------------------------------------------------- */
+/* ---- entries ------------------------------------------------------------------------------------------ */
 
 bool window_is_for_rows(uint64_t window) {
-        /* One of 1 s begins at a tenth of it, where rows have no checkpoint: they would not add up to the
-         * unit */
+        /* Windows of 1 s begin at a boundary of level 0, which entries do not have: they would not add up to
+         * the unit */
         return window == WINDOW_TOTAL || (window_is_valid(window) &&
                 window_level(window) == QOS_ENTRY_LEVEL);
 }
@@ -52,7 +52,7 @@ static void row_settle(WindowRow *row) {
                 row->sums[i] = (int64_t) row->sums[i] > 0 ? row->sums[i] : 0;
 }
 
-/* Takes off what was there at the boundary. -ENOENT: that is not known. */
+/* Subtracts the checkpoint at the boundary. -ENOENT: no checkpoint. */
 static int row_subtract_checkpoint(const struct qos_peer_entry *row, uint64_t boundary, WindowRow *value) {
         uint64_t oldest = UINT64_MAX;
 
@@ -80,7 +80,7 @@ static int row_subtract_checkpoint(const struct qos_peer_entry *row, uint64_t bo
                 return 0;
         }
 
-        /* The row was nobody's then: all it has came later */
+        /* The entry is younger than the boundary: everything in it is within the window */
         return map_load32(&row->written) < QOS_ENTRY_CHECKPOINTS && boundary < oldest ? 0 : -ENOENT;
 }
 
@@ -183,7 +183,7 @@ void window_row_subtract(WindowRow *row, const WindowRow *other) {
         row_settle(row);
 }
 
-/* ---- what is from before ------------------------------------------------------------------------------ */
+/* ---- counter offsets ---------------------------------------------------------------------------------- */
 
 static void row_add_times(WindowRow *row, const WindowRow *other, int64_t times) {
         for (unsigned i = 0; i < QOS_ENTRY_COUNTERS; i++)
@@ -192,7 +192,7 @@ static void row_add_times(WindowRow *row, const WindowRow *other, int64_t times)
                 row->sums[i] += times * other->sums[i];
 }
 
-/* All peers together, as of now: rows pass from one to another, the sum does not change then. */
+/* Sum of all peers, which is invariant when entries are reassigned. */
 static void peers_read(const struct qos_unit_map *u, WindowRow *ret) {
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 uint32_t folds = map_load32(&u->folds);

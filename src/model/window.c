@@ -16,8 +16,9 @@ unsigned window_level(uint64_t window) {
                2 : 3;
 }
 
-/* Of six and more the oldest is left out, so that not more than the window is covered; of fewer it is kept,
- * or too little would be. A machine may be younger than the window. */
+/* A window of six or more sub-windows does not include the oldest, incomplete one, so as not to be longer
+ * than requested; with fewer, it would be much too short. The machine may have been up for less than the
+ * window. */
 uint64_t window_boundary(uint64_t current, uint64_t n) {
         uint64_t end = current + (n >= 6);
 
@@ -39,8 +40,8 @@ uint32_t map_load32(const __u32 *p) {
 const Parts window_all_parts = { .parts = { { 0, QOS_COUNTERS } }, .n = 1,
                                  .distributions = WINDOW_ALL_DISTRIBUTIONS };
 
-/* The bins of the distributions, and all that is no bin. What is kept as a difference from another one is
- * nearly always 0, and so is its sum. */
+/* The cells of selected distributions, and all plain counters. The sum of a distribution stored as a
+ * difference is nearly always 0, and so are its cells. */
 static Parts parts_of(unsigned distributions) {
         Parts p = {};
 
@@ -64,7 +65,8 @@ static Parts parts_of(unsigned distributions) {
         return p;
 }
 
-/* Some thousand counters, of which none has a carry while they are read, nearly always. */
+/* Reads 32 bit cells and their carries. A carry during the read is very unlikely: all cells are copied
+ * first, and read again only then. */
 static void cells_read(const struct qos_unit_map *u, unsigned first, unsigned end, uint64_t *cells) {
         uint32_t carries[QOS_COUNTERS], lows[QOS_COUNTERS];
         size_t size = (end - first) * sizeof(uint32_t);
@@ -94,7 +96,7 @@ static void cells_read(const struct qos_unit_map *u, unsigned first, unsigned en
         }
 }
 
-/* The counters as they are now, 64 bit wide. */
+/* Reads the counters, widened to 64 bit. */
 static void counters_read(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
                 uint64_t *sums) {
         for (unsigned k = 0; k < parts->n; k++)
@@ -103,7 +105,7 @@ static void counters_read(const struct qos_unit_map *u, const Parts *parts, uint
                 sums[i] = map_load(&u->sums[i]);
 }
 
-/* Whether all counters are what was read. */
+/* Whether the counters are unchanged. */
 static bool counters_are_still(const struct qos_unit_map *u, const Parts *parts, const uint64_t *cells,
                                const uint64_t *sums) {
         uint64_t changes = 0;
@@ -116,10 +118,10 @@ static bool counters_are_still(const struct qos_unit_map *u, const Parts *parts,
         return changes == 0;
 }
 
-/* A bin and the sum beside it are two words: while programs run a sample may be in the one already and not
- * in the other. Counters that are still the same after they were read have no sample between. That takes a
- * microsecond or two: at 100000 requests per second one of five readings has one, and all of SETTLE_TRIES
- * practically never. Where none is found what is off is one sample per CPU out of very many. */
+/* A bin and the sum of its distribution are two words: a concurrent sample may be in one and not in the
+ * other yet. Counters that are unchanged after reading have no sample in between. Reading takes 1 to 2 us:
+ * at 100,000 requests per second a fifth of the attempts fail, and practically never all SETTLE_TRIES of
+ * them. If they do, the error is one sample per CPU. */
 #define SETTLE_TRIES 32
 void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
                            uint64_t *sums) {
@@ -130,8 +132,8 @@ void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uin
         }
 }
 
-/* As counters_read_settled(), in less time. A sample is in the sum first, and in its bin then: while the
- * sums stay as they are, none has come. */
+/* As counters_read_settled(), but faster: programs add to the sum before the bin, so unchanged sums mean no
+ * sample in between. */
 static void parts_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
                                uint64_t *sums) {
         uint64_t again[QOS_SUMS];
@@ -149,22 +151,22 @@ static void parts_read_settled(const struct qos_unit_map *u, const Parts *parts,
         }
 }
 
-/* The counters as a checkpoint has them: modulo 2^32. */
+/* Counters of a checkpoint: cells modulo 2^32. */
 typedef struct Checkpoint {
         uint32_t cells[QOS_COUNTERS];
         uint64_t sums[QOS_SUMS];
         int64_t in_flight, open;
 } Checkpoint;
 
-/* The checkpoint that has the boundary, and what its two words were then. NULL: there is none. */
+/* Finds the checkpoint that has the boundary, and its first and last; NULL: none. */
 static const struct qos_checkpoint* checkpoint_find(const struct qos_unit_map *u, unsigned level,
                                                     uint64_t boundary, uint64_t *ret_first,
                                                     uint64_t *ret_last) {
         unsigned n = QOS_LEVEL_CHECKPOINTS(level), guess;
         uint64_t epoch = map_load(&u->epoch) / QOS_LEVEL_EPOCHS(level);
 
-        /* Where there is one for each boundary it is this one, where there are fewer one that was written
-         * later. They lie pages apart: to look at all of them takes as long as to read one */
+        /* The index, if a checkpoint was written at every boundary; otherwise it was written later.
+         * Checkpoints are pages apart: checking all of them takes as long as reading one */
         guess = (map_load32(&u->written[level]) % n + 2 * n - 1 - (epoch - MIN(boundary, epoch)) % n) % n;
         for (unsigned i = 0; i < n; i++) {
                 const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) +
@@ -180,13 +182,13 @@ static const struct qos_checkpoint* checkpoint_find(const struct qos_unit_map *u
         return NULL;
 }
 
-/* Whether it was the same all the time that it was read. */
+/* Whether the checkpoint was not overwritten while it was read. */
 static bool checkpoint_is_still(const struct qos_checkpoint *c, uint64_t first, uint64_t last) {
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         return map_load(&c->last) == last && map_load(&c->first) == first;
 }
 
-/* -ENOENT: there is none for the boundary. */
+/* -ENOENT: no checkpoint for the boundary. */
 static int checkpoint_read(const struct qos_unit_map *u, unsigned level, uint64_t boundary,
                 Checkpoint *ret) {
         const struct qos_checkpoint *c;
@@ -204,7 +206,7 @@ static int checkpoint_read(const struct qos_unit_map *u, unsigned level, uint64_
         return checkpoint_is_still(c, first, last) ? 0 : -ENOENT;
 }
 
-/* Modulo 2^32, and below zero where what is kept is a difference */
+/* Subtracts modulo 2^32; the result is negative for distributions stored as differences */
 static void checkpoint_subtract(const Checkpoint *c, uint64_t *cells, uint64_t *sums) {
         for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 cells[i] = (uint64_t) (int64_t) (int32_t) ((uint32_t) cells[i] - c->cells[i]);
@@ -212,8 +214,8 @@ static void checkpoint_subtract(const Checkpoint *c, uint64_t *cells, uint64_t *
                 sums[k] -= c->sums[k];
 }
 
-/* What the counters are ahead of a checkpoint. Of some thousand cells a window has some dozen: the others
- * are only compared. */
+/* Counters that differ from a checkpoint: some dozen of several thousand cells, all others are only
+ * compared. */
 typedef struct Changes {
         unsigned n;
         uint16_t cells[QOS_COUNTERS];
@@ -232,7 +234,7 @@ static void change_add(Changes *changes, const struct qos_unit_map *u, const str
         changes->by[changes->n++] = (int32_t) by;
 }
 
-/* Both cells of a pair at once: they lie where a word does. */
+/* Loads two cells as one aligned word. */
 static uint64_t load_pair(const __u32 *p) {
         return __atomic_load_n((const uint64_t*) (const void*) p, __ATOMIC_RELAXED);
 }
@@ -241,7 +243,7 @@ _Static_assert(offsetof(struct qos_unit_map, cells) % sizeof(uint64_t) == 0 &&
                offsetof(struct qos_checkpoint, cells) % sizeof(uint64_t) == 0 &&
                HISTOGRAM_FINE_BINS % 2 == 0 && HISTOGRAM_COARSE_BINS % 2 == 0, "pairs of cells are words");
 
-/* Settled as in parts_read_settled(). -ENOENT: there is no such checkpoint. */
+/* Consistent as in parts_read_settled(). -ENOENT: no checkpoint. */
 static int changes_read(const struct qos_unit_map *u, const Parts *parts, unsigned level, uint64_t boundary,
                         Changes *ret) {
         const struct qos_checkpoint *c;
@@ -296,14 +298,14 @@ static void maxima_read(const struct qos_unit_map *u, unsigned level, uint64_t f
         }
 }
 
-/* A sample that moves on is one more in a bin and one less in one below. If it was not in the latter to
- * begin with (it moves just now, or was there before a mark), that is below zero: the one is taken from the
- * next bin above that has some, so that the number of samples stays what it is. */
+/* Makes bins non-negative. Moving a sample (window_move()) increments a bin and decrements a lower one. If
+ * the latter precedes the window, it becomes negative: take the sample from the next non-empty bin above, so
+ * that the number of samples is right. */
 void bins_settle(uint64_t *bins, unsigned n) {
         uint64_t signs = 0;
         int64_t missing = 0;
 
-        /* Mostly none is, and that is seen sooner */
+        /* Usually no bin is negative, which is checked for all at once */
         for (unsigned i = 0; i < n; i++)
                 signs |= bins[i];
         if ((int64_t) signs >= 0)
@@ -316,9 +318,8 @@ void bins_settle(uint64_t *bins, unsigned n) {
         }
 }
 
-/* From what is kept to what is meant: distributions that are kept as their difference from another
- * (unit-map.h) get that added. The differences add up to zero, therefore they have as many samples as the
- * other, whatever is torn. */
+/* Adds the base to distributions stored as differences (unit-map.h). Differences add up to zero, so that the
+ * number of samples is that of the base, whatever is torn. */
 static void window_complete(WindowReading *r, const Parts *parts) {
         if (parts->distributions & 1U << QOS_LATENCY)
                 for (unsigned i = 0; i < HISTOGRAM_FINE_BINS; i++)
@@ -344,7 +345,7 @@ static uint64_t signature_of(const uint64_t *cells, const uint64_t *sums) {
         return hash_words(hash_words(UINT64_C(0xcbf29ce484222325), cells, QOS_COUNTERS), sums, QOS_SUMS);
 }
 
-/* No larger than the bins say: for maxima of which some are from before. */
+/* Limits maxima to the highest non-empty bin, as some may be from before the window. */
 static void maxima_settle(WindowReading *r, const Parts *parts) {
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 for (unsigned bin = parts->distributions & 1U << d ? QOS_DISTRIBUTION_BINS(d) : 0; bin-- > 0;
@@ -373,7 +374,7 @@ static void reading_add_changes(WindowReading *r, const Changes *changes) {
                 r->sums[i] += changes->sums[i];
 }
 
-/* Nothing in it yet, of what is wanted. */
+/* Initializes a reading of the selected parts. */
 static void reading_begin(WindowReading *r, const Parts *parts, uint64_t boundary, uint64_t covered) {
         for (unsigned k = 0; k < parts->n; k++)
                 memset(r->cells + parts->parts[k].first, 0,
@@ -392,13 +393,13 @@ static void reading_subtract(WindowReading *r, const Parts *parts, const WindowM
                 r->sums[i] -= mark->sums[i];
 }
 
-/* Of several books, each of which has one: of all its cells, or none at all. */
+/* Combines the signature of a map, if all cells were read. */
 static void reading_sign(WindowReading *r, const Parts *parts, const uint64_t *cells, const uint64_t *sums) {
         if (parts == &window_all_parts)
                 r->signature = (r->signature ^ signature_of(cells, sums)) * UINT64_C(0x100000001b3);
 }
 
-/* What all books have counted by now, with the signature of that. */
+/* Sums up the current counters of all maps, with signature. */
 static void sources_read(const WindowSource *sources, size_t n, const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
 
@@ -410,8 +411,8 @@ static void sources_read(const WindowSource *sources, size_t n, const Parts *par
         }
 }
 
-/* The largest samples since a mark: exact if they are the largest since the attach, or no larger ones were
- * in the sub-window before the mark. */
+/* Maxima since a mark: exact if they are the largest since attach, or nothing larger was in the sub-window
+ * before the mark. */
 void maxima_read_since(const struct qos_unit_map *u, uint64_t now, const WindowMark *mark, uint64_t *ret) {
         uint64_t maxima[QOS_DISTRIBUTIONS] = {};
         bool known = false;
@@ -431,7 +432,7 @@ void maxima_read_since(const struct qos_unit_map *u, uint64_t now, const WindowM
         }
 }
 
-/* All since the attach, as it is kept. */
+/* Reads everything since the attach, as stored. */
 static void total_read(const WindowSources *w, uint64_t now, const Parts *parts, WindowReading *ret) {
         static const WindowMark nothing = {};
 
@@ -449,7 +450,8 @@ static void total_read(const WindowSources *w, uint64_t now, const Parts *parts,
                 ret->maxima[d] = MAX(ret->maxima[d], w->base->maxima[d]);
 }
 
-/* Adds what one book has since a boundary of the level. 0: nothing; 1: something, perhaps. */
+/* Adds the counters of a map since a boundary of the level. Returns 0 if there are none, 1 if there may be
+ * some. */
 static int source_read(const WindowSource *b, unsigned level, uint64_t boundary, uint64_t current,
                        const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
@@ -459,13 +461,13 @@ static int source_read(const WindowSource *b, unsigned level, uint64_t boundary,
         Changes changes;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                /* Before the counters: an event in between can then only be in both */
+                /* Read before the counters: a concurrent event may then be in both, but not be lost */
                 bool quiet = map_load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
 
-                /* Ten times a second for each unit with thresholds, where it is some */
+                /* Selected distributions are read ten times a second for thresholds: only changes are
+                 * copied */
                 if (parts != &window_all_parts && !young) {
-                        /* The newest event is older than the window, and nobody asks what there was
-                         * before */
+                        /* No event within the window, and no signature requested */
                         if (quiet)
                                 return 0;
                         if (changes_read(u, parts, level, boundary, &changes) < 0)
@@ -496,7 +498,7 @@ static int source_read(const WindowSource *b, unsigned level, uint64_t boundary,
                 }
 
                 if (quiet && map_load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
-                        /* As above */
+                        /* No event within the window, as above */
                         reading_sign(ret, parts, cells, sums);
                         return 0;
                 }
@@ -533,7 +535,8 @@ static int parts_read(const WindowSources *w, uint64_t now, uint64_t window, con
 
         if (boundary * step <= w->attached_at) {
                 total_read(w, now, parts, ret);
-                /* The total of maxima is for ever, also where it is only the window that is as long */
+                /* The total maxima include the time before the attach, which matters if the window is longer
+                 * than the total */
                 memset(ret->maxima, 0, sizeof(ret->maxima));
                 for (size_t i = 0; i < w->n; i++)
                         maxima_read(w->sources[i].map, level, w->attached_at / step, current, ret->maxima);
@@ -643,7 +646,7 @@ void window_read_since(const WindowSources *w, uint64_t now, const WindowMark *m
         maxima_settle(ret, &window_all_parts);
 }
 
-/* The counters at a boundary of level 2 that has passed. */
+/* The counters at a boundary of level 2 in the past. */
 static int boundary_read(const WindowSource *b, uint64_t boundary, Checkpoint *ret) {
         const struct qos_unit_map *u = b->map;
         uint64_t cells[QOS_COUNTERS];
@@ -657,7 +660,8 @@ static int boundary_read(const WindowSource *b, uint64_t boundary, Checkpoint *r
                 if (checkpoint_read(u, 2, boundary, ret) >= 0)
                         return 0;
 
-                /* Nobody has come since, so there is none yet: it would be what is there now */
+                /* No checkpoint yet as there was no event since: its contents would be the current
+                 * counters */
                 if (map_load(&u->epoch) / QOS_LEVEL_EPOCHS(2) >= boundary) {
                         if (map_load32(&u->rolling) == 0 && checkpoint_read(u, 2, boundary, ret) < 0)
                                 return -ENODATA;
@@ -676,13 +680,14 @@ static int boundary_read(const WindowSource *b, uint64_t boundary, Checkpoint *r
         return -EAGAIN;
 }
 
-/* Adds what one book has at the end of a step, and without_from: not what it had at its begin. */
+/* Adds the counters of a map at the end of a step, and with without_from subtracts those at its
+ * beginning. */
 static int source_read_step(const WindowSource *b, uint64_t n, bool without_from, Checkpoint *sum) {
         Checkpoint from = {}, to, again;
         int r;
 
-        /* A sample that moves on leaves the checkpoints one after the other: nothing has if the later one
-         * has not changed while the earlier one was read */
+        /* A moved sample leaves the checkpoints in chronological order: none was moved if the later
+         * checkpoint is unchanged after reading the earlier one */
         for (unsigned try = 0; ; try++) {
                 r = boundary_read(b, n + 1, &to);
                 if (r >= 0 && without_from)
@@ -763,7 +768,7 @@ int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t bou
                         if (checkpoint_is_still(c, first, last))
                                 return 0;
                 }
-                /* Nobody has come since, so it would be what is there now */
+                /* No event since, so its value would be the current one */
                 now = map_load(&u->serving);
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 if (map_load32(&u->rolling) == 0 &&

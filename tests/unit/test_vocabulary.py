@@ -69,6 +69,11 @@ DIALECT = {
         "name the owner",
 }
 DIALECT_RE = re.compile("|".join(fr"(?<![\w/.\"'`-])(?:{pattern})(?![\w/\"'`(=_-])" for pattern in DIALECT), re.I)
+# A word of each of these, without which no line needs a look: most have none
+DIALECT_WORDS = frozenset("""book books booked booking bookings nest nests room rooms answer answers answered answering unanswer
+unanswers unanswered unanswering question questions ask asks asked asking told tell tells so gone lie lies held hold holds sent
+turned let lets ever who whom whose""".split())
+WORD_RE = re.compile("[a-z]+")
 # A sentence that begins in one comment and goes on in the next
 ELLIPSIS_RE = re.compile(r"^(?:…|\.\.\.)|(?:…|\.\.\.)$")
 
@@ -86,16 +91,21 @@ def texts_in(path, text):
         yield 1, text, False
         return
     tokens = {".c": C_TOKENS, ".h": C_TOKENS, ".py": PYTHON_TOKENS}.get(path.suffix, HASH_TOKENS)
+    number, end = 1, 0
     for match in tokens.finditer(text):
         i = match.lastindex
         if i and (i < 3 or " " in match[i]):
-            yield text.count("\n", 0, match.start(i)) + 1, match[i], i < 3
+            number += text.count("\n", end, match.start(i))
+            end = match.start(i)
+            yield number, match[i], i < 3
 
 
 def dialect_in(path, text):
     for start, part, comment in texts_in(path, text):
         if comment and (match := ELLIPSIS_RE.search(part.strip(" *\n"))):
             yield start, match[0]
+        if DIALECT_WORDS.isdisjoint(WORD_RE.findall(part.lower())):
+            continue
         for number, line in enumerate(part.splitlines(), start):
             for match in DIALECT_RE.finditer(line.lstrip(" *#")):
                 yield number, match[0]
