@@ -5,8 +5,8 @@
 
 #include "kernel-support.h"
 
-/* Since then bpf_dynptr_from_skb() may be called in tracepoint programs: without it no data is parsed, and
- * requests on Unix sockets have no time at which they were read. */
+/* First version with bpf_dynptr_from_skb() in tracepoint programs. Without it, nothing can be parsed, and
+ * requests on Unix sockets have no time of reading. */
 #define RELEASE_MAJOR 6U
 #define RELEASE_MINOR 12U
 
@@ -15,7 +15,7 @@
 int kernel_support_classify(const char *release, const char *lockdown, char **ret_reason) {
         unsigned major, minor;
 
-        /* A release that does not begin with a version says nothing */
+        /* Ignore releases that do not begin with a version */
         if (sscanf(release, "%u.%u", &major, &minor) == 2 &&
             (major < RELEASE_MAJOR || (major == RELEASE_MAJOR && minor < RELEASE_MINOR))) {
                 if (asprintf(ret_reason, "Linux %u.%u or newer is required, this is Linux %s", RELEASE_MAJOR,
@@ -24,7 +24,7 @@ int kernel_support_classify(const char *release, const char *lockdown, char **re
                 return -EOPNOTSUPP;
         }
 
-        /* The mode in force is in brackets */
+        /* The current mode is in brackets */
         if (lockdown && strstr(lockdown, "[confidentiality]")) {
                 *ret_reason = strdup(
                         "The kernel is locked down in confidentiality mode, in which BPF programs may not "

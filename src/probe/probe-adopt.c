@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Takes over what a previous run has left. */
+/* Adopts programs and maps of the previous run. */
 
 #include <linux/membarrier.h>
 #include <stdarg.h>
@@ -110,7 +110,7 @@ int probe_adopt(Probe *p, bool discard) {
                 return r;
         }
 
-        /* Half of it does harm */
+        /* A partially loaded group would give wrong results */
         for (unsigned g = 1; g < ELEMENTSOF(group_table); g++)
                 for (Program i = group_table[g].first; i < group_table[g].end; i++)
                         if (program_has_link(i) && (p->link_fds[i] >= 0) != (p->program_fds[i] >= 0)) {

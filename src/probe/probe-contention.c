@@ -11,7 +11,7 @@
 
 #include "probe-internal.h"
 
-/* Those that the machine may have, and those behind them. */
+/* Number of elements of the per-CPU map: possible CPUs and extra elements. */
 unsigned shards_number(void) {
         return (unsigned) libbpf_num_possible_cpus() + QOS_CONTENTION_CPUS_MORE;
 }
@@ -123,7 +123,7 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
                 r = p->contention_fds[slot] = contention_make_map(initial);
         if (r >= 0)
                 r = contention_map_views(p, slot);
-        /* In this order: who sees the second has the first */
+        /* In this order: a program that finds the latter has the former */
         if (r >= 0)
                 r = bpf_map_update_elem(p->map_fds[MAP_CONTENTION_CPUS], &slot, &p->shards_fds[slot],
                         BPF_ANY);
@@ -146,7 +146,7 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
 void probe_remove_contention(Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
 
-        /* After a crash one of both may be there */
+        /* After a crash only one of both may exist */
         if (p->contention_fds[slot] < 0 && p->shards_fds[slot] < 0)
                 return;
         (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTION_MAPS], &slot);
@@ -249,7 +249,7 @@ int probe_get_block_users(Probe *p, BlockUser **ret, size_t *ret_n) {
 
         if (!p->started)
                 return -ENODATA;
-        /* The more CPUs, the more it may have, see LRU_ELEMENTS_PER_CPU */
+        /* Scales with the number of CPUs, see LRU_ELEMENTS_PER_CPU */
         r = bpf_map_get_info_by_fd(p->map_fds[MAP_BLOCK_USERS], &info, &size);
         if (r < 0)
                 return r;
@@ -260,7 +260,7 @@ int probe_get_block_users(Probe *p, BlockUser **ret, size_t *ret_n) {
         if (!users || !uses)
                 return -ENOMEM;
         r = bpf_map_lookup_batch(p->map_fds[MAP_BLOCK_USERS], NULL, &at, users, uses, &n, NULL);
-        if (r < 0 && r != -ENOENT) /* that was the last of them */
+        if (r < 0 && r != -ENOENT) /* end of the map */
                 return r;
 
         all = new0(BlockUser, MAX(n, 1U));

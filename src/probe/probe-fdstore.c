@@ -14,7 +14,7 @@
 
 /* ---- the descriptor store ----------------------------------------------------------------------------- */
 
-/* Names: "map-units", "prog-requests_read", "link-requests_read", "unit-17". */
+/* Names are "map-units", "prog-requests_read", "link-requests_read", "unit-17". */
 void store_push(Probe *p, const char *kind, const char *name, int fd) {
         char state[128];
         int r;
@@ -23,8 +23,8 @@ void store_push(Probe *p, const char *kind, const char *name, int fd) {
         r = sd_pid_notify_with_fds(0, /* unset_environment= */ false, state, &fd, 1);
         if (r < 0 && !p->store_complained) {
                 p->store_complained = true;
-                (void) log_warning_errno(r, "Failed to hand '%s-%s' to the service manager, a restart of "
-                                            "qosd will start afresh: %m", kind, name);
+                (void) log_warning_errno(r, "Failed to store '%s-%s' in the descriptor store, a restart of "
+                                            "qosd will lose state: %m", kind, name);
         }
 }
 

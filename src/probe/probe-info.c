@@ -13,7 +13,7 @@
 
 #include "probe-internal.h"
 
-/* The kernel's own account of a map's memory. */
+/* Memory of a map as accounted by the kernel. */
 static uint64_t map_get_memory(int fd) {
         _cleanup_fclose_ FILE *f = NULL;
         char path[64], line[128];
@@ -57,7 +57,7 @@ void probes_info_done(ProbesInfo *i) {
 int probe_get_info(Probe *p, ProbesInfo *ret) {
         ProbesInfo info = {
                 .statistics_enabled = statistics_are_enabled(),
-                /* with "requests" alone */
+                /* with the probe "requests" only */
                 .map_memory_per_unit = (sizeof(struct qos_unit_map) + 4095) / 4096 * 4096,
         };
         bool libraries = false;

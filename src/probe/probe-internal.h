@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the files of this folder share, and nobody else may know: descriptors of programs and maps. */
+/* Internals of this folder: descriptors of programs and maps. */
 
 #include <systemd/sd-event.h>
 
@@ -58,19 +58,19 @@ typedef enum Map {
         _MAP_MAX,
 } Map;
 
-/* How a program gets to its hook. */
+/* How a program is attached. */
 typedef enum HookType {
         HOOK_TRACEPOINT,
-        HOOK_FUNCTION,          /* of the kernel, at its beginning or its end: not all kernels allow that */
+        HOOK_FUNCTION,          /* fentry or fexit of a kernel function: not supported by all kernels */
         HOOK_CGROUP_INGRESS,
         HOOK_CGROUP_EGRESS,
         HOOK_CGROUP_BIND4,
         HOOK_CGROUP_BIND6,
-        HOOK_ITERATOR,          /* over tasks' files: run when called for */
-        HOOK_ITERATOR_MANAGER,  /* over the service manager's files */
-        HOOK_ITERATOR_MAP,      /* over the sockets of a map */
-        HOOK_ITERATOR_PROCESS,  /* over the memory of one process at a time */
-        HOOK_LIBRARY,           /* of each library that is found */
+        HOOK_ITERATOR,          /* over files of tasks; run on request */
+        HOOK_ITERATOR_MANAGER,  /* over files of the service manager */
+        HOOK_ITERATOR_MAP,      /* over sockets in a map */
+        HOOK_ITERATOR_PROCESS,  /* over the VMAs of a process */
+        HOOK_LIBRARY,           /* uprobes in each libssl found */
 } HookType;
 
 typedef struct ProgramDescription {
@@ -78,11 +78,11 @@ typedef struct ProgramDescription {
         const char *probe;
         const char *hook;
         HookType type;
-        Map map;                /* HOOK_ITERATOR_MAP: which */
+        Map map;                /* of HOOK_ITERATOR_MAP */
         const char *provides;
 } ProgramDescription;
 
-/* Which programs are loaded together, by the number of the probe's bit. */
+/* Programs that are loaded together; indexed by the bit number of the probe. */
 typedef struct ProgramGroup {
         Program first, end;
 } ProgramGroup;
@@ -91,19 +91,19 @@ typedef struct ProgramGroup {
 
 typedef struct Library {
         uint64_t inode;
-        uint32_t device;                        /* as in struct qos_openssl_library */
-        uid_t owner;                            /* of the file */
-        int enter_fd, leave_fd;                 /* the links; negative: it was of no use */
+        uint32_t device;                        /* kernel encoding, as in struct qos_openssl_library */
+        uid_t owner;                            /* owner of the file */
+        int enter_fd, leave_fd;                 /* links; negative: not usable */
         bool seen;
 } Library;
 
-/* What is unloaded, and the service manager may have still: programs run for as long as somebody has their
- * links. */
+/* Programs unloaded here that the service manager may still hold: a program runs for as long as anybody
+ * holds its link. */
 typedef struct Unloading {
         int program_fds[_PROGRAM_MAX], link_fds[_PROGRAM_MAX];
         Library libraries[LIBRARIES_MAX];
         size_t n_libraries;
-        sd_event_source *barrier;               /* the service manager has come as far as that */
+        sd_event_source *barrier;               /* fires when the service manager has dropped them */
 } Unloading;
 
 struct Probe {
@@ -115,29 +115,29 @@ struct Probe {
         void (*wanted_handler)(const struct qos_owner *owner, void *userdata);
         void *wanted_userdata;
         struct ring_buffer *moves;
-        ProbeMask loaded_groups;                 /* beside "requests" */
-        uint64_t loaded_at;                     /* when those were loaded that came last, CLOCK_MONOTONIC
-                                                 * ns */
-        char *library_reason;                   /* why the programs are in none */
-        int library_limit;                      /* why they are not in all, see probe_add_libraries() */
+        ProbeMask loaded_groups;                 /* besides "requests" */
+        uint64_t loaded_at;                     /* CLOCK_MONOTONIC ns when the last group was loaded */
+        char *library_reason;                   /* why no library has programs */
+        int library_limit;                      /* why not all libraries have programs, see
+                                                 * probe_add_libraries() */
         char checksum[17];
         int map_fds[_MAP_MAX];
         int program_fds[_PROGRAM_MAX];
         int link_fds[_PROGRAM_MAX];
-        char *reasons[_PROGRAM_MAX];            /* why a program does not work */
-        char *failure;                          /* why nothing does */
+        char *reasons[_PROGRAM_MAX];            /* why a program is not available */
+        char *failure;                          /* why nothing is available */
         bool started;
-        uint64_t missed;                        /* runs of programs, as the units' maps have them */
+        uint64_t missed;                        /* skipped program runs, as recorded in the units' maps */
         bool store_complained;
 
         int unit_fds[UNITS_MAX_LIMIT];
         struct qos_unit_map *views[UNITS_MAX_LIMIT];
 
-        /* Books of contention */
+        /* Contention maps */
         int contention_fds[UNITS_MAX_LIMIT], shards_fds[UNITS_MAX_LIMIT];
         struct qos_contention_map *contentions[UNITS_MAX_LIMIT];
         struct qos_contention_cpu *contention_cpus[UNITS_MAX_LIMIT];
-        struct qos_contention_map *machine;         /* that of the whole machine */
+        struct qos_contention_map *machine;         /* of the whole machine */
         int machine_fd;
 };
 

@@ -15,7 +15,7 @@
 /* ---- contention --------------------------------------------------------------------------------------- */
 
 static int on_move(void *userdata, void *data, size_t size) {
-        return 0; /* which they are the iterator finds */
+        return 0; /* cpu_find_threads finds out which tasks */
 }
 
 int probe_get_moves_fd(Probe *p) {
@@ -29,7 +29,7 @@ int probe_get_moves_fd(Probe *p) {
 
 /* ---- iterators ---------------------------------------------------------------------------------------- */
 
-/* Runs an iterator to its end; what it writes last is the session. */
+/* Runs an iterator to its end. Its session is written last. */
 int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
         struct qos_iter_session session = {};
         _cleanup_close_ int fd = -EBADF;
@@ -46,8 +46,8 @@ int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
 
                 n = read(fd, &session, sizeof(session));
                 if (n < 0) {
-                        if (errno == EAGAIN || errno == EINTR) /* the kernel pauses after a million
-                                                                * objects */
+                        /* the kernel pauses after a million objects */
+                        if (errno == EAGAIN || errno == EINTR)
                                 continue;
                         return -errno;
                 }
@@ -70,7 +70,7 @@ int probe_find_sockets(Probe *p) {
                         r = q;
         }
 
-        /* By now it is known where connections came in that were seen before their listeners */
+        /* Connections may have been found before their listeners */
         (void) iterator_run(p, PROGRAM_RETARGET, NULL);
         return r;
 }
@@ -84,19 +84,19 @@ int probe_find_threads(Probe *p) {
         uint32_t zero = 0;
         int r;
 
-        /* Whoever is moved from here on is told of again */
+        /* Before the scan: later migrations notify again */
         probe_read_moves(p);
         (void) bpf_map_update_elem(p->map_fds[MAP_MOVED], &zero, &zero, BPF_ANY);
 
         r = iterator_run(p, PROGRAM_FIND_THREADS, NULL);
         if (r < 0)
                 return r;
-        /* Of those that were changing their state when they were looked at for the first time */
+        /* Again, for threads that were changing states during the first scan */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
         return iterator_run(p, PROGRAM_FIND_THREADS, NULL);
 }
 
-/* Runs an iterator that writes records of this size. buffer: of some of them. */
+/* Runs an iterator that writes records of a fixed size. buffer: holds several of them. */
 static int iterator_read(int fd, void *buffer, size_t size, size_t record,
                          void (*each)(const void *record, void *userdata), void *userdata) {
         size_t have = 0, done;
@@ -120,7 +120,7 @@ static int iterator_read(int fd, void *buffer, size_t size, size_t record,
         }
 }
 
-/* What iterators are asked for, beside what they have written there themselves. */
+/* Sets the parameters of iterators, and keeps what iterators have stored there. */
 static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t address) {
         struct qos_inspect_request inquiry;
         uint32_t zero = 0;
@@ -136,7 +136,7 @@ static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t addre
         return bpf_map_update_elem(p->map_fds[MAP_INSPECT_REQUESTS], &zero, &inquiry, BPF_ANY);
 }
 
-/* What is read at a time. */
+/* Records read at a time. */
 #define THREADS_AT_A_TIME 128U
 
 typedef struct Handler {
@@ -207,8 +207,8 @@ int probe_find_faults(Probe *p) {
 }
 
 int probe_reassign_sockets(Probe *p) {
-        /* Connections are made of their listener's entry in interrupts: those that began with the old one
-         * have ended */
+        /* Connections are created in interrupts from the entry of their listener: wait for those using the
+         * old entry */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
         return iterator_run(p, PROGRAM_REASSIGN, NULL);
 }

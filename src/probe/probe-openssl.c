@@ -54,12 +54,12 @@ void library_drop(Probe *p, size_t i) {
         p->libraries[i] = p->libraries[--p->n_libraries];
 }
 
-/* The functions that are watched, and what their programs are told of them. SSL_accept() and SSL_connect()
- * are SSL_do_handshake(), SSL_read_early_data() and SSL_write_early_data() call those here.
+/* Probed functions and the attributes passed to their programs. SSL_accept() and SSL_connect() call
+ * SSL_do_handshake(); SSL_read_early_data() and SSL_write_early_data() call the functions below.
  *
- * Reading and writing have one function each behind those that are exported, which takes the arguments of
- * SSL_read_ex() (and since OpenSSL 3.3 those of SSL_write_ex2()). Where it can be told which they are they
- * are watched instead: see symbols_find(). */
+ * Reading and writing have an internal function each behind the exported ones, with the arguments of
+ * SSL_read_ex() (since OpenSSL 3.3 those of SSL_write_ex2()). It is probed instead where it can be
+ * identified: see symbols_find(). */
 typedef struct LibraryPoints {
         unsigned long offsets[8];
         __u64 cookies[8];
@@ -118,7 +118,7 @@ static int library_link(Probe *p, Program program, const char *path, const Libra
         return bpf_link_create(p->program_fds[program], 0, BPF_TRACE_UPROBE_MULTI, &options);
 }
 
-/* A user could have as many copies as there are places, and leave none to the others. */
+/* Limits the files of each user, as a user could fill the table with copies. */
 static int library_check_limit(const Probe *p, const Library *l) {
         unsigned n = 0, own = 0, others = 0;
 
@@ -151,8 +151,8 @@ static int library_attach(Probe *p, Library *l, const char *path) {
         fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
         if (fd < 0)
                 return -errno;
-        /* Other file systems' numbers differ from the kernel's own (overlayfs, btrfs), the inode's are the
-         * same */
+        /* Device numbers of some file systems (overlayfs, btrfs) differ from the kernel's, inode numbers do
+         * not */
         if (fstat(fd, &st) < 0)
                 return -errno;
         if (!S_ISREG(st.st_mode) || st.st_ino != l->inode)
@@ -167,7 +167,7 @@ static int library_attach(Probe *p, Library *l, const char *path) {
         if (r < 0)
                 return r;
 
-        /* What was opened, whatever has the path by now */
+        /* The opened file, whatever has the path by now */
         (void) snprintf(name, sizeof(name), "/proc/self/fd/%i", fd);
         r = library_link(p, PROGRAM_OPENSSL_LEAVE, name, &leave, /* leave= */ true);
         if (r < 0)
@@ -184,8 +184,8 @@ static int library_attach(Probe *p, Library *l, const char *path) {
         return 0;
 }
 
-/* Who has a root directory of its own has the library at another path than qosd, if that can reach it at
- * all. */
+/* A process in another root directory or mount namespace has the library at another path, which qosd may be
+ * able to reach. */
 static int library_attach_elsewhere(Probe *p, Library *l, const struct qos_openssl_library *found,
                                     char ret_path[static QOS_LIBRARY_PATH_SIZE]) {
         _cleanup_free_ char *file_path = NULL, *line = NULL;
@@ -222,7 +222,7 @@ Library* library_get(Probe *p, uint32_t device, uint64_t inode, bool make) {
         if (!make)
                 return NULL;
         if (p->n_libraries >= LIBRARIES_MAX) {
-                /* Those in which there is nothing make room for those that are a library */
+                /* Evict files without programs */
                 for (l = p->libraries; l < p->libraries + LIBRARIES_MAX && l->enter_fd >= 0; l++)
                         ;
                 if (l == p->libraries + LIBRARIES_MAX)
@@ -233,7 +233,7 @@ Library* library_get(Probe *p, uint32_t device, uint64_t inode, bool make) {
         return l;
 }
 
-/* Returns 1 if the programs are in it, -ENOSPC or -EDQUOT as probe_add_libraries(). */
+/* Returns 1 if programs are attached, -ENOSPC or -EDQUOT as probe_add_libraries(). */
 static int openssl_scan_file(Probe *p, const struct qos_openssl_library *found) {
         Library *l = library_get(p, found->device, found->inode, /* make= */ false);
         char path[QOS_LIBRARY_PATH_SIZE];
@@ -251,21 +251,21 @@ static int openssl_scan_file(Probe *p, const struct qos_openssl_library *found) 
                         r = k >= 0 || k == -ENOSPC || k == -EDQUOT ? k : r;
                 }
                 if (r == -ENOSPC || r == -EDQUOT) {
-                        /* There may be room when it is seen again */
+                        /* Retry when it is found again */
                         *l = p->libraries[--p->n_libraries];
                         return r;
                 }
                 if (r < 0) {
                         free(p->library_reason);
-                        if (asprintf(&p->library_reason, "'%s' cannot be watched: %s", path,
+                        if (asprintf(&p->library_reason, "failed to probe '%s': %s", path,
                                      strerror(-r)) < 0)
                                 p->library_reason = NULL;
-                        log_warning_errno(r, "'%s' cannot be watched, what processes read with it is "
-                                             "counted by TLS records: %m", path);
+                        log_warning_errno(r, "Failed to probe '%s', requests through it are counted by "
+                                             "TLS records: %m", path);
                 } else {
                         free(p->library_reason);
                         p->library_reason = NULL;
-                        log_info("Watching '%s'.", path);
+                        log_info("Probing '%s'.", path);
                 }
         }
         l->seen = true;
@@ -291,7 +291,7 @@ int probe_add_libraries(Probe *p, pid_t process, int *limit) {
 
         link = bpf_link_create(p->program_fds[PROGRAM_FIND_LIBRARIES], 0, BPF_TRACE_ITER, &options);
         if (link < 0)
-                return link; /* it has ended, mostly */
+                return link; /* mostly because the process has exited */
         fd = bpf_iter_create(link);
         if (fd < 0)
                 return fd;

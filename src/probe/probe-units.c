@@ -19,7 +19,7 @@ void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls) {
                 ? QOS_PROBE_CONFIG_TLS : 0 };
 
         if (p->started)
-                /* an element of an array: never fails */
+                /* array element: cannot fail */
                 (void) bpf_map_update_elem(p->map_fds[MAP_PROBE_CONFIGS], &slot, &watch, BPF_ANY);
 }
 
@@ -36,7 +36,7 @@ int unit_map_view(int fd, struct qos_unit_map **ret) {
         return 0;
 }
 
-/* Runs of a program that the kernel has skipped, as the same one was under way on the same CPU. */
+/* Runs of a program skipped by the kernel because it was already running on the same CPU. */
 static uint64_t program_get_missed(Probe *p, Program i) {
         struct bpf_prog_info info = {};
         uint32_t size = sizeof(info);
@@ -46,8 +46,8 @@ static uint64_t program_get_missed(Probe *p, Program i) {
         return info.recursion_misses;
 }
 
-/* Before this version no task can preempt what runs at a tracepoint. Then only interrupts meet it, and these
- * queue nothing at Unix sockets. */
+/* Before this version, tasks cannot preempt tracepoint programs. Only interrupts do, and these do not send
+ * on Unix sockets. */
 #define PREEMPTIBLE_VERSION_MAJOR 7
 
 static bool tracepoints_are_preemptible(void) {
@@ -56,7 +56,7 @@ static bool tracepoints_are_preemptible(void) {
         return uname(&name) < 0 || strtoul(name.release, NULL, 10) >= PREEMPTIBLE_VERSION_MAJOR;
 }
 
-/* Of the programs that requests are counted with. Of the two for changes of state one is enough. */
+/* Sums up the programs that count requests. Of the two for socket states, one suffices. */
 uint64_t probe_get_missed(Probe *p) {
         uint64_t n;
 
@@ -77,7 +77,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
         assert(p->started);
         assert(slot < UNITS_MAX_LIMIT);
 
-        /* The descriptor store is not ours alone */
+        /* The descriptor store may have been modified by others */
         probe_remove_unit(p, slot);
 
         fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_unit", sizeof(uint32_t), sizeof(struct qos_unit_map),
@@ -97,7 +97,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
         if (r < 0)
                 return r;
 
-        /* From here on only programs write */
+        /* From here on writable by programs only */
         r = bpf_map_freeze(fd);
         if (r < 0)
                 return r;
@@ -122,7 +122,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
 void probe_remove_unit(Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
 
-        /* After a crash that may be there alone */
+        /* May exist alone after a crash */
         probe_remove_contention(p, slot);
         if (p->unit_fds[slot] < 0)
                 return;
@@ -160,7 +160,7 @@ int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
 
 void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *nest) {
         if (p->started)
-                /* an element of an array: never fails */
+                /* array element: cannot fail */
                 (void) bpf_map_update_elem(p->map_fds[MAP_HIERARCHIES], &slot, nest, BPF_ANY);
 }
 
@@ -301,8 +301,8 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
         if (r < 0 || !changed)
                 return r;
 
-        /* Twice: of the connections that are made during the first time some come from a listener that is
-         * not done yet, and may be missed. Those of the second time come from listeners that are */
+        /* Twice: connections created during the first run may inherit from a listener not updated yet, those
+         * created during the second run do not */
         r = iterator_run(p, PROGRAM_RETARGET, NULL);
         if (r >= 0)
                 r = iterator_run(p, PROGRAM_RETARGET, NULL);

@@ -22,16 +22,14 @@
 
 _Static_assert(_PROBE_ALL + 1 == 1 << ELEMENTSOF(group_table), "each probe has its programs");
 
-/* Each CPU keeps up to 128 free elements of a map that forgets what was not used for longest, and takes as
- * many more from the others' oldest ones when it has none: a map must have a multiple of that for each, or
- * it forgets what was used just now. */
+/* Each CPU caches up to 128 free elements of an LRU map, and evicts as many of other CPUs when it runs out:
+ * with fewer elements per CPU, recently used ones would be evicted. */
 #define LRU_ELEMENTS_PER_CPU 256U
 
-/* Five times as long as it ever took. */
+/* Five times the longest duration seen. */
 #define LOAD_USEC_MAX 900000000ULL
 
-/* The last thing libbpf complained of: its return values say too little ("Operation not permitted"), its
- * messages too much for the journal. */
+/* Last error message of libbpf: return values are too coarse, and all messages too many for the journal. */
 static char libbpf_last_error[256];
 
 _printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const char *format, va_list ap) {
@@ -50,7 +48,7 @@ _printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const c
         return 0;
 }
 
-/* FNV-1a over the object file: the programs, the maps' layout and the types are all in there. */
+/* FNV-1a over the object file, which has the programs, the layout of maps and the types. */
 static void checksum_object(char ret[static 17]) {
         uint64_t h = UINT64_C(0xcbf29ce484222325);
         const unsigned char *elf;
@@ -101,7 +99,7 @@ static void unloading_close(Probe *p) {
 }
 
 void probe_close(Probe *p) {
-        /* Links first: no program may run on maps that go away piece by piece */
+        /* Links first: no program must run on partially closed maps */
         unloading_close(p);
         for (size_t i = 0; i < p->n_libraries; i++)
                 library_close(p->libraries + i);
@@ -171,12 +169,11 @@ uint64_t probe_get_programs(Probe *p) {
 static uint64_t root_group_id(void) {
         struct stat st;
 
-        /* A control group's id is its directory's inode */
+        /* The id of a control group is the inode number of its directory */
         return stat("/sys/fs/cgroup", &st) >= 0 ? st.st_ino : 1;
 }
 
-/* The kernel measures some times in ticks, and does not say how long they are; the coarse clock goes by
- * them. */
+/* Length of a jiffy, which the kernel does not export: the resolution of the coarse clock. */
 static uint64_t tick_nsec(void) {
         struct timespec ts = {};
 
@@ -190,8 +187,8 @@ static int dup_cloexec(int fd) {
         return r < 0 ? -errno : r;
 }
 
-/* Opens the object, lets it use the maps that are there already, and loads the given programs (none: makes
- * the maps). */
+/* Opens the object, reuses existing maps, and loads the given programs; without any, only creates the
+ * maps. */
 static int object_load(Probe *p, uint64_t programs) {
         _cleanup_close_ int contention_cpus = -EBADF;
         uint64_t watchdog_usec = 0;
@@ -211,7 +208,7 @@ static int object_load(Probe *p, uint64_t programs) {
         skeleton->rodata->tick_nsec = tick_nsec();
         skeleton->rodata->loaded_at = p->loaded_at;
         if (p->map_fds[MAP_CONTENTION_CPUS] < 0) {
-                /* What those look like that it will have; how many CPUs there may be is not known before */
+                /* Prototype of the inner maps: the number of CPUs is known at run time only */
                 r = contention_cpus = shards_make_map(0, 0);
                 if (r >= 0)
                         r = bpf_map__set_inner_map_fd(
@@ -245,8 +242,8 @@ static int object_load(Probe *p, uint64_t programs) {
                         goto finish;
         }
 
-        /* It takes a second or two; on an emulated CPU that others use, too, minutes, in which nothing else
-         * is done */
+        /* Takes a second or two, but minutes on an emulated CPU under load. The main loop is blocked
+         * meanwhile */
         watched = sd_watchdog_enabled(false, &watchdog_usec) > 0;
         if (watched)
                 (void) sd_notifyf(false, "WATCHDOG_USEC=%llu\nWATCHDOG=1", LOAD_USEC_MAX);
@@ -346,14 +343,14 @@ static void program_refuse(Probe *p, Program i, int error, const char *step) {
                      isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error) < 0)
                 p->reasons[i] = NULL;
 
-        (void) log_warning_errno(error, "BPF program '%s' (%s) is not available, %s failed: %m. Without it "
-                                        "there is no word of: %s.",
+        (void) log_warning_errno(error, "BPF program '%s' (%s) is not available, %s failed: %m. Unavailable "
+                                        "without it: %s.",
                                  program_table[i].name, program_table[i].hook, step,
                                  program_table[i].provides);
 }
 
-/* All at once is fast; what remains is found out one by one. Those that some kernels do not allow are apart,
- * or all the others would be loaded twice there. */
+/* Loading all programs at once is fast; if that fails, they are loaded one by one. Those that some kernels
+ * do not support are loaded separately, so that these kernels do not load everything twice. */
 static void programs_load(Probe *p, uint64_t programs) {
         uint64_t functions = 0;
 
@@ -396,7 +393,7 @@ int probe_start(Probe *p) {
 
         r = object_load(p, 0);
         if (r < 0) {
-                if (asprintf(&p->failure, "BPF maps cannot be made: %s%s%s", strerror(-r),
+                if (asprintf(&p->failure, "Failed to create BPF maps: %s%s%s", strerror(-r),
                              isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error) < 0)
                         p->failure = NULL;
                 probe_close(p);
@@ -425,7 +422,7 @@ int probe_start(Probe *p) {
                         store_push(p, "link", program_table[i].name, p->link_fds[i]);
                 }
 
-        /* libbpf has read the kernel's types, some 10 MiB, and has freed them again */
+        /* libbpf has freed the kernel's BTF, some 10 MiB */
         (void) malloc_trim(0);
         return 0;
 }
@@ -436,7 +433,7 @@ void probe_stop(Probe *p) {
         probe_close(p);
 }
 
-/* ---- what is not always loaded ------------------------------------------------------------------------ */
+/* ---- groups that are not always loaded ---------------------------------------------------------------- */
 
 bool program_has_link(Program i) {
         return program_table[i].type != HOOK_LIBRARY && program_table[i].type != HOOK_ITERATOR_PROCESS;
@@ -447,8 +444,9 @@ static int on_barrier(sd_event_source *source, int fd, uint32_t revents, void *u
         return 0;
 }
 
-/* Keeps what is unloaded until the service manager has taken it out of the descriptor store. It is not
- * waited for: it may be busy, or stopped. Each barrier is behind all that was dropped before. */
+/* Keeps unloaded programs until the service manager has dropped them from the descriptor store.
+ * Asynchronous, as the service manager may be busy or stopped. A barrier comes behind all messages sent
+ * before. */
 static void unloading_add_barrier(Probe *p) {
         _cleanup_close_ int fd = -EBADF;
         sd_event_source *source = NULL;
@@ -461,7 +459,7 @@ static void unloading_add_barrier(Probe *p) {
         }
         fd = fds[0];
 
-        /* It closes its copy when it has processed all that came before */
+        /* The service manager closes its copy when it has processed all earlier messages */
         r = sd_pid_notify_with_fds(0, /* unset_environment= */ false, "BARRIER=1", fds + 1, 1);
         fds[1] = close_fd(fds[1]);
         if (r > 0)
@@ -489,8 +487,7 @@ static void program_unload(Probe *p, Program i) {
         u->program_fds[i] = TAKE_FD(p->program_fds[i]);
 }
 
-/* Takes up again what has not stopped running. Loaded once more, programs would run twice at a time, and
- * count twice. */
+/* Resumes programs that are still running. Loading them again would run, and count, everything twice. */
 static void group_resume(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
         Unloading *u = &p->unloading;
@@ -521,7 +518,7 @@ int probe_load_group(Probe *p, ProbeMask probe) {
                 return -ENODATA;
         if (p->loaded_groups & probe)
                 return 0;
-        p->loaded_groups |= probe; /* tried once: what the kernel refuses it refuses again */
+        p->loaded_groups |= probe; /* Not retried: a program rejected once will be rejected again */
         group_resume(p, probe);
 
         for (Program i = first; i < end; i++)
@@ -549,7 +546,7 @@ int probe_load_group(Probe *p, ProbeMask probe) {
         return 0;
 }
 
-/* Nobody says any more whose thread is on a CPU. */
+/* Clears pending responses: no program maintains the current thread of a CPU any more. */
 static void pending_responses_drop(Probe *p) {
         _cleanup_free_ void *nothing = NULL;
         struct bpf_map_info info = {};
@@ -558,10 +555,10 @@ static void pending_responses_drop(Probe *p) {
         if (p->map_fds[MAP_ANSWERS] < 0 ||
             bpf_map_get_info_by_fd(p->map_fds[MAP_ANSWERS], &info, &length) < 0)
                 return;
-        /* The kernel has each CPU's at a multiple of 8 bytes */
+        /* Elements of per-CPU maps are padded to 8 bytes */
         nothing = calloc((size_t) libbpf_num_possible_cpus(), (info.value_size + 7U) & ~7U);
         if (nothing)
-                /* an array's: never fails */
+                /* array element: cannot fail */
                 (void) bpf_map_update_elem(p->map_fds[MAP_ANSWERS], &zero, nothing, BPF_ANY);
 }
 

@@ -203,7 +203,8 @@ uint64_t symbols_find(const Symbols *s, const char *name) {
 }
 
 /* Possible call targets of a function: operands of anything that looks like a call instruction, even in the
- * middle of another instruction, whose target looks like a function. Returns their number. */
+ * middle of another instruction, with something at the target that looks like a function. Returns their
+ * number. */
 static size_t find_calls(const Symbols *s, const char *name, uint64_t ret[static CODE_MAX]) {
         const Elf64_Sym *symbol = symbols_get(s, name);
         uint8_t code[CODE_MAX];
