@@ -9,6 +9,7 @@
 #include "observer.h"
 #include "service-manager.h"
 #include "threshold-monitor.h"
+#include "unit-internal.h"
 #include "unit-table.h"
 
 /* Attaches that wait for PID 1 at a time: each holds some memory, and PID 1 answers in a millisecond. */
@@ -140,7 +141,7 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
                 return;
         }
 
-        if (streq(info->active_state, "active") && streq_ptr(info->sub_state, "exited")) {
+        if (streq(info->active_state, "active") && streq(info->lifecycle.sub_state, "exited")) {
                 _cleanup_free_ char *text = NULL;
 
                 if (asprintf(&text, "'%s' is active (exited) and runs no process", info->id) < 0)
@@ -168,6 +169,7 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
                         .invocation_id = info->invocation_id,
                 }, &u, &e);
         if (r >= 0) {
+                unit_set_lifecycle(u, &info->lifecycle);
                 if (free_and_strdup(&u->aliases, info->names) < 0)
                         (void) log_oom();
                 unit_set_sockets(u, info);

@@ -34,8 +34,9 @@ struct HostSample {
         uint64_t idle[CPU_SETSIZE];     /* clock ticks */
         ResourcesReading resources;     /* what the unit's threads have waited for */
         ThreadsReading threads;
-        BlockUser *block_users;         /* NULL: it is not known who used devices */
+        BlockUser *block_users;         /* NULL: the users of devices are not known */
         size_t n_block_users;
+        uint64_t restarts;              /* of the unit, see Lifecycle */
 };
 
 HostSample* machine_reading_free(HostSample *r) {
@@ -141,6 +142,7 @@ int machine_reading_new(Unit *u, bool names, HostSample **ret) {
         if (!r)
                 return -ENOMEM;
         r->at = now_nsec(CLOCK_MONOTONIC);
+        r->restarts = u->lifecycle.restarts;
         (void) unit_read_resources(u, names, &r->resources); /* without it no lock is known */
         (void) unit_read_threads(u, &r->threads); /* … and no thread */
         idle_read(r);
@@ -157,6 +159,10 @@ int machine_reading_new(Unit *u, bool names, HostSample **ret) {
 }
 
 /* ---- evidence ----------------------------------------------------------------------------------------- */
+
+/* A failed request to a peer counts as much as one that takes this long: a peer of which most requests fail
+ * precedes those that are slow. */
+#define PEER_ERROR_NSEC (1.0 * NSEC_PER_SEC)
 
 static double real(uint64_t n) {
         return n == ABSENT ? NAN : (double) n;
@@ -179,8 +185,11 @@ static double named_value(const DiagnosisNamed *n) {
         return n->value;
 }
 
-static double named_time(const DiagnosisNamed *n) {
-        return n->value * n->rate;
+/* Peers that fail come before those that take time. */
+static double peer_weight(const DiagnosisNamed *n) {
+        double time = n->value * n->rate;
+
+        return n->errors > 0 ? n->errors * PEER_ERROR_NSEC + (time > 0 ? time : 0) : time;
 }
 
 static void machine_fill(const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
@@ -469,6 +478,13 @@ static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         }
         if (server->service_states.attributed >= ATTRIBUTED_HALF)
                 f->service_run_queue = server->service_states.shares[QOS_STATE_RUN_QUEUE] * f->service;
+        if (covered > 0) {
+                f->status5xx = real(server->errors_status5xx) / covered;
+                f->grpc_errors = real(server->errors_grpc) / covered;
+                f->resets = real(server->errors_reset) / covered;
+                f->timeouts = real(server->errors_timeout) / covered;
+                f->client_aborts = real(server->client_aborts) / covered;
+        }
         f->bytes_in = count > 0 ? real(server->bytes_in) / count : NAN;
         f->bytes_out = count > 0 ? real(server->bytes_out) / count : NAN;
         f->in_flight = real(server->in_flight);
@@ -501,13 +517,19 @@ static void client_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->client_rate = s->metrics.requests.client.rate;
         f->client_latency = s->metrics.requests.client.count == 0 ? 0 :
                             real(s->metrics.requests.client.latency.mean);
+        if (s->covered > 0)
+                f->peer_errors = (real(s->metrics.requests.client.errors_reset) +
+                                  real(s->metrics.requests.client.errors_timeout)) /
+                                 ((double) s->covered / NSEC_PER_SEC);
 }
 
 void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {
         assert(s);
         assert(ret);
 
-        *ret = (DiagnosisEvidence) {};
+        *ret = (DiagnosisEvidence) {
+                .accept_queue_max = real(s->metrics.requests.server.connections.accept_queue_max),
+        };
         diagnosis_figures_set_absent(&ret->now);
         requests_fill(s, &ret->now);
         contention_fill(s, &ret->now);
@@ -527,16 +549,45 @@ static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
 
         for (size_t i = 0; i < s.n_rows; i++) {
                 const Row *row = s.rows + i;
-                DiagnosisNamed peer = { .value = real(row->latency.mean), .rate = row->rate };
+                DiagnosisNamed peer = {
+                        .value = real(row->latency.mean),
+                        .rate = row->rate,
+                        .errors = (real(row->errors_reset) + real(row->errors_timeout)) /
+                                  ((double) s.covered / NSEC_PER_SEC),
+                };
                 char address[ADDRESS_STRING_MAX];
 
-                if (row->kind != ROW_PEER || row->rest || !row->measured || !(peer.value * peer.rate > 0))
+                if (row->kind != ROW_PEER || row->rest || !row->measured ||
+                    (!(peer.value * peer.rate > 0) && !(peer.errors > 0)))
                         continue;
                 (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
                 (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));
                 utf8_sanitize(peer.unit);
-                named_put(ret->peers, &ret->n_peers, &peer, named_time);
+                named_put(ret->peers, &ret->n_peers, &peer, peer_weight);
         }
+}
+
+static bool group_is_frozen(const char *path) {
+        _cleanup_fclose_ FILE *f = group_open(path, "cgroup.events");
+        char line[64];
+
+        while (f && fgets(line, sizeof(line), f))
+                if (streq(line, "frozen 1\n"))
+                        return true;
+        return false;
+}
+
+static void run_fill(const Unit *u, const HostSample *begin, DiagnosisRun *ret) {
+        *ret = (DiagnosisRun) {
+                .active_state = u->name[0] == '/' ? NULL : u->active_state,
+                .lifecycle = u->lifecycle,
+                .restarts = ABSENT,
+                .now = now_nsec(CLOCK_REALTIME),
+        };
+        ret->lifecycle.frozen = u->control_group && group_is_frozen(u->control_group);
+        /* Somebody may have started it anew, which begins at 0 */
+        if (u->lifecycle.restarts != ABSENT && begin->restarts != ABSENT)
+                ret->restarts = u->lifecycle.restarts - MIN(begin->restarts, u->lifecycle.restarts);
 }
 
 int evidence_collect(Unit *u, HostSample *begin, bool names, uint64_t window, DiagnosisEvidence *ret) {
@@ -554,6 +605,8 @@ int evidence_collect(Unit *u, HostSample *begin, bool names, uint64_t window, Di
                 return r;
         unit_get_snapshot(u, window, &s);
         evidence_from_snapshot(&s, ret);
+        ret->unit = u->name;
+        run_fill(u, begin, &ret->run);
         machine_fill(begin, end, ret);
         locks_fill(begin, end, ret);
         threads_fill(begin, end, ret);
@@ -584,5 +637,5 @@ int unit_get_normal(Unit *u, uint64_t before, double rate, Baseline *ret) {
 
         /* What has passed since it was collected last */
         r = unit_collect_history(u);
-        return r < 0 ? r : baseline_read(u->history, before, rate, ret);
+        return r < 0 ? r : baseline_read(u->history, before, rate, u->started_at, UNIT_STARTS_KEPT, ret);
 }

@@ -17,6 +17,7 @@
 #include "startup.h"
 #include "state-file.h"
 #include "threshold-monitor.h"
+#include "unit-internal.h"
 #include "unit-map.h"
 #include "xqos-loader.h"
 
@@ -64,7 +65,10 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                 (void) free_and_strdup(&u->active_state, state);
                 changed = true;
         }
+        unit_set_lifecycle(u, &info->lifecycle);
         if (!sd_id128_equal(u->invocation_id, info->invocation_id)) {
+                if (!sd_id128_is_null(info->invocation_id))
+                        u->started_at[u->n_started++ % UNIT_STARTS_KEPT] = now_nsec(CLOCK_MONOTONIC);
                 u->invocation_id = info->invocation_id;
                 changed = true;
         }

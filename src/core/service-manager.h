@@ -7,6 +7,7 @@
 #include <systemd/sd-bus.h>
 #include <systemd/sd-id128.h>
 
+#include "lifecycle.h"
 #include "unit-map.h"
 #include "unit.h"
 
@@ -18,7 +19,7 @@ typedef struct UnitInfo {
         const char *names;              /* all of them, space separated */
         const char *load_state;         /* "loaded", "not-found", "masked"... */
         const char *active_state;       /* "active", "inactive"... */
-        const char *sub_state;          /* "running", "exited"... */
+        Lifecycle lifecycle;            /* but "frozen", which its control group tells */
         const char *control_group;      /* empty while it has none */
         const char *slice;              /* the slice it lives in; NULL for units without control group */
         bool accept;                    /* a socket of which each connection is a service of its own */

@@ -10,3 +10,6 @@ bool unit_has_name(const Unit *u, const char *name);
 
 /* Of info are used: id, control_group, instances, active_state and invocation_id. */
 int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret);
+
+/* Takes over what PID 1 reports. */
+void unit_set_lifecycle(Unit *u, const Lifecycle *lifecycle);

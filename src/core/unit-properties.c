@@ -211,8 +211,59 @@ static int files_collect(Properties *p) {
         return 0;
 }
 
+/* How a unit runs: name and type of each property, and where it goes. */
+static const struct {
+        const char *name, *type;
+        size_t offset, size;
+} lifecycle_table[] = {
+        { "SubState",       "s", offsetof(Lifecycle, sub_state),   sizeof(((Lifecycle*) NULL)->sub_state) },
+        { "Result",         "s", offsetof(Lifecycle, result),      sizeof(((Lifecycle*) NULL)->result)    },
+        { "ExecMainCode",   "i", offsetof(Lifecycle, exit_code),   0                                  },
+        { "ExecMainStatus", "i", offsetof(Lifecycle, exit_status), 0                                  },
+        { "NRestarts",      "u", offsetof(Lifecycle, restarts),    0                                  },
+        { "StateChangeTimestamp", "t", offsetof(Lifecycle, changed), 0                                },
+};
+
+static ssize_t lifecycle_find(const char *name, const char *type) {
+        for (size_t i = 0; i < ELEMENTSOF(lifecycle_table); i++)
+                if (streq(lifecycle_table[i].name, name) && streq(lifecycle_table[i].type, type))
+                        return (ssize_t) i;
+        return -ENOENT;
+}
+
+static int lifecycle_read(sd_bus_message *m, ssize_t property, Lifecycle *l) {
+        const char *type = lifecycle_table[property].type, *text;
+        void *field = (char*) l + lifecycle_table[property].offset;
+        uint32_t number;
+        int r;
+
+        switch (*type) {
+
+        case 's':
+                r = sd_bus_message_read(m, "v", type, &text);
+                if (r >= 0)
+                        (void) snprintf(field, lifecycle_table[property].size, "%s", text);
+                return r;
+
+        case 'i':
+                return sd_bus_message_read(m, "v", type, (int32_t*) field);
+
+        case 'u':
+                r = sd_bus_message_read(m, "v", type, &number);
+                if (r >= 0)
+                        *(uint64_t*) field = number;
+                return r;
+
+        default:
+                r = sd_bus_message_read(m, "v", type, (uint64_t*) field);
+                if (r >= 0)
+                        *(uint64_t*) field *= NSEC_PER_USEC;
+                return r;
+        }
+}
+
 int properties_read(sd_bus_message *m, Properties *ret) {
-        UnitInfo info = {};
+        UnitInfo info = { .lifecycle.restarts = ABSENT };
         int r;
 
         ret->message = sd_bus_message_ref(m);
@@ -236,8 +287,6 @@ int properties_read(sd_bus_message *m, Properties *ret) {
                         field = &info.load_state;
                 else if (streq(name, "ActiveState"))
                         field = &info.active_state;
-                else if (streq(name, "SubState"))
-                        field = &info.sub_state;
                 else if (streq(name, "ControlGroup"))
                         field = &info.control_group;
                 else if (streq(name, "Slice"))
@@ -245,6 +294,8 @@ int properties_read(sd_bus_message *m, Properties *ret) {
 
                 if (field && streq(contents, "s"))
                         r = sd_bus_message_read(m, "v", "s", field);
+                else if (lifecycle_find(name, contents) >= 0)
+                        r = lifecycle_read(m, lifecycle_find(name, contents), &info.lifecycle);
                 else if (streq(name, "Names") && streq(contents, "as"))
                         r = names_read(m, "", ALIASES_MAX, &ret->names);
                 else if (streq(name, "FragmentPath") && streq(contents, "s")) {
@@ -303,6 +354,7 @@ int properties_read(sd_bus_message *m, Properties *ret) {
         info.files = ret->files;
         info.names = strempty(ret->names);
         info.triggers = isempty(ret->triggers) ? NULL : ret->triggers;
+        info.lifecycle.on_demand = !isempty(ret->triggered_by);
         ret->info = info;
         return 0;
 }

@@ -56,6 +56,7 @@ int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
                 .control_group = strdup(info->control_group),
                 .instances = info->instances ? strdup(info->instances) : NULL,
                 .active_state = strdup(info->active_state),
+                .lifecycle.restarts = ABSENT,
                 .invocation_id = info->invocation_id,
                 .attached_since = now_nsec(CLOCK_REALTIME),
                 .attached_since_monotonic = now_nsec(CLOCK_MONOTONIC),
@@ -72,6 +73,17 @@ int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
         m->n_units++;
         *ret = u;
         return 0;
+}
+
+void unit_set_lifecycle(Unit *u, const Lifecycle *lifecycle) {
+        Lifecycle l = *lifecycle;
+
+        /* PID 1 forgets how the last process ended as soon as the next one starts */
+        if (l.exit_code == 0) {
+                l.exit_code = u->lifecycle.exit_code;
+                l.exit_status = u->lifecycle.exit_status;
+        }
+        u->lifecycle = l;
 }
 
 const char* hold_type_to_string(HoldType t) {

@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "exclude.h"
+#include "lifecycle.h"
 #include "probe-name.h"
 #include "selector.h"
 #include "snapshot.h"
@@ -30,6 +31,10 @@ struct qos_contention_cpu;
 typedef struct ContentionCounts ContentionCounts;
 typedef struct Usage Usage;
 typedef struct ServiceManagerCall ServiceManagerCall;
+
+/* Starts of a unit that are left out of its baseline. A loop of restarts has more, and then requests fail as
+ * well. */
+#define UNIT_STARTS_KEPT 16U
 
 typedef enum HoldType {
         HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, an expiry, or the next boot */
@@ -78,6 +83,10 @@ struct Unit {
         size_t n_listen;
         sd_id128_t invocation_id;       /* null if unknown */
         char *active_state;             /* PID 1's word: "active", "inactive", "failed"... never NULL */
+        Lifecycle lifecycle;            /* as PID 1 has reported it last */
+        uint64_t started_at[UNIT_STARTS_KEPT]; /* CLOCK_MONOTONIC ns of the newest starts that were seen, in
+                                                * a ring; 0: none */
+        unsigned n_started;             /* starts that were seen */
 
         uint64_t attached_since;        /* CLOCK_REALTIME, ns */
         uint64_t attached_since_monotonic; /* CLOCK_MONOTONIC, ns */

@@ -4,25 +4,31 @@
 
 #include "baseline.h"
 
-/* Half a minute: a single step is too noisy. */
+/* Half a minute: a step alone is chance. */
 #define STEPS_MIN 3U
-/* Means of fewer requests are those of individual ones. */
+/* The mean of fewer is that of single requests. */
 #define REQUESTS_MIN 10U
-/* The faster half of the time is the baseline. A problem present for less than the other half is excluded,
- * even if it was never reported. */
+/* The faster half of the time: trouble that lasted for less is in the other half, also without a
+ * threshold. */
 #define PART 0.5
-/* Quantile of the step means considered usual: the slowest quarter recurs regularly. */
+/* Times of the slowest quarter are not usual. */
 #define USUAL 0.75
+/* Share of failed or aborted requests up to which a step is taken whatever is usual: a client that gives up
+ * now and then is no outage. */
+#define FAILED_MIN 0.01
+/* A share of failures of twice the median is not the usual one. */
+#define FAILED_GROWN 2.0
 
 typedef struct Step {
         HistoryLevel level;
         uint64_t index;
         uint64_t timestamp, covered;
         double first_byte, rate;
+        double failed;                  /* share of its requests */
         bool chosen;
 } Step;
 
-/* Amounts that only some of the steps have, normalized per request. */
+/* Figures that are known of some of the steps only, and are divided by requests. */
 typedef enum KnownKind {
         KNOWN_ASKED,
         KNOWN_CPU,
@@ -34,36 +40,88 @@ static const HistoryAmount known_table[_KNOWN_MAX] = {
         [KNOWN_CPU]   = HISTORY_CPU_COVERED,
 };
 
-/* Sums over the steps that have the amount. */
+/* The steps of which they are known. */
 typedef struct Known {
         double covered, count;
 } Known;
 
+typedef enum StepError {
+        ERROR_STATUS5XX,
+        ERROR_GRPC,
+        ERROR_RESET,
+        ERROR_TIMEOUT,
+        ERROR_ABORT,
+        _ERROR_MAX,
+} StepError;
+
+static const size_t error_table[_ERROR_MAX] = {
+        [ERROR_STATUS5XX] = offsetof(Server, errors_status5xx),
+        [ERROR_GRPC]      = offsetof(Server, errors_grpc),
+        [ERROR_RESET]     = offsetof(Server, errors_reset),
+        [ERROR_TIMEOUT]   = offsetof(Server, errors_timeout),
+        [ERROR_ABORT]     = offsetof(Server, client_aborts),
+};
+
 typedef struct Walk {
         HistoryLevel level;
-        uint64_t end;                   /* CLOCK_MONOTONIC ns; later steps are ignored */
-        uint64_t first;                 /* CLOCK_MONOTONIC ns of the first step of the level */
+        uint64_t end;                   /* CLOCK_MONOTONIC ns */
+        uint64_t first;                 /* CLOCK_MONOTONIC ns at which the first step of the level began */
+        const uint64_t *starts;         /* of the unit, CLOCK_MONOTONIC ns */
+        size_t n_starts;
+        uint64_t all, busy;             /* ns of all steps, and of those with requests */
 
         Step *steps;
         size_t n;
 
         double covered, count, bytes_in, bytes_out, first_bytes, first_byte_time;
+        double errors[_ERROR_MAX];
         double amounts[_HISTORY_AMOUNT_MAX];
         Known known[_KNOWN_MAX];
 } Walk;
 
-/* Collects the steps with requests and without known problems. */
+static uint64_t server_get_errors(const Server *s, StepError error) {
+        return *(const uint64_t*) ((const char*) s + error_table[error]);
+}
+
+/* Share of the requests that failed, or that clients did not wait for. */
+static double server_get_failed(const Server *s) {
+        double failed = 0, unanswered = 0;
+
+        for (StepError i = 0; i < _ERROR_MAX; i++) {
+                uint64_t n = server_get_errors(s, i);
+
+                if (n == ABSENT)
+                        continue;
+                failed += (double) n;
+                if (i >= ERROR_RESET)
+                        unanswered += (double) n;
+        }
+        return failed > 0 ? failed / ((double) s->count + unanswered) : 0;
+}
+
+static bool step_has_start(const Walk *w, uint64_t begin, uint64_t end) {
+        for (size_t i = 0; i < w->n_starts; i++)
+                if (w->starts[i] >= begin && w->starts[i] < end)
+                        return true;
+        return false;
+}
+
+/* Steps with requests, in which no threshold was violated and the unit was not started. */
 static int step_collect(const HistoryStep *s, void *userdata) {
         Walk *w = userdata;
         uint64_t length = history_level_nsec(w->level);
         Metrics m;
 
         w->first = MIN(w->first, s->index * length);
-        if ((s->index + 1) * length > w->end || s->covered == 0 || s->violated)
+        if ((s->index + 1) * length > w->end || s->covered == 0)
                 return 0;
         history_step_get_metrics(s, 1, &m);
+        w->all += s->covered;
         if (m.requests.server.first_byte.count == ABSENT ||
             m.requests.server.first_byte.count < REQUESTS_MIN)
+                return 0;
+        w->busy += s->covered;
+        if (s->violated || step_has_start(w, s->index * length, (s->index + 1) * length))
                 return 0;
         assert(w->n < HISTORY_FINE_STEPS + HISTORY_COARSE_STEPS + 1);
         w->steps[w->n++] = (Step) {
@@ -73,6 +131,7 @@ static int step_collect(const HistoryStep *s, void *userdata) {
                 .covered = s->covered,
                 .first_byte = m.requests.server.first_byte.mean,
                 .rate = m.requests.server.rate,
+                .failed = server_get_failed(&m.requests.server),
         };
         return 0;
 }
@@ -93,6 +152,11 @@ static int step_sum(const HistoryStep *s, void *userdata) {
         w->count += m.requests.server.count;
         w->bytes_in += m.requests.server.bytes_in == ABSENT ? NAN : m.requests.server.bytes_in;
         w->bytes_out += m.requests.server.bytes_out == ABSENT ? NAN : m.requests.server.bytes_out;
+        for (StepError k = 0; k < _ERROR_MAX; k++) {
+                uint64_t n = server_get_errors(&m.requests.server, k);
+
+                w->errors[k] += n == ABSENT ? NAN : (double) n;
+        }
         w->first_bytes += m.requests.server.first_byte.count;
         w->first_byte_time += (double) m.requests.server.first_byte.count *
                               m.requests.server.first_byte.mean;
@@ -106,14 +170,32 @@ static int step_sum(const HistoryStep *s, void *userdata) {
         return 0;
 }
 
+static int failed_compare(const void *a, const void *b) {
+        const Step *x = a, *y = b;
+
+        return x->failed < y->failed ? -1 : x->failed > y->failed;
+}
+
+/* Leaves out steps of an outage: failures are fast, and would be taken for the best of the times. */
+static void steps_drop_failed(Walk *w) {
+        double most;
+
+        if (w->n == 0)
+                return;
+        qsort(w->steps, w->n, sizeof(Step), failed_compare);
+        most = MAX(FAILED_MIN, FAILED_GROWN * w->steps[(w->n - 1) / 2].failed);
+        while (w->n > 0 && w->steps[w->n - 1].failed > most)
+                w->n--;
+}
+
 static int step_compare(const void *a, const void *b) {
         const Step *x = a, *y = b;
 
         return x->first_byte < y->first_byte ? -1 : x->first_byte > y->first_byte;
 }
 
-/* Finds the fastest steps that make up the given part of the time; steps are sorted. Returns their mean time
- * to first byte, and their number in ret. */
+/* How many of the steps, from the fastest on, are that part of the time. Returns the time to the first byte
+ * of the slowest of them. */
 static double steps_find(const Step *steps, size_t n, double part, size_t *ret) {
         double all = 0, some = 0;
         size_t i = 0;
@@ -130,7 +212,7 @@ static double per_second(const Walk *w, HistoryAmount amount, HistoryAmount cove
         return w->amounts[covered] > 0 ? w->amounts[amount] / w->amounts[covered] * NSEC_PER_SEC : NAN;
 }
 
-/* Amount per request over the steps that have it: their request rate may differ from that of the others. */
+/* The amount per request is that of the steps of which it is known: their rate may be another one. */
 static double for_each_request(const Walk *w, KnownKind kind, double amount) {
         const Known *known = w->known + kind;
 
@@ -144,6 +226,11 @@ static void figures_fill(const Walk *w, DiagnosisFigures *f) {
         diagnosis_figures_set_absent(f);
         f->covered = w->covered;
         f->rate = w->count / w->covered * NSEC_PER_SEC;
+        f->status5xx = w->errors[ERROR_STATUS5XX] / w->covered * NSEC_PER_SEC;
+        f->grpc_errors = w->errors[ERROR_GRPC] / w->covered * NSEC_PER_SEC;
+        f->resets = w->errors[ERROR_RESET] / w->covered * NSEC_PER_SEC;
+        f->timeouts = w->errors[ERROR_TIMEOUT] / w->covered * NSEC_PER_SEC;
+        f->client_aborts = w->errors[ERROR_ABORT] / w->covered * NSEC_PER_SEC;
         f->first_byte = w->first_byte_time / w->first_bytes;
         f->receive = a[HISTORY_RECEIVE] / a[HISTORY_PHASED];
         f->queue = a[HISTORY_QUEUE] / a[HISTORY_PHASED];
@@ -182,6 +269,7 @@ static int steps_sum(const History *h, Walk *w, size_t n_chosen, Baseline *ret) 
         }
 
         w->covered = w->count = w->bytes_in = w->bytes_out = w->first_bytes = w->first_byte_time = 0;
+        memset(w->errors, 0, sizeof(w->errors));
         memset(w->amounts, 0, sizeof(w->amounts));
         memset(w->known, 0, sizeof(w->known));
         for (w->level = 0; w->level < _HISTORY_LEVEL_MAX; w->level++) {
@@ -193,7 +281,7 @@ static int steps_sum(const History *h, Walk *w, size_t n_chosen, Baseline *ret) 
         return 0;
 }
 
-/* Reduces the n sorted steps of w to the faster part, and determines the usual time to first byte. */
+/* w->steps are sorted by the time to the first byte. */
 static int steps_choose(const History *h, Walk *w, Baseline *ret) {
         double usual;
         size_t n;
@@ -203,12 +291,20 @@ static int steps_choose(const History *h, Walk *w, Baseline *ret) {
         (void) steps_find(w->steps, w->n, PART, &n);
         r = steps_sum(h, w, n, ret);
         ret->usual = usual;
+        ret->busy = w->all > 0 ? (double) w->busy / (double) w->all : 0;
         return r;
 }
 
-int baseline_read(const History *h, uint64_t before, double rate, Baseline *ret) {
+int baseline_read(const History *h, uint64_t before, double rate, const uint64_t *starts, size_t n_starts,
+                  Baseline *ret) {
         _cleanup_free_ Step *steps = NULL;
-        Walk w = { .end = before, .first = UINT64_MAX };
+        /* The trouble that is diagnosed began before anybody looked: the last step may have it */
+        Walk w = {
+                .end = before - MIN(before, HISTORY_FINE_NSEC),
+                .first = UINT64_MAX,
+                .starts = starts,
+                .n_starts = n_starts,
+        };
         size_t more = 0;
         int r;
 
@@ -223,12 +319,13 @@ int baseline_read(const History *h, uint64_t before, double rate, Baseline *ret)
         r = history_foreach(h, HISTORY_FINE, step_collect, &w);
         if (r < 0)
                 return r;
-        /* Earlier times have steps of 5 min only */
+        /* What is older than these is known in steps of five minutes */
         w.end = MIN(w.end, w.first);
         w.level = HISTORY_COARSE;
         r = history_foreach(h, HISTORY_COARSE, step_collect, &w);
         if (r < 0)
                 return r;
+        steps_drop_failed(&w);
         if (w.n < STEPS_MIN)
                 return -ENODATA;
 
@@ -237,7 +334,7 @@ int baseline_read(const History *h, uint64_t before, double rate, Baseline *ret)
         if (r < 0 || rate < DIAGNOSIS_MORE_REQUESTS * ret->figures.rate)
                 return r;
 
-        /* Higher load than usual, but seen before: compare with the steps of similar load only */
+        /* More load than usual, but not for the first time */
         for (size_t i = 0; i < w.n; i++)
                 if (rate < DIAGNOSIS_MORE_REQUESTS * w.steps[i].rate)
                         w.steps[more++] = w.steps[i];

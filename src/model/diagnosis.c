@@ -3,62 +3,9 @@
 #include <math.h>
 #include <stdarg.h>
 
-#include "diagnosis.h"
+#include "diagnosis-internal.h"
 #include "parse.h"
 #include "util.h"
-
-#define STATE(name, state) { "threads." name, offsetof(DiagnosisFigures, threads) + \
-                             (state) * sizeof(double) }
-
-const DiagnosisFigure diagnosis_figures[] = {
-        { "covered",     offsetof(DiagnosisFigures, covered)      },
-        { "rate",        offsetof(DiagnosisFigures, rate)         },
-        { "firstByte",   offsetof(DiagnosisFigures, first_byte)   },
-        { "receive",     offsetof(DiagnosisFigures, receive)      },
-        { "queue",       offsetof(DiagnosisFigures, queue)        },
-        { "service",     offsetof(DiagnosisFigures, service)      },
-        { "answer",      offsetof(DiagnosisFigures, answer)       },
-        { "bytesIn",     offsetof(DiagnosisFigures, bytes_in)     },
-        { "bytesOut",    offsetof(DiagnosisFigures, bytes_out)    },
-        { "inFlight",    offsetof(DiagnosisFigures, in_flight)    },
-        { "oldestInFlight", offsetof(DiagnosisFigures, oldest)    },
-        { "serving",     offsetof(DiagnosisFigures, serving)      },
-        { "retransmits", offsetof(DiagnosisFigures, retransmits)  },
-        { "listenDrops", offsetof(DiagnosisFigures, listen_drops) },
-        { "clientRate",  offsetof(DiagnosisFigures, client_rate)    },
-        { "clientLatency", offsetof(DiagnosisFigures, client_latency) },
-        { "blockedByRequests",        offsetof(DiagnosisFigures, blocked_by_requests)         },
-        { "serviceRunQueue", offsetof(DiagnosisFigures, service_run_queue) },
-        { "serviceLock", offsetof(DiagnosisFigures, service_lock) },
-        { "runQueueWait", offsetof(DiagnosisFigures, run_queue_wait) },
-        { "runQueueOwn", offsetof(DiagnosisFigures, run_queue_own) },
-        { "runQueueOthers", offsetof(DiagnosisFigures, run_queue_others) },
-        { "cpus",        offsetof(DiagnosisFigures, cpus)         },
-        { "idleCpus",    offsetof(DiagnosisFigures, idle_cpus)    },
-        { "busiestProcess", offsetof(DiagnosisFigures, busiest_process) },
-        { "busiestThread", offsetof(DiagnosisFigures, busiest_thread) },
-        { "throttled",   offsetof(DiagnosisFigures, throttled)    },
-        { "reads",       offsetof(DiagnosisFigures, reads)        },
-        { "majorFaults", offsetof(DiagnosisFigures, major_faults) },
-        { "refaults",    offsetof(DiagnosisFigures, refaults)     },
-        { "oomKills",    offsetof(DiagnosisFigures, oom_kills)    },
-        STATE("running",   QOS_STATE_RUNNING),
-        STATE("runQueue",  QOS_STATE_RUN_QUEUE),
-        STATE("throttled", QOS_STATE_THROTTLED),
-        STATE("lock",      QOS_STATE_LOCK),
-        STATE("park",      QOS_STATE_PARK),
-        STATE("disk",      QOS_STATE_DISK),
-        STATE("socket",    QOS_STATE_SOCKET),
-        STATE("poll",      QOS_STATE_POLL),
-        STATE("pipe",      QOS_STATE_PIPE),
-        STATE("sleep",     QOS_STATE_SLEEP),
-        STATE("memory",    QOS_STATE_MEMORY),
-        STATE("child",     QOS_STATE_CHILD),
-        STATE("other",     QOS_STATE_OTHER),
-};
-const size_t diagnosis_n_figures = ELEMENTSOF(diagnosis_figures);
-_Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeof(double) - 1,
-               "each figure has a name, but that of QOS_STATE_NONE");
 
 /* ---- the rules' constants ----------------------------------------------------------------------------- */
 
@@ -117,82 +64,6 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 #define USER_MIN 0.1
 /* Of a device's bytes: who has less than a third shares it with somebody who has twice as much. */
 #define DEVICE_OWN_MIN (1.0 / 3)
-
-/* ---- words -------------------------------------------------------------------------------------------- */
-
-const char* finding_kind_to_string(FindingKind k) {
-        static const char *const table[_FINDING_KIND_MAX] = {
-                [FINDING_CPU]        = "cpu",
-                [FINDING_QUOTA]      = "quota",
-                [FINDING_DISK]       = "disk",
-                [FINDING_LOCK]       = "lock",
-                [FINDING_DEPENDENCY] = "dependency",
-                [FINDING_MEMORY]     = "memory",
-                [FINDING_NETWORK]    = "network",
-                [FINDING_LIMIT]      = "limit",
-                [FINDING_WORKLOAD]   = "workload",
-        };
-
-        return table[k];
-}
-
-const char* certainty_to_string(Certainty c) {
-        static const char *const table[_CERTAINTY_MAX] = {
-                [CERTAINTY_POSSIBLE] = "possible",
-                [CERTAINTY_LIKELY]   = "likely",
-                [CERTAINTY_CERTAIN]  = "certain",
-        };
-
-        return table[c];
-}
-
-const char* verdict_to_string(Verdict v) {
-        static const char *const table[_VERDICT_MAX] = {
-                [VERDICT_NOTHING] = "nothing",
-                [VERDICT_FOUND]   = "found",
-                [VERDICT_UNKNOWN] = "unknown",
-        };
-
-        return table[v];
-}
-
-const char* diagnosis_state_name(enum qos_state s) {
-        size_t offset = offsetof(DiagnosisFigures, threads) + s * sizeof(double);
-
-        for (size_t i = 0; i < diagnosis_n_figures; i++)
-                if (diagnosis_figures[i].offset == offset)
-                        return diagnosis_figures[i].name + strlen("threads.");
-        return NULL;
-}
-
-void diagnosis_figures_set_absent(DiagnosisFigures *f) {
-        for (size_t i = 0; i < sizeof(*f) / sizeof(double); i++)
-                ((double*) f)[i] = NAN;
-}
-
-#define SPAN_MAX 24U
-
-static char* span(char buf[static SPAN_MAX], double nsec) {
-        static const struct {
-                double nsec;
-                const char *unit;
-        } table[] = { { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" } };
-
-        if (!(nsec >= 1)) {
-                (void) snprintf(buf, SPAN_MAX, "0us");
-                return buf;
-        }
-        for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                if (nsec >= table[i].nsec || i + 1 == ELEMENTSOF(table)) {
-                        double n = nsec / table[i].nsec;
-
-                        (void) snprintf(buf, SPAN_MAX, "%.*f%s", n < 10 ? 2 : n < 100 ? 1 : 0, n,
-                                        table[i].unit);
-                        break;
-                }
-        return buf;
-}
-#define SPAN(nsec) span((char[SPAN_MAX]) {}, (nsec))
 
 /* ---- how the time of a request is made up ------------------------------------------------------------- */
 
@@ -302,16 +173,15 @@ static bool parts_are_exact(const DiagnosisEvidence *e) {
 
 /* ---- findings ----------------------------------------------------------------------------------------- */
 
-static bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
+bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
         for (size_t i = 0; i < d->n_findings; i++)
                 if (d->findings[i].kind == kind)
                         return true;
         return false;
 }
 
-static _printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty,
-                                             enum qos_state state, double share, double time,
-                                             const char *rule, const char *format, ...) {
+Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty, enum qos_state state,
+                       double share, double time, const char *rule, const char *format, ...) {
         Finding *f = d->findings + d->n_findings++;
         va_list ap;
 
@@ -329,7 +199,7 @@ static _printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Cer
         return f;
 }
 
-static _printf_(3, 4) void diagnosis_exclude(Diagnosis *d, FindingKind kind, const char *format, ...) {
+void diagnosis_exclude(Diagnosis *d, FindingKind kind, double share, const char *format, ...) {
         Excluded *e = d->excluded + d->n_excluded;
         va_list ap;
 
@@ -338,12 +208,13 @@ static _printf_(3, 4) void diagnosis_exclude(Diagnosis *d, FindingKind kind, con
         assert(d->n_excluded < ELEMENTSOF(d->excluded));
         d->n_excluded++;
         e->kind = kind;
+        e->share = share;
         va_start(ap, format);
         (void) vsnprintf(e->text, sizeof(e->text), format, ap);
         va_end(ap);
 }
 
-static void name_copy(char ret[static DIAGNOSIS_NAME_MAX], const char *name) {
+void diagnosis_copy_name(char ret[static DIAGNOSIS_NAME_MAX], const char *name) {
         size_t n = strnlen(name, DIAGNOSIS_NAME_MAX - 1);
 
         memcpy(ret, name, n);
@@ -353,9 +224,9 @@ static void name_copy(char ret[static DIAGNOSIS_NAME_MAX], const char *name) {
 static void finding_name_lock(Finding *f, const DiagnosisNamed *lock) {
         size_t n = strlen(f->text);
 
-        name_copy(f->resource, lock->name);
-        (void) snprintf(f->text + n, sizeof(f->text) - n, ", most for %s%s%s", lock->name,
-                        lock->holder[0] ? ", which was let go by " : "", lock->holder);
+        diagnosis_copy_name(f->resource, lock->name);
+        (void) snprintf(f->text + n, sizeof(f->text) - n, ", mostly on %s%s%s", lock->name,
+                        lock->holder[0] ? ", released by " : "", lock->holder);
 }
 
 /* For which part of the time in which threads waited for a CPU that one had it, as far as it is known who
@@ -377,37 +248,34 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
                 if (e->n_users > 0 && user_share(now, e->users) >= USER_MIN) {
                         bool more = e->n_users > 1 && user_share(now, e->users + 1) >= USER_MIN;
 
-                        name_copy(f->resource, e->users[0].name);
-                        name_copy(f->unit, e->users[0].unit);
-                        (void) snprintf(end, left, ", %s had it for %.0f%% of that%s%s", e->users[0].name,
-                                        100 * user_share(now, e->users), more ? ", after it " : "",
+                        diagnosis_copy_name(f->resource, e->users[0].name);
+                        diagnosis_copy_name(f->unit, e->users[0].unit);
+                        (void) snprintf(end, left, "; %s had it for %s of that%s%s", e->users[0].name,
+                                        PERCENT(user_share(now, e->users)), more ? ", then " : "",
                                         more ? e->users[1].name : "");
                 } else if (!isnan(now->run_queue_others)) /* where nobody has looked there is nothing to
                                                            * say */
-                        (void) snprintf(end, left, ", and no other was seen that had it");
+                        (void) snprintf(end, left, "; no competitor was seen");
                 break;
 
         case FINDING_DISK:
                 if (e->n_devices > 0) {
                         const DiagnosisNamed *device = e->devices;
 
-                        name_copy(f->resource, device->name);
+                        diagnosis_copy_name(f->resource, device->name);
                         if (isnan(device->value))
-                                (void) snprintf(end, left, ", the device is %s", device->name);
+                                (void) snprintf(end, left, "; device %s", device->name);
                         else if (device->value >= DEVICE_OWN_MIN)
-                                (void) snprintf(end, left,
-                                                ", the device is %s, and its bytes are the unit's own "
-                                                "(%.0f%%)", device->name, 100 * device->value);
+                                (void) snprintf(end, left, "; device %s, %s of its bytes are the unit's own",
+                                                device->name, PERCENT(device->value));
                         else {
-                                name_copy(f->unit, device->unit);
+                                diagnosis_copy_name(f->unit, device->unit);
                                 /* What the kernel writes back is nobody's where the io controller does not
                                  * say whose it was */
-                                (void) snprintf(end, left,
-                                                ", the device is %s, and its bytes are others'%s "
-                                                "(%.0f%%)%s%s", device->name,
-                                                device->unit[0] ? "" : ", or nobody's that is known",
-                                                100 * (1 - device->value),
-                                                device->unit[0] ? ", of them " : "", device->unit);
+                                (void) snprintf(end, left, "; device %s, %s of its bytes are %s%s",
+                                                device->name, PERCENT(1 - device->value),
+                                                device->unit[0] ? "of others, mostly " :
+                                                "of others or of unknown origin", device->unit);
                         }
                 }
                 break;
@@ -419,9 +287,9 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
 
         case FINDING_DEPENDENCY:
                 if (e->n_peers > 0) {
-                        name_copy(f->resource, e->peers[0].name);
-                        name_copy(f->unit, e->peers[0].unit);
-                        (void) snprintf(end, left, ", most for %s%s%s%s, which took %s to answer",
+                        diagnosis_copy_name(f->resource, e->peers[0].name);
+                        diagnosis_copy_name(f->unit, e->peers[0].unit);
+                        (void) snprintf(end, left, ", mostly for %s%s%s%s, %s per request",
                                         e->peers[0].name, e->peers[0].unit[0] ? " (" : "",
                                         e->peers[0].unit, e->peers[0].unit[0] ? ")" : "",
                                         SPAN(e->peers[0].value));
@@ -431,15 +299,14 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
         case FINDING_MEMORY:
                 if (now->major_faults > 0 || now->refaults > 0)
                         (void) snprintf(end, left,
-                                        ", with %.0f major faults and %.0f pages read again per second",
-                                        now->major_faults > 0 ? now->major_faults : 0,
-                                        now->refaults > 0 ? now->refaults : 0);
+                                        "; %s major faults/s, %s pages/s read again",
+                                        RATE(now->major_faults), RATE(now->refaults));
                 break;
 
         case FINDING_QUOTA:
                 if (now->throttled >= 0)
-                        (void) snprintf(end, left, ", its quota was used up in %.0f%% of the periods",
-                                        100 * now->throttled);
+                        (void) snprintf(end, left, "; the quota was used up in %s of the periods",
+                                        PERCENT(now->throttled));
                 break;
 
         default:
@@ -458,12 +325,12 @@ static double asleep(const DiagnosisFigures *f) {
 }
 
 static const char *const waited[_FINDING_KIND_MAX] = {
-        [FINDING_CPU]        = "Its threads wait for a CPU",
-        [FINDING_QUOTA]      = "Its threads are throttled by the CPU quota",
-        [FINDING_DISK]       = "Its threads wait for the disk",
-        [FINDING_LOCK]       = "Its threads wait for a lock",
-        [FINDING_DEPENDENCY] = "It waits for others to answer",
-        [FINDING_MEMORY]     = "Its threads wait for memory",
+        [FINDING_CPU]        = "run-queue wait",
+        [FINDING_QUOTA]      = "throttled by the CPU quota",
+        [FINDING_DISK]       = "disk wait",
+        [FINDING_LOCK]       = "lock wait",
+        [FINDING_DEPENDENCY] = "wait for responses of peers",
+        [FINDING_MEMORY]     = "memory wait",
 };
 
 /* The CPUs are busy with the unit itself. */
@@ -544,18 +411,18 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                     (p != PART_ASK && f->threads[state] < part_table[p].threads) ||
                     (known && time - normal->most[p] < SHARE_MIN *
                      (f->first_byte - e->normal->first_byte))) {
-                        diagnosis_exclude(d, kind, "%s for %s of a request (%.0f%%)%s", waited[kind],
-                                          SPAN(time), 100 * share,
+                        diagnosis_exclude(d, kind, share, "%s: %s of each request (%s)%s", waited[kind],
+                                          SPAN(time), PERCENT(share),
                                           known && share >= SHARE_MIN ? ", which is not what has changed" :
                                           "");
                         continue;
                 }
 
                 if (cpu_is_waking(e, p)) {
-                        diagnosis_exclude(d, kind,
-                                          "%s for %s of a request (%.0f%%), but %s each time, and %.2f CPUs "
-                                          "are idle", waited[kind], SPAN(time),
-                                          100 * share, SPAN(f->run_queue_wait), f->idle_cpus);
+                        diagnosis_exclude(d, kind, share,
+                                          "%s: %s of each request (%s), but only %s each time, while %.2f "
+                                          "CPUs are idle", waited[kind], SPAN(time), PERCENT(share),
+                                          SPAN(f->run_queue_wait), f->idle_cpus);
                         continue;
                 }
                 if (cpu_is_own(e, p))
@@ -569,11 +436,11 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                         continue;
 
                 finding = diagnosis_add(d, kind, certainty, state, share, time, rule,
-                                        "%s for %s of the %s of a request (%.0f%%)",
+                                        "%s: %s of the %s to the first byte (%s)",
                                         kind == FINDING_MEMORY && p == PART_DISK ?
-                                        "Its threads wait for files that were in memory before" :
+                                        "disk wait for file pages that were in memory before" :
                                         waited[kind],
-                                        SPAN(time), SPAN(f->first_byte), 100 * share);
+                                        SPAN(time), SPAN(f->first_byte), PERCENT(share));
                 if (lock)
                         finding_name_lock(finding, lock);
                 else
@@ -602,13 +469,15 @@ static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool com
              (f->first_byte - e->normal->first_byte)))
                 return;
 
-        finding = diagnosis_add(d, FINDING_LOCK, CERTAINTY_POSSIBLE, e->n_blocked > 0 ? e->held_state :
-                                QOS_STATE_NONE, share, time,
-                                "threads that work on requests waited, for a fifth or more of the time of a "
-                                "request, and 1 ms or more, until others that work on requests let them go "
-                                "on, and nothing else explains it",
-                                "Requests wait for one another for %s of their %s (%.0f%%), as for a row in "
-                                "a database", SPAN(time), SPAN(f->first_byte), 100 * share);
+        finding = diagnosis_add(
+                d, FINDING_LOCK, CERTAINTY_POSSIBLE, e->n_blocked > 0 ? e->held_state : QOS_STATE_NONE,
+                share, time,
+                "threads that work on requests waited, for a fifth or more of the time of a "
+                "request, and 1 ms or more, until others that work on requests let them go "
+                "on, and nothing else explains it",
+                "requests wait for one another: %s of the %s to the first byte (%s), as for a "
+                "row of a database",
+                SPAN(time), SPAN(f->first_byte), PERCENT(share));
         if (e->n_blocked > 0)
                 finding_name_lock(finding, e->blocked);
 }
@@ -635,7 +504,7 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                                      parts->least[PART_RUN_QUEUE],
                                      "it uses four fifths or more of the CPUs that it may use, and its "
                                      "requests or threads wait",
-                                     "It uses %.2f of the %.0f CPUs that it may use itself",
+                                     "the unit itself uses %.2f of the %.0f CPUs that it may use",
                                      f->threads[QOS_STATE_RUNNING], f->cpus);
                 return;
         }
@@ -654,10 +523,10 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                                         "two requests or more are there at a time, half of their time or "
                                         "more is no wait for a resource, and one thread runs for four "
                                         "fifths of the time or more",
-                                        "%.1f requests are there at a time, and wait for one another for %s "
-                                        "of their %s (%.0f%%), as one thread is busy: %s used %.2f of a CPU",
+                                        "%.1f requests at a time wait for one busy thread: %s of the %s to "
+                                        "the first byte (%s); %s used %.2f of a CPU",
                                         at_once, SPAN(parts->unexplained), SPAN(f->first_byte),
-                                        100 * parts->unexplained / f->first_byte, e->busiest_thread,
+                                        PERCENT(parts->unexplained / f->first_byte), e->busiest_thread,
                                         f->busiest_thread);
                 (void) snprintf(finding->resource, sizeof(finding->resource), "thread %s",
                                 e->busiest_thread);
@@ -665,9 +534,8 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         }
 
         if (queue < SHARE_MOST) {
-                diagnosis_exclude(d, FINDING_LIMIT,
-                                  "Requests wait %s until they are read (%.0f%% of their time)",
-                                  SPAN(f->queue), 100 * queue);
+                diagnosis_exclude(d, FINDING_LIMIT, queue, "queue time: %s of each request (%s)",
+                                  SPAN(f->queue), PERCENT(queue));
                 return;
         }
 
@@ -677,18 +545,18 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                                         "requests wait to be read for half of their time or more, one "
                                         "process uses 0.7 CPUs or more, and most of the time of a request "
                                         "is its run time",
-                                        "Requests wait %s until they are read (%.0f%% of their time), as "
-                                        "one process is busy: process %i used %.2f of a CPU",
-                                        SPAN(f->queue), 100 * queue, e->busiest_pid, f->busiest_process);
+                                        "queue time: %s of each request (%s), as one process is busy: "
+                                        "process %i used %.2f of a CPU",
+                                        SPAN(f->queue), PERCENT(queue), e->busiest_pid, f->busiest_process);
                 (void) snprintf(finding->resource, sizeof(finding->resource), "process %i", e->busiest_pid);
                 return;
         }
 
         if (running + resources >= SHARE_MOST || f->queue < WAIT_MIN_NSEC) {
-                diagnosis_exclude(d, FINDING_LIMIT,
-                                  "Requests wait %s until they are read (%.0f%% of their time), which the "
-                                  "rest explains",
-                                  SPAN(f->queue), 100 * queue);
+                diagnosis_exclude(d, FINDING_LIMIT, running + resources >= SHARE_MOST ? 0 : queue,
+                                  "queue time: %s of each request (%s)%s", SPAN(f->queue), PERCENT(queue),
+                                  running + resources >= SHARE_MOST ? ", explained by run time and waits" :
+                                  "");
                 return;
         }
         at_once = f->rate * f->service / NSEC_PER_SEC;
@@ -696,9 +564,9 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                              CERTAINTY_POSSIBLE, QOS_STATE_NONE, queue, f->queue,
                              "requests wait to be read for half of their time or more, and 1 ms or more, "
                              "while those that are worked on wait for no resource and no peer",
-                             "Requests wait %s until they are read (%.0f%% of their time): the application "
-                             "works on %.1f at a time, %s each%s",
-                             SPAN(f->queue), 100 * queue, at_once, SPAN(f->service),
+                             "queue time: %s of each request (%s); the application works on %.1f at a "
+                             "time, %s each%s",
+                             SPAN(f->queue), PERCENT(queue), at_once, SPAN(f->service),
                              f->idle_cpus >= IDLE_MIN ? ", and CPUs are idle" : "");
 }
 
@@ -716,7 +584,7 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
                 return;
         losing = lost >= RETRANSMITS_MIN && f->retransmits >= 1 &&
                 (!known || f->retransmits / f->rate >= WORSE * e->normal->retransmits / e->normal->rate);
-        again = losing ? ", and segments are sent again" : "";
+        again = losing ? "; segments are retransmitted" : "";
         if (e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer))
                 worst = 0;
         /* Answers that wait for clients are in flight meanwhile. Those of which all there is has left, while
@@ -735,37 +603,41 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
                 for (size_t i = 0; i < ELEMENTSOF(working); i++)
                         own += f->threads[working[i]] > 0 ? f->threads[working[i]] : 0;
                 own = answer ? own / (f->rate * f->answer / NSEC_PER_SEC) : 0;
-                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : own >= SHARE_MOST ?
-                                     CERTAINTY_POSSIBLE : CERTAINTY_LIKELY, QOS_STATE_NONE, worst / whole,
-                                     worst,
-                                     "half of the time of a request or more, and 1 ms or more, goes by "
-                                     "while its bytes are on their way",
-                                     answer ?
-                                     "Answers take %s from their first byte to their last (%.0f%% of all "
-                                     "the time): clients, or the way to them, take no more%s" :
-                                     "Requests take %s to arrive (%.0f%% of all the time): clients, or the "
-                                     "way from them, are slow%s",
-                                     SPAN(worst), 100 * worst / whole, again);
+                (void) diagnosis_add(
+                        d, FINDING_NETWORK,
+                        losing            ? CERTAINTY_CERTAIN :
+                        own >= SHARE_MOST ? CERTAINTY_POSSIBLE :
+                                            CERTAINTY_LIKELY,
+                        QOS_STATE_NONE, worst / whole, worst,
+                        "half of the time of a request or more, and 1 ms or more, goes by "
+                        "while its bytes are on their way",
+                        answer ? "responses take %s from the first byte to the last (%s of the latency): "
+                                 "clients, or the path to them, accept no more%s" :
+                                 "requests take %s to arrive (%s of the latency): clients, or the path "
+                                 "from them, are slow%s",
+                        SPAN(worst), PERCENT(worst / whole), again);
         } else if (losing && (known || lost >= RETRANSMITS_MOST || d->n_findings > 0))
-                /* Less of it than bad ways make, of which no normal says that it is more, is no verdict by
-                 * itself */
+                /* Without a baseline, less than distant clients have is no finding by itself */
                 (void) diagnosis_add(d, FINDING_NETWORK, known || lost >= RETRANSMITS_MOST ?
                                      CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, NAN, NAN,
                                      "a segment or more of each hundred is sent again, which is half as "
                                      "much again as is normal; where that is not known two or more",
-                                     "Segments are lost on the way to clients: %.1f are sent again per "
-                                     "second (%.1f%%)", f->retransmits, 100 * lost);
+                                     "segments are lost on the path to clients: %s retransmits/s (%s)",
+                                     RATE(f->retransmits), PERCENT(lost));
         else if (losing)
-                diagnosis_exclude(d, FINDING_NETWORK,
-                                  "Segments are sent again, %.1f per second (%.1f%%), which may be normal "
-                                  "for its clients", f->retransmits, 100 * lost);
+                diagnosis_exclude(d, FINDING_NETWORK, NAN,
+                                  "%s retransmits/s (%s), which may be usual for its clients",
+                                  RATE(f->retransmits), PERCENT(lost));
         else if (paced)
-                diagnosis_exclude(d, FINDING_NETWORK,
-                                  "Answers go on for %s, as the unit sends more from time to time, and each "
-                                  "part leaves at once", SPAN(f->answer));
+                diagnosis_exclude(
+                        d, FINDING_NETWORK, NAN,
+                        "responses last %s as the unit sends them in parts, each of which leaves at "
+                        "once",
+                        SPAN(f->answer));
         else
-                diagnosis_exclude(d, FINDING_NETWORK, "Requests arrive in %s, and answers leave in %s",
-                                  SPAN(f->receive), SPAN(f->answer));
+                diagnosis_exclude(d, FINDING_NETWORK, whole > 0 ? worst / whole : NAN,
+                                  "requests arrive in %s, responses leave in %s (%s of the latency)",
+                                  SPAN(f->receive), SPAN(f->answer), PERCENT(worst / whole));
 }
 
 static bool is_more(double now, double normal, double factor) {
@@ -782,12 +654,12 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                 "what its requests take longer";
 
         for (size_t i = 0; i < d->n_findings; i++)
-                if (d->findings[i].kind < FINDING_NETWORK)
+                if (d->findings[i].kind < FINDING_NETWORK && isfinite(d->findings[i].time))
                         explained += d->findings[i].time / grown;
         if (explained >= SHARE_MOST) {
-                diagnosis_exclude(d, FINDING_WORKLOAD,
-                                  "It has %.0f requests per second to answer, normally %.0f, but waits "
-                                  "explain more", f->rate, n->rate);
+                diagnosis_exclude(d, FINDING_WORKLOAD, NAN,
+                                  "load: %s requests/s (baseline %s); waits explain more of the slowdown",
+                                  RATE(f->rate), RATE(n->rate));
                 return;
         }
 
@@ -795,23 +667,22 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                 (void) diagnosis_add(d, FINDING_WORKLOAD,
                                      f->service < WORSE * n->service ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
                                      QOS_STATE_NONE, grown / f->first_byte, grown, rule,
-                                     "It has more to do: %.0f requests per second, normally %.0f", f->rate,
-                                     n->rate);
+                                     "%s requests/s, baseline %s", RATE(f->rate), RATE(n->rate));
         else if (is_more(f->bytes_in, n->bytes_in, WORSE) || is_more(f->bytes_out, n->bytes_out, WORSE))
                 (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_NONE,
                                      grown / f->first_byte, grown, rule,
-                                     "Requests are larger: %.0f bytes and answers of %.0f, normally %.0f "
+                                     "larger requests of %.0f bytes with responses of %.0f, baseline %.0f "
                                      "and %.0f", f->bytes_in, f->bytes_out, n->bytes_in, n->bytes_out);
         else if (is_more(now->spent[PART_RUNNING], normal->spent[PART_RUNNING], WORSE) &&
                  now->spent[PART_RUNNING] - normal->spent[PART_RUNNING] >= SHARE_MIN * grown)
                 (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_RUNNING,
                                      grown / f->first_byte, grown, rule,
-                                     "Each request takes more CPU time: %s, normally %s",
+                                     "more CPU time per request: %s, baseline %s",
                                      SPAN(now->spent[PART_RUNNING]), SPAN(normal->spent[PART_RUNNING]));
         else
-                diagnosis_exclude(d, FINDING_WORKLOAD,
-                                  "It has %.0f requests per second to answer, normally %.0f, of the same "
-                                  "size", f->rate, n->rate);
+                diagnosis_exclude(d, FINDING_WORKLOAD, NAN,
+                                  "load: %s requests/s (baseline %s) of the same size", RATE(f->rate),
+                                  RATE(n->rate));
 }
 
 /* Nothing was answered, or it is not known what was: threads alone tell. In units that have no requests
@@ -835,15 +706,15 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                 if (!(n >= THREADS_WAITING_MIN) || share < (stuck ? SHARE_MOST : SHARE_MIN) ||
                     cpu_is_own(e, p) || cpu_is_waking(e, p)) {
                         if (!stuck && n > 0)
-                                diagnosis_exclude(d, kind,
-                                                  "%s: %.2f on average, in %.0f%% of the time in which they "
-                                                  "are not idle", waited[kind], n, 100 * share);
+                                diagnosis_exclude(d, kind, share,
+                                                  "%s: %.2f threads on average, %s of busy thread time",
+                                                  waited[kind], n, PERCENT(share));
                         continue;
                 }
                 /* What was given as normal; what its history has is what it does, not that it is well */
                 if (!stuck && e->normal && !(e->usual > 0) && n < WORSE * e->normal->threads[state]) {
-                        diagnosis_exclude(d, kind, "%s: %.2f on average, normally %.2f", waited[kind], n,
-                                          e->normal->threads[state]);
+                        diagnosis_exclude(d, kind, share, "%s: %.2f threads on average, baseline %.2f",
+                                          waited[kind], n, e->normal->threads[state]);
                         continue;
                 }
                 kind = part_find_kind(e, p, &lock);
@@ -853,7 +724,7 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                 finding = stuck ? diagnosis_add(d, kind, CERTAINTY_LIKELY, state, NAN, NAN,
                                                 "requests wait for their answers, and threads that could "
                                                 "work are in this state for half of their time or more",
-                                                "%.1f of its threads on average are in the state %s", n,
+                                                "%.1f threads on average in state %s", n,
                                                 diagnosis_state_name(state)) :
                         /* That it waits for CPUs behind others may be what its weight is for */
                         diagnosis_add(d, kind, share >= SHARE_MOST &&
@@ -861,8 +732,8 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                                       kind == FINDING_CPU ? NAN : share, NAN,
                                       "it has no requests, and half a thread or more waits on average, for "
                                       "a fifth or more of the time in which its threads are not idle",
-                                      "%s: %.1f on average, in %.0f%% of the time in which they are not "
-                                      "idle", waited[kind], n, 100 * share);
+                                      "%s: %.1f threads on average, %s of busy thread time", waited[kind], n,
+                                      PERCENT(share));
                 if (lock)
                         finding_name_lock(finding, lock);
                 else
@@ -875,20 +746,30 @@ static void diagnose_kills(const DiagnosisEvidence *e, Diagnosis *d) {
         if (e->now.oom_kills > 0 && !diagnosis_has(d, FINDING_MEMORY))
                 (void) diagnosis_add(d, FINDING_MEMORY, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
                                      "the kernel has killed processes of it for want of memory",
-                                     "The kernel has killed processes of it for want of memory");
+                                     "the kernel killed processes of the unit for want of memory (OOM)");
 }
 
+static bool finding_is_failure(const Finding *f) {
+        return f->kind > FINDING_WORKLOAD || (f->kind == FINDING_DEPENDENCY && isnan(f->share));
+}
+
+/* Failures by their kind, then what explains most. */
 static int finding_compare(const void *a, const void *b) {
         const Finding *x = a, *y = b;
         double p = isnan(x->share) ? 0 : x->share, q = isnan(y->share) ? 0 : y->share;
 
+        if (finding_is_failure(x) != finding_is_failure(y))
+                return finding_is_failure(x) ? -1 : 1;
+        if (finding_is_failure(x))
+                return (x->kind == FINDING_DEPENDENCY) - (y->kind == FINDING_DEPENDENCY) ?:
+                        (int) x->kind - (int) y->kind;
         return q < p ? -1 : q > p;
 }
 
 static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now, *n = e->normal;
         DiagnosisEvidence alone;
-        bool compared, worse, unknown;
+        bool compared, worse, better, unknown;
         Parts normal = {}, own;
         size_t length;
 
@@ -896,20 +777,19 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte +
                               WORSE_NSEC && f->first_byte > e->usual);
 
-        length = (size_t) snprintf(d->text, sizeof(d->text),
-                                   "It answers %.*f requests per second, the first byte of an answer leaves "
-                                   "after %s on average: %s to arrive, %s until it is read, %s to be worked "
-                                   "on",
-                                   f->rate < 10 ? 1 : 0, f->rate, SPAN(f->first_byte), SPAN(f->receive),
-                                   SPAN(f->queue), SPAN(f->service));
+        /* Much faster than usual: its waits, if any, are no reason to be slow */
+        better = compared && e->usual > 0 && f->first_byte * WORSE <= n->first_byte;
+
+        length = (size_t) snprintf(
+                d->text, sizeof(d->text),
+                "%s requests/s; mean time to first byte %s: receive %s, queue %s, service %s", RATE(f->rate),
+                SPAN(f->first_byte), SPAN(f->receive), SPAN(f->queue), SPAN(f->service));
         if (compared)
-                (void) snprintf(d->text + length, sizeof(d->text) - length,
-                                "; %s it answers %.*f, after %s", e->usual > 0 ? "by its history" :
-                                "normally",
-                                n->rate < 10 ? 1 : 0, n->rate, SPAN(n->first_byte));
-        /* It may have been held back for as long as anybody has looked: what its history has is what it
-         * does, not that it is well */
-        if (compared && !worse && e->usual > 0) {
+                (void) snprintf(d->text + length, sizeof(d->text) - length, "; %s: %s requests/s, %s",
+                                e->usual > 0 ? "usually" : "baseline", RATE(n->rate), SPAN(n->first_byte));
+        /* It may have had the bottleneck for as long as there is a history, which tells what the unit does,
+         * not that it is well */
+        if (compared && !worse && !better && e->usual > 0) {
                 alone = *e;
                 alone.normal = NULL;
                 e = &alone;
@@ -943,13 +823,17 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
                 d->verdict = VERDICT_UNKNOWN;
         else
                 d->verdict = VERDICT_NOTHING;
-        qsort(d->findings, d->n_findings, sizeof(Finding), finding_compare);
 }
 
-/* With two long names in it a sentence may be cut off in the midst of a letter. */
-static void diagnosis_sanitize(Diagnosis *d) {
-        for (size_t i = 0; i < d->n_findings; i++)
+/* What is left out of it for want of room may begin within a character. */
+static void diagnosis_finish(const DiagnosisEvidence *e, Diagnosis *d) {
+        qsort(d->findings, d->n_findings, sizeof(Finding), finding_compare);
+        diagnosis_summarize(e, d);
+        utf8_sanitize(d->summary);
+        for (size_t i = 0; i < d->n_findings; i++) {
                 utf8_sanitize(d->findings[i].text);
+                utf8_sanitize(d->findings[i].next);
+        }
 }
 
 void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
@@ -963,27 +847,36 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         f = &e->now;
         *ret = (Diagnosis) {};
 
+        if (!diagnose_failures(e, ret)) {
+                ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : VERDICT_NOTHING;
+                diagnosis_finish(e, ret);
+                return;
+        }
+
         /* Means of less than ten requests are those of single ones */
         if (parts_read(f, parts_are_exact(e), &parts) && f->first_byte > 0 &&
             f->rate * f->covered >= 10.0 * NSEC_PER_SEC) {
                 diagnose_requests(e, &parts, ret);
-                diagnosis_sanitize(ret);
+                diagnosis_finish(e, ret);
                 return;
         }
 
         stuck = f->in_flight > 0 && f->oldest >= f->covered / 2;
         if (!stuck && isnan(f->rate))
                 (void) snprintf(ret->text, sizeof(ret->text),
-                                "It is not known when its requests begin and end");
+                                "it is not known when its requests begin and end");
         else if (stuck)
                 (void) snprintf(ret->text, sizeof(ret->text),
-                                "%.0f requests wait for their answers, the oldest one for %s", f->in_flight,
-                                SPAN(f->oldest));
+                                "%.0f requests in flight without a response, the "
+                                "oldest for %s",
+                                f->in_flight, SPAN(f->oldest));
+        else if (f->rate * f->covered >= 10.0 * NSEC_PER_SEC)
+                (void) snprintf(ret->text, sizeof(ret->text), "%s requests/s", RATE(f->rate));
         else
-                (void) snprintf(ret->text, sizeof(ret->text), "It has next to no requests to answer");
+                (void) snprintf(ret->text, sizeof(ret->text), "almost no requests");
         diagnose_threads(e, stuck, ret);
         diagnose_kills(e, ret);
         ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : stuck || isnan(f->rate) ? VERDICT_UNKNOWN :
                        VERDICT_NOTHING;
-        diagnosis_sanitize(ret);
+        diagnosis_finish(e, ret);
 }

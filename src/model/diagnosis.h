@@ -1,28 +1,37 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What holds a unit back: from figures over an interval, and from those of when it was well, to findings.
- * Arithmetic alone, no I/O and no clock; evidence.c collects the figures. */
+/* From the figures of an interval, and a baseline to compare them with, to findings: failures of a unit, and
+ * its bottlenecks. Arithmetic alone, no I/O and no clock; evidence.c collects the figures. */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "contention-map.h"
+#include "lifecycle.h"
 
-/* What is known by number: what can be kept as the normal of a unit. Durations are ns on average of a
- * request, what is counted is per second. NaN: not known. The table in diagnosis.c has their names. */
+/* The figures that can be kept as a baseline. Durations are means in ns of a request, counts are per second.
+ * NaN: not known. Their names are in diagnosis-names.c. */
 typedef struct DiagnosisFigures {
         double covered;                 /* ns of the interval */
-        double rate;                    /* requests answered */
+        double rate;                    /* requests with a response */
+        double status5xx;               /* HTTP responses that report a failure of the unit */
+        double grpc_errors;             /* gRPC calls whose status does */
+        double resets;                  /* connections that the unit ended with a request unanswered */
+        double timeouts;                /* connections that timed out with a request unanswered */
+        double client_aborts;           /* connections that clients ended with a request unanswered */
         double first_byte, receive, queue, service, answer;
         double bytes_in, bytes_out;     /* of a request */
         double in_flight, oldest;       /* ns, at the end */
         double serving;                 /* share of the interval in which a request was in flight */
-        double retransmits, listen_drops;
+        double retransmits;
+        double listen_drops;            /* connection attempts dropped at the listeners */
         double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
-        double client_rate;             /* requests that the unit made to others */
+        double client_rate;             /* requests of the unit to peers */
         double client_latency;          /* ns, of one of these */
+        double peer_errors;             /* connections that peers refused or ended, or that timed out, with a
+                                         * request unanswered */
         double blocked_by_requests;                    /* ns that the thread of a request waited, in park and
                                                         * poll, until that of another one let it go on */
         double service_run_queue;       /* ns of the time of service in which the thread of a request was
@@ -76,13 +85,28 @@ typedef struct DiagnosisNamed {
                                          * that wait for the lock, on average */
         double rate;                    /* requests to the peer, or the device, or waits for the lock, per
                                          * second */
+        double errors;                  /* of a peer, per second: see DiagnosisFigures.peer_errors */
 } DiagnosisNamed;
+
+/* How the unit ran in the interval. */
+typedef struct DiagnosisRun {
+        const char *active_state;       /* at the end, "active", "inactive"...; NULL: not known, as of a
+                                         * control group that is no unit */
+        Lifecycle lifecycle;            /* at the end */
+        uint64_t restarts;              /* automatic ones in the interval; ABSENT: not known */
+        uint64_t now;                   /* CLOCK_REALTIME ns at the end */
+} DiagnosisRun;
 
 typedef struct DiagnosisEvidence {
         DiagnosisFigures now;
+        const char *unit;               /* its name; NULL: no command can be given */
+        DiagnosisRun run;
+        double accept_queue_max;        /* the backlog limits of all listeners together; NaN: not known */
         const DiagnosisFigures *normal; /* NULL: not known */
-        double usual;                   /* of a normal by the history, ns to the first byte: three quarters
-                                         * of the time it was no longer; 0: who asks says what is normal */
+        double usual;                   /* of a baseline from the history, ns to the first byte that are not
+                                         * exceeded in three quarters of the time; 0: the baseline is the
+                                         * client's */
+        double busy;                    /* of a baseline from the history: share of the time with requests */
         DiagnosisNamed users[DIAGNOSIS_NAMED_MAX];
         size_t n_users;
         DiagnosisNamed peers[DIAGNOSIS_NAMED_MAX];
@@ -112,6 +136,13 @@ typedef enum FindingKind {
         FINDING_NETWORK,                /* clients, or the way to them */
         FINDING_LIMIT,                  /* the application's own */
         FINDING_WORKLOAD,
+        /* Failures, which precede all others */
+        FINDING_DOWN,                   /* the unit does not run */
+        FINDING_RESTARTS,
+        FINDING_STOPPED,                /* frozen, or processes stopped by a signal */
+        FINDING_DROPPED,                /* connections, at the accept queue */
+        FINDING_ERRORS,                 /* in its responses */
+        FINDING_IDLE,                   /* no requests arrive, unlike usually */
         _FINDING_KIND_MAX,
 } FindingKind;
 
@@ -123,7 +154,7 @@ typedef enum Certainty {
 } Certainty;
 
 typedef enum Verdict {
-        VERDICT_NOTHING,                /* nothing is wrong */
+        VERDICT_NOTHING,                /* neither a failure nor a bottleneck */
         VERDICT_FOUND,
         VERDICT_UNKNOWN,
         _VERDICT_MAX,
@@ -152,18 +183,22 @@ typedef struct Finding {
                                             * or "" */
         char unit[DIAGNOSIS_NAME_MAX];  /* the unit behind it; or "" */
         char text[DIAGNOSIS_TEXT_MAX];  /* a sentence */
+        char next[DIAGNOSIS_TEXT_MAX];  /* a command that mends it or shows more; or "" */
         const char *rule;               /* by which it was found, a sentence */
 } Finding;
 
 typedef struct Excluded {
         FindingKind kind;
+        double share;                   /* as Finding.share; NaN: it is no matter of time */
         char text[DIAGNOSIS_TEXT_MAX];
 } Excluded;
 
 typedef struct Diagnosis {
         Verdict verdict;
-        char text[DIAGNOSIS_TEXT_MAX];  /* how the unit does, a sentence */
-        Finding findings[_FINDING_KIND_MAX]; /* one of each kind at most, those that explain most first */
+        char summary[DIAGNOSIS_TEXT_MAX]; /* the verdict in a line, without the name of the unit */
+        char text[DIAGNOSIS_TEXT_MAX];  /* rate and times of requests, or how the unit runs; a sentence */
+        Finding findings[_FINDING_KIND_MAX]; /* one of each kind at most: failures, then those that explain
+                                              * most */
         size_t n_findings;
         Excluded excluded[_FINDING_KIND_MAX]; /* what was looked at and is not the reason */
         size_t n_excluded;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What holds a unit back, in words, and what that is told from. */
+/* The failures and bottlenecks of a unit, in words. */
 
 #include <fcntl.h>
 
@@ -102,7 +102,7 @@ static int baseline_write(const char *path, sd_json_variant *reply) {
         return r < 0 ? log_failure(r, "Failed to write '%s': %m", path) : 0;
 }
 
-/* Words behind a label, in as many lines as it takes: the pager cuts those that are longer than the terminal is wide. */
+/* Text behind a label, wrapped at the width of the terminal: the pager cuts longer lines. */
 static void print_wrapped(const char *label, const char *words, const char *on, const char *off) {
         const Style *style = terminal_style();
         size_t indent = text_width(label), width = style->width > indent ? style->width - indent : SIZE_MAX;
@@ -121,28 +121,50 @@ static size_t array_size(sd_json_variant *v) {
         return v && sd_json_variant_is_array(v) ? sd_json_variant_elements(v) : 0;
 }
 
-static void print_findings(sd_json_variant *reply) {
+static void print_findings(sd_json_variant *findings) {
         const Style *style = terminal_style();
         const char *grey = color_on(style, COLOR_GREY), *bold = color_on(style, COLOR_BOLD), *off = color_off(style);
-        sd_json_variant *findings = value_find(reply, "findings"), *excluded = value_find(reply, "excluded");
 
         for (size_t i = 0; i < array_size(findings); i++) {
                 sd_json_variant *f = sd_json_variant_by_index(findings, i);
-                const char *kind = value_string(f, "kind"), *certainty = value_string(f, "certainty");
+                const char *next = value_string(f, "next");
 
-                (void) printf("\n%s%s%s (%s)\n", bold, strempty(kind), off, strempty(certainty));
+                (void) printf("\n%s%s%s (%s)\n", bold, strempty(value_string(f, "kind")), off,
+                              strempty(value_string(f, "certainty")));
                 print_wrapped("    ", strempty(value_string(f, "text")), "", "");
-                print_wrapped("    ", strempty(value_string(f, "rule")), grey, off);
+                if (next)
+                        print_wrapped("    Next: ", next, grey, off);
         }
+}
+
+/* Of a cause that is no finding: this much is worth its own line. */
+#define EXCLUDED_SHARE_MIN 0.1
+
+/* Causes that nearly reach the limit of their rule one by one, the rest by name. */
+static void print_excluded(sd_json_variant *excluded) {
+        char rest[256] = "";
+        bool first = true;
 
         for (size_t i = 0; i < array_size(excluded); i++) {
-                sd_json_variant *f = sd_json_variant_by_index(excluded, i);
+                sd_json_variant *e = sd_json_variant_by_index(excluded, i);
+                const char *kind = strempty(value_string(e, "kind"));
                 char label[64];
+                double share;
 
-                if (i == 0)
-                        (void) printf("\nRuled out:\n");
-                (void) snprintf(label, sizeof(label), "    %-10s ", strempty(value_string(f, "kind")));
-                print_wrapped(label, strempty(value_string(f, "text")), "", "");
+                /* Without a share it is no matter of time, and has a reason in words */
+                if (value_real(e, "share", &share) && share < EXCLUDED_SHARE_MIN) {
+                        (void) snprintf(rest + strlen(rest), sizeof(rest) - strlen(rest), "%s%s", *rest ? ", " : "", kind);
+                        continue;
+                }
+                if (first)
+                        (void) printf("\nBelow the limits of their rules:\n");
+                first = false;
+                (void) snprintf(label, sizeof(label), "    %-10s ", kind);
+                print_wrapped(label, strempty(value_string(e, "text")), "", "");
+        }
+        if (*rest) {
+                (void) printf("\n");
+                print_wrapped("No significant wait for: ", rest, "", "");
         }
 }
 
@@ -156,45 +178,47 @@ static void print_threads(sd_json_variant *figures) {
                         const char *state = sd_json_variant_string(sd_json_variant_by_index(threads, i));
 
                         if (value_real(threads, state, &n) && n >= 0.005)
-                                (void) snprintf(text + strlen(text), sizeof(text) - strlen(text), " %s %.2f", state, n);
+                                (void) snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s %.2f", *text ? ", " : "", state, n);
                 }
-                (void) printf("\n");
-                print_wrapped("Threads, on average:", text, "", "");
+                if (*text) {
+                        (void) printf("\n");
+                        print_wrapped("Threads, on average: ", text, "", "");
+                }
         }
         if (value_real(figures, "cpus", &cpus) && value_real(figures, "idleCpus", &idle))
-                (void) printf(cpus < 1.5 ? "It may use %.0f CPU, of which %.2f was idle.\n" : "It may use %.0f CPUs, of which %.2f were idle.\n", cpus, idle);
+                (void) printf("CPUs allowed: %.0f (idle: %.2f)\n", cpus, idle);
 }
 
-/* How old it is, and how much of it there is, so that who reads it knows what it is worth. */
-static void print_normal(sd_json_variant *from, uint64_t now) {
+/* Its age and length, which tell what the comparison is worth. */
+static void print_baseline_source(sd_json_variant *from, uint64_t now) {
         char age[FORMAT_MAX], covered[FORMAT_MAX], since[FORMAT_MAX], until[FORMAT_MAX], text[512];
         uint64_t begin, end, length;
 
         if (!value_unsigned(from, "since", &begin) || !value_unsigned(from, "until", &end) || !value_unsigned(from, "covered", &length))
                 return;
-        (void) snprintf(text, sizeof(text), "What is normal is from its history: %s between %s and %s (%s ago), in which it answered soonest and no threshold was violated.",
+        (void) snprintf(text, sizeof(text), "%s between %s and %s (%s ago): the faster half, without failures and violated thresholds",
                         format_span(covered, length), format_time(since, begin, now), format_time(until, end, now), format_span(age, now - MIN(now, end)));
-        print_wrapped("", text, "", "");
+        print_wrapped("Compared with its history, ", text, "", "");
 }
 
 static void print_diagnosis(sd_json_variant *reply, const char *baseline_of) {
         const char *verdict = value_string(reply, "verdict"), *unit = value_string(reply, "unit");
         const Style *style = terminal_style();
-        _cleanup_free_ char *name = NULL;
-        bool found, nothing;
+        _cleanup_free_ char *name = NULL, *label = NULL;
+        Color color;
 
         name = text_clean(unit ?: "?", style->utf8);
-        found = streq_ptr(verdict, "found");
-        nothing = streq_ptr(verdict, "nothing");
-        (void) printf("%s%s%s: %s%s%s\n", color_on(style, COLOR_BOLD), strempty(name), color_off(style),
-                      color_on(style, nothing ? COLOR_GREEN : COLOR_RED),
-                      nothing ? "nothing wrong was found." : found ? "it is held back." : "what holds it back cannot be told.", color_off(style));
+        color = streq_ptr(verdict, "nothing") ? COLOR_GREEN : streq_ptr(verdict, "found") ? COLOR_RED : COLOR_YELLOW;
+        if (asprintf(&label, "%s: ", strempty(name)) < 0)
+                label = NULL;
+        print_wrapped(strempty(label), strempty(value_string(reply, "summary")), color_on(style, color), color_off(style));
         print_wrapped("", strempty(value_string(reply, "text")), "", "");
         if (baseline_of && !streq_ptr(baseline_of, unit))
-                print_wrapped("What is normal was kept of another unit: ", baseline_of, "", "");
+                print_wrapped("The baseline was saved of another unit: ", baseline_of, "", "");
         if (value_find(reply, "baselineSource"))
-                print_normal(value_find(reply, "baselineSource"), now_nsec(CLOCK_REALTIME));
-        print_findings(reply);
+                print_baseline_source(value_find(reply, "baselineSource"), now_nsec(CLOCK_REALTIME));
+        print_findings(value_find(reply, "findings"));
+        print_excluded(value_find(reply, "excluded"));
         print_threads(value_find(reply, "figures"));
 }
 

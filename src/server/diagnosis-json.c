@@ -74,6 +74,8 @@ static int finding_to_json(const Finding *f, sd_json_variant **ret) {
                            SD_JSON_BUILD_PAIR_STRING("text", f->text),
                            SD_JSON_BUILD_PAIR_STRING("certainty", certainty_to_string(f->certainty)),
                            SD_JSON_BUILD_PAIR_STRING("rule", f->rule),
+                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->next), "next",
+                                                        SD_JSON_BUILD_STRING(f->next)),
                            SD_JSON_BUILD_PAIR_CONDITION(!!state, "state", SD_JSON_BUILD_STRING(state)),
                            SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->resource), "resource",
                                                         SD_JSON_BUILD_STRING(f->resource)),
@@ -86,9 +88,12 @@ static int finding_to_json(const Finding *f, sd_json_variant **ret) {
 }
 
 static int excluded_to_json(const Excluded *e, sd_json_variant **ret) {
-        return sd_json_buildo(ret,
-                              SD_JSON_BUILD_PAIR_STRING("kind", finding_kind_to_string(e->kind)),
-                              SD_JSON_BUILD_PAIR_STRING("text", e->text));
+        int r;
+
+        r = sd_json_buildo(ret,
+                           SD_JSON_BUILD_PAIR_STRING("kind", finding_kind_to_string(e->kind)),
+                           SD_JSON_BUILD_PAIR_STRING("text", e->text));
+        return r < 0 ? r : real_to_json("share", e->share, ret);
 }
 
 /* What the value of a name is called. */
@@ -108,6 +113,8 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
                         r = real_to_json(value, table[i].value, &v);
                 if (r >= 0)
                         r = real_to_json("rate", table[i].rate, &v);
+                if (r >= 0 && table[i].errors > 0)
+                        r = real_to_json("errors", table[i].errors, &v);
                 if (r >= 0)
                         r = sd_json_variant_append_array(ret, v);
         }
@@ -164,6 +171,7 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline 
                               SD_JSON_BUILD_PAIR_STRING("unit", u->name),
                               SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", now_nsec(CLOCK_REALTIME)),
                               SD_JSON_BUILD_PAIR_STRING("verdict", verdict_to_string(d->verdict)),
+                              SD_JSON_BUILD_PAIR_STRING("summary", d->summary),
                               SD_JSON_BUILD_PAIR_STRING("text", d->text),
                               SD_JSON_BUILD_PAIR_VARIANT("findings", findings),
                               SD_JSON_BUILD_PAIR_VARIANT("excluded", excluded),

@@ -52,8 +52,10 @@ static int connection_reply_diagnosis(Connection *c) {
                 return r;
         by_history = !d->has_normal && unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - d->window,
                                                        evidence.now.rate, &normal) >= 0;
-        if (by_history)
+        if (by_history) {
                 evidence.usual = normal.usual;
+                evidence.busy = normal.busy;
+        }
         evidence.normal = d->has_normal ? &d->normal : by_history ? &normal.figures : NULL;
         diagnosis_make(&evidence, &diagnosis);
         r = diagnosis_to_json(u, &evidence, by_history ? &normal : NULL, &diagnosis, &v);

@@ -1084,11 +1084,11 @@ static SD_VARLINK_DEFINE_METHOD(
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
                 Verdict,
-                FIELD_COMMENT("Nothing was found that holds it back"),
+                FIELD_COMMENT("Neither a failure nor a bottleneck was found"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(nothing),
-                FIELD_COMMENT("See the findings"),
+                FIELD_COMMENT("There are findings"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(found),
-                FIELD_COMMENT("It is slow, or nothing is known of its requests, and nothing was found that "
+                FIELD_COMMENT("The unit is slow, or nothing is known of its requests, and no finding "
                               "explains it"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(unknown));
 
@@ -1102,7 +1102,7 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(disk),
                 FIELD_COMMENT("What one thread holds and others wait for"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(lock),
-                FIELD_COMMENT("Those it asks answer late"),
+                FIELD_COMMENT("Peers respond late, or fail: then there is no share"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(dependency),
                 FIELD_COMMENT("Page faults, reclaim, and files that were in memory before"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(memory),
@@ -1111,8 +1111,20 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 FIELD_COMMENT("The application itself: all CPUs that it may use, one process that is busy, "
                               "or as many requests at a time as it works on"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(limit),
-                FIELD_COMMENT("It has more to do than normal"),
-                SD_VARLINK_DEFINE_ENUM_VALUE(workload));
+                FIELD_COMMENT("More requests, or more work for each, than the baseline has"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(workload),
+                FIELD_COMMENT("The unit does not run"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(down),
+                FIELD_COMMENT("The service manager restarts the unit as it ends by itself"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(restarts),
+                FIELD_COMMENT("The unit is frozen, or processes are stopped by a signal"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(stopped),
+                FIELD_COMMENT("Connections are dropped at a full accept queue"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(dropped),
+                FIELD_COMMENT("Requests fail: HTTP 5xx, gRPC errors, resets, timeouts, or clients give up"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(errors),
+                FIELD_COMMENT("No requests arrive, though there usually are some"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(idle));
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
                 Certainty,
@@ -1133,6 +1145,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(certainty, Certainty, 0),
                 FIELD_COMMENT("By what rule it was found, in words"),
                 SD_VARLINK_DEFINE_FIELD(rule, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("A command that mends it, or that shows more"),
+                SD_VARLINK_DEFINE_FIELD(next, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The state that threads are in then, one of those of a snapshot"),
                 SD_VARLINK_DEFINE_FIELD(state, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What it is about: a device, an address, a unit, a process"),
@@ -1141,9 +1155,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How much of the time of a request it explains, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same as a part of the time to the first byte of the answer, or, with "
-                              "network, of all its time; of a unit without requests as a part of the time "
-                              "in which its threads are not idle"),
+                FIELD_COMMENT("The same as a share of the time to the first byte, 0 to 1; with network of "
+                              "the latency; of a unit without requests of the time in which its threads "
+                              "are not idle; with errors the share of requests that fail"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -1151,14 +1165,27 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("What it would be"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(kind, FindingKind, 0),
                 FIELD_COMMENT("Why it is not, in words"),
-                SD_VARLINK_DEFINE_FIELD(text, SD_VARLINK_STRING, 0));
+                SD_VARLINK_DEFINE_FIELD(text, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("How much of the time it is, as the share of a finding; absent if it is no "
+                              "matter of time"),
+                SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 DiagnosisFigures,
                 FIELD_COMMENT("How long it was, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that were answered, per second"),
+                FIELD_COMMENT("Requests with a response, per second"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("HTTP responses with status 5xx, per second"),
+                SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("gRPC calls whose status reports a failure of the server, per second"),
+                SD_VARLINK_DEFINE_FIELD(grpcErrors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the unit ended with a request unanswered, per second"),
+                SD_VARLINK_DEFINE_FIELD(resets, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that timed out with a request unanswered, per second"),
+                SD_VARLINK_DEFINE_FIELD(timeouts, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that clients ended with a request unanswered, per second"),
+                SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The time to the first byte of the answer, in nanoseconds, as a mean; so are "
                               "the phases"),
                 SD_VARLINK_DEFINE_FIELD(firstByte, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -1186,8 +1213,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(listenDrops, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that the unit made, per second"),
                 SD_VARLINK_DEFINE_FIELD(clientRate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The time until these were answered, in nanoseconds"),
+                FIELD_COMMENT("The time until the first byte of their response, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(clientLatency, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that peers refused or ended, or that timed out, with a request "
+                              "unanswered, per second"),
+                SD_VARLINK_DEFINE_FIELD(peerErrors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, until "
                               "that of another one let it go on, in nanoseconds; where nine of ten requests "
                               "are answered by the thread that has read them"),
@@ -1254,8 +1284,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long it took to answer, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests to it, per second"),
-                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+                FIELD_COMMENT("Requests to it with a response, per second"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests without one, per second: it refused or ended the connection, or it "
+                              "timed out"),
+                SD_VARLINK_DEFINE_FIELD(errors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Device,
@@ -1294,17 +1327,20 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("When the interval ended, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("How it does"),
+                FIELD_COMMENT("Whether there are findings"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(verdict, Verdict, 0),
-                FIELD_COMMENT("The same in words"),
+                FIELD_COMMENT("The verdict in a line, by the first finding"),
+                SD_VARLINK_DEFINE_OUTPUT(summary, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Rate and times of the requests, or how the unit runs, in words"),
                 SD_VARLINK_DEFINE_OUTPUT(text, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("What holds it back, one of each kind at most, those that explain most first"),
+                FIELD_COMMENT("Failures and bottlenecks, one of each kind at most: failures first, then "
+                              "those that explain most"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(findings, Finding, SD_VARLINK_ARRAY),
-                FIELD_COMMENT("What was looked at, and does not"),
+                FIELD_COMMENT("Causes that were considered and are none"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(excluded, ExcludedFinding, SD_VARLINK_ARRAY),
-                FIELD_COMMENT("What this was told from"),
+                FIELD_COMMENT("The figures of the interval"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(figures, DiagnosisFigures, 0),
-                FIELD_COMMENT("… and from what normal"),
+                FIELD_COMMENT("The figures that they were compared with"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(baseline, DiagnosisFigures, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Where that is from, if it is from the unit's history"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(baselineSource, BaselinePeriod, SD_VARLINK_NULLABLE),

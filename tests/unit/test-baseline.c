@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What is normal for a unit, out of histories that are made up. */
+/* The baseline of a unit, from made-up histories. */
 
 #include <math.h>
 
@@ -56,12 +56,12 @@ static void test_figures(void) {
         Baseline n;
 
         check(history_new(&h) >= 0);
-        check(baseline_read(h, UINT64_MAX, 100, &n) == -ENODATA);
+        check(baseline_read(h, UINT64_MAX, 100, NULL, 0, &n) == -ENODATA);
         for (uint64_t i = 1000; i < 1010; i++) {
                 s = make_step(i, 1000, 4 * MS);
                 put(h, &s);
         }
-        check(baseline_read(h, 1010 * STEP, 100, &n) >= 0);
+        check(baseline_read(h, 1011 * STEP, 100, NULL, 0, &n) >= 0);
         check(n.covered == 5 * STEP && n.until > n.since && n.since >= 1000 * STEP &&
               n.until <= 1010 * STEP);
         check(near(n.figures.rate, 100) && near(n.figures.first_byte, 4.0 * MS) &&
@@ -72,9 +72,82 @@ static void test_figures(void) {
               near(n.usual, 4.0 * MS));
         check(isnan(n.figures.cpus) && isnan(n.figures.throttled) && isnan(n.figures.major_faults));
 
-        /* Only what ended before; one that has not is none */
-        check(baseline_read(h, 1003 * STEP, 100, &n) >= 0 && n.covered == 3 * STEP);
-        check(baseline_read(h, 1003 * STEP - 1, 100, &n) == -ENODATA);
+        /* Only steps that ended a step before, as the last one may have the trouble that is diagnosed */
+        check(baseline_read(h, 1004 * STEP, 100, NULL, 0, &n) >= 0 && n.covered == 3 * STEP);
+        check(baseline_read(h, 1004 * STEP - 1, 100, NULL, 0, &n) == -ENODATA);
+}
+
+static void set_errors(HistoryStep *s, uint64_t status5xx, uint64_t reset, uint64_t aborts) {
+        Metrics m;
+
+        history_step_get_metrics(s, 1, &m);
+        m.requests.server.protocol_http1 = m.requests.server.count;
+        m.requests.server.errors_status5xx = status5xx;
+        m.requests.server.errors_reset = reset;
+        m.requests.server.client_aborts = aborts;
+        history_step_set_metrics(s, &m);
+}
+
+/* Failures are fast: an outage of half of the time must not become the baseline, whichever way requests
+ * failed. */
+static void test_outage(void) {
+        static const struct {
+                uint64_t status5xx, reset, aborts;
+        } outages[] = { { 1000, 0, 0 }, { 50, 0, 0 }, { 0, 400, 0 }, { 0, 0, 400 } };
+
+        for (size_t k = 0; k < ELEMENTSOF(outages); k++) {
+                _cleanup_history_ History *h = NULL;
+                Baseline n;
+
+                check(history_new(&h) >= 0);
+                for (uint64_t i = 1000; i < 1020; i++) {
+                        bool out = i >= 1008 && i < 1017;
+                        HistoryStep s = make_step(i, 1000, out ? 1 * MS : 50 * MS);
+
+                        if (out)
+                                set_errors(&s, outages[k].status5xx, outages[k].reset, outages[k].aborts);
+                        else
+                                set_errors(&s, 2, 1, 1); /* of a thousand */
+                        put(h, &s);
+                }
+                check(baseline_read(h, UINT64_MAX, 100, NULL, 0, &n) >= 0);
+                check(near(n.figures.first_byte, 50.0 * MS) && near(n.usual, 50.0 * MS));
+                check(near(n.figures.status5xx, 0.2) && near(n.figures.resets, 0.1) &&
+                      near(n.figures.client_aborts, 0.1) && near(n.busy, 1));
+        }
+}
+
+/* A service that always has some errors has a baseline with them. */
+static void test_usual_errors(void) {
+        _cleanup_history_ History *h = NULL;
+        Baseline n;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t i = 1000; i < 1020; i++) {
+                HistoryStep s = make_step(i, 1000, 4 * MS);
+
+                set_errors(&s, 40 + i % 10, 0, 0);
+                put(h, &s);
+        }
+        check(baseline_read(h, UINT64_MAX, 100, NULL, 0, &n) >= 0);
+        check(n.figures.status5xx > 4 && n.figures.status5xx < 5 && isnan(n.figures.grpc_errors));
+}
+
+/* Steps in which the unit was started are left out. */
+static void test_starts(void) {
+        const uint64_t starts[] = { 1001 * STEP, 1002 * STEP + STEP / 2, 1005 * STEP - 1 };
+        _cleanup_history_ History *h = NULL;
+        Baseline n;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t i = 1000; i < 1006; i++) {
+                HistoryStep s = make_step(i, 1000, 4 * MS);
+
+                put(h, &s);
+        }
+        check(baseline_read(h, UINT64_MAX, 100, starts, ELEMENTSOF(starts), &n) >= 0);
+        check(n.covered == 3 * STEP && near(n.busy, 1));
+        check(baseline_read(h, 1006 * STEP, 100, starts, ELEMENTSOF(starts), &n) == -ENODATA);
 }
 
 /* What was slow for a third of the time is not normal, whether a threshold says so or nobody. */
@@ -90,7 +163,7 @@ static void test_faults(void) {
                         s.violated = i >= 1008 && violated;
                         put(h, &s);
                 }
-                check(baseline_read(h, UINT64_MAX, 100, &n) >= 0);
+                check(baseline_read(h, UINT64_MAX, 100, NULL, 0, &n) >= 0);
                 check(near(n.figures.first_byte, 4.0 * MS));
                 check(near(n.usual, violated ? 4.0 * MS : 40.0 * MS));
         }
@@ -107,8 +180,8 @@ static void test_idle(void) {
 
                 put(h, &s);
         }
-        check(baseline_read(h, UINT64_MAX, 100, &n) >= 0);
-        check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100));
+        check(baseline_read(h, UINT64_MAX, 100, NULL, 0, &n) >= 0);
+        check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100) && near(n.busy, 0.1));
 }
 
 /* By day it has more to do, and takes longer: that is compared with other days. */
@@ -122,11 +195,11 @@ static void test_load(void) {
 
                 put(h, &s);
         }
-        check(baseline_read(h, UINT64_MAX, 110, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
-        check(baseline_read(h, UINT64_MAX, 550, &n) >= 0 && near(n.figures.first_byte, 9.0 * MS) &&
+        check(baseline_read(h, UINT64_MAX, 110, NULL, 0, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
+        check(baseline_read(h, UINT64_MAX, 550, NULL, 0, &n) >= 0 && near(n.figures.first_byte, 9.0 * MS) &&
               near(n.figures.rate, 500) && near(n.usual, 9.0 * MS));
         /* That much there never was */
-        check(baseline_read(h, UINT64_MAX, 5000, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
+        check(baseline_read(h, UINT64_MAX, 5000, NULL, 0, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
 }
 
 /* A whole day: the last hour by steps of ten seconds, the rest by those of five minutes, nothing twice. */
@@ -140,7 +213,7 @@ static void test_day(void) {
 
                 put(h, &s);
         }
-        check(baseline_read(h, UINT64_MAX, 100, &n) >= 0);
+        check(baseline_read(h, UINT64_MAX, 100, NULL, 0, &n) >= 0);
         check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100));
         /* Half of a day, but for what lies between the two kinds of steps */
         check(n.covered > 11 * 3600 * NSEC_PER_SEC && n.covered <= 12 * 3600 * NSEC_PER_SEC +
@@ -164,7 +237,7 @@ static void test_known(void) {
         }
         for (unsigned again = 0; again < 2; again++) {
                 /* With as much to do, and with more */
-                check(baseline_read(h, UINT64_MAX, again ? 200 : 100, &n) >= 0);
+                check(baseline_read(h, UINT64_MAX, again ? 200 : 100, NULL, 0, &n) >= 0);
                 check(near(n.figures.threads[QOS_STATE_RUNNING] / n.figures.rate, 0.1 / 300));
                 check(near(n.figures.client_rate / n.figures.rate, 1) &&
                       near(n.figures.client_latency, 2.0 * MS));
@@ -174,6 +247,9 @@ static void test_known(void) {
 
 int main(void) {
         test_figures();
+        test_outage();
+        test_usual_errors();
+        test_starts();
         test_faults();
         test_idle();
         test_load();

@@ -857,25 +857,27 @@ class Others(Test):
 
     def test_diagnose(self):
         figures = {"rate": 1000, "cpus": 2.0, "idleCpus": 0.25, "threads": {"running": 0.5, "runQueue": 0.75, "lock": 0.0}}
-        found = {"verdict": "found", "text": "It answers.", "figures": figures,
-                 "findings": [{"kind": "cpu", "certainty": "likely", "text": "Its threads wait for a CPU, \x1b hog.service used it", "rule": "the rule",
+        found = {"verdict": "found", "summary": "CPU contention \x1b; hog.service had the CPU", "text": "1000 requests/s", "figures": figures,
+                 "findings": [{"kind": "cpu", "certainty": "likely", "text": "run-queue wait: 50%, \x1b hog.service used it", "rule": "the rule", "next": "systemctl it",
                                "unit": "hog.service", "resource": "hog.service", "state": "runQueue", "time": 5, "share": 0.5}],
-                 "excluded": [{"kind": "disk", "text": "Its threads wait for the disk for 0us of a request (0%)"}]}
-        nothing = {"verdict": "nothing", "text": "It answers.", "figures": figures, "findings": [], "excluded": []}
+                 "excluded": [{"kind": "disk", "text": "disk wait: 0us", "share": 0}, {"kind": "lock", "text": "lock wait: 1us", "share": 0.02},
+                              {"kind": "network", "text": "responses leave in 44ms (44%)", "share": 0.44}]}
+        nothing = {"verdict": "nothing", "summary": "no bottleneck found", "text": "1000 requests/s", "figures": figures, "findings": [], "excluded": []}
         self.qosd.add("nginx.service")
 
         self.qosd.diagnosis = found
         out = self.out_of("diagnose", "nginx")
-        self.assertTrue(out.startswith("nginx.service: it is held back.\nIt answers.\n\ncpu (likely)\n"), out)
+        self.assertTrue(out.startswith("nginx.service: CPU contention \\x1b; hog.service had the CPU\n1000 requests/s\n\ncpu (likely)\n"), out)
         self.assertIn("hog.service used it", out)
         self.assertNotIn("\x1b", out)
-        self.assertIn("\n    the rule\n\nRuled out:\n    disk       Its threads wait for the disk", out)
-        self.assertIn("\nThreads, on average: running 0.50 runQueue 0.75\n", out)
-        self.assertIn("It may use 2 CPUs, of which 0.25 were idle.", out)
+        self.assertIn("\n    Next: systemctl it\n\nBelow the limits of their rules:\n    network    responses leave in 44ms (44%)\n", out)
+        self.assertIn("\nNo significant wait for: disk, lock\n", out)
+        self.assertIn("\nThreads, on average: running 0.50, runQueue 0.75\n", out)
+        self.assertIn("CPUs allowed: 2 (idle: 0.25)", out)
         self.assertEqual(self.calls("Diagnose")[-1]["window"], 10 * 10 ** 9)
         # As wide as the terminal, and not wider: the pager cuts what is longer
         long = " ".join(["words"] * 60)
-        self.qosd.diagnosis = found | {"text": long, "findings": [found["findings"][0] | {"text": long, "rule": long}],
+        self.qosd.diagnosis = found | {"text": long, "findings": [found["findings"][0] | {"text": long, "next": long}],
                                        "excluded": [{"kind": kind, "text": long} for kind in ("disk", "application")],
                                        "figures": figures | {"threads": {state: 0.5 for state in self.STATES}}}
         for columns in (60, 80, 200):
@@ -892,13 +894,13 @@ class Others(Test):
         self.assertEqual(json.loads(self.out_of("diagnose", "nginx", "--json=short"))["findings"][0]["unit"], "hog.service")
 
         self.qosd.diagnosis = nothing
-        self.assertTrue(self.out_of("diagnose", "nginx").startswith("nginx.service: nothing wrong was found.\n"))
-        self.qosd.diagnosis = nothing | {"verdict": "unknown"}
-        self.assertIn("cannot be told", self.run_qosctl("diagnose", "nginx", status=1)[0])
+        self.assertTrue(self.out_of("diagnose", "nginx").startswith("nginx.service: no bottleneck found\n"))
+        self.qosd.diagnosis = nothing | {"verdict": "unknown", "summary": "inconclusive"}
+        self.assertIn("nginx.service: inconclusive\n", self.run_qosctl("diagnose", "nginx", status=1)[0])
 
         # Where it is from, if it is from the history
         self.qosd.diagnosis = nothing | {"baseline": figures, "baselineSource": {"since": 1763683200000000000, "until": 1763683260000000000, "covered": 30 * 10 ** 9}}
-        self.assertIn("What is normal is from its history: 30s between ", self.out_of("diagnose", "nginx"))
+        self.assertIn("Compared with its history, 30s between ", self.out_of("diagnose", "nginx"))
 
         # What is normal is kept, and given back as it was
         self.qosd.diagnosis = nothing
@@ -911,7 +913,7 @@ class Others(Test):
         self.assertEqual(self.calls("Diagnose")[-1]["baseline"], figures)
         self.assertNotIn("another unit", out)
         self.qosd.add("redis.service")
-        self.assertIn("kept of another unit: nginx.service", self.out_of("diagnose", "redis", f"--against={path}"))
+        self.assertIn("saved of another unit: nginx.service", self.out_of("diagnose", "redis", f"--against={path}"))
 
         # Files of version 1 have other names for some
         with open(path, "w") as f:

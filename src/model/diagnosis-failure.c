@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Failures: what keeps a unit from serving, whatever its requests take. */
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "diagnosis-internal.h"
+
+/* One of a hundred requests: what a healthy service returns by itself is less. */
+#define ERRORS_MIN 0.01
+/* One of ten is a failure even where the baseline has as many. */
+#define ERRORS_MOST 0.1
+/* Half of them: whatever else the unit does, it does not serve. */
+#define ERRORS_ALL 0.5
+/* Errors in the interval: fewer are those of single requests, and certain only where they are all. */
+#define ERRORS_COUNT_MIN 5.0
+/* More than the baseline has: shares of rare errors differ by tenths from one interval to the next. */
+#define ERRORS_GROWN 1.5
+/* Nine tenths of the time with requests: a unit with pauses of its own is idle at times. */
+#define BUSY_MIN 0.9
+/* Requests that the interval would have had by the baseline: with fewer it may have none by chance. */
+#define IDLE_EXPECTED_MIN 20.0
+/* One of a hundred of the usual requests: what a health check alone makes. */
+#define IDLE_SHARE 0.01
+
+static double known(double n) {
+        return n > 0 ? n : 0;
+}
+
+/* Failed requests per second. */
+static double errors_rate(const DiagnosisFigures *f) {
+        return known(f->status5xx) + known(f->grpc_errors) + known(f->resets) + known(f->timeouts);
+}
+
+/* Requests that ended per second: those without a response are not in the rate. */
+static double ended_rate(const DiagnosisFigures *f) {
+        return known(f->rate) + known(f->resets) + known(f->timeouts);
+}
+
+static void append(char *text, const char *separator, double n, const char *what) {
+        size_t length = strlen(text);
+
+        if (n > 0)
+                (void) snprintf(text + length, DIAGNOSIS_TEXT_MAX - length, "%s%s %s/s",
+                                length > 0 ? separator : "", RATE(n), what);
+}
+
+static void diagnose_errors(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now, *n = e->normal;
+        double errors = errors_rate(f), ended = ended_rate(f), share, usual = NAN,
+                count = errors * f->covered / NSEC_PER_SEC;
+        char kinds[DIAGNOSIS_TEXT_MAX] = "", before[64] = "";
+        Finding *finding;
+
+        if (isnan(f->rate) || !(errors > 0))
+                return;
+        share = errors / ended;
+        if (n && ended_rate(n) > 0 && (n->status5xx >= 0 || n->grpc_errors >= 0 || n->resets >= 0))
+                usual = errors_rate(n) / ended_rate(n);
+
+        append(kinds, ", ", f->status5xx, "HTTP 5xx");
+        append(kinds, ", ", f->grpc_errors, "gRPC errors");
+        append(kinds, ", ", f->resets, "connections reset");
+        append(kinds, ", ", f->timeouts, "timeouts");
+        if (!isnan(usual))
+                (void) snprintf(before, sizeof(before), "; usually %s", PERCENT(usual));
+
+        if (share < ERRORS_MIN || (count < ERRORS_COUNT_MIN && share < ERRORS_ALL) ||
+            (share < ERRORS_MOST && share < ERRORS_GROWN * usual)) {
+                diagnosis_exclude(d, FINDING_ERRORS, NAN, "%s of requests fail (%s%s)", PERCENT(share),
+                                  kinds, before);
+                return;
+        }
+        finding = diagnosis_add(
+                d, FINDING_ERRORS, count < ERRORS_COUNT_MIN ? CERTAINTY_LIKELY : CERTAINTY_CERTAIN,
+                QOS_STATE_NONE, NAN, NAN,
+                "1% or more of the requests fail, and 1.5 times the usual share or 10% or "
+                "more",
+                "%s of %s requests/s fail: %s%s", PERCENT(share), RATE(ended), kinds, before);
+        finding->share = share;
+}
+
+/* Clients do not wait for errors alone: they give up. */
+static void diagnose_aborts(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        double aborts = known(f->client_aborts), ended = ended_rate(f) + aborts;
+
+        if (isnan(f->rate) || aborts * f->covered < ERRORS_COUNT_MIN * NSEC_PER_SEC ||
+            aborts < ERRORS_ALL * ended || diagnosis_has(d, FINDING_ERRORS))
+                return;
+        diagnosis_add(d, FINDING_ERRORS, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
+                      "clients end half of the connections with a request or more before it has a response",
+                      "clients give up: %s requests/s have no response when the client closes the "
+                      "connection (%s of all)",
+                      RATE(aborts), PERCENT(aborts / ended))
+                ->share = aborts / ended;
+}
+
+/* Peers that refuse or end connections, whether that makes the unit's own requests fail or not. */
+static void diagnose_peers(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        const DiagnosisNamed *peer = NULL;
+        Finding *finding;
+        double share;
+
+        for (size_t i = 0; i < e->n_peers; i++)
+                if (e->peers[i].errors > 0 && (!peer || e->peers[i].errors > peer->errors))
+                        peer = e->peers + i;
+        if (!peer || peer->errors * f->covered < ERRORS_COUNT_MIN * NSEC_PER_SEC)
+                return;
+        share = peer->errors / (peer->errors + known(peer->rate));
+        if (share < ERRORS_MOST)
+                return;
+
+        finding = diagnosis_add(
+                d, FINDING_DEPENDENCY, share >= ERRORS_ALL ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
+                QOS_STATE_NONE, NAN, NAN,
+                "a tenth or more of the requests to a peer have no response: it refuses or "
+                "ends connections, or they time out",
+                "%s%s%s%s fails %s of %s requests/s: it refuses or ends connections, or they "
+                "time out",
+                peer->name, peer->unit[0] ? " (" : "", peer->unit, peer->unit[0] ? ")" : "", PERCENT(share),
+                RATE(peer->errors + known(peer->rate)));
+        diagnosis_copy_name(finding->resource, peer->name);
+        diagnosis_copy_name(finding->unit, peer->unit);
+}
+
+static void diagnose_drops(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        char limit[32] = "";
+
+        if (!(f->listen_drops > 0))
+                return;
+        if (e->accept_queue_max >= 0)
+                (void) snprintf(limit, sizeof(limit), " (limit %.0f)", e->accept_queue_max);
+        (void) diagnosis_add(d, FINDING_DROPPED, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
+                             "the kernel has dropped connection attempts at a listener",
+                             "%s connections/s dropped: the accept queue is full%s", RATE(f->listen_drops),
+                             limit);
+}
+
+/* No requests, though there usually are some: it is not the unit that fails. */
+static void diagnose_idle(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now, *n = e->normal;
+        double expected;
+
+        if (isnan(f->rate) || !n || !(n->rate > 0) || f->in_flight > 0 || d->n_findings > 0)
+                return;
+        expected = n->rate * f->covered / NSEC_PER_SEC;
+        if ((e->usual > 0 && e->busy < BUSY_MIN) || expected < IDLE_EXPECTED_MIN ||
+            f->rate > IDLE_SHARE * n->rate)
+                return;
+        (void) diagnosis_add(
+                d, FINDING_IDLE, CERTAINTY_LIKELY, QOS_STATE_NONE, NAN, NAN,
+                "at most 1% of the usual requests arrive, which is usual in less than a tenth of "
+                "the time",
+                f->rate > 0 ? "almost no requests arrive: %s/s, usually %s/s" :
+                              "no requests arrive: %s/s, usually %s/s",
+                RATE(f->rate), RATE(n->rate));
+}
+
+static const char* since(const DiagnosisRun *run, char buf[static 64]) {
+        const Lifecycle *l = &run->lifecycle;
+
+        buf[0] = 0;
+        if (l->changed > 0 && run->now > l->changed)
+                (void) snprintf(buf, 64, " for %s", SPAN((double) (run->now - l->changed)));
+        return buf;
+}
+
+/* ", result exit-code, exit status 1" */
+static const char* outcome(const Lifecycle *l, char buf[static 128]) {
+        char ended[LIFECYCLE_EXIT_MAX];
+        bool failed = l->result[0] && !streq(l->result, "success");
+
+        buf[0] = 0;
+        if (l->result[0])
+                (void) snprintf(buf, 128, ", result %s", l->result);
+        if (failed && lifecycle_format_exit(l, ended))
+                (void) snprintf(buf + strlen(buf), 128 - strlen(buf), ", %s", ended);
+        return buf;
+}
+
+/* False: it does not run, and nothing else is to be said of it. */
+static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisRun *run = &e->run;
+        const Lifecycle *l = &run->lifecycle;
+        bool failed = l->result[0] && !streq(l->result, "success"), waits, down;
+        char ended[LIFECYCLE_EXIT_MAX] = "", for_[64], how[128];
+
+        if (!run->active_state)
+                return true;
+
+        waits = streq(run->active_state, "activating") && startswith(l->sub_state, "auto-restart");
+        down = streq(run->active_state, "inactive") || streq(run->active_state, "failed") ||
+                streq(run->active_state, "deactivating");
+
+        if (run->restarts != ABSENT && (run->restarts > 0 || waits)) {
+                (void) lifecycle_format_exit(l, ended);
+                (void) diagnosis_add(d, FINDING_RESTARTS, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
+                                     "the service manager restarts it as it ends by itself",
+                                     "restarted %" PRIu64 " times in %s, %" PRIu64 " times since it was "
+                                     "started%s%s%s", run->restarts, SPAN(e->now.covered), l->restarts,
+                                     ended[0] ? "; last end: " : "", ended,
+                                     waits ? "; it waits for the next restart" : "");
+                return true;
+        }
+
+        if (!down)
+                return true;
+        (void) snprintf(d->text, sizeof(d->text), "The unit is %s%s%s%s", run->active_state,
+                        since(run, for_), outcome(l, how),
+                        l->on_demand && !failed ? "; it is started on demand" : "");
+        /* That nothing has asked for it yet is no failure */
+        if (l->on_demand && !failed)
+                return false;
+        (void) diagnosis_add(d, FINDING_DOWN, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
+                             "the service manager says that it does not run", "%s%s%s", run->active_state,
+                             since(run, for_), outcome(l, how));
+        return false;
+}
+
+static void diagnose_stops(const DiagnosisEvidence *e, Diagnosis *d) {
+        if (e->run.lifecycle.frozen)
+                (void) diagnosis_add(d, FINDING_STOPPED, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
+                                     "its control group is frozen",
+                                     "frozen: no process of it runs until its control group is thawed");
+}
+
+bool diagnose_failures(const DiagnosisEvidence *e, Diagnosis *d) {
+        assert(e);
+        assert(d);
+
+        if (!diagnose_state(e, d))
+                return false;
+        diagnose_stops(e, d);
+        diagnose_drops(e, d);
+        diagnose_errors(e, d);
+        diagnose_aborts(e, d);
+        diagnose_peers(e, d);
+        diagnose_idle(e, d);
+        return true;
+}

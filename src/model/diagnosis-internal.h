@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the rules of a diagnosis share: adding findings, and durations in sentences. */
+
+#include "diagnosis.h"
+#include "util.h"
+
+bool diagnosis_has(const Diagnosis *d, FindingKind kind);
+
+/* Adds a finding of a kind that has none yet. share: see Finding.share; rule: a constant. */
+_printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty,
+                                      enum qos_state state, double share, double time, const char *rule,
+                                      const char *format, ...);
+
+/* Names a cause that was looked at and is not the reason. share: see Excluded.share. Without effect where
+ * the kind has a finding. */
+_printf_(4, 5) void diagnosis_exclude(Diagnosis *d, FindingKind kind, double share, const char *format, ...);
+
+/* Copies at most DIAGNOSIS_NAME_MAX - 1 bytes. */
+void diagnosis_copy_name(char ret[static DIAGNOSIS_NAME_MAX], const char *name);
+
+#define NUMBER_MAX 24U
+
+/* "14.3us", three significant digits; "12min 3s" from a minute on. */
+char* diagnosis_format_span(char buf[static NUMBER_MAX], double nsec);
+/* Of something per second: "0.40", "108", "15.1k". */
+char* diagnosis_format_rate(char buf[static NUMBER_MAX], double rate);
+/* "51%", "<1%". */
+char* diagnosis_format_share(char buf[static NUMBER_MAX], double share);
+
+#define SPAN(nsec) diagnosis_format_span((char[NUMBER_MAX]) {}, (nsec))
+#define RATE(rate) diagnosis_format_rate((char[NUMBER_MAX]) {}, (rate))
+#define PERCENT(share) diagnosis_format_share((char[NUMBER_MAX]) {}, (share))
+
+/* diagnosis-failure.c: errors, dropped connections, a unit that is down, restarting or stopped, and requests
+ * that do not arrive. Returns whether anything is left to look at: false if the unit cannot run. */
+bool diagnose_failures(const DiagnosisEvidence *e, Diagnosis *d);
+
+/* diagnosis-summary.c: the verdict in one line, and the next command of each finding. */
+void diagnosis_summarize(const DiagnosisEvidence *e, Diagnosis *d);

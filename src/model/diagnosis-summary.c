@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The verdict in a line, and what to do next. */
+
+#include <math.h>
+
+#include "diagnosis-internal.h"
+
+#define summary_append(d, ...)                                                                          \
+        (void) snprintf((d)->summary + strlen((d)->summary),                                            \
+                        sizeof((d)->summary) - strlen((d)->summary), __VA_ARGS__)
+
+/* What the time that a finding explains is a share of. */
+static const char* whole(const Finding *f, const DiagnosisEvidence *e) {
+        return f->kind == FINDING_NETWORK ? "of the latency" : e->now.rate > 0 && isfinite(f->time) ?
+                "of each request" : "of busy thread time";
+}
+
+static void summarize_wait(const DiagnosisEvidence *e, const Finding *f, const char *cause, const char *wait,
+                           Diagnosis *d) {
+        summary_append(d, "%s", cause);
+        if (isfinite(f->share))
+                summary_append(d, ": %s %s is %s", PERCENT(f->share), whole(f, e), wait);
+}
+
+static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diagnosis *d) {
+        switch (f->kind) {
+
+        case FINDING_CPU:
+                summarize_wait(e, f, "CPU contention", "run-queue wait", d);
+                if (f->resource[0])
+                        summary_append(d, "; %s had the CPU", f->unit[0] ? f->unit : f->resource);
+                break;
+
+        case FINDING_QUOTA:
+                summarize_wait(e, f, "CPU quota", "throttled", d);
+                break;
+
+        case FINDING_DISK:
+                summarize_wait(e, f, "disk", "disk wait", d);
+                if (f->resource[0])
+                        summary_append(d, " (%s%s%s)", f->resource, f->unit[0] ? ", used by " : "", f->unit);
+                break;
+
+        case FINDING_LOCK:
+                summarize_wait(e, f, "lock contention", "lock wait", d);
+                if (f->resource[0])
+                        summary_append(d, " (%s)", f->resource);
+                break;
+
+        case FINDING_DEPENDENCY:
+                if (!isfinite(f->share)) {
+                        summary_append(d, "dependency fails: %s", f->text);
+                        break;
+                }
+                summarize_wait(e, f, "slow dependency", "wait for responses", d);
+                if (f->resource[0])
+                        summary_append(d, " of %s", f->unit[0] ? f->unit : f->resource);
+                break;
+
+        case FINDING_MEMORY:
+                summarize_wait(e, f, "memory", f->state == QOS_STATE_DISK ? "reading pages again" :
+                               "memory wait", d);
+                break;
+
+        case FINDING_NETWORK:
+                summarize_wait(e, f, "network", e->now.answer >= e->now.receive ? "sending the response" :
+                               "receiving the request", d);
+                break;
+
+        case FINDING_LIMIT:
+                summarize_wait(e, f, "saturated", "wait for the application itself", d);
+                if (f->resource[0])
+                        summary_append(d, " (%s)", f->resource);
+                break;
+
+        case FINDING_WORKLOAD:
+                summary_append(d, "more load: %s", f->text);
+                break;
+
+        /* Short enough */
+        case FINDING_DOWN:
+        case FINDING_RESTARTS:
+        case FINDING_STOPPED:
+        case FINDING_DROPPED:
+        case FINDING_ERRORS:
+        case FINDING_IDLE:
+        case _FINDING_KIND_MAX:
+                summary_append(d, "%s", f->text);
+                break;
+        }
+}
+
+/* What mends it, where there is one thing that does; else what shows more. */
+static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
+        const char *unit = e->unit;
+        char *next = f->next;
+        const size_t size = sizeof(f->next);
+
+        if (!unit)
+                return;
+
+        switch (f->kind) {
+
+        case FINDING_CPU:
+                if (endswith(f->unit, ".service") || endswith(f->unit, ".scope") ||
+                    endswith(f->unit, ".slice"))
+                        (void) snprintf(next, size, "systemctl set-property %s CPUWeight=20", f->unit);
+                else
+                        (void) snprintf(next, size, "qosctl resources %s", unit);
+                break;
+
+        case FINDING_QUOTA:
+                (void) snprintf(next, size, "systemctl show %s -p CPUQuotaPerSecUSec", unit);
+                break;
+
+        case FINDING_DISK:
+                if (endswith(f->unit, ".service") || endswith(f->unit, ".scope") ||
+                    endswith(f->unit, ".slice"))
+                        (void) snprintf(next, size, "systemctl set-property %s IOWeight=20", f->unit);
+                else
+                        (void) snprintf(next, size, "qosctl resources %s", unit);
+                break;
+
+        case FINDING_LOCK:
+                (void) snprintf(next, size, "qosctl resources %s", unit);
+                break;
+
+        case FINDING_DEPENDENCY:
+                (void) snprintf(next, size, f->unit[0] ? "qosctl diagnose %s" : "qosctl status %s",
+                                f->unit[0] ? f->unit : unit);
+                break;
+
+        case FINDING_MEMORY:
+                (void) snprintf(next, size, "systemctl show %s -p MemoryHigh,MemoryMax,MemoryCurrent", unit);
+                break;
+
+        case FINDING_LIMIT:
+                (void) snprintf(next, size, "qosctl threads %s", unit);
+                break;
+
+        case FINDING_NETWORK:
+        case FINDING_WORKLOAD:
+        case FINDING_IDLE:
+                (void) snprintf(next, size, "qosctl history %s", unit);
+                break;
+
+        case FINDING_DOWN:
+        case FINDING_RESTARTS:
+                (void) snprintf(next, size, "journalctl -u %s -n 50", unit);
+                break;
+
+        case FINDING_STOPPED:
+                (void) snprintf(next, size, e->run.lifecycle.frozen ? "systemctl thaw %s" :
+                                "systemctl kill --signal=SIGCONT %s", unit);
+                break;
+
+        case FINDING_DROPPED:
+                (void) snprintf(next, size, "ss -lnt");
+                break;
+
+        case FINDING_ERRORS:
+                (void) snprintf(next, size, "journalctl -u %s -p err -n 50", unit);
+                break;
+
+        case _FINDING_KIND_MAX:
+                break;
+        }
+}
+
+void diagnosis_summarize(const DiagnosisEvidence *e, Diagnosis *d) {
+        for (size_t i = 0; i < d->n_findings; i++)
+                finding_advise(e, d->findings + i);
+
+        if (d->n_findings > 0)
+                summarize_finding(e, d->findings, d);
+        else if (d->verdict == VERDICT_UNKNOWN)
+                summary_append(d, "inconclusive");
+        else
+                summary_append(d, "no bottleneck found");
+}

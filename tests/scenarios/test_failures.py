@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Failures come first in a diagnosis: each of these units does not serve, and is not slow."""
+
+import contextlib
+import os
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+
+import scenario
+from scenario import Server, Talk, Unit, check, equal, run, systemctl, test, unit_name, unused_port, wait_for
+from test_diagnose import diagnose, found, prepare, said
+
+
+class Failing(Unit):
+    """HTTP with the status that the test sets."""
+
+    def __init__(self, status, **keywords):
+        prepare()
+        self.port = unused_port()
+        self.path = f"/run/{unit_name('status', '')}"
+        self.set(status)
+        super().__init__(f"/usr/bin/python3 {scenario.SOURCES}/failing_server.py {self.port} {self.path}", **keywords)
+
+    def set(self, status):
+        with open(self.path + ".new", "w") as f:
+            f.write(str(status))
+        os.rename(self.path + ".new", self.path)
+
+
+@contextlib.contextmanager
+def requests_to(port, pause=0.01):
+    """A request after the other, whatever the response. Yields a function that tells how many had one."""
+    end, n = threading.Event(), [0]
+
+    def go_on():
+        while not end.wait(pause):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5):
+                    pass
+            except urllib.error.HTTPError:
+                pass
+            except OSError:
+                continue
+            n[0] += 1
+
+    t = threading.Thread(target=go_on)
+    t.start()
+    try:
+        yield lambda: n[0]
+    finally:
+        end.set()
+        t.join()
+
+
+def first(d, kind):
+    """The finding of that kind, which has to be the first one, and the verdict."""
+    equal(d["findings"][0]["kind"] if d["findings"] else None, kind, f"the first finding of {said(d)}")
+    equal(d["verdict"], "found", f"verdict of {said(d)}")
+    return d["findings"][0]
+
+
+@test(exclusive=True)
+def all_503():
+    """A service that answers 503 to everything is not well, however fast it is."""
+    u = Failing(503).start()
+    with requests_to(u.port):
+        f = first(diagnose(u), "errors")
+    equal((f["certainty"], f["share"]), ("certain", 1), f"certainty and share of {f}")
+    check(f["text"].startswith("100% of ") and "HTTP 5xx" in f["text"], f"text of {f}")
+
+
+@test(exclusive=True)
+def all_200():
+    """The same without a failure."""
+    u = Failing(200).start()
+    with requests_to(u.port):
+        d = diagnose(u)
+    check(not any(f["kind"] == "errors" for f in d["findings"]), f"errors: {said(d)}")
+    equal((d["figures"]["status5xx"], d["figures"]["resets"]), (0, 0), f"figures of {said(d)}")
+
+
+@test(exclusive=True)
+def refused_upstream():
+    """nginx answers 502 as nobody listens behind it: its errors, then the peer by its address."""
+    prepare()
+    port, back = unused_port(), unused_port()
+    path = f"/run/{unit_name('nginx', '.conf')}"
+    with open(path, "w") as f:
+        f.write(f"daemon off; pid /run/{unit_name('nginx', '.pid')}; worker_processes 1; error_log stderr crit;\nevents {{}}\n"
+                f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{back}; }} }} }}\n")
+    u = Unit(f"/usr/sbin/nginx -c {path}", type="exec").start()
+    with requests_to(port) as answered:
+        wait_for("nginx answers", answered, 20)
+        d = diagnose(u)
+    f = first(d, "errors")
+    check("HTTP 5xx" in f["text"], f"text of {f}")
+    f = found(d, "dependency")
+    equal(f["resource"], f"127.0.0.1:{back}", f"the peer of {f}")
+    check("share" not in f and f["certainty"] == "certain", f"a failing peer is no matter of time: {f}")
+
+
+@test(exclusive=True)
+def stopped_and_failed():
+    """A unit that somebody has stopped, and one whose process was killed."""
+    prepare()
+    s = Server(mode="thread", settings="Restart=no").start()
+    scenario.attach(s)
+    s.kill("SIGKILL")
+    wait_for("it has failed", lambda: scenario.unit_property(s.name, "ActiveState") == "failed")
+    f = first(diagnose(s), "down")
+    check("failed for " in f["text"] and "result signal" in f["text"] and "signal KILL" in f["text"], f"text of {f}")
+    systemctl("reset-failed", s.name)
+    s.start()
+    s.stop()
+    f = first(diagnose(s), "down")
+    check("inactive" in f["text"] and "result success" in f["text"], f"text of {f}")
+
+
+@test(exclusive=True)
+def restart_loop():
+    """A service that ends with status 7 twice a second, and is started again each time."""
+    prepare()
+    u = Unit("/bin/sh -c 'sleep 0.2; exit 7'", type="exec", settings="Restart=always\nRestartSec=100ms").start()
+    d = diagnose(u)
+    f = first(d, "restarts")
+    check("exit status 7" in f["text"], f"text of {f}")
+    n = int(f["text"].split()[1])
+    check(n >= 2, f"restarts in the interval: {f}")
+
+
+@test(exclusive=True)
+def accept_queue_full():
+    """Thirty clients of a server that accepts nobody, with room for one."""
+    prepare()
+    port = unused_port()
+    u = Unit(f"/usr/bin/python3 -c 'import socket, time; s = socket.socket(); s.bind((\"127.0.0.1\", {port})); s.listen(1); time.sleep(1e6)'",
+             type="exec").start()
+    wait_for("it listens", lambda: f":{port} " in run("ss", "-lnt").stdout)
+    clients = [subprocess.Popen(["python3", "-c", f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"],
+                                stderr=subprocess.DEVNULL) for _ in range(10)]
+    try:
+        d = diagnose(u)
+    finally:
+        for c in clients:
+            c.kill()
+            c.wait()
+    f = first(d, "dropped")
+    check("(limit 1)" in f["text"], f"text of {f}")
+
+
+@test(exclusive=True)
+def frozen():
+    """A frozen unit is not stuck for an unknown reason."""
+    prepare()
+    s = Server(mode="thread").start()
+    talk = Talk(s)
+    scenario.attach(s)
+    systemctl("freeze", s.name)
+    try:
+        f = first(diagnose(s), "stopped")
+        check("frozen" in f["text"] and f["next"] == f"systemctl thaw {s.name}", f"{f}")
+    finally:
+        systemctl("thaw", s.name)
+    talk.end()
+    d = diagnose(s)
+    check(not d["findings"], f"thawed: {said(d)}")
