@@ -280,6 +280,20 @@ static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, con
         return 0;
 }
 
+/* Does the parser resume with what has come out of the library now, as pipeline_resumes()? */
+static __attribute__((noinline)) int library_resumes(struct tls_plaintext *o, const void *buffer, __u32 n) {
+        __u32 length = n;
+        __u64 first = 0;
+
+        if (!o)
+                return 0;
+        if (length > sizeof(first))
+                length = sizeof(first);
+        BPF_BOUND(length, sizeof(first) + 1);
+        return bpf_probe_read_user(&first, length, buffer) == 0 &&
+                pipeline_resumes(&o->pipeline, 0, first, length, o->pending);
+}
+
 /* n bytes of questions have come out of the library. */
 static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
                                                        const struct qos_owner *owner, const void *buffer,
@@ -313,11 +327,19 @@ static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
                 q.times.marks.at[0] = o->came_first_at;
                 q.times.marks.tail_at = o->came_last_at;
         }
-        library_questions_take(&o->pipeline, &q);
-        f = (struct chunk*) o->pipeline.work;
-        if (f->piece.lost || f->at < f->end) {
-                o->lost = 1;
-                return 0;
+        if (o->pipeline.missed && !library_resumes(o, buffer, n))
+                pipeline_miss(&o->pipeline, o->came_first_at, o->came_last_at, o->pending);
+        else {
+                library_questions_take(&o->pipeline, &q);
+                f = (struct chunk*) o->pipeline.work;
+                if (f->piece.lost && o->pipeline.flags & PIPELINE_UNDERSTOOD)
+                        pipeline_misunderstand(&o->pipeline, 0,
+                                               pipeline_when(&q.times, o->position + f->at, 0),
+                                               o->pending);
+                else if (f->piece.lost || f->at < f->end) {
+                        o->lost = 1;
+                        return 0;
+                }
         }
         o->position += n;
         pipeline_request_chunk(&o->pipeline, &q.times, o->position);

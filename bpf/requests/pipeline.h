@@ -37,9 +37,9 @@ enum pipeline_flag {
         PIPELINE_EXCLUDED   = 1 << 7,       /* the last answer that has begun is to one that is left out */
 };
 
-/* Bytes of requests were read that the parser has not seen: the kernel has skipped a run of the program that
- * sees them, or they were spliced. Until the parser resumes (pipeline_resumes()), requests are known by
- * their responses, in which nothing is missed. */
+/* Bytes of requests were read that the parser has not seen, as the kernel has skipped a run of the program
+ * that sees them or they were spliced, or that it does not understand. Until the parser resumes
+ * (pipeline_resumes()), requests are known by their responses, in which nothing is missed. */
 enum pipeline_missed {
         PIPELINE_FOLLOWED,
         PIPELINE_MISSED,                    /* each response is one to a request, of which perhaps nothing
@@ -48,9 +48,10 @@ enum pipeline_missed {
                                              * far as is known */
 };
 
-/* Questions that wait for their answer, of which it is known that it has no body. A client that has more of
- * them on their way is not understood. */
-#define PIPELINE_BODYLESS_MAX 64U
+/* Requests that wait, of which is known whether their response has a body (HEAD): a ring of bits. A server
+ * has read some hundreds of pipelined requests when the first response leaves, if TCP collects these
+ * (Nagle). A later HEAD is not understood. */
+#define PIPELINE_BODYLESS_MAX 1024U
 
 /* Such that are left out, the same. Of Redis' own tools the one that pipelines most is mostly told to have
  * 128 on their way. */
@@ -74,17 +75,67 @@ struct pipeline {
         __u8 head;              /* the oldest group */
         __u8 n_groups;
         __u64 begun_at;         /* when the first byte of the question came that is half read */
-        __u64 bare;             /* of the questions that wait, the oldest in the lowest bit: its answer has
-                                 * no body … */
-        __u64 excluded[PIPELINE_EXCLUDED_MAX / 64]; /* … it is left out */
+        __u64 bare[PIPELINE_BODYLESS_MAX / 64]; /* requests whose response has no body: a ring of bits … */
+        __u32 bare_head;        /* … of which this one is the oldest that waits */
+        __u32 n_bare;           /* bits that are set */
+        __u64 excluded[PIPELINE_EXCLUDED_MAX / 64]; /* of the requests that wait, the oldest in the lowest
+                                                     * bit: it is left out */
         __u64 oldest_at;        /* when the oldest of the others began to come … */
         __u32 excluding;        /* … which are not so many of those asked */
-        __u32 missed;           /* enum pipeline_missed */
+        __u16 missed;           /* enum pipeline_missed */
+        __u16 not_understood;   /* 1: the client has sent what the parser does not understand */
         struct pipeline_batch groups[PIPELINE_BATCHES];
         struct arrival_times times; /* of a piece: not on the stack of the programs, which is small */
         __u64 work[7];          /* … nor is the place in a piece, or what they book in the other role */
         struct window window;
 };
+
+/* The lowest n bits of a word. */
+EXCHANGE_INLINE __u64 pipeline_mask(__u32 n) {
+        return n < 64 ? (1ULL << n) - 1 : ~0ULL;
+}
+
+/* Of word i of a ring, the bits from … to. */
+EXCHANGE_INLINE __u64 pipeline_ring_mask(__u32 i, __u32 from, __u32 to) {
+        __u32 first = i * 64;
+
+        return pipeline_mask(to > first ? to - first : 0) & ~pipeline_mask(from > first ? from - first : 0);
+}
+
+EXCHANGE_INLINE void pipeline_clear_bare(struct pipeline *t) {
+        for (int i = 0; i < (int) (PIPELINE_BODYLESS_MAX / 64); i++)
+                t->bare[i] = 0;
+        t->n_bare = 0;
+}
+
+/* The oldest n requests do not wait any more. */
+PARSER_FUNCTION int pipeline_forget_bare(struct pipeline *t, __u32 n) {
+        __u32 from, to;
+        __u64 mask;
+
+        if (!t)
+                return 0;
+        from = t->bare_head & (PIPELINE_BODYLESS_MAX - 1);
+        to = from + n;
+        t->bare_head = to;
+        if (t->n_bare == 0)
+                return 0;
+        for (__u32 i = 0; i < PIPELINE_BODYLESS_MAX / 64; i++) {
+                mask = n >= PIPELINE_BODYLESS_MAX ? ~0ULL : pipeline_ring_mask(i, from, to) |
+                        (to > PIPELINE_BODYLESS_MAX
+                         ? pipeline_ring_mask(i, 0, to - PIPELINE_BODYLESS_MAX) : 0);
+                t->n_bare -= __builtin_popcountll(t->bare[i] & mask);
+                t->bare[i] &= ~mask;
+        }
+        return 0;
+}
+
+/* Has the response to request i of those that wait, from the oldest on, no body? */
+EXCHANGE_INLINE int pipeline_is_bare(const struct pipeline *t, __u32 i) {
+        __u32 bit = (t->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
+
+        return t->n_bare > 0 && i < PIPELINE_BODYLESS_MAX && t->bare[bit / 64] >> (bit & 63) & 1;
+}
 
 /* As it is at the beginning. */
 EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in_pos, int answered) {
@@ -96,19 +147,16 @@ EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in
         t->protocol = protocol;
         t->flags = answered && !protocol_is_guessed(protocol) ? PIPELINE_RESPONDED : 0;
         t->head = t->n_groups = 0;
-        t->begun_at = t->bare = t->oldest_at = 0;
+        t->begun_at = t->oldest_at = 0;
+        pipeline_clear_bare(t);
         t->excluded[0] = t->excluded[1] = 0;
         t->excluding = 0;
         t->missed = PIPELINE_FOLLOWED;
+        t->not_understood = 0;
 }
 
 EXCHANGE_INLINE struct pipeline_batch* pipeline_newest(struct pipeline *t) {
         return &t->groups[(t->head + t->n_groups - 1) & (PIPELINE_BATCHES - 1)];
-}
-
-/* The lowest n bits of two words. */
-EXCHANGE_INLINE __u64 pipeline_mask(__u32 n) {
-        return n < 64 ? (1ULL << n) - 1 : ~0ULL;
 }
 
 /* How many of the oldest n questions are left out. */
@@ -141,8 +189,12 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
         else if (excluded && t->asked < PIPELINE_EXCLUDED_MAX)
                 t->excluded[1] |= 1ULL << (t->asked & 63);
 
-        if (parsed & PARSED_BARE && t->asked < PIPELINE_BODYLESS_MAX)
-                t->bare |= 1ULL << (t->asked & (PIPELINE_BODYLESS_MAX - 1));
+        if (parsed & PARSED_BARE && t->asked < PIPELINE_BODYLESS_MAX) {
+                __u32 bit = (t->bare_head + t->asked) & (PIPELINE_BODYLESS_MAX - 1);
+
+                t->bare[bit / 64] |= 1ULL << (bit & 63);
+                t->n_bare++;
+        }
         if (!excluded && t->asked == t->excluding)
                 t->oldest_at = first_at;
         t->asked += n;
@@ -194,6 +246,23 @@ EXCHANGE_INLINE void pipeline_end_unseen(struct pipeline *t) {
         t->flags &= ~(PIPELINE_RESPONDING | PIPELINE_LOST_SYNC);
 }
 
+/* Where the next request begins is not known. first_at, last_at: when the bytes came that say that something
+ * is requested. */
+EXCHANGE_INLINE void pipeline_miss(struct pipeline *t, __u64 first_at, __u64 last_at, __u32 unsent) {
+        const struct parser fresh = {};
+
+        if (t->in.state == 0)
+                t->begun_at = first_at;
+        t->flags &= ~PIPELINE_EXCLUDING;
+        if (t->missed && t->asked == 0 && unsent == 0)
+                pipeline_end_unseen(t);
+        /* Something was requested, unless it was the rest of a request that is counted already */
+        if (t->in.state == 0 ? t->asked == 0 : !(t->in.flags & PARSER_ASKED))
+                pipeline_push(t, 1, t->begun_at, last_at, 0);
+        t->in = fresh;
+        t->missed = PIPELINE_MISSED;
+}
+
 /* The application has read up to this position, and the parser has not seen all of that. first_at, last_at:
  * when these bytes came. */
 EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u64 first_at, __u64 last_at,
@@ -216,16 +285,17 @@ EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u6
                 t->in = fresh;
                 return;
         }
-        if (t->in.state == 0)
-                t->begun_at = first_at;
-        t->flags &= ~PIPELINE_EXCLUDING;
-        if (t->missed && t->asked == 0 && unsent == 0)
-                pipeline_end_unseen(t);
-        /* Something was requested, unless it was the rest of a request that is counted already */
-        if (t->in.state == 0 ? t->asked == 0 : !(t->in.flags & PARSER_ASKED))
-                pipeline_push(t, 1, t->begun_at, last_at, 0);
-        t->in = fresh;
-        t->missed = PIPELINE_MISSED;
+        pipeline_miss(t, first_at, last_at, unsent);
+}
+
+/* The parser does not understand what came then, and was read up to this position. From here on requests are
+ * known by their responses, as behind bytes that were not seen: what the server does not understand, either,
+ * it mostly answers with an error, and hangs up. */
+EXCHANGE_INLINE void pipeline_misunderstand(struct pipeline *t, __u32 position, __u64 came_at,
+                                            __u32 unsent) {
+        t->in_pos = position;
+        t->not_understood = 1;
+        pipeline_miss(t, came_at, came_at, unsent);
 }
 
 /* A response begins to which no request was seen. */
@@ -246,6 +316,7 @@ EXCHANGE_INLINE int pipeline_resumes(struct pipeline *t, __u32 position, __u64 b
         pipeline_end_unseen(t);
         t->in = fresh;
         t->missed = PIPELINE_FOLLOWED;
+        t->not_understood = 0;
         return 1;
 }
 
@@ -294,7 +365,10 @@ PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipe
                 t->n_groups--;
         }
         t->asked -= n < t->asked ? n : t->asked;
-        t->bare = n < PIPELINE_BODYLESS_MAX ? t->bare >> (n & (PIPELINE_BODYLESS_MAX - 1)) : 0;
+        if (t->n_bare > 0)
+                pipeline_forget_bare(t, n);
+        else
+                t->bare_head += n;
         t->excluding -= ret->excluded;
         t->oldest_at = pipeline_oldest(t);
         t->flags &= ~PIPELINE_EXCLUDED;
@@ -365,6 +439,7 @@ EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u
 /* Nothing waits for an answer any more. */
 EXCHANGE_INLINE void pipeline_reset(struct pipeline *t) {
         t->asked = t->n_groups = t->flags = 0;
+        pipeline_clear_bare(t);
         t->excluded[0] = t->excluded[1] = 0;
         t->excluding = 0;
 }
@@ -395,11 +470,6 @@ EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
         pipeline_reset(t);
         x->flags &= ~(EXCHANGE_PARSED | EXCHANGE_LATE);
         effect->in_flight += pipeline_extra(t);
-}
-
-/* Is what the parser does not understand a request by itself, with nothing else to be answered? */
-EXCHANGE_INLINE int pipeline_is_at_request(const struct pipeline *t) {
-        return t->asked == 0 && !(t->flags & PIPELINE_RESPONDING) && !(t->in.flags & PARSER_ASKED);
 }
 
 /* The answer has made a stream of the connection in which nothing is asked. */
@@ -493,8 +563,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         if (protocol_is_framed(t->protocol)) {
                 /* One by one: each is of a kind, and to a question of a kind */
                 how |= PROTOCOL_SINGLE;
-                if (piece->begun < PIPELINE_BODYLESS_MAX &&
-                                t->bare >> (piece->begun & (PIPELINE_BODYLESS_MAX - 1)) & 1)
+                if (pipeline_is_bare(t, piece->begun))
                         how |= PROTOCOL_BARE;
         }
         if (t->flags & PIPELINE_TUNNEL) {

@@ -241,7 +241,6 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
         struct chunk *f;
         struct sock *sk;
         struct pipeline *t;
-        bool whole;
 
         if (!skb || !c || !u)
                 return 0;
@@ -340,13 +339,13 @@ pipeline:
                         t->in_pos = copied + f->at;
                 pipeline_request_chunk(t, &t->times, t->in_pos);
                 effect.in_flight += pipeline_extra(t);
+        } else if (t->flags & PIPELINE_UNDERSTOOD) {
+                pipeline_misunderstand(t, copied + len, pipeline_when(&t->times, copied + f->at, 0), unsent);
+                effect.in_flight += pipeline_extra(t);
         } else {
                 bpf_spin_lock(&c->lock);
-                c->tries = t->flags & PIPELINE_UNDERSTOOD ? TRIES_MAX : c->tries + 1;
-                whole = (__s32) parsed >= 0 && pipeline_is_at_request(t);
+                c->tries++;
                 pipeline_abandon(t, &c->x, &effect);
-                if (whole)
-                        effect.overlap = 0;
                 bpf_spin_unlock(&c->lock);
         }
 

@@ -668,7 +668,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 struct pipeline *t = NULL;
                 struct tls_conn *s = NULL;
                 struct h2_conn *h = NULL;
-                bool muxed, missed;
+                bool muxed, missed, not_understood;
 
                 if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
                         read_missed(sk, c, u, copied);
@@ -687,6 +687,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 }
                 muxed = o && o->pipeline.protocol == PROTOCOL_HTTP2;
                 missed = (t && t->missed) || (h && h->in.synced != H2_SYNCED);
+                not_understood = t && t->not_understood;
 
                 bpf_spin_lock(&c->lock);
                 if (s && t) {
@@ -735,7 +736,9 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (!u)
                         return 0;
                 window_advance(u, now);
-                if (effect.unanswered && missed)
+                if (effect.unanswered && not_understood)
+                        effect.unanswered = 0; /* perhaps it was no request, and no program is to blame */
+                else if (effect.unanswered && missed)
                         /* what was missed may have been no request */
                         window_count(u, QOS_COUNTER_DROPS, effect.unanswered);
                 else if (effect.unanswered) {
