@@ -18,6 +18,9 @@
 #include "parse.h"
 #include "peers.h"
 #include "probe.h"
+#include "unit-name.h"
+
+#define CGROUP_ROOT "/sys/fs/cgroup"
 
 /* Whom the answers are about. */
 typedef struct Asked {
@@ -488,25 +491,19 @@ static bool group_find_path(int parent, uint64_t id, unsigned depth, unsigned *l
         return found;
 }
 
-static bool is_unit_name(const char *s, size_t n) {
-        static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket", ".mount",
-                                                ".swap" };
+static bool group_is_roots(const char *path, size_t n, void *userdata) {
+        char buffer[PATH_MAX];
+        struct stat st;
 
-        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
-                size_t l = strlen(suffixes[i]);
-
-                if (n > l && memcmp(s + n - l, suffixes[i], l) == 0)
-                        return true;
-        }
-        return false;
+        return snprintf(buffer, sizeof(buffer), CGROUP_ROOT "%.*s", (int) n, path) < (int) sizeof(buffer) &&
+               stat(buffer, &st) >= 0 && st.st_uid == 0;
 }
 
 /* The unit that a control group is of: the innermost that is attached, or else what the path says. Leaves
  * *ret alone if there is none. */
 static int group_get_unit(const Manager *m, const char *path, char **ret) {
         const Unit *best = NULL;
-        const char *name = NULL;
-        size_t length = 0;
+        size_t begin, length;
 
         FOREACH_UNIT(u, m) {
                 const char *rest = !isempty(u->control_group) ? startswith(path, u->control_group) : NULL;
@@ -515,20 +512,12 @@ static int group_get_unit(const Manager *m, const char *path, char **ret) {
                     (!best || strlen(u->control_group) > strlen(best->control_group)))
                         best = u;
         }
-        for (const char *p = path; *p == '/'; ) {
-                size_t n = strcspn(p + 1, "/");
-
-                if (is_unit_name(p + 1, n)) {
-                        name = p + 1;
-                        length = n;
-                }
-                p += 1 + n;
-        }
-        if (best && (!name || strlen(best->control_group) >= (size_t) (name + length - path)))
+        begin = control_group_find_unit(path, group_is_roots, NULL, &length);
+        if (best && (begin == 0 || strlen(best->control_group) >= begin + length))
                 return free_and_strdup(ret, best->name);
-        if (!name)
+        if (begin == 0)
                 return 0;
-        *ret = strndup(name, length);
+        *ret = strndup(path + begin, length);
         return *ret ? 0 : -ENOMEM;
 }
 
@@ -553,7 +542,7 @@ const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id) {
         FOREACH_UNIT(u, m) {
                 if (isempty(u->control_group))
                         continue;
-                (void) snprintf(path, sizeof(path), "/sys/fs/cgroup%s", u->control_group);
+                (void) snprintf(path, sizeof(path), CGROUP_ROOT "%s", u->control_group);
                 if (stat(path, &st) >= 0 && st.st_ino == id) {
                         c->groups[c->n].path = strdup(u->control_group);
                         c->groups[c->n].unit = strdup(u->name);
@@ -562,7 +551,7 @@ const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id) {
         }
 
         path[0] = 0;
-        fd = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        fd = open(CGROUP_ROOT, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
         if (fd >= 0 && group_find_path(fd, id, 0, &c->left, path, sizeof(path))) {
                 if (group_get_unit(m, path, &c->groups[c->n].unit) < 0)
                         return NULL;
@@ -641,7 +630,10 @@ const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row
         unit = cgroup_names_get(groups, u->manager, row->resource.id);
         memcpy(thread, row->name, sizeof(thread));
         thread[sizeof(thread) - 1] = 0;
-        (void) snprintf(ret, size, "%s", unit ?: thread);
+        if (unit || thread[0])
+                (void) snprintf(ret, size, "%s", unit ?: thread);
+        else
+                (void) snprintf(ret, size, "control group %llu", (unsigned long long) row->resource.id);
         utf8_sanitize(ret);
         return unit;
 }

@@ -809,7 +809,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                               "the number of the control group that had the CPU"),
                 SD_VARLINK_DEFINE_FIELD(address, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The attached unit on this machine that listens at the address; the unit that "
-                              "had the CPU"),
+                              "had the CPU: the first one below the slices, one inside it that is root's, "
+                              "or of any other group inside it the path from there "
+                              "(\"a.service/b.service\"), as anybody may give that any name"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A process that has it, of what a process has by itself"),
                 SD_VARLINK_DEFINE_FIELD(pid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),

@@ -43,3 +43,50 @@ int unit_name_mangle(const char *name, char **ret) {
         *ret = TAKE_PTR(n);
         return 0;
 }
+
+static bool has_unit_suffix(const char *s, size_t n) {
+        static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket", ".mount",
+                                                ".swap" };
+
+        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
+                size_t l = strlen(suffixes[i]);
+
+                if (n > l && memcmp(s + n - l, suffixes[i], l) == 0)
+                        return true;
+        }
+        return false;
+}
+
+size_t control_group_find_unit(const char *path, group_is_roots_t is_roots, void *userdata,
+                               size_t *ret_length) {
+        const char *begin = NULL, *end = NULL;
+        bool outer = true;              /* only slices of root's so far */
+
+        assert(path);
+        assert(is_roots);
+        assert(ret_length);
+
+        for (const char *p = path, *next; *p == '/'; p = next) {
+                const char *name = p + 1;
+                size_t n = strcspn(name, "/");
+                bool unit = has_unit_suffix(name, n), slice;
+
+                next = name + n;
+                slice = outer && unit && memcmp(next - strlen(".slice"), ".slice", strlen(".slice")) == 0 &&
+                        is_roots(path, (size_t) (next - path), userdata);
+                if (outer || (unit && is_roots(path, (size_t) (next - path), userdata)))
+                        begin = name;
+                if (unit)
+                        end = next;
+                outer = slice;
+        }
+        if (!end)
+                return 0;
+        /* The group of a slice itself, with others in it that are no units */
+        if (begin > end)
+                for (begin = end; begin[-1] != '/'; begin--)
+                        ;
+
+        *ret_length = (size_t) (end - begin);
+        return (size_t) (begin - path);
+}

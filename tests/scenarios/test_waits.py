@@ -236,6 +236,24 @@ def who_has_the_cpu():
     check(one(rows, kind="cpu", name=own.name)["time"] > 0.8 * sum(r["time"] for r in rows), f"whom they wait for: {rows}")
 
 
+@test(vm=True, exclusive=True, deadline=60)
+def who_calls_a_group_as_another_unit():
+    """A user may give any name to a group inside the own one: what runs there is shown as that user's."""
+    u = Unit(f"/bin/sh -c '{BUSY}'", name=unit_name("unit"), type="exec", settings="CPUAffinity=0").start()
+    framed = Unit("/bin/sleep infinity", name=unit_name("framed"), type="exec").start()
+    own = f"/sys/fs/cgroup$$(sed -n s/^0:://p /proc/self/cgroup)/{framed.name}"
+    hog = Unit(f"/bin/sh -c 'mkdir {own}; echo $$$$ >{own}/cgroup.procs; {BUSY}'", name=unit_name("hog"), type="exec",
+               settings="CPUAffinity=0\nUser=nobody\nDelegate=yes").start()
+    attach(u, "--probes=cpu")
+    name = f"{hog.name}/{framed.name}"
+    wait_for("it has waited", lambda: sum(r["time"] for r in turns_of(u) if r["name"] == name) > 10**9, timeout=20, pause=0.5)
+    check(not any(framed.name in (r["name"], r.get("unit")) for r in turns_of(u)), f"who had the CPU: {turns_of(u)}")
+    out = qosctl("diagnose", u.name, "--for=2s", ok=False).stdout
+    check(not re.search(rf"(?<!/){re.escape(framed.name)}", out), f"who is named: {out}")
+    for unit in hog, framed, u:
+        unit.stop()
+
+
 @test()
 def somebody_elses():
     """Who ends the waits is in another unit, which nobody watches; the FIFO has a name."""
