@@ -453,10 +453,18 @@ size_t text_width(const char *s) {
         return width;
 }
 
+/* What lets one name look like another, or spoils what stands beside it: letters without a width, marks and
+ * overrides of the direction of writing, separators of lines, the byte order mark. */
+static bool is_invisible(uint32_t c) {
+        return c == 0xad || c == 0x61c || c == 0x180e || (c >= 0x200b && c <= 0x200f) ||
+               (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
+               (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe007f);
+}
+
 char* text_clean(const char *s, bool utf8) {
         char *t, *p;
 
-        /* A byte becomes at most "\xff". */
+        /* A byte becomes at most "\xff", a letter of n bytes at most 4 n. */
         t = p = new0(char, 4 * strlen(s) + 1);
         if (!t)
                 return NULL;
@@ -466,13 +474,14 @@ char* text_clean(const char *s, bool utf8) {
                 size_t n;
 
                 n = utf8_next(s, &c);
-                /* C0, DEL and C1 speak to the terminal; U+2028 and the ones that turn the direction of writing
-                 * would let one cell spoil the others. */
+                /* C0, DEL and C1 speak to the terminal */
                 if (n == 0 || c < 0x20 || (c >= 0x7f && c < 0xa0)) {
                         n = n ?: 1;
                         for (size_t i = 0; i < n; i++)
                                 p += sprintf(p, "\\x%02x", (unsigned char) s[i]);
-                } else if (n > 1 && (!utf8 || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069)))
+                } else if (n > 1 && utf8 && is_invisible(c))
+                        p += sprintf(p, "\\u%04x", c);
+                else if (n > 1 && !utf8)
                         *p++ = '?';
                 else
                         p = mempcpy(p, s, n);

@@ -181,7 +181,14 @@ static void test_text(void) {
         check_freed(text_clean("\x80", true), "\\x80");
         check_freed(text_clean("\xc0\xaf", true), "\\xc0\\xaf");
         check_freed(text_clean("\xed\xa0\x80", true), "\\xed\\xa0\\x80");
-        check_freed(text_clean("a\xe2\x80\xae" "b", true), "a?b");
+        check_freed(text_clean("a\xe2\x80\xae" "b", true), "a\\u202eb");
+        check_freed(text_clean("a\xe2\x80\xae" "b", false), "a?b");
+        /* Without a width, a mark of direction, the byte order mark, a tag */
+        check_freed(text_clean("ngi\xe2\x80\x8bnx", true), "ngi\\u200bnx");
+        check_freed(text_clean("\xe2\x80\x8f\xd8\x9c\xef\xbb\xbf", true), "\\u200f\\u061c\\ufeff");
+        check_freed(text_clean("\xf3\xa0\x81\xbf", true), "\\ue007f");
+        check_freed(text_clean("\xe2\x80\x8a\xe2\x80\x90\xd8\x9b", true),
+                    "\xe2\x80\x8a\xe2\x80\x90\xd8\x9b"); /* their neighbours */
         check_freed(text_clean("", true), "");
 
         check_freed(text_ellipsize("nginx.service", 13, false), "nginx.service");
