@@ -423,6 +423,7 @@ struct qos_activation_socket {
 /* Owner of a listening socket (SK_STORAGE). */
 struct qos_listener {
         struct qos_owner owner;
+        __u64 session;          /* that has counted its accept queue */
 };
 
 /* Probes of the unit in a slot besides "requests" (array). */
@@ -475,4 +476,13 @@ enum qos_statistic {
 /* Written by iterators when they have finished. */
 struct qos_iter_session {
         __u64 id;
+};
+
+/* What units_walk_tcp does with each socket. */
+enum qos_walk {
+        QOS_WALK_NONE,
+        QOS_WALK_REASSIGN,
+        QOS_WALK_LISTENERS,
+        QOS_WALK_OLDEST,
+        QOS_WALK_RETARGET,
 };

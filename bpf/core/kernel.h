@@ -329,7 +329,13 @@ struct udp_sock {
         struct sk_buff_head reader_queue; /* what was in sk_receive_queue when somebody began to read */
 };
 
+struct request_sock {
+        struct request_sock *dl_next;   /* the next one in the accept queue */
+        struct sock *sk;                /* there: the connection */
+};
+
 struct request_sock_queue {
+        struct request_sock *rskq_accept_head;
         __u8 rskq_defer_accept;
         atomic_t qlen;                  /* connections whose handshake has not ended */
 };
@@ -390,13 +396,6 @@ struct bpf_iter__bpf_sk_storage_map {
         struct bpf_iter_meta *meta;
         struct bpf_map *map;
         struct sock *sk;
-        void *value;
-};
-
-struct bpf_iter__bpf_map_elem {
-        struct bpf_iter_meta *meta;
-        struct bpf_map *map;
-        void *key;
         void *value;
 };
 

@@ -180,25 +180,26 @@ static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u) 
         return 0;
 }
 
-/* What the daemon has to say to a unit's map, in which only programs can write once it is frozen: that runs
- * of programs were skipped, and, to those who were given the map, that it is of no use any more. Runs over
- * all of nests. */
-SEC("iter/bpf_map_elem")
-int units_end_exports(struct bpf_iter__bpf_map_elem *ctx) {
-        const struct qos_hierarchy *nest = ctx->value;
-        const __u32 *slot = ctx->key;
-        struct qos_owner owner = {};
+static long end_export_step(struct bpf_map *map, const __u32 *slot, const struct qos_hierarchy *nest,
+                            void *data) {
+        struct qos_owner owner = { .slot = *slot, .generation = nest->generation };
         struct qos_unit_map *u;
 
-        if (!nest || !slot || nest->generation == 0)
+        if (owner.generation == 0)
                 return 0;
-        owner.slot = *slot;
-        owner.generation = nest->generation;
         u = unit_get(&owner);
         if (!u)
                 return 0;
         units_count_missed(u);
         if (nest->flags & QOS_HIERARCHY_EXPORT_ENDED)
                 __sync_lock_test_and_set(&u->retired, 1);
+        return 0;
+}
+
+/* What the daemon writes to the maps of units, in which only programs can write once they are frozen: that
+ * runs of programs were skipped, and, for those who were given the map, that it is of no use any more. */
+SEC("syscall")
+int units_end_exports(void *ctx) {
+        bpf_for_each_map_elem(&hierarchies, end_export_step, NULL, 0);
         return 0;
 }

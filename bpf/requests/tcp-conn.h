@@ -27,12 +27,14 @@ struct conn {
         __u8 found;                     /* enum conn_found */
         __u16 target;                    /* TARGET_ENTRY, TARGET_ONLY, and above them the generation of the
                                           * row; under the lock */
-        __u32 counted;                  /* 1: in the unit's open connections */
         __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
         __u32 retransmits;              /* total_retrans when it was last looked at */
+        __u32 visited;                  /* the session of the iterator that has counted it last, the lower
+                                         * half */
         __u16 tries;                    /* how often the protocol was looked for in vain; under the socket's
                                          * own lock */
-        __u16 tcp_state;                /* the last that was seen of it, the same */
+        __u8 tcp_state;                 /* the last that was seen of it, the same */
+        __u8 counted;                   /* 1: in the unit's open connections */
         struct exchange x;
 };
 

@@ -142,20 +142,11 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         return 0;
 }
 
-/* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table
- * of files are with the outer one still, and what was a detached one's is the outer one's now. */
-SEC("iter/bpf_sk_storage_map")
-int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_iter_session session = { .id = ctx->meta->session_id };
-        struct sock *sk = ctx->sk;
+static __always_inline int socket_reassign(struct sock *sk) {
         const struct qos_hierarchy *nest;
         struct qos_owner owner, to;
         struct conn *c;
 
-        if (!sk) {
-                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
-                return 0;
-        }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c)
                 return 0;
@@ -174,6 +165,17 @@ int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
+/* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table
+ * of files are with the outer one still, and what was a detached one's is the outer one's now. */
+SEC("iter/bpf_sk_storage_map")
+int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+
+        if (ctx->sk)
+                return socket_reassign(ctx->sk);
+        bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+        return 0;
+}
 
 /* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and
  * makes those at known addresses their unit's. */
@@ -214,30 +216,23 @@ int units_find_activated(struct bpf_iter__task_file *ctx) {
 
 /* ---- what they tell ---- */
 
-/* Accept queues: their length and limit are only in the listeners. */
-SEC("iter/bpf_sk_storage_map")
-int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_iter_session session = { .id = ctx->meta->session_id };
-        struct sock *sk = ctx->sk;
+static __always_inline int listener_count(struct sock *sk, __u64 session) {
         const struct mptcp_sock *msk;
         struct qos_listener *l;
         struct qos_unit_map *u;
 
-        if (!sk) {
-                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
-                return 0;
-        }
         l = bpf_sk_storage_get(&listeners, sk, 0, 0);
-        if (!l || sk->__sk_common.skc_state != TCP_LISTEN)
+        if (!l || sk->__sk_common.skc_state != TCP_LISTEN || l->session == session)
                 return 0;
+        l->session = session;
         u = unit_get(&l->owner);
         if (!u)
                 return 0;
 
-        if (u->listeners_session != session.id) {
+        if (u->listeners_session != session) {
                 u->accept_queue = 0;
                 u->accept_queue_max = 0;
-                u->listeners_session = session.id;
+                u->listeners_session = session;
         }
         msk = (const struct mptcp_sock*) sk;
         if (sk->sk_protocol == IPPROTO_MPTCP && bpf_core_field_exists(msk->first)) {
@@ -247,6 +242,17 @@ int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 u->accept_queue += sk->sk_ack_backlog;
                 u->accept_queue_max += sk->sk_max_ack_backlog;
         }
+        return 0;
+}
+
+/* Accept queues: their length and limit are only in the listeners. */
+SEC("iter/bpf_sk_storage_map")
+int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+
+        if (ctx->sk)
+                return listener_count(ctx->sk, session.id);
+        bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
         return 0;
 }
 
@@ -308,25 +314,17 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
         return effect.in_flight != 0;
 }
 
-/* The oldest question of each unit that is in flight, and how long those wait of which no answer has begun
- * to leave. */
-SEC("iter/bpf_sk_storage_map")
-int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_iter_session session = { .id = ctx->meta->session_id };
+static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         struct oldest_search o = { .now = bpf_ktime_get_ns(), .at = ~0ULL };
-        struct sock *sk = ctx->sk;
         struct qos_unit_map *u;
         struct pipeline *t;
         struct conn *c;
         __u64 at;
 
-        if (!sk) {
-                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
-                return 0;
-        }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER || c->target & TARGET_ONLY)
+        if (!c || c->kind != CONN_SERVER || c->target & TARGET_ONLY || c->visited == (__u32) session)
                 return 0;
+        c->visited = session;
         at = *(volatile __u64*) &c->x.open_at;
         if (c->x.flags & EXCHANGE_H2)
                 o.h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
@@ -347,11 +345,11 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
             question_ignore(c, u, o.now))
                 return 0;
 
-        if (u->oldest_session != session.id) {
+        if (u->oldest_session != session) {
                 u->oldest_at = ~0ULL;
                 for (int i = 0; i < QOS_WAITING_BINS; i++)
                         u->waiting[i] = 0;
-                u->oldest_session = session.id;
+                u->oldest_session = session;
         }
 
         if (o.h) {
@@ -373,20 +371,22 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
-/* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. Not
- * by the files of tasks, which sockets that wait to be accepted, that PID 1 holds, or that io_uring has
- * alone, are not in. */
+/* The oldest request of each unit that is in flight, and how long those wait of which no answer has begun to
+ * leave. */
 SEC("iter/bpf_sk_storage_map")
-int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
+int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
-        struct sock *sk = ctx->sk;
+
+        if (ctx->sk)
+                return conn_count_oldest(ctx->sk, session.id);
+        bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+        return 0;
+}
+
+static __always_inline int socket_retarget(struct sock *sk) {
         struct qos_owner owner;
         struct conn *c;
 
-        if (!sk) {
-                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
-                return 0;
-        }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER) ||
             sk->__sk_common.skc_state == TCP_CLOSE)
@@ -396,6 +396,100 @@ int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 conn_move(sk, c, &owner);
         return 0;
 }
+
+/* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. */
+SEC("iter/bpf_sk_storage_map")
+int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+
+        if (ctx->sk)
+                return socket_retarget(ctx->sk);
+        bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+        return 0;
+}
+
+/* ---- where the kernel refuses iterators over maps ---- */
+
+/* What units_walk_tcp does (enum qos_walk): written before it is run. */
+BPF_ARRAY_MAP(walk_purpose, ARRAY, 1, __u32);
+
+/* More than net.core.somaxconn lets any accept queue grow to in practice. */
+#define WALK_SOCKETS 65536
+
+/* A file's socket, and the connections that wait for accept() there, which are in no table of files. These pointers are good for as long as the iterator is in its read-side section of RCU: memory of
+ * sockets of TCP and of their requests becomes that of others of their kind, but not of anything else. What
+ * is accepted meanwhile may be missed, or found twice. */
+struct walk {
+        struct sock *sk;
+        struct request_sock *next;
+        __u64 session;
+        __u32 purpose;
+};
+
+static __attribute__((noinline)) int walk_visit(struct sock *sk, __u32 purpose, __u64 session) {
+        if (!sk)
+                return 0;
+        switch (purpose) {
+        case QOS_WALK_REASSIGN:
+                return socket_reassign(sk);
+        case QOS_WALK_LISTENERS:
+                return listener_count(sk, session);
+        case QOS_WALK_OLDEST:
+                return conn_count_oldest(sk, session);
+        case QOS_WALK_RETARGET:
+                return socket_retarget(sk);
+        default:
+                return 0;
+        }
+}
+
+static long walk_step(__u64 i, void *data) {
+        struct walk *w = data;
+
+        walk_visit(w->sk, w->purpose, w->session);
+        if (!w->next)
+                return 1;
+        w->sk = w->next->sk;
+        w->next = w->next->dl_next;
+        return 0;
+}
+
+/* The programs above by the files of all tasks: PID 1 holds listeners that are a unit's, and who has passed
+ * a socket on may hold it still. What is in no table is missed: sockets that are on the way from one process
+ * to another, and those that only io_uring or the kernel itself uses. */
+SEC("iter/task_file")
+int units_walk_tcp(struct bpf_iter__task_file *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct walk w = { .session = session.id };
+        struct file *file = ctx->file;
+        struct socket *socket;
+        struct tcp_sock *tp;
+        __u32 *purpose, zero = 0;
+
+        if (!file) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        purpose = bpf_map_lookup_elem(&walk_purpose, &zero);
+        socket = bpf_sock_from_file(file);
+        if (!purpose || !socket)
+                return 0;
+        w.purpose = *purpose;
+        w.sk = socket->sk;
+        if (!w.sk)
+                return 0;
+        if (w.sk->sk_protocol != IPPROTO_TCP && w.sk->sk_protocol != IPPROTO_MPTCP)
+                return 0;
+
+        /* NULL for one of MPTCP: the sockets of TCP behind it cannot be had from here */
+        tp = bpf_skc_to_tcp_sock(w.sk);
+        if (tp && w.sk->__sk_common.skc_state == TCP_LISTEN)
+                w.next = ((struct inet_connection_sock*) tp)->icsk_accept_queue.rskq_accept_head;
+        bpf_loop(WALK_SOCKETS, walk_step, &w, 0);
+        return 0;
+}
+
+/* ---- where runs were skipped ---- */
 
 /* As units has */
 #define UNITS 256

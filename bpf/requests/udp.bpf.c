@@ -73,21 +73,12 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
         return 0;
 }
 
-/* As requests_retarget, of the sockets that have an endpoint. What is open on them stays where it was until
- * it is answered. */
-SEC("iter/bpf_sk_storage_map")
-int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_iter_session session = { .id = ctx->meta->session_id };
+static __always_inline int udp_retarget(struct sock *sk) {
         struct qos_address a = {};
-        struct sock *sk = ctx->sk;
         struct qos_owner owner;
         struct udp_socket *c;
         struct qos_unit_map *u;
 
-        if (!sk) {
-                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
-                return 0;
-        }
         c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
         if (!c || !c->answers)
                 return 0;
@@ -100,42 +91,64 @@ int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
-/* What is in flight. */
-SEC("iter/bpf_map_elem")
-int requests_udp_open(struct bpf_iter__bpf_map_elem *ctx) {
+/* As requests_retarget, of the sockets that have an endpoint. What is open on them stays where it was until
+ * it is answered. */
+SEC("iter/bpf_sk_storage_map")
+int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
-        struct udp_exchange *x = ctx->value;
-        struct qos_unit_map *u;
-        __u64 first_at;
-        __u32 open;
 
-        if (!x) {
+        if (ctx->sk)
+                return udp_retarget(ctx->sk);
+        bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+        return 0;
+}
+
+/* The same by the files of all tasks, as units_walk_tcp. */
+SEC("iter/task_file")
+int units_walk_udp(struct bpf_iter__task_file *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct file *file = ctx->file;
+        struct socket *socket;
+        struct sock *sk;
+
+        if (!file) {
                 bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
                 return 0;
         }
-        open = x->open;
-        first_at = x->first_at;
+        socket = bpf_sock_from_file(file);
+        sk = socket ? socket->sk : NULL;
+        return sk && sk->sk_protocol == IPPROTO_UDP ? udp_retarget(sk) : 0;
+}
+
+static long udp_open_step(struct bpf_map *map, const struct udp_peer *peer, struct udp_exchange *x,
+                          struct qos_iter_session *session) {
+        __u64 first_at = x->first_at;
+        struct qos_unit_map *u;
+        __u32 open = x->open;
+
         if (open == 0 || !x->seen || bpf_ktime_get_ns() - first_at >= UDP_WAIT_NSEC)
                 return 0;
         u = unit_get(&x->owner);
         if (!u)
                 return 0;
-        record_in_flight(u, x->target, QOS_GAUGE_UDP, session.id, open, first_at, open);
+        record_in_flight(u, x->target, QOS_GAUGE_UDP, session->id, open, first_at, open);
         return 0;
 }
 
-/* What was asked and not answered, where nobody asks any more who would look for it. */
-SEC("iter/bpf_map_elem")
-int requests_udp_expire(struct bpf_iter__bpf_map_elem *ctx) {
-        struct qos_iter_session session = { .id = ctx->meta->session_id };
-        struct udp_asked_key *at = ctx->key, key;
-        struct udp_asked *x;
+/* What is in flight. */
+SEC("syscall")
+int requests_udp_open(struct qos_iter_session *ctx) {
+        struct qos_iter_session session = { .id = ctx->id };
 
-        if (!at) {
-                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
-                return 0;
-        }
-        key = *at;
-        x = bpf_map_lookup_elem(&udp_asked, &key);
-        return x ? udp_expire(x, &key, bpf_ktime_get_ns()) : 0;
+        bpf_for_each_map_elem(&udp_peers, udp_open_step, &session, 0);
+        return 0;
+}
+
+/* Requests of units that were not answered, where no other request follows at which udp_sweep() runs. */
+SEC("syscall")
+int requests_udp_expire(void *ctx) {
+        __u64 now = bpf_ktime_get_ns();
+
+        bpf_for_each_map_elem(&udp_asked, udp_sweep_step, &now, 0);
+        return 0;
 }

@@ -706,23 +706,19 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         return 0;
 }
 
-/* What is in flight: a socket that was closed is no longer in the map. */
-SEC("iter/bpf_sk_storage_map")
-int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_iter_session session = { .id = ctx->meta->session_id };
-        struct sock *sk = ctx->sk;
+static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 session) {
         struct unix_conn *c;
         struct qos_unit_map *u;
         __u32 target;
         __u64 at;
 
-        if (!sk) {
-                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+        if (!sk)
                 return 0;
-        }
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
-        if (!c || (c->kind != UNIX_SERVER && c->kind != UNIX_ASKER && c->kind != UNIX_CLIENT))
+        if (!c || (c->kind != UNIX_SERVER && c->kind != UNIX_ASKER && c->kind != UNIX_CLIENT) ||
+            c->visited == (__u32) session)
                 return 0;
+        c->visited = session;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0 || sk->sk_shutdown == SHUTDOWN_MASK)
                 return 0; /* nobody is there for the answer */
@@ -737,6 +733,42 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) &&
             !unix_has_answered(sk, u, target))
                 return 0;
-        record_in_flight(u, target, QOS_GAUGE_UNIX, session.id, 1, at, at > c->x.first_out_at);
+        record_in_flight(u, target, QOS_GAUGE_UNIX, session, 1, at, at > c->x.first_out_at);
+        return 0;
+}
+
+/* What is in flight: a socket that was closed is no longer in the map. */
+SEC("iter/bpf_sk_storage_map")
+int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+
+        if (ctx->sk)
+                return unix_count_open(ctx->sk, session.id);
+        bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+        return 0;
+}
+
+/* The same by the files of all tasks, as units_walk_tcp. A connection that waits for accept() is at the other
+ * end of the client's: that is connected until it is closed, which it is not while this has its file. */
+SEC("iter/task_file")
+int units_walk_unix(struct bpf_iter__task_file *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct file *file = ctx->file;
+        struct socket *socket;
+        struct unix_sock *us;
+        struct sock *sk;
+
+        if (!file) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        socket = bpf_sock_from_file(file);
+        sk = socket ? socket->sk : NULL;
+        if (!sk || sk->__sk_common.skc_family != AF_UNIX)
+                return 0;
+        unix_count_open(sk, session.id);
+        us = sk->sk_type != SOCK_DGRAM ? bpf_skc_to_unix_sock(sk) : NULL;
+        if (us)
+                unix_count_open(us->peer, session.id);
         return 0;
 }

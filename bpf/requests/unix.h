@@ -53,7 +53,7 @@ struct unix_conn {
                                  * it has asked, as far as they can be counted */
         __u32 noted;            /* of UNIX_SERVER: so many buffers the client has not read yet, that were
                                  * noted when they were queued */
-        __u32 _padding;
+        __u32 visited;          /* the session of the iterator that has counted it last, the lower half */
         __u64 kept_at;          /* of UNIX_SERVER: since when what is asked is kept with the client's socket,
                                  * too (unix_keep()); 0: it is not */
         struct exchange x;

@@ -104,6 +104,12 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                                         program->run_nsec = bpf.run_time_ns;
                                 }
                         }
+                } else if (program_table[i].alternative != 0 &&
+                           program_works(p, program_table[i].alternative)) {
+                        if (asprintf(&program->reason, "%s is used instead: %s",
+                                     program_table[program_table[i].alternative].name,
+                                     p->reasons[i] ?: "refused by the kernel") < 0)
+                                program->reason = NULL;
                 } else if (p->failure || p->reasons[i]) {
                         program->state = PROGRAM_UNAVAILABLE;
                         program->reason = strdup(p->reasons[i] ?: p->failure);

@@ -30,6 +30,7 @@ typedef enum Map {
         MAP_UDP_ASKED,
         MAP_UDP_SWEPT,
         MAP_PATH_SCRATCH,
+        MAP_WALK_PURPOSE,
         MAP_STATISTICS,
         MAP_PLAINTEXT,
         MAP_PLAINTEXT_FRESH,
@@ -70,6 +71,7 @@ typedef enum HookType {
         HOOK_ITERATOR_MANAGER,  /* over files of the service manager */
         HOOK_ITERATOR_MAP,      /* over sockets in a map */
         HOOK_ITERATOR_PROCESS,  /* over the VMAs of a process */
+        HOOK_CALL,              /* none: run by the daemon itself, over the elements of maps */
         HOOK_LIBRARY,           /* uprobes in each libssl found */
 } HookType;
 
@@ -80,6 +82,8 @@ typedef struct ProgramDescription {
         HookType type;
         Map map;                /* of HOOK_ITERATOR_MAP */
         const char *provides;
+        Program alternative;    /* which is used where the kernel refuses this one; 0: none */
+        enum qos_walk walk;     /* what that is to do */
 } ProgramDescription;
 
 /* Programs that are loaded together; indexed by the bit number of the probe. */
@@ -150,6 +154,8 @@ extern const ProgramGroup group_table[PROGRAM_GROUPS];
 /* probe.c */
 void probe_close(Probe *p);
 bool program_has_link(Program i);
+bool program_works(const Probe *p, Program i);
+bool program_is_needed(const Probe *p, Program i);
 
 /* probe-table.c */
 unsigned group_of(ProbeMask probe);

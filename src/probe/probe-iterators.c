@@ -29,13 +29,36 @@ int probe_get_moves_fd(Probe *p) {
 
 /* ---- iterators ---------------------------------------------------------------------------------------- */
 
-/* Runs an iterator to its end. Its session is written last. */
+/* Sessions are told apart by the time, which the maps of units keep over a restart of the daemon. */
+static int program_call(int fd, uint64_t *ret_session) {
+        struct qos_iter_session session = { .id = now_nsec(CLOCK_MONOTONIC) };
+        LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &session, .ctx_size_in = sizeof(session));
+        int r;
+
+        r = bpf_prog_test_run_opts(fd, &options);
+        if (r < 0)
+                return r;
+        if (ret_session)
+                *ret_session = session.id;
+        return 0;
+}
+
+/* Runs an iterator to its end, which writes the session last, or a program that needs no iterator. */
 int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
         struct qos_iter_session session = {};
         _cleanup_close_ int fd = -EBADF;
 
-        if (p->link_fds[i] < 0)
+        if (!program_works(p, i) && program_table[i].alternative != 0) {
+                uint32_t zero = 0, purpose = program_table[i].walk;
+
+                /* an element of an array: never fails */
+                (void) bpf_map_update_elem(p->map_fds[MAP_WALK_PURPOSE], &zero, &purpose, BPF_ANY);
+                i = program_table[i].alternative;
+        }
+        if (!program_works(p, i))
                 return -EOPNOTSUPP;
+        if (program_table[i].type == HOOK_CALL)
+                return program_call(p->program_fds[i], ret_session);
 
         fd = bpf_iter_create(p->link_fds[i]);
         if (fd < 0)

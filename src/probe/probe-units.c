@@ -198,7 +198,7 @@ void probe_unassign_path(Probe *p, const char *path) {
 int probe_get_unit_fd(Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
 
-        return p->link_fds[PROGRAM_END_EXPORTS] < 0 ? -EOPNOTSUPP : p->unit_fds[slot];
+        return program_works(p, PROGRAM_END_EXPORTS) ? p->unit_fds[slot] : -EOPNOTSUPP;
 }
 
 int probe_end_export(Probe *p, unsigned slot) {

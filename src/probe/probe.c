@@ -156,12 +156,22 @@ const char* probe_get_checksum(Probe *p) {
 }
 
 uint64_t probe_get_programs(Probe *p) {
-        uint64_t bits = 0;
+        uint64_t bits = 0, alternatives = 0, needed = 0;
 
-        for (Program i = 0; i < _PROGRAM_MAX; i++)
-                if (p->link_fds[i] >= 0)
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                Program alternative = program_table[i].alternative;
+                bool works = program_works(p, i);
+
+                if (alternative != 0) {
+                        alternatives |= PROGRAM_BIT(alternative);
+                        if (!works)
+                                needed |= PROGRAM_BIT(alternative);
+                        works = works || program_works(p, alternative);
+                }
+                if (works)
                         bits |= PROGRAM_BIT(i);
-        return bits;
+        }
+        return bits | (p->started ? alternatives & ~needed : 0);
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------ */
@@ -325,6 +335,7 @@ static int program_attach(Probe *p, Program i) {
                 break;
 
         case HOOK_ITERATOR_PROCESS:
+        case HOOK_CALL:
         case HOOK_LIBRARY:
         default:
                 assert(false);
@@ -343,22 +354,31 @@ static void program_refuse(Probe *p, Program i, int error, const char *step) {
                      isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error) < 0)
                 p->reasons[i] = NULL;
 
-        (void) log_warning_errno(error, "BPF program '%s' (%s) is not available, %s failed: %m. Unavailable "
-                                        "without it: %s.",
-                                 program_table[i].name, program_table[i].hook, step,
-                                 program_table[i].provides);
+        if (program_table[i].alternative != 0)
+                (void) log_full_errno(LOG_INFO, error,
+                                      "BPF program '%s' (%s) is not available, %s failed: %m. Trying '%s' "
+                                      "instead.",
+                                      program_table[i].name, program_table[i].hook, step,
+                                      program_table[program_table[i].alternative].name);
+        else
+                (void) log_warning_errno(error, "BPF program '%s' (%s) is not available, %s failed: %m. "
+                                                "Unavailable without it: %s.",
+                                         program_table[i].name, program_table[i].hook, step,
+                                         program_table[i].provides);
 }
 
 /* Loading all programs at once is fast; if that fails, they are loaded one by one. Those that some kernels
  * do not support are loaded separately, so that these kernels do not load everything twice. */
 static void programs_load(Probe *p, uint64_t programs) {
-        uint64_t functions = 0;
+        uint64_t parts[3] = { programs };
 
         for (Program i = 0; i < _PROGRAM_MAX; i++)
-                if (program_table[i].type == HOOK_FUNCTION)
-                        functions |= PROGRAM_BIT(i);
-        for (unsigned part = 0; part < 2; part++) {
-                uint64_t these = programs & (part == 0 ? ~functions : functions);
+                if (program_table[i].type == HOOK_FUNCTION || program_table[i].type == HOOK_ITERATOR_MAP) {
+                        parts[program_table[i].type == HOOK_FUNCTION ? 1 : 2] |= programs & PROGRAM_BIT(i);
+                        parts[0] &= ~PROGRAM_BIT(i);
+                }
+        for (unsigned part = 0; part < ELEMENTSOF(parts); part++) {
+                uint64_t these = parts[part];
                 int all = these != 0 ? object_load(p, these) : 0;
 
                 for (Program i = 0; i < _PROGRAM_MAX && all < 0; i++) {
@@ -373,8 +393,23 @@ static void programs_load(Probe *p, uint64_t programs) {
         }
 }
 
+static void programs_start(Probe *p, uint64_t programs) {
+        programs_load(p, programs);
+
+        for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++) {
+                int r;
+
+                if (!(programs & PROGRAM_BIT(i)) || p->program_fds[i] < 0 || !program_has_link(i))
+                        continue;
+                libbpf_last_error[0] = 0;
+                r = program_attach(p, i);
+                if (r < 0)
+                        program_refuse(p, i, r, "attaching");
+        }
+}
+
 int probe_start(Probe *p) {
-        const uint64_t all = PROGRAM_BIT(_PROGRAM_REQUESTS_MAX) - 1;
+        uint64_t programs = 0, alternatives = 0;
         int r;
 
         if (p->started)
@@ -400,26 +435,24 @@ int probe_start(Probe *p) {
                 return r;
         }
 
-        programs_load(p, all);
-
-        for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++) {
-                if (p->program_fds[i] < 0)
-                        continue;
-
-                libbpf_last_error[0] = 0;
-                r = program_attach(p, i);
-                if (r < 0)
-                        program_refuse(p, i, r, "attaching");
-        }
+        for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
+                if (program_table[i].alternative != 0)
+                        alternatives |= PROGRAM_BIT(program_table[i].alternative);
+        programs_start(p, (PROGRAM_BIT(_PROGRAM_REQUESTS_MAX) - 1) & ~alternatives);
+        for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
+                if (alternatives & PROGRAM_BIT(i) && program_is_needed(p, i))
+                        programs |= PROGRAM_BIT(i);
+        programs_start(p, programs);
 
         p->started = true;
 
         for (Map i = 0; i < _MAP_MAX; i++)
                 store_push(p, "map", map_table[i], p->map_fds[i]);
         for (Program i = 0; i < _PROGRAM_MAX; i++)
-                if (p->link_fds[i] >= 0) {
+                if (program_works(p, i)) {
                         store_push(p, "prog", program_table[i].name, p->program_fds[i]);
-                        store_push(p, "link", program_table[i].name, p->link_fds[i]);
+                        if (p->link_fds[i] >= 0)
+                                store_push(p, "link", program_table[i].name, p->link_fds[i]);
                 }
 
         /* libbpf has freed the kernel's BTF, some 10 MiB */
@@ -436,7 +469,25 @@ void probe_stop(Probe *p) {
 /* ---- groups that are not always loaded ---------------------------------------------------------------- */
 
 bool program_has_link(Program i) {
-        return program_table[i].type != HOOK_LIBRARY && program_table[i].type != HOOK_ITERATOR_PROCESS;
+        return program_table[i].type != HOOK_LIBRARY && program_table[i].type != HOOK_ITERATOR_PROCESS &&
+               program_table[i].type != HOOK_CALL;
+}
+
+bool program_works(const Probe *p, Program i) {
+        return (program_has_link(i) ? p->link_fds : p->program_fds)[i] >= 0;
+}
+
+/* An alternative is not, while all those work that it stands in for. */
+bool program_is_needed(const Probe *p, Program i) {
+        bool needed = true;
+
+        for (Program k = 0; k < _PROGRAM_MAX; k++)
+                if (program_table[k].alternative == i && i != 0) {
+                        if (!program_works(p, k))
+                                return true;
+                        needed = false;
+                }
+        return needed;
 }
 
 static int on_barrier(sd_event_source *source, int fd, uint32_t revents, void *userdata) {

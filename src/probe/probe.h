@@ -47,6 +47,9 @@ typedef enum Program {
         PROGRAM_UDP_OPEN,
         PROGRAM_UDP_EXPIRE,
         PROGRAM_END_EXPORTS,
+        PROGRAM_WALK_TCP,
+        PROGRAM_WALK_UDP,
+        PROGRAM_WALK_UNIX,
         /* Probe "tls"; loaded while a unit has it */
         PROGRAM_OPENSSL_EGRESS,
         PROGRAM_OPENSSL_ENTER,
@@ -104,7 +107,8 @@ void probe_stop(Probe *p);
 
 bool probe_is_started(Probe *p);
 
-/* Bitmask of the programs that are attached. */
+/* Bitmask of the programs that work, of those that have an alternative that works, and of those that nothing
+ * needs. */
 uint64_t probe_get_programs(Probe *p);
 
 /* Why nothing could be loaded; NULL if something could. */
