@@ -81,8 +81,8 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                    "send times of responses: all counts and durations, bytes out" },
         [PROGRAM_INGRESS]      = { "requests_ingress",    "requests", "cgroup_skb/ingress",
                                    HOOK_CGROUP_INGRESS, 0,
-                                   "arrival times of requests: receive, queue, firstByte, latency, in flight, "
-                                   "bytes in" },
+                                   "arrival times of requests: receive, queue, firstByte, latency, in "
+                                   "flight, bytes in" },
         [PROGRAM_RETRANSMIT]   = { "requests_retransmit", "requests", "tp_btf/tcp_retransmit_skb",
                                    HOOK_TRACEPOINT,     0,
                                    "retransmits" },
@@ -183,7 +183,8 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                    "threads younger than the attach: all of contention" },
         [PROGRAM_CPU_WAKING]   = { "cpu_waking",          "cpu",      "tp_btf/sched_waking",
                                    HOOK_TRACEPOINT,     0,
-                                   "futexWakes, wakers in 'qosctl resources', requests blocked by requests" },
+                                   "futexWakes, wakers in 'qosctl resources', requests blocked by "
+                                   "requests" },
         [PROGRAM_CPU_LOCK]     = { "cpu_lock",            "cpu",      "tp_btf/contention_begin",
                                    HOOK_TRACEPOINT,     0,
                                    "kernel locks in 'qosctl resources'" },

@@ -248,6 +248,13 @@ def programs_loaded():
         quiet("systemctl", "daemon-reload")
 
 
+def programs_refused():
+    """By name, with what the kernel said, also where another one does the same as far as it can."""
+    with programs_loaded():
+        return {p["program"]: p["reason"] for p in scenario.qosctl_json("probes")
+                if p.get("reason") and p["state"] != "attached"}
+
+
 def run_all(tests, again, results, failed, report):
     # Long ones first, so that they end together
     together = sorted((t for t in tests if not t.exclusive), key=lambda t: -t.deadline)
@@ -336,7 +343,7 @@ def main():
 
     scenario.in_vm = arguments.vm
     begun = time.monotonic()
-    results = {"ok": 0, "FAIL": 0, "SKIP-VM": 0}
+    results = {"ok": 0, "FAIL": 0, "SKIP": 0, "SKIP-VM": 0}
     failed = []
 
     def report(running, ok, said):
@@ -353,6 +360,12 @@ def main():
         results["SKIP-VM"] += 1
         print(f"SKIP-VM {t.name} {t.needs_vm}")
     tests = [t for t in tests if not t.needs_vm or arguments.vm]
+    # The machine is there to have them all
+    refused = programs_refused() if not arguments.vm and any(t.needs_program for t in tests) else {}
+    for t in [t for t in tests if t.needs_program in refused]:
+        results["SKIP"] += 1
+        print(f"SKIP {t.name} needs {t.needs_program}: {refused[t.needs_program]}")
+    tests = [t for t in tests if t.needs_program not in refused]
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     boots = Boots([t for t in tests if t.reboots], arguments.again)
@@ -368,7 +381,8 @@ def main():
             run_all([t for t in tests if not t.reboots], arguments.again, results, failed, report)
         boots.run(results, report)
 
-    skipped = f", {results['SKIP-VM']} skipped" if results["SKIP-VM"] else ""
+    n = results["SKIP"] + results["SKIP-VM"]
+    skipped = f", {n} skipped" if n else ""
     print(f"{results['ok']} passed, {results['FAIL']} failed{skipped}")
     return 1 if results["FAIL"] else 0
 

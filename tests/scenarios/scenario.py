@@ -41,7 +41,7 @@ class Off(Failed):
 
 
 class Test:
-    def __init__(self, function, deadline, exclusive, vm, needs_vm, nightly, reboots):
+    def __init__(self, function, deadline, exclusive, vm, needs_vm, nightly, reboots, needs_program):
         self.function = function
         self.name = function.__module__.removeprefix("test_") + "." + function.__name__
         self.deadline = deadline
@@ -50,15 +50,18 @@ class Test:
         self.needs_vm = needs_vm
         self.nightly = nightly
         self.reboots = reboots
+        self.needs_program = needs_program
 
 
-def test(deadline=30, exclusive=False, vm=False, needs_vm=None, nightly=False, reboots=False):
+def test(deadline=30, exclusive=False, vm=False, needs_vm=None, nightly=False, reboots=False, needs_program=None):
     """Marks a function as a test. exclusive: it disturbs others, or others would disturb it. vm: part of the smoke test in the VM too,
     or with "nightly" in that of a nightly run, as another test there runs the same BPF programs. needs_vm: why it cannot run in a
     container. nightly: it takes minutes, and runs at night only. reboots: it is called twice, first with None; then the machine boots
-    anew, and it is called with what it has returned (as JSON)."""
+    anew, and it is called with what it has returned (as JSON). needs_program: a BPF program without which the figure is not there, and
+    which some kernels refuse. Where the machine's own does, the test runs in the VM alone."""
     def register(function):
-        TESTS.append(Test(function, deadline, exclusive, vm or bool(needs_vm), needs_vm, nightly, reboots))
+        TESTS.append(Test(function, deadline, exclusive, vm or bool(needs_vm or needs_program), needs_vm, nightly, reboots,
+                          needs_program))
         return function
     return register
 
