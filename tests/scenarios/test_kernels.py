@@ -2,10 +2,12 @@
 """What the lab also runs on the newest kernel of Debian's archive: each request counts there, too."""
 
 import os
+import subprocess
 
 import scenario
-from scenario import attach, equal, expect_total, run, server_figures, snapshot, test, wait_for
+from scenario import Talk, attach, check, equal, expect_total, lookup, qosctl_json, run, server_figures, snapshot, start_served, test, wait_for
 from test_apps import ab_completed
+from test_unix import UnixServer, ask
 
 REQUESTS = 12000
 
@@ -54,3 +56,50 @@ def redis():
     wait_for("it listens", lambda: os.path.exists(path))
     run("redis-benchmark", "-q", "-s", path, "-n", REQUESTS, "-c", 32, "-t", "get", timeout=120)
     is_clean(u, "unix", REQUESTS + 1)
+
+
+@test(vm=True, deadline=120)
+def sockets_of_many_processes():
+    """What only the sockets themselves tell, in however many processes they are open, and while they wait to be accepted: through
+    iterators over sockets, or through the files of all processes, where the kernel refuses those."""
+    s = start_served(mode="prefork", workers=4, backlog=20)
+    programs = {p["program"]: p for p in scenario.programs()}
+    for name, alternative in (("requests_oldest", "units_walk_tcp"), ("requests_unix_open", "units_walk_unix")):
+        if programs[name]["state"] == "attached":
+            equal(programs[alternative]["state"], "idle", f"state of {alternative}")
+        else:
+            equal((programs[name]["state"], programs[alternative]["state"]), ("idle", "attached"), f"states of {name} and {alternative}")
+            check(alternative in programs[name]["reason"], f"{name} does not name {alternative}: {programs[name]['reason']}")
+    equal([o.get("degraded") for o in qosctl_json("list") if o["unit"] == s.name], [None], "degraded")
+
+    s.kill("SIGSTOP")
+    t = Talk(s, connections=5)
+    t.say("send")
+    f = wait_for("five wait to be accepted", lambda: (f := server_figures(s))["inFlight"] == 5 and f)
+    equal((lookup(f, "connections.acceptQueue"), lookup(f, "connections.acceptQueueMax")), (5, 20), "acceptQueue, acceptQueueMax")
+    check(f["oldestInFlight"] > 0, "no oldestInFlight")
+    s.kill("SIGCONT")
+    t.say("take")
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
+    check("oldestInFlight" not in f, "oldestInFlight of nothing")
+    equal(lookup(f, "connections.acceptQueue"), 0, "acceptQueue")
+    t.end()
+
+    u = attach(UnixServer()).start()
+    with u.connect() as first:
+        ask(first)
+        u.kill("SIGSTOP")
+        with u.connect() as a, u.connect() as b:
+            other = subprocess.Popen(["sleep", "60"], pass_fds=[first.fileno(), a.fileno(), b.fileno()])
+            try:
+                for c in first, a, b:
+                    c.sendall(b"\n")
+                f = wait_for("three are in flight", lambda: (f := server_figures(u))["inFlight"] == 3 and f)
+                check(f["oldestInFlight"] > 0, "no oldestInFlight")
+                u.kill("SIGCONT")
+                for c in first, a, b:
+                    check(c.recv(100), "no response")
+                wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+            finally:
+                other.kill()
+                other.wait()
