@@ -14,19 +14,20 @@ __attribute__((noinline, weak)) int h2_conn_name_is_excluded(const struct qos_ow
 }
 
 /* The question that was read last has got a name. */
-__attribute__((noinline, weak)) int h2_conn_look_up(struct h2_conn *h, const struct qos_owner *owner) {
+__attribute__((noinline, weak)) int h2_conn_look_up(struct h2_conn *h, struct h2_more *more,
+                                                    const struct qos_owner *owner) {
         struct hpack_path *path;
 
-        if (!h || !owner)
+        if (!h || !more || !owner)
                 return 0;
-        path = &h->paths.path;
+        path = &more->paths.path;
         for (__u32 i = 0; i < NAME_DIRECTORIES && i < path->n_directories; i++)
                 if (h2_conn_name_is_excluded(owner, NAME_DIRECTORY, path->directories[i])) {
-                        h2_exclude(h);
+                        h2_exclude(h, more);
                         return 0;
                 }
         if (h2_conn_name_is_excluded(owner, NAME_PATH, path->name))
-                h2_exclude(h);
+                h2_exclude(h, more);
         return 0;
 }
 
@@ -127,11 +128,12 @@ static __always_inline __u32 h2_conn_advance(struct h2_conn_chunk *f, bool blind
 }
 
 /* What has become of the streams of a piece of questions. */
-static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct qos_unit_map *u,
-                                                    const struct qos_owner *owner, __u32 target) {
+static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct h2_more *more,
+                                                    struct qos_unit_map *u, const struct qos_owner *owner,
+                                                    __u32 target) {
         if (h->piece.event & H2_NAMED) {
                 h->piece.event &= ~H2_NAMED;
-                h2_conn_look_up(h, owner);
+                h2_conn_look_up(h, more, owner);
         }
         if (h->piece.event)
                 h2_conn_record(u, &h->piece, target);

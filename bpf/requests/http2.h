@@ -43,6 +43,10 @@ enum h2_flag {
 /* Streams of one connection that are open at a time. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or
  * 250 (Go); what does not fit is not counted, and that is said. */
 #define H2_STREAMS 256U
+/* Most connections have few open. The first half of the places is with the connection, the other half in
+ * struct h2_more, which exists once so many of the first half are taken: where they are spread, a stream of a
+ * window still finds one. */
+#define H2_STREAMS_CROWD (H2_STREAMS / 4)
 /* A stream lies at its number's place, or behind it where another one has lain longer. Streams that were
  * opened in a row, and are held (calls that watch for news), lie apart: next to each other they would be a
  * wall for those whose place is in it. Up to 128 that are held leave room within as many steps, whichever
@@ -73,6 +77,10 @@ struct h2_stream {
         __u64 read_at;
         __u64 first_out_at;     /* 0: nothing of the answer has left */
         __u64 last_out_at;
+};
+
+struct h2_streams {
+        struct h2_stream list[H2_STREAMS / 2];
 };
 
 /* One direction. */
@@ -124,16 +132,17 @@ struct h2_conn {
         struct h2_frames in;
         struct h2_frames out;
         struct hpack hpack;     /* of the answers … */
-        struct hpack asked;     /* … and of the questions, … */
-        struct hpack_paths paths; /* … as long as their paths are wanted */
+        struct hpack asked;     /* … and of the questions, as long as their paths are wanted */
         __u32 in_pos;           /* what was parsed of the questions: a sequence number */
         __u32 last_id;          /* the highest stream that was opened */
-        __u32 open;             /* streams in the table */
+        __u32 open;             /* streams in the table that are in flight */
+        __u32 taken;            /* places in the table */
         __u32 extra;            /* that are in flight besides the one that struct exchange has */
         __u16 late;             /* 1: it was not seen from the beginning; frames are looked at with
                                  * suspicion */
         __u16 settled;          /* 1: the server speaks HTTP/2, too */
         __u32 names;            /* 1: paths of questions are wanted */
+        __u32 more;             /* enum h2_more_state */
         __u32 missed_from;      /* requests were missed on streams above this one … */
         __u32 missed_to;        /* … and below this one: they are known by their responses. 0: on none */
         __u64 missed_at;        /* when the last of these was read */
@@ -143,12 +152,42 @@ struct h2_conn {
         struct h2_piece piece;  /* of one of both; not on the stack, which is small */
         struct arrival_times times; /* of a piece of the questions */
         struct window window;
-        struct h2_stream streams[H2_STREAMS];
+        struct h2_streams streams;
 };
+
+/* What few connections need. Apart, as since Linux 7.1 no storage of a socket can be larger than some 8 KiB,
+ * and so that all others do without. */
+struct h2_more {
+        struct hpack_paths paths; /* of the questions */
+        struct h2_streams streams;
+};
+
+enum h2_more_state {
+        H2_MORE_NONE,           /* it was not needed so far */
+        H2_MORE_HERE,
+        H2_MORE_LOST,           /* there was no memory for it */
+};
+
+/* Is it time for struct h2_more? */
+static inline __attribute__((always_inline)) int h2_wants_more(const struct h2_conn *h) {
+        return h->more == H2_MORE_NONE && (h->names || h->taken >= H2_STREAMS_CROWD);
+}
 
 static inline __attribute__((always_inline)) void h2_piece_begin(struct h2_piece *piece, __u64 now) {
         piece->now = now;
         piece->dropped = piece->unseen = piece->lost = piece->event = 0;
+}
+
+/* As it is at the beginning: perhaps it was that of a connection that was known before, too. */
+BPF_SUBPROG int h2_more_begin(struct h2_conn *h, struct h2_more *more) {
+        BPF_REQUIRE(h);
+        BPF_REQUIRE(more);
+        for (__u32 i = 0; i < H2_STREAMS / 2; i++)
+                more->streams.list[i].id = 0;
+        for (__u32 i = 0; i < HPACK_PATHS; i++)
+                more->paths.entries[i].number = 0;
+        h->more = H2_MORE_HERE;
+        return 0;
 }
 
 /* The preface that the client begins with, as protocol_detect() sees it. Of a first piece that ends early
@@ -218,6 +257,7 @@ static inline __attribute__((always_inline)) void h2_begin(struct h2_conn *h, __
         h->last_id = h->extra = h->settled = 0;
         h->missed_from = h->missed_to = 0;
         h->doubted_at = 0;
+        h->more = H2_MORE_NONE;
         h->in_pos = in_pos;
         h->late = late;
         h->in.synced = H2_SYNCED;
@@ -230,51 +270,60 @@ static inline __attribute__((always_inline)) void h2_begin(struct h2_conn *h, __
         }
 }
 
-static inline __attribute__((always_inline)) __u32 h2_place(__u32 id, __u32 step) {
-        return (id / 2 * H2_SPREAD + step) & (H2_STREAMS - 1);
-}
-
-/* The place of a stream; H2_STREAMS: it has none. */
-PARSER_FUNCTION __u32 h2_find(const struct h2_conn *h, __u32 id) {
-        if (!h || id == 0)
+/* The place in this half of the table of the stream with this number, which would be that of for_id;
+ * H2_STREAMS: it has none. id 0: a free place. */
+PARSER_FUNCTION __u32 h2_find(const struct h2_streams *streams, __u32 id, __u32 for_id) {
+        if (!streams)
                 return H2_STREAMS;
         for (__u32 i = 0; i < H2_PROBES; i++) {
-                __u32 attribution = h2_place(id, i);
+                __u32 place = (for_id / 2 * H2_SPREAD + i) & (H2_STREAMS / 2 - 1);
 
-                if (h->streams[attribution].id == id)
-                        return attribution;
+                if (streams->list[place].id == id)
+                        return place;
         }
         return H2_STREAMS;
 }
 
-static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct h2_conn *h, __u32 id) {
-        __u64 attribution = h2_find(h, id);
+static inline __attribute__((always_inline)) struct h2_stream* h2_place(struct h2_conn *h,
+                struct h2_more *more, __u32 id, __u32 for_id) {
+        __u64 place = h2_find(&h->streams, id, for_id);
 
-        if (attribution >= H2_STREAMS)
+        if (place < H2_STREAMS / 2) {
+                BPF_BOUND(place, H2_STREAMS / 2);
+                return &h->streams.list[place];
+        }
+        place = more ? h2_find(&more->streams, id, for_id) : H2_STREAMS;
+        if (!more || place >= H2_STREAMS / 2)
                 return (struct h2_stream*) 0;
-        BPF_BOUND(attribution, H2_STREAMS);
-        return &h->streams[attribution];
+        BPF_BOUND(place, H2_STREAMS / 2);
+        return &more->streams.list[place];
 }
 
-/* The question on it has begun at this time. 0: there is no room. */
-static inline __attribute__((always_inline)) int h2_open(struct h2_conn *h, __u32 id, __u64 first_at) {
-        for (__u32 i = 0; i < H2_PROBES; i++) {
-                struct h2_stream *s = &h->streams[h2_place(id, i)];
+static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct h2_conn *h,
+                struct h2_more *more, __u32 id) {
+        return id != 0 ? h2_place(h, more, id, id) : (struct h2_stream*) 0;
+}
 
-                if (s->id != 0)
-                        continue;
-                s->id = id;
-                s->flags = s->status = s->grpc = 0;
-                s->first_at = first_at;
-                s->last_at = s->read_at = s->first_out_at = s->last_out_at = 0;
-                h->open++;
-                return 1;
-        }
-        return 0;
+/* The request on it has begun at this time. NULL: there is no room. */
+static inline __attribute__((always_inline)) struct h2_stream* h2_open(struct h2_conn *h,
+                struct h2_more *more, __u32 id, __u64 first_at) {
+        struct h2_stream *s = h2_place(h, more, 0, id);
+
+        if (!s)
+                return s;
+        s->id = id;
+        s->flags = s->status = s->grpc = 0;
+        s->first_at = first_at;
+        s->last_at = s->read_at = s->first_out_at = s->last_out_at = 0;
+        h->open++;
+        h->taken++;
+        return s;
 }
 
 static inline __attribute__((always_inline)) void h2_close(struct h2_conn *h, struct h2_stream *s) {
         s->id = 0;
+        if (h->taken > 0)
+                h->taken--;
         if (h->open > 0 && !(s->flags & H2_STREAM_ASIDE))
                 h->open--;
 }
@@ -310,9 +359,7 @@ static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
         struct h2_stream *s;
 
         h->last_id = 1;
-        if (!h2_open(h, 1, g->first_at))
-                return;
-        s = h2_stream(h, 1);
+        s = h2_open(h, (struct h2_more*) 0, 1, g->first_at);
         if (!s)
                 return;
         s->last_at = g->last_at;
@@ -443,20 +490,12 @@ static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struc
         return h->doubted_at != 0 && now - h->doubted_at >= H2_DOUBT_NSEC;
 }
 
-/* A client gives a request up with a frame that may have been among what was missed, unless it has sent more
- * of that request since. Returns of how many nothing was heard for so long; should a response come
- * nevertheless, they are in flight again (h2_hear()). */
-PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, __u64 now) {
-        __u32 before;
-
-        if (!h)
-                return 0;
+static inline __attribute__((always_inline)) void h2_doubt_half(struct h2_conn *h,
+                struct h2_streams *streams, __u64 now) {
         /* What is found is noted in memory: the verifier would tell apart as many ways through the loop as
          * there are sums */
-        before = h->open;
-        h->doubted_at = 0;
-        for (__u32 i = 0; i < H2_STREAMS; i++) {
-                struct h2_stream *s = &h->streams[i];
+        for (__u32 i = 0; i < H2_STREAMS / 2; i++) {
+                struct h2_stream *s = &streams->list[i];
 
                 if (s->id == 0 || s->flags & H2_STREAM_ASIDE || s->read_at > h->missed_at)
                         continue;
@@ -467,6 +506,21 @@ PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, __u64 now) {
                 s->flags |= H2_STREAM_DOUBTED;
                 h->open--;
         }
+}
+
+/* A client gives a request up with a frame that may have been among what was missed, unless it has sent more
+ * of that request since. Returns of how many nothing was heard for so long; should a response come
+ * nevertheless, they are in flight again (h2_hear()). */
+PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, struct h2_more *more, __u64 now) {
+        __u32 before;
+
+        if (!h)
+                return 0;
+        before = h->open;
+        h->doubted_at = 0;
+        h2_doubt_half(h, &h->streams, now);
+        if (more)
+                h2_doubt_half(h, &more->streams, now);
         return before - h->open;
 }
 
@@ -480,22 +534,24 @@ static inline __attribute__((always_inline)) void h2_hear(struct h2_conn *h, str
 }
 
 /* A response begins on a stream on which no request was seen. */
-static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(struct h2_conn *h, __u32 id) {
+static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(struct h2_conn *h,
+                struct h2_more *more, __u32 id) {
         struct h2_stream *s;
 
-        if (!(id & 1) || id <= h->missed_from || id >= h->missed_to || !h2_open(h, id, h->missed_at))
+        if (!(id & 1) || id <= h->missed_from || id >= h->missed_to)
                 return (struct h2_stream*) 0;
+        s = h2_open(h, more, id, h->missed_at);
+        if (!s)
+                return s;
         if (id > h->last_id)
                 h->last_id = id;
-        s = h2_stream(h, id);
-        if (s)
-                s->last_at = s->read_at = h->missed_at;
+        s->last_at = s->read_at = h->missed_at;
         return s;
 }
 
 /* ---- questions ---- */
 
-PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
 
@@ -503,11 +559,11 @@ PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_piece *piece
                 return 0;
         f = &h->in;
         if (f->type == H2_HEADERS) {
-                f->named = h->names;
-                if (f->named) {
+                f->named = h->names && more;
+                if (f->named && more) {
                         h2_prefix_begins(f);
                         hpack_begin(&h->asked);
-                        h->paths.path.known = 0;
+                        more->paths.path.known = 0;
                 } else
                         /* what this one adds to the table is not seen */
                         h->asked.inserted = h->asked.lost = 0;
@@ -516,11 +572,11 @@ PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_piece *piece
                 h->last_id = f->stream;
                 if (h->missed_to > f->stream)
                         h->missed_to = f->stream;
-                if (h->out.synced != H2_SYNCED || !h2_open(h, f->stream, h->begun_at))
+                if (h->out.synced != H2_SYNCED || !h2_open(h, more, f->stream, h->begun_at))
                         piece->unseen++;
 
         } else if (f->type == H2_RST_STREAM) {
-                s = h2_stream(h, f->stream);
+                s = h2_stream(h, more, f->stream);
                 if (s)
                         h2_drop(h, s, piece);
         }
@@ -529,7 +585,8 @@ PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_piece *piece
 
 /* The frame is complete: it came at this time. What comes behind the beginning of the answer was not waited
  * for. */
-PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, __u64 last_at, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, struct h2_more *more, __u64 last_at,
+                                     struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
         int named;
@@ -546,30 +603,30 @@ PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, __u64 last_at, struct h2
                 if (h->asked.state != HPACK_FIELD)
                         h->asked.lost = 1;
         }
-        s = h2_stream(h, f->stream);
+        s = h2_stream(h, more, f->stream);
         if (!s || s->first_out_at != 0)
                 return 0;
         s->last_at = last_at;
         s->read_at = piece->now;
-        if (named && h->paths.path.known && !h->asked.lost)
+        if (named && more && more->paths.path.known && !h->asked.lost)
                 piece->event |= H2_NAMED;
         return 0;
 }
 
 /* Behind H2_NAMED: what is asked under the name in paths.path is left out. */
-static inline __attribute__((always_inline)) void h2_exclude(struct h2_conn *h) {
-        struct h2_stream *s = h2_stream(h, h->in.stream);
+static inline __attribute__((always_inline)) void h2_exclude(struct h2_conn *h, struct h2_more *more) {
+        struct h2_stream *s = h2_stream(h, more, h->in.stream);
 
         if (s && !(s->flags & H2_STREAM_EXCLUDED))
                 h2_leave_out(h, s);
 }
 
 /* Takes bytes of a block that is looked into. */
-PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, __u64 window) {
+PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, struct h2_more *more, __u64 window) {
         __u32 at = window >> 32, end = window, n = 1;
         struct h2_frames *f;
 
-        if (!h)
+        if (!h || !more)
                 return 0;
         f = &h->in;
         if (f->prefix > 0) {
@@ -579,9 +636,9 @@ PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, __u64 window) {
                 n = f->left - f->pad;
                 if (n > end - at)
                         n = end - at;
-                n = hpack_question_skip(&h->asked, &h->paths, n);
+                n = hpack_question_skip(&h->asked, &more->paths, n);
         } else
-                hpack_question_byte(&h->asked, &h->paths, window_byte(&h->window, at));
+                hpack_question_byte(&h->asked, &more->paths, window_byte(&h->window, at));
         f->left -= n;
         return n;
 }
@@ -589,12 +646,12 @@ PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, __u64 window) {
 /* Takes some bytes at … end of the connection's window (at in the upper half), and what follows of them that
  * need not be looked at, of which there are ahead. Returns how many. One step, which the verifier walks
  * once. */
-PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, __u64 window, __u32 ahead,
-                                       const struct arrival_times *times, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
+                                       struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n;
         struct h2_frames *f;
 
-        if (!h || !times || !piece || end > WINDOW_SIZE || at > end)
+        if (!h || !piece || end > WINDOW_SIZE || at > end)
                 return 0;
         f = &h->in;
 
@@ -602,7 +659,7 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, __u64 window, __u32 ah
                 if (at >= end)
                         return 0;
                 if (f->have == 0)
-                        h->begun_at = pipeline_when(times, piece->position + at + 1, 0);
+                        h->begun_at = pipeline_when(&h->times, piece->position + at + 1, 0);
                 n = h2_header(f, &h->window, at, end);
                 if (f->have < H2_HEADER_SIZE)
                         return n;
@@ -611,7 +668,7 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, __u64 window, __u32 ah
                         return n;
                 }
                 h2_frame(f);
-                h2_question_begins(h, piece);
+                h2_question_begins(h, more, piece);
         } else if (h2_is_blind(f, 0)) {
                 n = end - at + ahead;
                 if (n > f->left)
@@ -620,9 +677,9 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, __u64 window, __u32 ah
         } else if (at >= end) {
                 return 0;
         } else
-                n = h2_question_block(h, (__u64) at << 32 | end);
+                n = h2_question_block(h, more, (__u64) at << 32 | end);
         if (f->left == 0)
-                h2_question_ends(h, pipeline_when(times, piece->position + at + n, 1), piece);
+                h2_question_ends(h, more, pipeline_when(&h->times, piece->position + at + n, 1), piece);
         return n;
 }
 
@@ -633,18 +690,18 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, __u64 window, __u32 ah
 
 /* Takes bytes at … end of the window, as many as it likes, and returns how many. Stops where something has
  * become of a stream. */
-PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, __u64 window, __u32 ahead,
-                                   const struct arrival_times *times, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
+                                   struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
 
-        if (!h || !times || !piece)
+        if (!h || !piece)
                 return 0;
         for (int i = 0; i < H2_QUESTION_STEPS && at <= end; i++) {
-                n = h2_question_step(h, (__u64) at << 32 | end, ahead, times, piece);
+                n = h2_question_step(h, more, (__u64) at << 32 | end, ahead, piece);
                 if (n == 0)
                         break;
                 at += n;
-                if (piece->event || piece->lost)
+                if (piece->event || piece->lost || h2_wants_more(h))
                         break;
         }
         return at - from;
@@ -652,7 +709,7 @@ PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, __u64 window, __u32 ahead,
 
 /* ---- answers ---- */
 
-PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
 
@@ -672,9 +729,9 @@ PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_piece *piece) 
                 hpack_begin(&h->hpack);
                 if (!f->of_answer)
                         break;
-                s = h2_stream(h, f->stream);
+                s = h2_stream(h, more, f->stream);
                 if (!s)
-                        s = h2_open_unseen(h, f->stream);
+                        s = h2_open_unseen(h, more, f->stream);
                 if (!s)
                         break;
                 h2_hear(h, s);
@@ -683,7 +740,7 @@ PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_piece *piece) 
                 break;
 
         case H2_RST_STREAM:
-                s = h2_stream(h, f->stream);
+                s = h2_stream(h, more, f->stream);
                 if (s)
                         h2_drop(h, s, piece);
                 break;
@@ -697,17 +754,24 @@ PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_piece *piece) 
         return 0;
 }
 
-/* The server says that it has not looked at what is on streams above this one, and will not. */
-static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, __u32 last,
-                                                             struct h2_piece *piece) {
-        for (__u32 i = 0; i < H2_STREAMS; i++) {
-                struct h2_stream *s = &h->streams[i];
+static inline __attribute__((always_inline)) void h2_go_away_half(struct h2_conn *h,
+                struct h2_streams *streams, __u32 last, struct h2_piece *piece) {
+        for (__u32 i = 0; i < H2_STREAMS / 2; i++) {
+                struct h2_stream *s = &streams->list[i];
 
                 if (s->id > last) {
                         h2_close(h, s);
                         piece->dropped += !(s->flags & H2_STREAM_ASIDE);
                 }
         }
+}
+
+/* The server says that it has not looked at what is on streams above this one, and will not. */
+static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, struct h2_more *more,
+                                                             __u32 last, struct h2_piece *piece) {
+        h2_go_away_half(h, &h->streams, last, piece);
+        if (more)
+                h2_go_away_half(h, &more->streams, last, piece);
         if (h->last_id < last)
                 return;
         /* Those that come nevertheless are nobody's */
@@ -754,7 +818,7 @@ static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *
 }
 
 /* The frame is complete. */
-PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
 
@@ -762,7 +826,7 @@ PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_piece *piece) {
                 return 0;
         f = &h->out;
         f->have = 0;
-        s = h2_stream(h, f->stream);
+        s = h2_stream(h, more, f->stream);
 
         switch (f->type) {
 
@@ -788,7 +852,7 @@ PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_piece *piece) {
 }
 
 /* A byte in front of the block, or what GOAWAY says. */
-PARSER_FUNCTION int h2_prefix(struct h2_conn *h, __u32 byte, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_prefix(struct h2_conn *h, struct h2_more *more, __u32 byte, struct h2_piece *piece) {
         struct h2_frames *f;
 
         if (!h || !piece)
@@ -797,7 +861,7 @@ PARSER_FUNCTION int h2_prefix(struct h2_conn *h, __u32 byte, struct h2_piece *pi
         if (f->type == H2_GOAWAY) {
                 f->word = f->word << 8 | byte;
                 if (f->prefix == 1)
-                        h2_go_away(h, f->word & 0x7fffffff, piece);
+                        h2_go_away(h, more, f->word & 0x7fffffff, piece);
         } else
                 h2_pad(f, byte);
         f->prefix--;
@@ -806,7 +870,8 @@ PARSER_FUNCTION int h2_prefix(struct h2_conn *h, __u32 byte, struct h2_piece *pi
 }
 
 /* As h2_question_step(). */
-PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, __u64 window, __u32 ahead, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
+                                     struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n = 1;
         struct h2_frames *f;
 
@@ -834,9 +899,9 @@ PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, __u64 window, __u32 ahea
                 f->synced = H2_SYNCED;
                 h->settled = 1;
                 h2_frame(f);
-                h2_answer_begins(h, piece);
+                h2_answer_begins(h, more, piece);
         } else if (f->prefix > 0) {
-                h2_prefix(h, window_byte(&h->window, at), piece);
+                h2_prefix(h, more, window_byte(&h->window, at), piece);
         } else if (h->hpack.state == HPACK_SKIP) {
                 n = f->left - f->pad;
                 if (n > end - at)
@@ -848,17 +913,18 @@ PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, __u64 window, __u32 ahea
                 f->left--;
         }
         if (f->left == 0)
-                h2_answer_ends(h, piece);
+                h2_answer_ends(h, more, piece);
         return n;
 }
 
-PARSER_FUNCTION __u32 h2_answers(struct h2_conn *h, __u64 window, __u32 ahead, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_answers(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
+                                 struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
 
         if (!h || !piece)
                 return 0;
         for (int i = 0; i < H2_ANSWER_STEPS && at <= end; i++) {
-                n = h2_answer_step(h, (__u64) at << 32 | end, ahead, piece);
+                n = h2_answer_step(h, more, (__u64) at << 32 | end, ahead, piece);
                 if (n == 0)
                         break;
                 at += n;
@@ -892,11 +958,14 @@ EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
 }
 
 /* Nothing is open any more. */
-BPF_SUBPROG int h2_clear(struct h2_conn *h) {
+BPF_SUBPROG int h2_clear(struct h2_conn *h, struct h2_more *more) {
         BPF_REQUIRE(h);
-        for (__u32 i = 0; i < H2_STREAMS; i++)
-                h->streams[i].id = 0;
-        h->open = 0;
+        for (__u32 i = 0; i < H2_STREAMS / 2; i++)
+                h->streams.list[i].id = 0;
+        if (more)
+                for (__u32 i = 0; i < H2_STREAMS / 2; i++)
+                        more->streams.list[i].id = 0;
+        h->open = h->taken = 0;
         return 0;
 }
 

@@ -79,7 +79,8 @@ struct openssl_h2_chunk {
         __u32 target;
 };
 
-__attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, struct qos_unit_map *u,
+__attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, struct h2_more *more,
+                                                             struct qos_unit_map *u,
                                                              struct openssl_h2_chunk *q) {
         struct h2_conn_chunk *f;
         __u32 n;
@@ -95,16 +96,17 @@ __attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, 
                         break;
                 }
                 h->piece.position = f->position + f->window_begin;
-                n = h2_questions(h, h2_conn_window(f), f->end - f->window_end, &h->times, &h->piece);
+                n = h2_questions(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
-                h2_conn_record_requests(h, u, &q->owner, q->target);
+                h2_conn_record_requests(h, more, u, &q->owner, q->target);
                 if (n == 0)
                         break;
         }
         return 0;
 }
 
-__attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h, struct qos_unit_map *u,
+__attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h, struct h2_more *more,
+                                                              struct qos_unit_map *u,
                                                               struct openssl_h2_chunk *a) {
         struct h2_conn_chunk *f;
         __u32 n;
@@ -119,7 +121,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
                         h->piece.lost = 1;
                         break;
                 }
-                n = h2_answers(h, h2_conn_window(f), f->end - f->window_end, &h->piece);
+                n = h2_answers(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 if (h->piece.event)
                         h2_conn_record(u, &h->piece, a->target);
@@ -172,7 +174,7 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
                 /* Who writes begins with a frame; where not, the place is found to be lost */
                 if (m->h2.out.synced == H2_LOST)
                         m->h2.out.synced = H2_EDGE;
-                openssl_h2_take_responses(&m->h2, u, &f);
+                openssl_h2_take_responses(&m->h2, &m->more, u, &f);
         } else {
                 m->h2.times.came_at = 0;
                 if (o->came_first_at == o->came_last_at)
@@ -183,7 +185,7 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
                         m->h2.times.marks.at[0] = o->came_first_at;
                         m->h2.times.marks.tail_at = o->came_last_at;
                 }
-                openssl_h2_take_requests(&m->h2, u, &f);
+                openssl_h2_take_requests(&m->h2, &m->more, u, &f);
                 o->position += n;
         }
         if (m->h2.piece.lost || f.f.at < f.f.end)
@@ -227,6 +229,7 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
                         m->owner = *owner;
                         m->target = o->target;
                         h2_begin(&m->h2, 0, late);
+                        m->h2.more = H2_MORE_HERE;
                         m->h2.in.left -= taken;
                         /* What the socket has in flight is none until these frames say so
                          * (tls_plaintext_h2_commit()) */

@@ -50,18 +50,16 @@ enum conn_found {
 #define RECEIVE_H2 2
 
 /* Clones of a listener's entry come with the connections accepted from it. */
-struct {
-        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
-        __type(key, int);
-        __type(value, struct conn);
-} conns SEC(".maps") __weak;
+BPF_STORAGE_MAP_FLAGS(conns, SK, struct conn, BPF_F_CLONE) __weak;
 
 /* Connections whose protocol is parsed. */
 BPF_STORAGE_MAP(pipelines, SK, struct pipeline) __weak;
 
 /* … in frames (HTTP/2). */
 BPF_STORAGE_MAP(h2_conns, SK, struct h2_conn) __weak;
+
+/* … with many requests at a time, or of units that leave some out by their names. */
+BPF_STORAGE_MAP(h2_mores, SK, struct h2_more) __weak;
 
 /* Connections that are sealed. */
 struct tls_conn {

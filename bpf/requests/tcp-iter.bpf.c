@@ -257,7 +257,7 @@ int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
 }
 
 struct oldest_search {
-        const struct h2_conn *h;
+        const struct h2_streams *streams;
         struct qos_unit_map *u;
         __u64 now;
         __u64 at;
@@ -265,7 +265,7 @@ struct oldest_search {
 
 static long oldest_step(__u64 i, void *data) {
         struct oldest_search *o = data;
-        const struct h2_stream *s = &o->h->streams[i & (H2_STREAMS - 1)];
+        const struct h2_stream *s = &o->streams->list[i & (H2_STREAMS / 2 - 1)];
 
         if (s->id == 0 || s->first_at == 0 || s->flags & H2_STREAM_ASIDE)
                 return 0;
@@ -316,6 +316,8 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
 
 static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         struct oldest_search o = { .now = bpf_ktime_get_ns(), .at = ~0ULL };
+        const struct h2_more *more = NULL;
+        const struct h2_conn *h = NULL;
         struct qos_unit_map *u;
         struct pipeline *t;
         struct conn *c;
@@ -327,16 +329,18 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         c->visited = session;
         at = *(volatile __u64*) &c->x.open_at;
         if (c->x.flags & EXCHANGE_H2)
-                o.h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
+                h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS) {
                 struct tls_conn *s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
                 struct tls_plaintext_h2 *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2,
                                 &s->key) : NULL;
 
-                if (m)
-                        o.h = &m->h2;
+                if (m) {
+                        h = &m->h2;
+                        more = &m->more;
+                }
         }
-        if (at == 0 && !(o.h && o.h->open > 0))
+        if (at == 0 && !(h && h->open > 0))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
@@ -352,10 +356,18 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
                 u->oldest_session = session;
         }
 
-        if (o.h) {
+        if (h) {
                 o.u = u;
-                if (o.h->open > 0)
-                        bpf_loop(H2_STREAMS, oldest_step, &o, 0);
+                if (h->open > 0) {
+                        o.streams = &h->streams;
+                        bpf_loop(H2_STREAMS / 2, oldest_step, &o, 0);
+                        if (!more && h->more == H2_MORE_HERE)
+                                more = bpf_sk_storage_get(&h2_mores, sk, 0, 0);
+                        if (more) {
+                                o.streams = &more->streams;
+                                bpf_loop(H2_STREAMS / 2, oldest_step, &o, 0);
+                        }
+                }
                 if (o.at != ~0ULL)
                         at = o.at;
         } else {

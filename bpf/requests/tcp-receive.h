@@ -56,7 +56,7 @@ static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct co
                 return 0;
         }
         h2_begin(h, copied, late);
-        h2_clear(h);
+        h2_clear(h, NULL);
 
         bpf_spin_lock(&c->lock);
         c->x.flags |= EXCHANGE_H2;
@@ -71,10 +71,11 @@ struct h2_conn_request_chunk {
         __u32 target;
 };
 
-/* As questions_take(). */
+/* As questions_take(). Stops where struct h2_more is wanted. */
 __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __arg_trusted,
-                                                          struct h2_conn *h, struct qos_unit_map *u,
-                                                       struct h2_conn_request_chunk *q) {
+                                                          struct h2_conn *h, struct h2_more *more,
+                                                          struct qos_unit_map *u,
+                                                          struct h2_conn_request_chunk *q) {
         struct bpf_dynptr data;
         struct h2_conn_chunk *f;
         __u32 n;
@@ -84,7 +85,7 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
         f = &q->f;
         if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
                 h->piece.lost = 1;
-        while (!h->piece.lost && f->at < f->end && can_loop) {
+        while (!h->piece.lost && f->at < f->end && !h2_wants_more(h) && can_loop) {
                 n = h2_conn_advance(f, h2_is_blind(&h->in, 0));
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_dynptr_read(h->window.bytes, n, &data, f->offset + f->window_begin,
@@ -93,9 +94,9 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
                         break;
                 }
                 h->piece.position = f->position + f->window_begin;
-                n = h2_questions(h, h2_conn_window(f), f->end - f->window_end, &h->times, &h->piece);
+                n = h2_questions(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
-                h2_conn_record_requests(h, u, &q->owner, q->target);
+                h2_conn_record_requests(h, more, u, &q->owner, q->target);
                 if (n == 0)
                         break;
         }
@@ -125,6 +126,24 @@ __attribute__((noinline, weak)) int receive_is_framed(struct sk_buff *skb __arg_
         return at == length;
 }
 
+/* The connection's struct h2_more, which most do without. make: if it is wanted, there is to be one. */
+static __always_inline struct h2_more* h2_conn_more(struct sock *sk, struct h2_conn *h, bool make) {
+        struct h2_more *more;
+
+        if (h->more == H2_MORE_HERE)
+                return bpf_sk_storage_get(&h2_mores, sk, 0, 0);
+        if (!make || !h2_wants_more(h))
+                return NULL;
+        more = bpf_sk_storage_get(&h2_mores, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (more)
+                h2_more_begin(h, more);
+        else {
+                h->more = H2_MORE_LOST;
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+        }
+        return more;
+}
+
 /* A piece of what the client says on such a connection, as receive_parse(). */
 static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u,
                                                 __u64 where, __u64 piece) {
@@ -133,6 +152,7 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
                 .end = piece } };
         struct exchange_effect effect = {};
         struct attribution p;
+        struct h2_more *more;
         struct sock *sk;
         struct h2_conn *h;
 
@@ -145,11 +165,12 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
         if (!h)
                 return 0;
 
+        more = h2_conn_more(sk, h, false);
         h2_piece_begin(&h->piece, bpf_ktime_get_ns());
         if (h2_is_time_to_doubt(h, h->piece.now)) {
                 window_advance(u, h->piece.now);
                 /* read_apply() brings the gauge up to date */
-                window_count(u, QOS_COUNTER_DROPS, h2_doubt(h, h->piece.now));
+                window_count(u, QOS_COUNTER_DROPS, h2_doubt(h, more, h->piece.now));
         }
         parsed = h->in_pos - copied;
         if ((__s32) parsed < 0)
@@ -180,7 +201,13 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
                 q.owner = p.owner;
                 h->names = names_are_wanted(&q.owner);
                 q.target = p.target;
-                h2_conn_take_requests(skb, h, u, &q);
+                if (!more)
+                        more = h2_conn_more(sk, h, true);
+                h2_conn_take_requests(skb, h, more, u, &q);
+                if (h2_wants_more(h)) {
+                        more = h2_conn_more(sk, h, true);
+                        h2_conn_take_requests(skb, h, more, u, &q);
+                }
                 h->in_pos = copied + q.f.at;
         }
         if (h->piece.lost)

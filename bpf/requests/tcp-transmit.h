@@ -199,7 +199,7 @@ static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_c
         bpf_spin_lock(&c->lock);
         h2_give_up(h, &c->x, &effect);
         bpf_spin_unlock(&c->lock);
-        h2_clear(h);
+        h2_clear(h, NULL);
         effect.in_flight += h2_extra(h);
         c->tries++;
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
@@ -212,7 +212,7 @@ struct h2_conn_response_chunk {
 };
 
 __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb, struct h2_conn *h,
-                                                           struct qos_unit_map *u,
+                                                           struct h2_more *more, struct qos_unit_map *u,
                                                            struct h2_conn_response_chunk *a) {
         struct h2_conn_chunk *f;
         __u32 n;
@@ -227,7 +227,7 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
                         h->piece.lost = 1;
                         break;
                 }
-                n = h2_answers(h, h2_conn_window(f), f->end - f->window_end, &h->piece);
+                n = h2_answers(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 if (h->piece.event)
                         h2_conn_record(u, &h->piece, a->target);
@@ -243,6 +243,7 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
                                                  const struct transmit *d) {
         struct exchange_effect effect = {};
         struct h2_conn_response_chunk a = {};
+        struct h2_more *more = NULL;
         struct attribution p;
         struct h2_conn *h;
 
@@ -257,7 +258,9 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
                 a.f.offset = skb->len - d->bytes;
                 h2_piece_begin(&h->piece, d->now);
                 a.target = d->attribution.target;
-                h2_conn_take_responses(skb, h, u, &a);
+                if (h->more == H2_MORE_HERE)
+                        more = bpf_sk_storage_get(&h2_mores, sk, 0, 0);
+                h2_conn_take_responses(skb, h, more, u, &a);
                 if (h->piece.lost)
                         return h2_conn_abandon(c, h, u);
                 if (h->piece.dropped > 0)
@@ -291,7 +294,7 @@ static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct
         if (!h || pipeline_complete(t, 1, &group) == 0)
                 return 0;
         h2_begin(h, t->in_pos, 0);
-        h2_clear(h);
+        h2_clear(h, NULL);
         h2_upgrade(h, &group);
         /* What was asked behind it in HTTP/1.1 is not answered */
         pipeline_reset(t);

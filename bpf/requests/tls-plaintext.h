@@ -71,6 +71,7 @@ struct {
  * where they are handed to the library. */
 struct tls_plaintext_h2 {
         struct h2_conn h2;
+        struct h2_more more;
         struct qos_owner owner; /* in whose gauge … */
         __u32 target;            /* … and with which share … */
         __s32 counted;          /* … so many questions are */

@@ -13,6 +13,7 @@ typedef enum Map {
         MAP_CONNS,
         MAP_PIPELINES,
         MAP_H2_CONNS,
+        MAP_H2_MORES,
         MAP_TLS_CONNS,
         MAP_LISTENERS,
         MAP_GROUPS,

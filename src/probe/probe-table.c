@@ -15,6 +15,7 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_CONNS]        = "conns",
         [MAP_PIPELINES]        = "pipelines",
         [MAP_H2_CONNS]        = "h2_conns",
+        [MAP_H2_MORES]        = "h2_mores",
         [MAP_TLS_CONNS]        = "tls_conns",
         [MAP_LISTENERS]    = "listeners",
         [MAP_GROUPS]       = "groups",

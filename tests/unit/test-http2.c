@@ -75,7 +75,7 @@ static void feed(struct h2_conn *h, Seen *seen, const Wire *w, size_t piece_size
 }
 
 static struct h2_conn* begin(void) {
-        struct h2_conn *h = new0(struct h2_conn, 1);
+        struct h2_conn *h = h2_storage_new();
         Seen seen = {};
         Wire w = {};
 
@@ -89,7 +89,7 @@ static struct h2_conn* begin(void) {
 
 /* Who is greeted in HTTP/2 and answers in something else does not speak it. */
 static void test_other(void) {
-        struct h2_conn *h = new0(struct h2_conn, 1);
+        struct h2_conn *h = h2_storage_new();
         struct exchange_effect effect = {};
         struct exchange x = {};
         Seen seen = {};
@@ -195,7 +195,7 @@ static void test_times(void) {
         TEXT(&in, H2_DATA, END, 1, "01234");
         h2_feed(h, &piece, in.bytes, in.n, 0, &times, on_event, &seen);
         check(h->open == 1);
-        check(h->streams[0].first_at == 10 && h->streams[0].last_at == 40 && h->streams[0].read_at == 50);
+        check(h->streams.list[0].first_at == 10 && h->streams.list[0].last_at == 40 && h->streams.list[0].read_at == 50);
         free(h);
 }
 
@@ -233,7 +233,7 @@ static void test_ends(void) {
 
                 TEXT(&last, H2_HEADERS, HEAD, 9, "\x08\x03""103");    /* an announcement */
                 feed(h, &seen, &last, sizes[i], 4000, false);
-                check(h2_stream(h, 9) && h2_stream(h, 9)->first_out_at == 0 && h2_stream(h, 9)->status == 0);
+                check(h2_stream(h, h2_get_more(h), 9) && h2_stream(h, h2_get_more(h), 9)->first_out_at == 0 && h2_stream(h, h2_get_more(h), 9)->status == 0);
                 last.n = 0;
                 TEXT(&last, H2_HEADERS, END | HEAD, 9, "\x8d");
                 feed(h, &seen, &last, sizes[i], 5000, false);
@@ -342,7 +342,7 @@ static void test_held(void) {
 
 /* A connection that is older than the attach: answers are known from where one begins. */
 static void test_late(void) {
-        struct h2_conn *h = new0(struct h2_conn, 1);
+        struct h2_conn *h = h2_storage_new();
         Wire in = {}, out = {}, noise = {};
         Seen seen = {};
 
@@ -590,7 +590,7 @@ static uint64_t name_of(const char *path) {
 }
 
 static bool stream_is_excluded(struct h2_conn *h, uint32_t id) {
-        const struct h2_stream *s = h2_stream(h, id);
+        const struct h2_stream *s = h2_stream(h, h2_get_more(h), id);
 
         check(s);
         return s->flags & H2_STREAM_EXCLUDED;
@@ -729,6 +729,28 @@ static void test_many_paths(void) {
         free(h);
 }
 
+/* Without memory for the second half of the places, and for paths. */
+static void test_no_memory(void) {
+        struct h2_conn *h = begin();
+        Wire in = {}, out = {};
+        Seen seen = {};
+
+        h->more = H2_MORE_LOST;
+        h2_excludes = is_excluded;
+        h->names = 1;
+        put(&in, preface, 24);
+        for (uint32_t i = 0; i < 300; i++)
+                TEXT(&in, H2_HEADERS, END | HEAD, 2 * i + 1, "\x84");
+        names_seen = 0;
+        feed(h, &seen, &in, SIZE_MAX, 1, true);
+        check(h->open == H2_STREAMS / 2 && seen.unseen == 300 - H2_STREAMS / 2 && names_seen == 0);
+        for (uint32_t i = 0; i < 300; i++)
+                TEXT(&out, H2_HEADERS, END | HEAD, 2 * i + 1, "\x88");
+        feed(h, &seen, &out, SIZE_MAX, 2, false);
+        check(h->open == 0 && h->taken == 0 && seen.n == H2_STREAMS / 2);
+        free(h);
+}
+
 /* In several frames, behind padding and priorities; with trailers. What is left out is not open, nor given
  * up, and is none of the figures. */
 static void test_left_out(void) {
@@ -810,11 +832,11 @@ static void test_gauge(void) {
         h2_settle(h, &x, 9, &effect);
         check(effect.in_flight == 1 && x.open_at == 7);
         x.n_marks = 0;
-        check(h2_open(h, 1, 7) && h2_open(h, 3, 8) && h2_open(h, 5, 8));
+        check(h2_open(h, h2_get_more(h), 1, 7) && h2_open(h, h2_get_more(h), 3, 8) && h2_open(h, h2_get_more(h), 5, 8));
         h2_settle(h, &x, 9, &effect);
         check(effect.in_flight == 3);
         h2_give_up(h, &x, &effect);
-        h2_clear(h);
+        h2_clear(h, h2_get_more(h));
         effect.in_flight += h2_extra(h);
         check(effect.in_flight == 0 && effect.overlap && h->open == 0);
         free(h);
@@ -828,6 +850,7 @@ int main(int argc, char *argv[]) {
         test_ends();
         test_padding();
         test_full();
+        test_no_memory();
         test_numbers();
         test_held();
         test_late();

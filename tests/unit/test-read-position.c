@@ -113,14 +113,14 @@ static void content(Connection *c, uint32_t n) {
                 struct h2_piece piece = {};
 
                 if (c->x.flags & EXCHANGE_H2 && h2_is_time_to_doubt(c->h, c->now))
-                        c->drops += h2_doubt(c->h, c->now);
+                        c->drops += h2_doubt(c->h, h2_get_more(c->h), c->now);
                 if (!(c->x.flags & EXCHANGE_H2)) {
                         bool late = !h2_detect(word_at(c, n), n);
 
                         if (late && !h2_detect_late(word_at(c, n), n))
                                 return;
                         h2_begin(c->h, position, late);
-                        h2_clear(c->h);
+                        h2_clear(c->h, h2_get_more(c->h));
                         c->x.flags |= EXCHANGE_H2;
                 } else if (exchange_distance(position, c->h->in_pos) > 0 ||
                            (c->h->in.synced != H2_SYNCED &&
@@ -312,7 +312,7 @@ static void tell(const char *name, Speaks speaks, const Event *story, size_t n, 
         unsigned all;
 
         if (speaks == MUX && !c.h)
-                c.h = new0(struct h2_conn, 1);
+                c.h = h2_storage_new();
         play(&c, speaks, story, n, 0, 0);
         if (c.begun != expected || c.failed != failed)
                 fprintf(stderr, "%s: %u, failed %u\n", name, c.begun, c.failed);
@@ -425,7 +425,7 @@ static void test_http2(void) {
                 COMES(POSTS("\17")), READS(10), COMES(DATA("\17")), READS(11), READS(3),
                 LEAVES(RESPONDS("\17")), EXCHANGES(HEADERS("\21"), RESPONDS("\21")),
         };
-        Connection c = { .h = new0(struct h2_conn, 1) };
+        Connection c = { .h = h2_storage_new() };
         unsigned all;
 
         check(c.h);
@@ -457,7 +457,7 @@ static void test_http2_open(void) {
                 EXCHANGES(HEADERS("\15"), RESPONDS("\15")), EXCHANGES(HEADERS("\17"), RESPONDS("\17")),
                 LEAVES(RESPONDS("\1")),
         };
-        Connection c = { .h = new0(struct h2_conn, 1) };
+        Connection c = { .h = h2_storage_new() };
         unsigned all;
 
         check(c.h);
@@ -489,7 +489,7 @@ static void test_http2_doubted(void) {
                         answered ? (Event) LEAVES(RESPONDS("\1")) : (Event) LEAVES(
                                 "\0\0\4\10\0\0\0\0\0\0\0\1\0"),
                 };
-                Connection c = { .h = new0(struct h2_conn, 1) };
+                Connection c = { .h = h2_storage_new() };
 
                 check(c.h);
                 play(&c, MUX, story, ELEMENTSOF(story), 0, 0);
@@ -514,7 +514,7 @@ static void test_http2_doubted(void) {
 
 /* What a request goes on with is not taken for frames, whatever it looks like. */
 static void test_http2_not_resumed(void) {
-        struct h2_conn *h = new0(struct h2_conn, 1);
+        struct h2_conn *h = h2_storage_new();
         Connection c = { .h = h };
         static const struct {
                 const char *bytes;
@@ -534,7 +534,7 @@ static void test_http2_not_resumed(void) {
 
         check(h);
         h2_begin(h, 100, 0);
-        check(h2_open(h, 1, 1));
+        check(h2_open(h, h2_get_more(h), 1, 1));
         for (size_t i = 0; i < ELEMENTSOF(pieces); i++) {
                 bool framed;
 

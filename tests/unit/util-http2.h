@@ -16,6 +16,29 @@ typedef void (*h2_event_t)(struct h2_piece *piece, void *userdata);
 typedef bool (*h2_excludes_t)(const struct hpack_path *path);
 static __attribute__((unused)) h2_excludes_t h2_excludes;
 
+/* What the programs keep of a connection. */
+struct h2_storage {
+        struct h2_conn conn;
+        struct h2_more more;
+};
+
+static __attribute__((unused)) struct h2_conn* h2_storage_new(void) {
+        struct h2_storage *s = new0(struct h2_storage, 1);
+
+        check(s);
+        memset(&s->more, 0xff, sizeof(s->more));
+        return &s->conn;
+}
+
+/* As h2_conn_more(). */
+static inline struct h2_more* h2_get_more(struct h2_conn *h) {
+        struct h2_storage *s = (struct h2_storage*) h;
+
+        if (h2_wants_more(h))
+                h2_more_begin(h, &s->more);
+        return h->more == H2_MORE_HERE ? &s->more : NULL;
+}
+
 /* As much as can be taken of size bytes that end in the same piece. position: of the first in the stream; of
  * the questions times says when they came, answers have none. */
 static inline void h2_feed(struct h2_conn *h, struct h2_piece *piece, const uint8_t *data, size_t size,
@@ -25,6 +48,8 @@ static inline void h2_feed(struct h2_conn *h, struct h2_piece *piece, const uint
         static uint8_t left_over;
         size_t begin = 0, end = 0;
 
+        if (times)
+                h->times = *times;
         for (size_t at = 0; at < size && !piece->lost; ) {
                 uint64_t window;
                 uint32_t taken;
@@ -38,15 +63,15 @@ static inline void h2_feed(struct h2_conn *h, struct h2_piece *piece, const uint
                 window = (uint64_t) (at - begin) << 32 | (end - begin);
                 piece->position = position + (uint32_t) begin;
                 if (times)
-                        taken = h2_questions(h, window, (uint32_t) (size - end), times, piece);
+                        taken = h2_questions(h, h2_get_more(h), window, (uint32_t) (size - end), piece);
                 else
-                        taken = h2_answers(h, window, (uint32_t) (size - end), piece);
+                        taken = h2_answers(h, h2_get_more(h), window, (uint32_t) (size - end), piece);
                 check(taken > 0 && at + taken <= size);
                 at += taken;
                 if (piece->event & H2_NAMED) {
                         piece->event &= ~H2_NAMED;
-                        if (h2_excludes(&h->paths.path))
-                                h2_exclude(h);
+                        if (h2_excludes(&h2_get_more(h)->paths.path))
+                                h2_exclude(h, h2_get_more(h));
                 }
                 if (piece->event) {
                         on_event(piece, userdata);
