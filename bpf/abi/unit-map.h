@@ -125,7 +125,8 @@ enum qos_state {
         QOS_STATE_SLEEP,        /* waiting for a timeout or a signal */
         QOS_STATE_MEMORY,       /* page faults, reclaim, dirty page throttling */
         QOS_STATE_CHILD,        /* waiting for another process to exit or start */
-        QOS_STATE_OTHER,        /* stopped, frozen, traced, or none of the above */
+        QOS_STATE_STOPPED,      /* by a signal, a tracer, or the freezer of its control group */
+        QOS_STATE_OTHER,        /* none of the above */
         QOS_STATES,
 
         /* No thread has QOS_STATE_NONE. Its word is the part of QOS_STATE_PARK and QOS_STATE_POLL that ended

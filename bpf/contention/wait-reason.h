@@ -174,7 +174,7 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
         /* The parent in vfork(2) is frozen from the view of the kernel, but in an uninterruptible sleep */
         if (state & (__TASK_STOPPED | __TASK_TRACED) ||
             (BPF_CORE_READ_BITFIELD(task, frozen) && !(state & TASK_UNINTERRUPTIBLE)))
-                return QOS_STATE_OTHER;
+                return QOS_STATE_STOPPED;
         /* Waits for the core dump of its process */
         if (task->flags & PF_POSTCOREDUMP && state & TASK_NOLOAD)
                 return QOS_STATE_OTHER;

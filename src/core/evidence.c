@@ -590,6 +590,32 @@ static void run_fill(const Unit *u, const HostSample *begin, DiagnosisRun *ret) 
                 ret->restarts = u->lifecycle.restarts - MIN(begin->restarts, u->lifecycle.restarts);
 }
 
+/* Processes of which no thread can run. Not known where not all threads are. */
+static void stopped_fill(const HostSample *end, DiagnosisRun *ret) {
+        const ThreadsReading *t = &end->threads;
+
+        if (t->n_rest > 0)
+                return;
+        for (size_t i = 0; i < t->n; i++) {
+                uint32_t pid = t->threads[i].pid;
+                bool stopped = true, first = true;
+
+                for (size_t k = 0; k < t->n; k++)
+                        if (t->threads[k].pid == pid) {
+                                stopped = stopped && t->threads[k].state == QOS_STATE_STOPPED;
+                                first = first && k >= i;
+                        }
+                if (!first)
+                        continue;
+                ret->n_processes++;
+                if (!stopped)
+                        continue;
+                if (ret->n_stopped < DIAGNOSIS_STOPPED_MAX)
+                        ret->stopped[ret->n_stopped] = (int) pid;
+                ret->n_stopped++;
+        }
+}
+
 int evidence_collect(Unit *u, HostSample *begin, bool names, uint64_t window, DiagnosisEvidence *ret) {
         _cleanup_(machine_reading_freep) HostSample *end = NULL;
         _cleanup_group_cache_ CgroupNames groups = GROUP_CACHE_INIT;
@@ -607,6 +633,7 @@ int evidence_collect(Unit *u, HostSample *begin, bool names, uint64_t window, Di
         evidence_from_snapshot(&s, ret);
         ret->unit = u->name;
         run_fill(u, begin, &ret->run);
+        stopped_fill(end, &ret->run);
         machine_fill(begin, end, ret);
         locks_fill(begin, end, ret);
         threads_fill(begin, end, ret);

@@ -23,6 +23,7 @@ const char* qos_state_to_string(enum qos_state s) {
                 [QOS_STATE_SLEEP]     = "sleep",
                 [QOS_STATE_MEMORY]    = "memory",
                 [QOS_STATE_CHILD]     = "child",
+                [QOS_STATE_STOPPED]   = "stopped",
                 [QOS_STATE_OTHER]     = "other",
         };
 

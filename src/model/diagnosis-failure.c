@@ -222,10 +222,27 @@ static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
 }
 
 static void diagnose_stops(const DiagnosisEvidence *e, Diagnosis *d) {
-        if (e->run.lifecycle.frozen)
-                (void) diagnosis_add(d, FINDING_STOPPED, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
+        const DiagnosisRun *run = &e->run;
+        char pids[64] = "";
+
+        if (run->lifecycle.frozen) {
+                (void) diagnosis_add(d, FINDING_STOPPED, CERTAINTY_CERTAIN, QOS_STATE_STOPPED, NAN, NAN,
                                      "its control group is frozen",
                                      "frozen: no process of it runs until its control group is thawed");
+                return;
+        }
+        if (run->n_stopped == 0)
+                return;
+
+        for (size_t i = 0; i < MIN(run->n_stopped, (size_t) DIAGNOSIS_STOPPED_MAX); i++)
+                (void) snprintf(pids + strlen(pids), sizeof(pids) - strlen(pids), "%s%i",
+                                i > 0 ? ", " : "", run->stopped[i]);
+        (void) diagnosis_add(d, FINDING_STOPPED, CERTAINTY_CERTAIN, QOS_STATE_STOPPED, NAN, NAN,
+                             "all threads of a process were stopped by a signal or a tracer at the end of "
+                             "the interval",
+                             "stopped by a signal or a tracer: %zu of %zu processes (PID %s%s)",
+                             run->n_stopped, run->n_processes, pids,
+                             run->n_stopped > DIAGNOSIS_STOPPED_MAX ? ", ..." : "");
 }
 
 bool diagnose_failures(const DiagnosisEvidence *e, Diagnosis *d) {

@@ -60,6 +60,7 @@ const DiagnosisFigure diagnosis_figures[] = {
         STATE("sleep",     QOS_STATE_SLEEP),
         STATE("memory",    QOS_STATE_MEMORY),
         STATE("child",     QOS_STATE_CHILD),
+        STATE("stopped",   QOS_STATE_STOPPED),
         STATE("other",     QOS_STATE_OTHER),
 };
 const size_t diagnosis_n_figures = ELEMENTSOF(diagnosis_figures);

@@ -88,6 +88,9 @@ typedef struct DiagnosisNamed {
         double errors;                  /* of a peer, per second: see DiagnosisFigures.peer_errors */
 } DiagnosisNamed;
 
+/* More stopped processes are not named one by one. */
+#define DIAGNOSIS_STOPPED_MAX 4U
+
 /* How the unit ran in the interval. */
 typedef struct DiagnosisRun {
         const char *active_state;       /* at the end, "active", "inactive"...; NULL: not known, as of a
@@ -95,6 +98,9 @@ typedef struct DiagnosisRun {
         Lifecycle lifecycle;            /* at the end */
         uint64_t restarts;              /* automatic ones in the interval; ABSENT: not known */
         uint64_t now;                   /* CLOCK_REALTIME ns at the end */
+        size_t n_processes;             /* of the unit; 0: not known */
+        size_t n_stopped;               /* those of which all threads are stopped by a signal or a tracer */
+        int stopped[DIAGNOSIS_STOPPED_MAX]; /* PIDs of the first of these */
 } DiagnosisRun;
 
 typedef struct DiagnosisEvidence {

@@ -27,8 +27,8 @@ typedef struct Header {
         uint32_t _padding;
 } Header;
 
-/* "qSoHist2": version 1 had no amounts */
-#define MAGIC UINT64_C(0x32747369486f5371)
+/* "qSoHist3": version 1 had no amounts, version 2 no stopped threads */
+#define MAGIC UINT64_C(0x33747369486f5371)
 #define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
 
 /* ---- hash --------------------------------------------------------------------------------------------- */

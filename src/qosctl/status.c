@@ -609,6 +609,7 @@ static const struct {
         { "sleep",     COLOR_NONE   },
         { "memory",    COLOR_RED    },
         { "child",     COLOR_NONE   },
+        { "stopped",   COLOR_RED    },
         { "other",     COLOR_NONE   },
 };
 

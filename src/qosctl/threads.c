@@ -13,7 +13,7 @@
 #define FOR_DEFAULT (1 * NSEC_PER_SEC)
 
 static const char *const states[] = {
-        "running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other",
+        "running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other",
 };
 
 typedef struct KnownThread {
@@ -87,7 +87,7 @@ static void row_fill(ThreadRow *row, sd_json_variant *thread, sd_json_variant *b
                 row->times[i] = value_since(before, thread, path);
                 row->all += row->times[i];
                 if (!streq(states[i], "park") && !streq(states[i], "socket") && !streq(states[i], "poll") && !streq(states[i], "pipe") &&
-                    !streq(states[i], "sleep") && !streq(states[i], "child") && !streq(states[i], "other"))
+                    !streq(states[i], "sleep") && !streq(states[i], "child") && !streq(states[i], "stopped") && !streq(states[i], "other"))
                         row->busy += row->times[i];
         }
 }
@@ -137,6 +137,7 @@ static int print_threads(sd_json_variant *before, sd_json_variant *after) {
                 { "SLEEP",     .right = true,             .rank = 3    },
                 { "MEMORY",    .right = true,             .rank = 4    },
                 { "CHILD",     .right = true,             .rank = 5    },
+                { "STOPPED",   .right = true,             .rank = 7    },
                 { "OTHER",     .right = true,             .rank = 7    },
                 { "WAITS",     .right = true,             .rank = 4    },
                 { "PREEMPTED", .right = true,             .rank = 6    },

@@ -99,7 +99,9 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(memory),
                 FIELD_COMMENT("Waits for another process to end, or to be started"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(child),
-                FIELD_COMMENT("Stopped, frozen, traced, and what is known to be none of these"),
+                FIELD_COMMENT("Stopped by a signal, a tracer, or the freezer of its control group"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(stopped),
+                FIELD_COMMENT("Waits for what is known to be none of these"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(other));
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
@@ -332,8 +334,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(memory, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting for another process to end, or to be started"),
                 SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT(
-                        "Stopped, frozen or traced, and waiting for what is known to be none of the others"),
+                FIELD_COMMENT("Stopped by a signal, a tracer, or the freezer of its control group"),
+                SD_VARLINK_DEFINE_FIELD(stopped, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for what is known to be none of the other states"),
                 SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Service,
@@ -439,8 +442,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(memory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting for another process to end, or to be started"),
                 SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT(
-                        "Stopped, frozen or traced, and waiting for what is known to be none of the others"),
+                FIELD_COMMENT("Stopped by a signal, a tracer, or the freezer of its control group"),
+                SD_VARLINK_DEFINE_FIELD(stopped, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for what is known to be none of the other states"),
                 SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -465,8 +469,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(memory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Waiting for another process to end, or to be started"),
                 SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT(
-                        "Stopped, frozen or traced, and waiting for what is known to be none of the others"),
+                FIELD_COMMENT("Stopped by a signal, a tracer, or the freezer of its control group"),
+                SD_VARLINK_DEFINE_FIELD(stopped, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for what is known to be none of the other states"),
                 SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(

@@ -9,7 +9,7 @@ import scenario
 from scenario import (Unit, attach, check, equal, fail, kill_qosd, load, lookup, qosctl, run, snapshot, start_served,
                       systemctl, test, undisturbed, unit_name, varlink, wait_for, wait_qosd, within)
 
-STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
+STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
 
 # What the waiter is asked for, and what that is of each
 KINDS = {"sleep": {"sleep": 1}, "pipe": {"pipe": 1}, "socket": {"socket": 1}, "accept": {"socket": 1}, "poll": {"poll": 1},
@@ -116,12 +116,12 @@ def stopped_and_frozen():
     settled(u, {"sleep": 4})
     systemctl("freeze", u.name)
     try:
-        settled(u, {"other": 4})
+        settled(u, {"stopped": 4})
     finally:
         systemctl("thaw", u.name)
     settled(u, {"sleep": 4})
     u.kill("SIGSTOP")
-    settled(u, {"other": 4})
+    settled(u, {"stopped": 4})
     u.kill("SIGCONT")
     settled(u, {"sleep": 4})
 

@@ -151,6 +151,25 @@ def accept_queue_full():
 
 
 @test(exclusive=True)
+def stopped_worker():
+    """SIGSTOP of one of two workers, and of the whole unit."""
+    prepare()
+    s = Server(mode="prefork", workers=2).start()
+    scenario.attach(s)
+    with open(f"/sys/fs/cgroup{s.control_group}/cgroup.procs") as f:
+        worker = max(int(line) for line in f)
+    run("kill", "-STOP", worker)
+    f = first(diagnose(s), "stopped")
+    check(f" 1 of 3 processes (PID {worker})" in f["text"] and f["state"] == "stopped", f"{f}")
+    s.kill("SIGSTOP")
+    f = first(diagnose(s), "stopped")
+    check(" 3 of 3 processes (PID " in f["text"] and f["next"] == f"systemctl kill --signal=SIGCONT {s.name}", f"{f}")
+    s.kill("SIGCONT")
+    d = diagnose(s)
+    check(not any(f["kind"] == "stopped" for f in d["findings"]), f"goes on: {said(d)}")
+
+
+@test(exclusive=True)
 def frozen():
     """A frozen unit is not stuck for an unknown reason."""
     prepare()

@@ -1151,7 +1151,7 @@ static void test_restarts(void) {
         nothing(&e);
 }
 
-static void test_frozen(void) {
+static void test_stopped(void) {
         DiagnosisEvidence e = serving();
         const Finding *f;
         Diagnosis d;
@@ -1159,6 +1159,21 @@ static void test_frozen(void) {
         e.run.lifecycle.frozen = true;
         f = only(&e, FINDING_STOPPED, &d);
         check(strstr(f->text, "frozen") && streq(f->next, "systemctl thaw app.service"));
+
+        /* One of two workers, and more than are named */
+        e.run.lifecycle.frozen = false;
+        e.run.n_processes = 2;
+        nothing(&e);
+        e.run.n_stopped = 1;
+        e.run.stopped[0] = 17;
+        f = only(&e, FINDING_STOPPED, &d);
+        check(strstr(f->text, "1 of 2 processes (PID 17)") && f->state == QOS_STATE_STOPPED);
+        check(streq(f->next, "systemctl kill --signal=SIGCONT app.service"));
+        e.run.n_processes = 9;
+        e.run.n_stopped = 5;
+        for (int i = 0; i < 4; i++)
+                e.run.stopped[i] = 17 + i;
+        check(strstr(only(&e, FINDING_STOPPED, &d)->text, "5 of 9 processes (PID 17, 18, 19, 20, ...)"));
 }
 
 static void test_no_requests(void) {
@@ -1229,7 +1244,7 @@ int main(void) {
         test_dropped();
         test_down();
         test_restarts();
-        test_frozen();
+        test_stopped();
         test_no_requests();
         test_faster_than_usual();
         test_words();

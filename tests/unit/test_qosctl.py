@@ -192,7 +192,7 @@ class List(Test):
             self.qosd.add("nginx.service", **figures)
             header, row = (line for line in self.out_of("list", "--no-pager", columns=200).splitlines()[:2])
             return row[header.index("WAIT"):header.index("OLDEST")].strip()
-        none = dict.fromkeys(("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other"), 0)
+        none = dict.fromkeys(("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other"), 0)
         # Where its time went says the thread that has served it
         served = distribution(100, 1000)
         some = dict(none, running=0.5, socket=0.31, runQueue=0.15, other=0.04)
@@ -1042,7 +1042,7 @@ class Others(Test):
         self.error_of("clear-threshold", "nginx", "[*", status=4)
         self.error_of("wait", "/a[b", "a > 1", status=4)
 
-    STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
+    STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
 
     def thread(self, tid, name, state, times, **more):
         """A thread that was in these states for so many ms."""
