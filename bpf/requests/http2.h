@@ -44,8 +44,8 @@ enum h2_flag {
  * 250 (Go); what does not fit is not counted, and that is said. */
 #define H2_STREAMS 256U
 /* Most connections have few open. The first half of the places is with the connection, the other half in
- * struct h2_more, which exists once so many of the first half are taken: where they are spread, a stream of a
- * window still finds one. */
+ * struct h2_more, which exists once so many of the first half are taken: where they are spread, a stream
+ * of a window still finds one. */
 #define H2_STREAMS_CROWD (H2_STREAMS / 4)
 /* A stream lies at its number's place, or behind it where another one has lain longer. Streams that were
  * opened in a row, and are held (calls that watch for news), lie apart: next to each other they would be a

@@ -428,9 +428,10 @@ BPF_ARRAY_MAP(walk_purpose, ARRAY, 1, __u32);
 /* More than net.core.somaxconn lets any accept queue grow to in practice. */
 #define WALK_SOCKETS 65536
 
-/* A file's socket, and the connections that wait for accept() there, which are in no table of files. These pointers are good for as long as the iterator is in its read-side section of RCU: memory of
- * sockets of TCP and of their requests becomes that of others of their kind, but not of anything else. What
- * is accepted meanwhile may be missed, or found twice. */
+/* A file's socket, and the connections that wait for accept() there, which are in no table of files. These
+ * pointers are good for as long as the iterator is in its read-side section of RCU: memory of sockets of
+ * TCP and of their requests becomes that of others of their kind, but not of anything else. What is
+ * accepted meanwhile may be missed, or found twice. */
 struct walk {
         struct sock *sk;
         struct request_sock *next;

@@ -212,7 +212,7 @@ static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
         (void) snprintf(d->text, sizeof(d->text), "The unit is %s%s%s%s", run->active_state,
                         since(run, for_), outcome(l, how),
                         l->on_demand && !failed ? "; it is started on demand" : "");
-        /* That nothing has asked for it yet is no failure */
+        /* Not needed so far, which is no failure */
         if (l->on_demand && !failed)
                 return false;
         (void) diagnosis_add(d, FINDING_DOWN, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,

@@ -18,9 +18,9 @@ typedef struct DiagnosisFigures {
         double rate;                    /* requests with a response */
         double status5xx;               /* HTTP responses that report a failure of the unit */
         double grpc_errors;             /* gRPC calls whose status does */
-        double resets;                  /* connections that the unit ended with a request unanswered */
-        double timeouts;                /* connections that timed out with a request unanswered */
-        double client_aborts;           /* connections that clients ended with a request unanswered */
+        double resets;                  /* connections that the unit ended with a request pending */
+        double timeouts;                /* connections that timed out with a request pending */
+        double client_aborts;           /* connections that clients ended with a request pending */
         double first_byte, receive, queue, service, answer;
         double bytes_in, bytes_out;     /* of a request */
         double in_flight, oldest;       /* ns, at the end */
@@ -31,21 +31,20 @@ typedef struct DiagnosisFigures {
         double client_rate;             /* requests of the unit to peers */
         double client_latency;          /* ns, of one of these */
         double peer_errors;             /* connections that peers refused or ended, or that timed out, with a
-                                         * request unanswered */
+                                         * request pending */
         double blocked_by_requests;                    /* ns that the thread of a request waited, in park and
                                                         * poll, until that of another one let it go on */
-        double service_run_queue;       /* ns of the time of service in which the thread of a request was
-                                         * ready, and others had its CPU */
-        double service_lock;            /* … in which it waited for a lock; known where nearly all requests
-                                         * have a thread of their own */
-        double run_queue_wait;          /* ns of a thread that was ready until it ran */
-        double run_queue_own;           /* average number of threads that waited for a CPU that others of the
-                                         * unit had, as far as it is known who … */
-        double run_queue_others;        /* … and that others had */
-        double cpus;                    /* that its threads may use */
-        double idle_cpus;               /* … how many of them were idle on average */
-        double busiest_process;         /* CPUs that its busiest process used */
-        double busiest_thread;          /* … and its busiest thread */
+        double service_run_queue;       /* run-queue wait in the service time of a request, ns */
+        double service_lock;            /* lock wait in the service time of a request, ns; known where nearly
+                                         * all requests have a thread of their own */
+        double run_queue_wait;          /* ns from ready to running, mean */
+        double run_queue_own;           /* average number of threads waiting for a CPU used by the unit
+                                         * itself, as far as the user is known */
+        double run_queue_others;        /* average number of threads waiting for a CPU used by others */
+        double cpus;                    /* CPUs allowed */
+        double idle_cpus;               /* average number of idle CPUs, of those allowed */
+        double busiest_process;         /* CPUs used by the busiest process */
+        double busiest_thread;          /* CPUs used by the busiest thread */
         double throttled;               /* share of the periods of its CPU quota in which that was used up */
         double reads;                   /* pages read from devices */
         double major_faults, refaults, oom_kills;
@@ -67,8 +66,7 @@ void diagnosis_figures_set_absent(DiagnosisFigures *f);
 
 #define DIAGNOSIS_NAME_MAX 256U
 
-/* Who else had the CPUs that the unit waited for, what it asks, which disks it uses, and which locks its
- * threads wait for: those that matter most first. More than three culprits are none. */
+/* Entries of a list of causes, by weight: more than three share the blame too evenly to be named. */
 #define DIAGNOSIS_NAMED_MAX 3U
 
 /* A thread's name, of 15 bytes, and its number. */
@@ -76,13 +74,11 @@ void diagnosis_figures_set_absent(DiagnosisFigures *f);
 
 typedef struct DiagnosisNamed {
         char name[DIAGNOSIS_NAME_MAX];
-        char unit[DIAGNOSIS_NAME_MAX];  /* of a peer, or of who had a CPU, if it is one of this machine; of a
-                                         * device, who else uses it; or "" */
-        char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock, or the like: the thread that let it go most often;
-                                            * or "" */
-        double value;                   /* threads that waited meanwhile, on average; ns of a request to the
-                                         * peer; share of the device's bytes that are the unit's; threads
-                                         * that wait for the lock, on average */
+        char unit[DIAGNOSIS_NAME_MAX];  /* of a peer or CPU user on this machine; the main other user of a
+                                         * device; or "" */
+        char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock: the thread that released it most often; or "" */
+        double value;                   /* CPU user, lock: average number of threads waiting; peer: ns per
+                                         * request; device: share of its bytes that are the unit's */
         double rate;                    /* requests to the peer, or the device, or waits for the lock, per
                                          * second */
         double errors;                  /* of a peer, per second: see DiagnosisFigures.peer_errors */
@@ -121,13 +117,12 @@ typedef struct DiagnosisEvidence {
         size_t n_devices;
         DiagnosisNamed locks[DIAGNOSIS_NAMED_MAX];
         size_t n_locks;
-        DiagnosisNamed blocked[DIAGNOSIS_NAMED_MAX]; /* for what else threads have waited that others let go
-                                                      * in the midst of a request; value, rate: as of
-                                                      * locks */
+        DiagnosisNamed blocked[DIAGNOSIS_NAMED_MAX]; /* waits of requests that threads with another request
+                                                      * ended; value and rate as of locks */
         size_t n_blocked;
-        enum qos_state held_state;      /* of the first of these: park, or poll */
-        DiagnosisNamed kernel[QOS_STATES]; /* locks of the kernel, by the state in which threads wait for
-                                            * them: value: all of these; who: the one with most of it */
+        enum qos_state held_state;      /* QOS_STATE_PARK or QOS_STATE_POLL, of the first of these */
+        DiagnosisNamed kernel[QOS_STATES]; /* locks of the kernel, by the state of the waiting threads:
+                                            * value of all, name and holder of the one with most waits */
         int busiest_pid;                /* 0: not known */
         char busiest_thread[DIAGNOSIS_HOLDER_MAX]; /* "" */
 } DiagnosisEvidence;
@@ -184,9 +179,8 @@ typedef struct Finding {
         double share;                   /* of the time of a request that this explains, in units without
                                          * requests of the time of threads that are not idle; NaN: it is no
                                          * matter of time */
-        double time;                    /* … in ns */
-        char resource[DIAGNOSIS_NAME_MAX]; /* what is short, or who takes it: a unit, a device, an address;
-                                            * or "" */
+        double time;                    /* ns that share is of a request; NaN: not known */
+        char resource[DIAGNOSIS_NAME_MAX]; /* the cause: a unit, a device, an address, a thread; or "" */
         char unit[DIAGNOSIS_NAME_MAX];  /* the unit behind it; or "" */
         char text[DIAGNOSIS_TEXT_MAX];  /* a sentence */
         char next[DIAGNOSIS_TEXT_MAX];  /* a command that mends it or shows more; or "" */

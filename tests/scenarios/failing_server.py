@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An HTTP server that answers with the status that a file says: failing_server.py PORT FILE"""
+"""An HTTP server whose responses have the status in a file: failing_server.py PORT FILE"""
 
 import http.server
 import os

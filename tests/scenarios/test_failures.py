@@ -31,7 +31,7 @@ class Failing(Unit):
 
 @contextlib.contextmanager
 def requests_to(port, pause=0.01):
-    """A request after the other, whatever the response. Yields a function that tells how many had one."""
+    """A request after the other, whatever the response. Yields a function that returns how many had one."""
     end, n = threading.Event(), [0]
 
     def go_on():
@@ -63,7 +63,7 @@ def first(d, kind):
 
 @test(exclusive=True)
 def all_503():
-    """A service that answers 503 to everything is not well, however fast it is."""
+    """503 for every request is a failure, however fast the service is."""
     u = Failing(503).start()
     with requests_to(u.port):
         f = first(diagnose(u), "errors")
@@ -83,7 +83,7 @@ def all_200():
 
 @test(exclusive=True)
 def refused_upstream():
-    """nginx answers 502 as nobody listens behind it: its errors, then the peer by its address."""
+    """nginx returns 502 as its upstream refuses connections: its errors, then the peer by its address."""
     prepare()
     port, back = unused_port(), unused_port()
     path = f"/run/{unit_name('nginx', '.conf')}"
@@ -92,7 +92,7 @@ def refused_upstream():
                 f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{back}; }} }} }}\n")
     u = Unit(f"/usr/sbin/nginx -c {path}", type="exec").start()
     with requests_to(port) as answered:
-        wait_for("nginx answers", answered, 20)
+        wait_for("there is a response of nginx", answered, 20)
         d = diagnose(u)
     f = first(d, "errors")
     check("HTTP 5xx" in f["text"], f"text of {f}")
