@@ -460,17 +460,32 @@ struct qos_openssl_library {
 
 /* Machine-wide counters (array). */
 enum qos_statistic {
-        QOS_STATISTIC_SOCKETS_LOST,     /* socket storage not allocated: its requests are not counted */
-        QOS_STATISTIC_GROUPS_LOST,      /* control group storage not allocated */
-        QOS_STATISTIC_SEGMENTS_LOST,    /* segments with unreadable headers */
-        QOS_STATISTIC_CALLS_LOST,       /* storage for a libssl call not allocated */
-        QOS_STATISTIC_PLAINTEXT_LOST,    /* TLS connections whose plaintext could not be tracked: counted by
-                                          * their records */
-        QOS_STATISTIC_THREADS_LOST,     /* task storage not allocated: thread not in any state, or faults not
-                                         * counted */
-        QOS_STATISTIC_BLOCKS_LOST,      /* block I/O requests not counted, map full */
         QOS_STATISTIC_RUNS_MISSED,      /* program runs skipped by the kernel; written by the daemon, read by
                                          * units_count_missed() */
+        QOS_STATISTIC_SEGMENTS_LOST,    /* segments with unreadable headers */
+        /* Map elements that could not be allocated, or for which the map was full, by map: */
+        QOS_STATISTIC_LOST_CONNS,       /* TCP connections that are not counted */
+        QOS_STATISTIC_LOST_PIPELINES,   /* TCP connections whose protocol is not parsed */
+        QOS_STATISTIC_LOST_H2_CONNS,    /* the same, HTTP/2 */
+        QOS_STATISTIC_LOST_H2_MORES,    /* HTTP/2 connections with half of the streams, without paths */
+        QOS_STATISTIC_LOST_TLS_CONNS,   /* TLS connections whose records are not followed */
+        QOS_STATISTIC_LOST_LISTENERS,   /* listeners without accept queue */
+        QOS_STATISTIC_LOST_UNIX_CONNS,
+        QOS_STATISTIC_LOST_UNIX_UNRECORDED,
+        QOS_STATISTIC_LOST_UNIX_NAMES,
+        QOS_STATISTIC_LOST_UDP_SOCKETS,
+        QOS_STATISTIC_LOST_UDP_PEERS,
+        QOS_STATISTIC_LOST_UDP_ASKED,
+        QOS_STATISTIC_LOST_PLAINTEXT,   /* TLS connections counted by their records */
+        QOS_STATISTIC_LOST_PLAINTEXT_H2,
+        QOS_STATISTIC_LOST_OPENSSL_CALLS, /* libssl calls whose plaintext is not parsed */
+        QOS_STATISTIC_LOST_GROUPS,      /* control groups, found by the daemon later */
+        QOS_STATISTIC_LOST_THREADS,     /* threads that are in no state */
+        QOS_STATISTIC_LOST_SERVICES,    /* threads whose states are not attributed to requests */
+        QOS_STATISTIC_LOST_MEMORY_STALLS, /* threads whose page faults are not counted */
+        QOS_STATISTIC_LOST_BLOCKS,      /* block I/O requests that are not counted */
+        QOS_STATISTIC_LOST_BLOCK_USERS, /* users of a block device that are not known */
+        QOS_STATISTIC_LOST_LOCK_PLACES, /* kernel locks that are looked up each time */
         QOS_STATISTICS,
 };
 

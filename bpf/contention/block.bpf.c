@@ -108,7 +108,7 @@ static __always_inline void block_use(struct request *request, struct cgroup *gr
                 use = bpf_map_lookup_elem(&block_users, &key);
         }
         if (!use) {
-                statistics_count(QOS_STATISTIC_BLOCKS_LOST);
+                element_lost(QOS_STATISTIC_LOST_BLOCK_USERS, NULL);
                 return;
         }
         __sync_fetch_and_add(&use->requests, 1);
@@ -157,7 +157,7 @@ int BPF_PROG(block_start, struct request *request) {
         }
         b.kind = request_kind(request);
         if (bpf_map_update_elem(&blocks, &key, &b, BPF_ANY) < 0)
-                statistics_count(QOS_STATISTIC_BLOCKS_LOST);
+                contention_lost(QOS_STATISTIC_LOST_BLOCKS, b.book);
         contention_record_overhead(b.book, b.start, 1);
         return 0;
 }

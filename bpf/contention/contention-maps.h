@@ -67,6 +67,16 @@ static __always_inline struct qos_contention_cpu* contention_cpu_get(__u64 word,
                 word >> THREAD_GENERATION_SHIFT, i);
 }
 
+/* As element_lost(), for the unit in a thread's word. */
+static __always_inline void contention_lost(__u32 statistic, __u64 word) {
+        struct qos_owner owner = {
+                .slot = (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT,
+                .generation = word >> THREAD_GENERATION_SHIFT,
+        };
+
+        element_lost(statistic, &owner);
+}
+
 /* The serving clock of the unit in a thread's word. */
 static __always_inline __u64 serving_get(__u64 word, __u64 now) {
         __u32 slot = (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, zero = 0;

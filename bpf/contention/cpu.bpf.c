@@ -151,7 +151,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         s = contention_cpu_get(book, bpf_get_smp_processor_id());
         if (!t || !s) {
-                statistics_count(QOS_STATISTIC_THREADS_LOST);
+                contention_lost(QOS_STATISTIC_LOST_THREADS, book);
                 moves_tell();
                 return 0;
         }
@@ -281,7 +281,8 @@ __attribute__((noinline, weak)) int lock_is_place(struct lock_scratch *s, __u64 
         if (BPF_SNPRINTF(s->name, sizeof(s->name), "%ps", (void*) place) < 0)
                 return 0;
         function = lock_function((const struct lock_name*) s->name);
-        (void) bpf_map_update_elem(&lock_places, &place, &function, BPF_ANY);
+        if (bpf_map_update_elem(&lock_places, &place, &function, BPF_ANY) < 0)
+                statistics_count(QOS_STATISTIC_LOST_LOCK_PLACES);
         return !function;
 }
 
@@ -410,7 +411,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         t = bpf_task_storage_get(&threads, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!t) {
                 if (book)
-                        statistics_count(QOS_STATISTIC_THREADS_LOST);
+                        contention_lost(QOS_STATISTIC_LOST_THREADS, book);
                 return 0;
         }
 

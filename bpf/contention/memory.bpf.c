@@ -47,7 +47,7 @@ static __always_inline struct memory_stall* memory_stall_get(struct task_struct 
         s = bpf_task_storage_get(&memory_stalls, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!s) {
                 if (book)
-                        statistics_count(QOS_STATISTIC_THREADS_LOST);
+                        contention_lost(QOS_STATISTIC_LOST_MEMORY_STALLS, book);
                 return NULL;
         }
         if (s->book != book || s->loaded_at != loaded_at) {

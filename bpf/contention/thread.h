@@ -182,8 +182,10 @@ __attribute__((noinline, weak)) int question_read(__u64 at) {
         if (!t || !contention_cpu_get(*(volatile __u64*) &t->word, cpus))
                 return 0; /* not observed, or not any more */
         s = bpf_task_storage_get(&services, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-        if (!s)
+        if (!s) {
+                contention_lost(QOS_STATISTIC_LOST_SERVICES, *(volatile __u64*) &t->word);
                 return 0;
+        }
         book = *(volatile __u64*) &t->word & THREAD_BOOK;
         if (s->book != book) {
                 s->book = book;

@@ -84,6 +84,20 @@ static __always_inline struct qos_unit_map* unit_get(const struct qos_owner *own
         return u;
 }
 
+/* There was no memory for an element of a map, or the map is full: a statistic, and a drop of the unit that
+ * it was for. owner: NULL if that is not known. Walked by the verifier by itself. */
+__attribute__((noinline, weak)) int element_lost(__u32 statistic, const struct qos_owner *owner) {
+        struct qos_unit_map *u;
+
+        statistics_count(statistic);
+        u = owner ? unit_get(owner) : NULL;
+        if (!u)
+                return 0;
+        window_advance(u, bpf_ktime_get_ns());
+        window_count(u, QOS_COUNTER_DROPS, 1);
+        return 0;
+}
+
 /* ---- what it costs ------------------------------------------------------------------------------------ */
 
 /* A run of a program, from where it knows whose it is. */

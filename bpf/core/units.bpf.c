@@ -160,7 +160,7 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
          * the storage of another group (the daemon at an attach, for one), there is none. The daemon finds
          * the group then: manager_find_lost_groups() */
         if (!bpf_cgrp_storage_get(&groups, group, &owner, BPF_LOCAL_STORAGE_GET_F_CREATE))
-                statistics_count(QOS_STATISTIC_GROUPS_LOST);
+                element_lost(QOS_STATISTIC_LOST_GROUPS, &owner);
         return 0;
 }
 

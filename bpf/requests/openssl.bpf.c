@@ -209,7 +209,6 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
 static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, const struct qos_owner *owner,
                                                       __u32 late, __u32 taken) {
         struct tls_plaintext_h2 *m;
-        struct qos_unit_map *u;
         __u32 zero = 0;
         void *fresh;
 
@@ -218,10 +217,7 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
         o->ahead = o->pending = 0;
         fresh = bpf_map_lookup_elem(&plaintext_h2_fresh, &zero);
         if (!fresh || bpf_map_update_elem(&plaintext_h2, &o->key, fresh, BPF_ANY) < 0) {
-                statistics_count(QOS_STATISTIC_PLAINTEXT_LOST);
-                u = unit_get(owner);
-                if (u)
-                        window_count(u, QOS_COUNTER_DROPS, 1);
+                element_lost(QOS_STATISTIC_LOST_PLAINTEXT_H2, owner);
                 o->tries = TRIES_MAX;
         } else {
                 m = bpf_map_lookup_elem(&plaintext_h2, &o->key);
@@ -430,7 +426,7 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *ove
         overhead_begin_for(overhead, &owner);
         call = bpf_task_storage_get(&openssl_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!call) {
-                statistics_count(QOS_STATISTIC_CALLS_LOST);
+                element_lost(QOS_STATISTIC_LOST_OPENSSL_CALLS, &owner);
                 return 0;
         }
         /* A call within another: sealed twice, and the outer one has the plaintext. What was left by a jump,

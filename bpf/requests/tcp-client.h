@@ -390,7 +390,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                                                                     BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
                 if (!t && !muxed) {
                         if (protocol != PROTOCOL_PLAIN)
-                                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                                element_lost(QOS_STATISTIC_LOST_PIPELINES, &c->owner);
                         else if (tls_is_greeting(first, n) ||
                                  (!(c->x.flags & EXCHANGE_FRESH) && tls_detect(first, n)))
                                 client_begins_tls(skb, c, skb->len - bytes);

@@ -370,8 +370,7 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
 
         c = bpf_sk_storage_get(&conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!c) {
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
-                window_count(u, QOS_COUNTER_DROPS, 1);
+                element_lost(QOS_STATISTIC_LOST_CONNS, owner);
                 return NULL;
         }
 
@@ -426,7 +425,7 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
                 return;
         l = bpf_sk_storage_get(&listeners, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!l) {
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                element_lost(QOS_STATISTIC_LOST_LISTENERS, owner);
                 return;
         }
         l->owner = *owner;

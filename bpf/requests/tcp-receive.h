@@ -51,7 +51,7 @@ static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct co
                 return 0;
         h = bpf_sk_storage_get(&h2_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!h) {
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                element_lost(QOS_STATISTIC_LOST_H2_CONNS, &c->owner);
                 c->tries = TRIES_MAX;
                 return 0;
         }
@@ -126,20 +126,22 @@ __attribute__((noinline, weak)) int receive_is_framed(struct sk_buff *skb __arg_
         return at == length;
 }
 
-/* The connection's struct h2_more, which most do without. make: if it is wanted, there is to be one. */
-static __always_inline struct h2_more* h2_conn_more(struct sock *sk, struct h2_conn *h, bool make) {
+/* The connection's struct h2_more, which most do without. owner: of the connection; NULL: it is not to be
+ * made, also if it is wanted. */
+static __always_inline struct h2_more* h2_conn_more(struct sock *sk, struct h2_conn *h,
+                const struct qos_owner *owner) {
         struct h2_more *more;
 
         if (h->more == H2_MORE_HERE)
                 return bpf_sk_storage_get(&h2_mores, sk, 0, 0);
-        if (!make || !h2_wants_more(h))
+        if (!owner || !h2_wants_more(h))
                 return NULL;
         more = bpf_sk_storage_get(&h2_mores, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (more)
                 h2_more_begin(h, more);
         else {
                 h->more = H2_MORE_LOST;
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                element_lost(QOS_STATISTIC_LOST_H2_MORES, owner);
         }
         return more;
 }
@@ -165,7 +167,7 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
         if (!h)
                 return 0;
 
-        more = h2_conn_more(sk, h, false);
+        more = h2_conn_more(sk, h, NULL);
         h2_piece_begin(&h->piece, bpf_ktime_get_ns());
         if (h2_is_time_to_doubt(h, h->piece.now)) {
                 window_advance(u, h->piece.now);
@@ -201,11 +203,10 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
                 q.owner = p.owner;
                 h->names = names_are_wanted(&q.owner);
                 q.target = p.target;
-                if (!more)
-                        more = h2_conn_more(sk, h, true);
+                more = h2_conn_more(sk, h, &c->owner);
                 h2_conn_take_requests(skb, h, more, u, &q);
                 if (h2_wants_more(h)) {
-                        more = h2_conn_more(sk, h, true);
+                        more = h2_conn_more(sk, h, &c->owner);
                         h2_conn_take_requests(skb, h, more, u, &q);
                 }
                 h->in_pos = copied + q.f.at;
@@ -336,7 +337,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 }
                 t = bpf_sk_storage_get(&pipelines, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
                 if (!t) {
-                        statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                        element_lost(QOS_STATISTIC_LOST_PIPELINES, &c->owner);
                         c->tries = TRIES_MAX;
                         return 0;
                 }

@@ -290,7 +290,7 @@ static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct
                 return 0;
         h = bpf_sk_storage_get(&h2_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!h)
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                element_lost(QOS_STATISTIC_LOST_H2_CONNS, &c->owner);
         if (!h || pipeline_complete(t, 1, &group) == 0)
                 return 0;
         h2_begin(h, t->in_pos, 0);

@@ -720,8 +720,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 p = conn_commit(c, &effect);
                 bpf_spin_unlock(&c->lock);
                 if (h && effect.unanswered)
-                        h2_clear(h, h->more == H2_MORE_HERE ?
-                                 bpf_sk_storage_get(&h2_mores, sk, 0, 0) : NULL);
+                        h2_clear(h, h2_conn_more(sk, h, NULL));
                 if (o && t)
                         tls_plaintext_unlock(o);
 

@@ -104,7 +104,7 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
                 return 0;
         s = bpf_sk_storage_get(&tls_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!s) {
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                element_lost(QOS_STATISTIC_LOST_TLS_CONNS, &c->owner);
                 c->tries = TRIES_MAX;
                 return 0;
         }
@@ -378,8 +378,7 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         tls_plaintext_h2_drop(&call->key);
         fresh = bpf_map_lookup_elem(&plaintext_fresh, &zero);
         if (!fresh || bpf_map_update_elem(&plaintext, &call->key, fresh, BPF_ANY) < 0) {
-                statistics_count(QOS_STATISTIC_PLAINTEXT_LOST);
-                window_count(u, QOS_COUNTER_DROPS, 1);
+                element_lost(QOS_STATISTIC_LOST_PLAINTEXT, &owner);
                 return 0;
         }
         o = bpf_map_lookup_elem(&plaintext, &call->key);

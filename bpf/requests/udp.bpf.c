@@ -19,7 +19,7 @@ static __always_inline int udp_bound(struct bpf_sock *sk) {
         if (c)
                 udp_adopt(c, &owner, bpf_get_socket_cookie(sk), 0, false);
         else
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                element_lost(QOS_STATISTIC_LOST_UDP_SOCKETS, &owner);
         return 1;
 }
 
@@ -69,7 +69,7 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
                           sk->sk_receive_queue.qlen +
                           BPF_CORE_READ((struct udp_sock*) sk, reader_queue.qlen), true);
         else
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                element_lost(QOS_STATISTIC_LOST_UDP_SOCKETS, &owner);
         return 0;
 }
 

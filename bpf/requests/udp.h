@@ -394,7 +394,11 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
                 bpf_map_update_elem(&udp_asked, &key, sweep->fresh, BPF_NOEXIST);
                 x = bpf_map_lookup_elem(&udp_asked, &key);
         }
-        if (x) {
+        if (!x) {
+                element_lost(QOS_STATISTIC_LOST_UDP_ASKED, &c->owner);
+                return 0;
+        }
+        {
                 bpf_spin_lock(&x->lock);
                 /* Asked once more: who asks does not wait for the first answer any longer */
                 for (int i = 0; i < UDP_ASKED_PEERS; i++)
@@ -554,7 +558,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                         return 0;
                 c->unanswered++;
                 if (bpf_map_update_elem(&udp_peers, &d.peer, &fresh, BPF_ANY) < 0)
-                        window_count(u, QOS_COUNTER_DROPS, 1);
+                        element_lost(QOS_STATISTIC_LOST_UDP_PEERS, &c->owner);
                 return 0;
         }
 
@@ -661,7 +665,7 @@ __attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const
         fresh.asked_at = out_at == 0 ? first_at : 0;
         fresh.target = c->target;
         if (bpf_map_update_elem(&udp_peers, &d->peer, &fresh, BPF_ANY) < 0)
-                window_count(u, QOS_COUNTER_DROPS, 1);
+                element_lost(QOS_STATISTIC_LOST_UDP_PEERS, &c->owner);
         return 0;
 }
 
@@ -698,7 +702,7 @@ static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, s
         if (!c) {
                 c = bpf_sk_storage_get(&udp_sockets, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
                 if (!c) {
-                        statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                        element_lost(QOS_STATISTIC_LOST_UDP_SOCKETS, &owner);
                         return 0;
                 }
         }

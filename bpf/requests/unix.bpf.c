@@ -77,7 +77,8 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
         if (!u)
                 return;
         name.target = unix_find_target(us, u);
-        bpf_map_update_elem(&unix_names, &key, &name, BPF_ANY);
+        if (bpf_map_update_elem(&unix_names, &key, &name, BPF_ANY) < 0)
+                element_lost(QOS_STATISTIC_LOST_UNIX_NAMES, &name.owner);
 }
 
 /* As target_has_responded(), of a listener whose row is others', too. */
@@ -289,10 +290,8 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
                 if (!u)
                         return 0;
                 c = unix_learn(asker, &owner, unix_find_peer(us, u, 0, 0), UNIX_CLIENT, 0);
-                if (!c) {
-                        window_count(u, QOS_COUNTER_DROPS, 1);
+                if (!c)
                         return 0;
-                }
                 first = true;
         }
         if (c->kind != UNIX_CLIENT)
@@ -448,10 +447,8 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                         if (!u)
                                 return 0;
                         c = unix_learn(sk, &name->owner, name->target, UNIX_SERVER, name->found);
-                        if (!c) {
-                                window_count(u, QOS_COUNTER_DROPS, 1);
+                        if (!c)
                                 return 0;
-                        }
                         /* A greeting, which is older than all that is asked */
                         if (peer)
                                 c->noted = peer->sk_receive_queue.qlen;

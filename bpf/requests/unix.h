@@ -189,7 +189,7 @@ static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struc
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!c) {
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                element_lost(QOS_STATISTIC_LOST_UNIX_CONNS, owner);
                 return NULL;
         }
         unix_adopt(c, owner, target, kind, found);
@@ -373,7 +373,7 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
         now = bpf_ktime_get_ns();
         kept = bpf_sk_storage_get(&unix_unrecorded, client, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!kept) {
-                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                element_lost(QOS_STATISTIC_LOST_UNIX_UNRECORDED, &c->owner);
                 return 0;
         }
         bpf_spin_lock(&c->lock);

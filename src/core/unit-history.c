@@ -143,7 +143,7 @@ int unit_collect_history(Unit *u) {
                 /* What was counted; whether it means something is decided when it is shown, for a step of
                  * any length */
                 step.overlaps = reading.cells[QOS_COUNTER_OVERLAPS];
-                step.missed = reading.cells[QOS_COUNTER_MISSED] > 0;
+                step.missed = window_is_incomplete(&reading);
                 metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
                 counters_fill(u, &reading, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)

@@ -291,7 +291,7 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
         bool overlapping;
 
         counters_fill(u, reading, ret);
-        window_classify(reading->cells[QOS_COUNTER_OVERLAPS], reading->cells[QOS_COUNTER_MISSED] > 0,
+        window_classify(reading->cells[QOS_COUNTER_OVERLAPS], window_is_incomplete(reading),
                 &ret->requests);
         overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
 
@@ -672,7 +672,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         }
 
         s.covered = reading.covered;
-        s.drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_MISSED];
+        s.drops = total.cells[QOS_COUNTER_DROPS];
         metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
         metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
         measurable = programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
@@ -787,7 +787,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         window_read_since(&sources, now, mark, &reading);
         (void) window_read(&sources, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
-        ret->drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_MISSED];
+        ret->drops = total.cells[QOS_COUNTER_DROPS];
         metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
         metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
         contention_set_absent(&ret->metrics);

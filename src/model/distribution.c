@@ -15,11 +15,15 @@ bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
         return overlaps * 100 > count * OVERLAP_PERCENT;
 }
 
+bool window_is_incomplete(const WindowReading *reading) {
+        return reading->cells[QOS_COUNTER_MISSED] > 0 || reading->cells[QOS_COUNTER_DROPS] > 0;
+}
+
 static bool is_some(uint64_t n) {
         return n != ABSENT && n > 0;
 }
 
-void window_classify(uint64_t overlaps, bool missed, Requests *requests) {
+void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
         Server *s = &requests->server;
         uint64_t *const parsed[] = {
                 &s->protocol_http1, &s->protocol_redis, &s->protocol_memcached, &s->protocol_http2,
@@ -58,7 +62,7 @@ void window_classify(uint64_t overlaps, bool missed, Requests *requests) {
 
         if (!window_is_overlapping(overlaps, s->count)) {
                 requests->quality = s->count > 0 && n >= s->count &&
-                                    !missed ? QUALITY_EXACT : QUALITY_EXCHANGES;
+                                    !incomplete ? QUALITY_EXACT : QUALITY_EXCHANGES;
                 return;
         }
         requests->quality = QUALITY_OVERLAPPING;

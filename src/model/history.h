@@ -74,7 +74,7 @@ typedef struct HistoryStep {
         WindowBins distributions[HISTORY_DISTRIBUTIONS]; /* all of one schema */
         uint64_t amounts[_HISTORY_AMOUNT_MAX];
         bool violated;                  /* a threshold was violated during the step */
-        bool missed;                    /* program runs were skipped by the kernel */
+        bool missed;                    /* window_is_incomplete() */
 } HistoryStep;
 
 typedef struct History History;

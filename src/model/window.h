@@ -105,9 +105,13 @@ int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t bou
 /* Whether requests overlap too often for assuming one response per request. */
 bool window_is_overlapping(uint64_t overlaps, uint64_t count);
 
+/* Whether events could not be recorded or program runs were skipped by the kernel: a request may be missing,
+ * or without its protocol. */
+bool window_is_incomplete(const WindowReading *reading);
+
 /* Derives quality and protocols from the counters, and sets invalid ones to absent: all where requests
- * overlap, status codes where no protocol has them. missed: program runs were skipped by the kernel. */
-void window_classify(uint64_t overlaps, bool missed, Requests *requests);
+ * overlap, status codes where no protocol has them. incomplete: see window_is_incomplete(). */
+void window_classify(uint64_t overlaps, bool incomplete, Requests *requests);
 
 /* Counters up to now, and what was added to them since. */
 void window_mark(const WindowSources *sources, uint64_t now, WindowMark *ret);

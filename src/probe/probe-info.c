@@ -30,6 +30,32 @@ static uint64_t map_get_memory(int fd) {
         return 0;
 }
 
+/* In which map an element is missing. */
+static const Map lost_maps[QOS_STATISTICS] = {
+        [QOS_STATISTIC_LOST_CONNS]           = MAP_CONNS,
+        [QOS_STATISTIC_LOST_PIPELINES]       = MAP_PIPELINES,
+        [QOS_STATISTIC_LOST_H2_CONNS]        = MAP_H2_CONNS,
+        [QOS_STATISTIC_LOST_H2_MORES]        = MAP_H2_MORES,
+        [QOS_STATISTIC_LOST_TLS_CONNS]       = MAP_TLS_CONNS,
+        [QOS_STATISTIC_LOST_LISTENERS]       = MAP_LISTENERS,
+        [QOS_STATISTIC_LOST_UNIX_CONNS]      = MAP_UNIX_CONNS,
+        [QOS_STATISTIC_LOST_UNIX_UNRECORDED] = MAP_UNIX_UNRECORDED,
+        [QOS_STATISTIC_LOST_UNIX_NAMES]      = MAP_UNIX_NAMES,
+        [QOS_STATISTIC_LOST_UDP_SOCKETS]     = MAP_UDP_SOCKETS,
+        [QOS_STATISTIC_LOST_UDP_PEERS]       = MAP_UDP_PEERS,
+        [QOS_STATISTIC_LOST_UDP_ASKED]       = MAP_UDP_ASKED,
+        [QOS_STATISTIC_LOST_PLAINTEXT]       = MAP_PLAINTEXT,
+        [QOS_STATISTIC_LOST_PLAINTEXT_H2]    = MAP_PLAINTEXT_H2,
+        [QOS_STATISTIC_LOST_OPENSSL_CALLS]   = MAP_OPENSSL_CALLS,
+        [QOS_STATISTIC_LOST_GROUPS]          = MAP_GROUPS,
+        [QOS_STATISTIC_LOST_THREADS]         = MAP_THREADS,
+        [QOS_STATISTIC_LOST_SERVICES]        = MAP_SERVICES,
+        [QOS_STATISTIC_LOST_MEMORY_STALLS]   = MAP_MEMORY_STALLS,
+        [QOS_STATISTIC_LOST_BLOCKS]          = MAP_BLOCKS,
+        [QOS_STATISTIC_LOST_BLOCK_USERS]     = MAP_BLOCK_USERS,
+        [QOS_STATISTIC_LOST_LOCK_PLACES]     = MAP_LOCK_PLACES,
+};
+
 static bool statistics_are_enabled(void) {
         _cleanup_fclose_ FILE *f = NULL;
 
@@ -140,8 +166,15 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                 for (uint32_t i = 0; i < QOS_STATISTICS; i++) {
                         uint64_t n = 0;
 
-                        if (bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &i, &n) >= 0)
-                                info.drops += n;
+                        if (i == QOS_STATISTIC_RUNS_MISSED ||
+                            bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &i, &n) < 0 || n == 0)
+                                continue;
+                        info.drops += n;
+                        if (i >= QOS_STATISTIC_LOST_CONNS)
+                                info.losses[info.n_losses++] = (ElementLoss) {
+                                        .map = map_table[lost_maps[i]],
+                                        .n = n,
+                                };
                 }
 
         *ret = info;

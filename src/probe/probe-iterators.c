@@ -281,6 +281,6 @@ uint64_t probe_get_lost_groups(Probe *p) {
 
         if (p->started)
                 (void) bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS],
-                                           &(uint32_t) { QOS_STATISTIC_GROUPS_LOST }, &n);
+                                           &(uint32_t) { QOS_STATISTIC_LOST_GROUPS }, &n);
         return n;
 }

@@ -277,6 +277,12 @@ typedef struct ProgramInfo {
         uint64_t recursion_misses;      /* ABSENT while not attached */
 } ProgramInfo;
 
+/* Elements of a map that could not be made: there was no memory, or it is full. */
+typedef struct ElementLoss {
+        const char *map;                /* "h2_conns" */
+        uint64_t n;                     /* since the first attach, above 0 */
+} ElementLoss;
+
 typedef struct ProbesInfo {
         ProgramInfo *programs;
         size_t n_programs;
@@ -286,7 +292,9 @@ typedef struct ProbesInfo {
         uint64_t memory_per_socket;     /* bytes of socket storage per open connection without
                                          * multiplexing */
         uint64_t drops;                 /* events that could not be recorded, machine-wide, since the first
-                                         * attach */
+                                         * attach; skipped runs are in ProgramInfo.recursion_misses */
+        ElementLoss losses[QOS_STATISTICS]; /* of these, map elements that could not be allocated */
+        size_t n_losses;
 } ProbesInfo;
 
 void probes_info_done(ProbesInfo *i);

@@ -21,6 +21,7 @@ static void add_number(Table *t, sd_json_variant *v, const char *name, char* (*f
 static void print_status(sd_json_variant *s) {
         const Style *style = terminal_style();
         char a[FORMAT_MAX], b[FORMAT_MAX];
+        sd_json_variant *lost;
         uint64_t n, max;
 
         (void) printf("\n");
@@ -34,6 +35,15 @@ static void print_status(sd_json_variant *s) {
         if (value_unsigned(s, "drops", &n) && n > 0)
                 (void) printf("%s%s event%s not counted.%s\n", color_on(style, COLOR_RED), format_count(a, n), n == 1 ? "" : "s",
                               color_off(style));
+        lost = value_find(s, "lostElements");
+        for (size_t i = 0; lost && i < sd_json_variant_elements(lost); i++) {
+                sd_json_variant *v = sd_json_variant_by_index(lost, i);
+
+                if (value_unsigned(v, "count", &n))
+                        (void) printf("%s%s element%s could not be allocated in map '%s'.%s\n", color_on(style, COLOR_RED),
+                                      format_count(a, n), n == 1 ? "" : "s", value_string(v, "map") ?: "-",
+                                      color_off(style));
+        }
         if (!value_boolean(s, "statisticsEnabled"))
                 (void) printf("Run counts and times are not collected. To enable: sysctl kernel.bpf_stats_enabled=1\n");
 }

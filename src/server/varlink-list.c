@@ -428,6 +428,7 @@ int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
 
 int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                          void *userdata) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *losses = NULL;
         _cleanup_probes_info_ ProbesInfo info = {};
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
@@ -440,6 +441,14 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
         r = manager_get_probes(m, &info);
         if (r < 0)
                 return r;
+
+        for (size_t i = 0; i < info.n_losses; i++) {
+                r = sd_json_variant_append_arraybo(&losses,
+                                SD_JSON_BUILD_PAIR_STRING("map", info.losses[i].map),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("count", info.losses[i].n));
+                if (r < 0)
+                        return r;
+        }
 
         read = xqos_loader_get_read(m->declared);
         return sd_varlink_replybo(link,
@@ -456,5 +465,7 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
                                                                "memoryPerSocket",
                                                                SD_JSON_BUILD_UNSIGNED(
                                                                        info.memory_per_socket)),
-                                  SD_JSON_BUILD_PAIR_UNSIGNED("drops", info.drops));
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("drops", info.drops),
+                                  SD_JSON_BUILD_PAIR_CONDITION(losses != NULL, "lostElements",
+                                                               SD_JSON_BUILD_VARIANT(losses)));
 }

@@ -1486,6 +1486,14 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 FIELD_COMMENT("How often it could not run, as it was running on that CPU already"),
                 SD_VARLINK_DEFINE_OUTPUT(recursionMisses, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                LostElements,
+                FIELD_COMMENT("The name of the map"),
+                SD_VARLINK_DEFINE_FIELD(map, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("How many elements could not be made, as there was no memory for them, or the "
+                              "map was full"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0));
+
 static SD_VARLINK_DEFINE_METHOD(
                 GetStatus,
                 FIELD_COMMENT("The version of qosd"),
@@ -1511,8 +1519,14 @@ static SD_VARLINK_DEFINE_METHOD(
                               "speak HTTP/2, and those that are looked into by the probe \"tls\", have "
                               "more"),
                 SD_VARLINK_DEFINE_OUTPUT(memoryPerSocket, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Events that could not be booked, for all units together"),
-                SD_VARLINK_DEFINE_OUTPUT(drops, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                FIELD_COMMENT("Events that could not be recorded, of all units together, since the first "
+                              "attach. Runs of programs that the kernel has skipped are not among them (see "
+                              "recursionMisses)"),
+                SD_VARLINK_DEFINE_OUTPUT(drops, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Of these, elements of BPF maps that could not be made, by map; left out if "
+                              "there are none"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(lostElements, LostElements,
+                                                 SD_VARLINK_NULLABLE | SD_VARLINK_ARRAY));
 
 #define DEFINE_ERROR(name, argument, type, text) \
         SD_VARLINK_DEFINE_ERROR( \
@@ -1676,6 +1690,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_ShareChange,
                 SYMBOL_COMMENT("The state of a threshold has changed"),
                 &vl_type_ThresholdEvent,
+                SYMBOL_COMMENT("Elements of a BPF map that could not be made"),
+                &vl_type_LostElements,
                 SYMBOL_COMMENT("Begins to observe a unit. One that does not run yet is waited for. Who has "
                                "attached it before changes what was asked for then"),
                 &vl_method_Attach,

@@ -180,6 +180,49 @@ def hundred_streams_at_once():
     n.expect(sent + 100, 0, bad, what="with answers of 300 kB that share a connection")
 
 
+@contextlib.contextmanager
+def option_memory(size):
+    """So many bytes are all that a socket may have of it, and BPF storage is taken from."""
+    path = "/proc/sys/net/core/optmem_max"
+    with open(path) as f:
+        before = f.read()
+    try:
+        with open(path, "w") as f:
+            f.write(str(size))
+        yield
+    finally:
+        with open(path, "w") as f:
+            f.write(before)
+
+
+def lost_elements():
+    return {row["map"]: row["count"] for row in scenario.varlink("GetStatus").get("lostElements", [])}
+
+
+@test(vm=True, exclusive=True)
+def without_memory():
+    """What the kernel does not give a connection is said, with the map, and its figures are not said to be exact. With the memory for one
+    of the two parts that a connection may have, only what is in the other is missing."""
+    before = lost_elements()
+    n = Nginx()
+    with option_memory(4096):
+        equal(h2load(n, 40, 2, 10)["2xx"], 40, "answers")
+    now = lost_elements()
+    equal(now.get("h2_conns", 0) - before.get("h2_conns", 0), 2, f"connections without h2_conns, {now}")
+    s = snapshot(n)
+    equal(s["drops"], 2, "drops")
+    check(s["requests"]["quality"] != "exact", f"quality is {s['requests']['quality']}")
+    check("could not be allocated in map 'h2_conns'" in qosctl("probes").stdout, "qosctl probes does not say it")
+    n = Nginx()
+    with option_memory(12000):
+        equal(h2load(n, 400, 1, 20)["2xx"], 400, "answers")
+        equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (0, "exact"), "drops and quality of few streams")
+        equal(h2load(n, 400, 1, 100)["2xx"], 400, "answers")
+    equal(lost_elements().get("h2_mores", 0) - before.get("h2_mores", 0), 1, "connections without h2_mores")
+    expect_total(n, 800)
+    equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (1, "exchanges"), "drops and quality of many")
+
+
 @test()
 def nghttpd():
     """A server whose answers go through HPACK's dynamic table; it pushes, and a push is no request."""

@@ -23,14 +23,13 @@ def misses():
 
 
 def is_said(s, before, exact):
-    """What was skipped is in drops and in quality, and nothing else is."""
+    """What was skipped is in quality; what was made good is in no drops."""
     now = misses()
     skipped = {name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)}
     if not skipped:
         equal(s["drops"], 0, "drops")
         equal(s["requests"]["quality"], exact, "quality")
     elif skipped.get("requests_content") or skipped.get("requests_read"):
-        check(s["drops"] > 0, f"no drops, and skipped were {skipped}")
         equal(s["requests"]["quality"], "exchanges", "quality")
     return skipped
 

@@ -984,6 +984,10 @@ class Others(Test):
         self.assertIn("sysctl kernel.bpf_stats_enabled=1", out)
         self.assertIn("\n2 units attached, limit ", out)
         self.assertIn("3 events not counted", out)
+        self.assertNotIn("could not be allocated", out)
+        self.qosd.status["lostElements"] = [{"map": "h2_conns", "count": 2}, {"map": "udp_peers", "count": 1}]
+        out = self.out_of("probes")
+        self.assertIn("\n2 elements could not be allocated in map 'h2_conns'.\n1 element could not be allocated in map 'udp_peers'.\n", out)
         objects = [json.loads(line) for line in self.out_of("probes", "--json=short").splitlines()]
         self.assertEqual(objects, self.qosd.programs + [self.qosd.status])
 
