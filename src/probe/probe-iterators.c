@@ -230,10 +230,17 @@ int probe_find_faults(Probe *p) {
 }
 
 int probe_reassign_sockets(Probe *p) {
+        int r;
+
         /* Connections are created in interrupts from the entry of their listener: wait for those using the
          * old entry */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
-        return iterator_run(p, PROGRAM_REASSIGN, NULL);
+        r = iterator_run(p, PROGRAM_REASSIGN, NULL);
+        /* By files twice: a connection that is accepted meanwhile may have left the accept queue before that
+         * was visited, and have become a file that was passed already */
+        if (r >= 0 && !program_works(p, PROGRAM_REASSIGN))
+                r = iterator_run(p, PROGRAM_REASSIGN, NULL);
+        return r;
 }
 
 int probe_read_listeners(Probe *p, uint64_t *ret_session) {
