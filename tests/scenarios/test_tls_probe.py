@@ -298,7 +298,7 @@ def in_a_root_directory_of_its_own():
         with s.connect() as c:
             equal([c.ask(p).status for p in ["/status/200", "/status/503"] * 20], [200, 503] * 20, "statuses")
         s.expect(40, 0, 20, what="in a root directory of its own")
-        check(f"Watching '{root}/" in run("journalctl", "-u", "qosd.service", "-o", "cat").stdout, "another file is watched")
+        check(f"Probing '{root}/" in run("journalctl", "-u", "qosd.service", "-o", "cat").stdout, "another file is watched")
         s.stop()
     finally:
         shutil.rmtree(root, ignore_errors=True)
