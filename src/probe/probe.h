@@ -272,7 +272,7 @@ typedef struct ProgramInfo {
                                          * latency" */
         ProgramState state;
         char *reason;                   /* of PROGRAM_UNAVAILABLE; of PROGRAM_IDLE what it waits for, or
-                                         * NULL */
+                                         * which one is used instead; or NULL */
         uint64_t runs, run_nsec;        /* ABSENT unless kernel.bpf_stats_enabled has ever been set */
         uint64_t recursion_misses;      /* ABSENT while not attached */
 } ProgramInfo;

@@ -1474,7 +1474,7 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT(provides, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("What became of it"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(state, ProgramState, 0),
-                FIELD_COMMENT("Why it is unavailable, or what it waits for"),
+                FIELD_COMMENT("Why it is unavailable, what it waits for, or what is used instead"),
                 SD_VARLINK_DEFINE_OUTPUT(reason, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How often it ran, while the kernel measured that (sysctl "
                               "kernel.bpf_stats_enabled)"),
