@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include "connect.h"
 #include "connection.h"
 #include "util.h"
 
@@ -62,6 +63,25 @@ int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[st
 
 /* ---- the connection ----------------------------------------------------------------------------------- */
 
+int connection_open(const char *address, uint64_t timeout_usec, sd_varlink **ret) {
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        if (address && *address != '/')
+                return sd_varlink_connect_address(ret, address);
+
+        if (!address && geteuid() == 0)
+                fd = unix_connect(ADDRESS_ROOT, timeout_usec);
+        if (fd < 0)
+                fd = unix_connect(address ?: ADDRESS, timeout_usec);
+        if (fd < 0)
+                return fd == -EAGAIN ? -ETIMEDOUT : fd;
+        r = sd_varlink_connect_fd(ret, fd);
+        if (r >= 0)
+                (void) TAKE_FD(fd);
+        return r;
+}
+
 int qosd_connect(const char *address, qosd **ret) {
         _cleanup_(qosd_unrefp) qosd *q = NULL;
         int r;
@@ -73,7 +93,7 @@ int qosd_connect(const char *address, qosd **ret) {
                 return -ENOMEM;
         q->n_ref = 1;
 
-        r = sd_varlink_connect_address(&q->link, address ?: ADDRESS);
+        r = connection_open(address, CONNECT_USEC, &q->link);
         if (r >= 0)
                 r = sd_varlink_set_relative_timeout(q->link, TIMEOUT_USEC);
         /* The maps of views come as descriptors */

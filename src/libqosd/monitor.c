@@ -16,7 +16,7 @@ struct qosd_event {
 struct qosd_monitor {
         unsigned n_ref;
         sd_event *event;
-        char *address;
+        char *address;                  /* NULL: the usual one */
         sd_json_variant *units;         /* NULL: all */
         qosd_event_handler_t handler;
         void *userdata;
@@ -89,12 +89,12 @@ static int on_reply(sd_varlink *link, sd_json_variant *reply, const char *error_
         return flags & SD_VARLINK_REPLY_CONTINUES ? 0 : monitor_wait(m);
 }
 
-static int monitor_connect(qosd_monitor *m) {
+static int monitor_connect(qosd_monitor *m, uint64_t timeout_usec) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_(sd_varlink_unrefp) sd_varlink *link = NULL;
         int r;
 
-        r = sd_varlink_connect_address(&link, m->address);
+        r = connection_open(m->address, timeout_usec, &link);
         if (r < 0)
                 return r;
         (void) sd_varlink_set_userdata(link, m);
@@ -123,7 +123,8 @@ static int monitor_connect(qosd_monitor *m) {
 static int on_again(sd_event_source *s, uint64_t usec, void *userdata) {
         qosd_monitor *m = ASSERT_PTR(userdata);
 
-        if (monitor_connect(m) >= 0)
+        /* The caller's event loop waits for nobody: what fails is tried again */
+        if (monitor_connect(m, /* timeout_usec= */ 0) >= 0)
                 return 0;
         (void) sd_event_source_set_time_relative(s, AGAIN_USEC);
         return sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
@@ -143,8 +144,8 @@ int qosd_monitor_new(const char *address, sd_event *event, const char *const *un
         m->event = sd_event_ref(event);
         m->handler = handler;
         m->userdata = userdata;
-        m->address = strdup(address ?: ADDRESS);
-        if (!m->address)
+        m->address = address ? strdup(address) : NULL;
+        if (address && !m->address)
                 return -ENOMEM;
         for (size_t i = 0; units && units[i]; i++) {
                 r = sd_json_variant_append_arrayb(&m->units, SD_JSON_BUILD_STRING(units[i]));
@@ -155,7 +156,7 @@ int qosd_monitor_new(const char *address, sd_event *event, const char *const *un
         if (r >= 0)
                 r = sd_event_source_set_enabled(m->again, SD_EVENT_OFF);
         if (r >= 0)
-                r = monitor_connect(m);
+                r = monitor_connect(m, CONNECT_USEC);
         if (r < 0)
                 return r;
         *ret = TAKE_PTR(m);

@@ -5,17 +5,19 @@
 #include <stdarg.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "client.h"
+#include "connect.h"
 #include "qosctl.h"
 #include "snapshot.h"
 #include "terminal.h"
 #include "value.h"
 
 #define ADDRESS "/run/qosd/org.qosd.QoS"
+
+/* Root has one in which nobody else's connections stand. */
+#define ADDRESS_ROOT ADDRESS ".root"
 
 /* Far more than there can be units or metrics; only a broken or hostile other side gets here. */
 #define REPLIES_MAX 65536U
@@ -117,28 +119,24 @@ static int connect_ssh(Client *c) {
 }
 
 /* How long qosd may take to accept the connection when others connect all the time. */
-#define CONNECT_SEC 1
+#define CONNECT_USEC USEC_PER_SEC
 
-/* Not sd_varlink_connect_address() itself, which does not wait while the listen queue is full, and cannot be used then */
+/* Not sd_varlink_connect_address() itself, which does not wait while the listen queue is full, and cannot be
+ * used then */
 static int connect_local(sd_varlink **ret) {
-        const struct timeval limit = { .tv_sec = CONNECT_SEC };
-        struct sockaddr_un sa = { .sun_family = AF_UNIX };
         const char *path = address();
         _cleanup_close_ int fd = -EBADF;
         int r;
 
-        if (*path != '/' || strlen(path) >= sizeof(sa.sun_path))
+        if (*path != '/')
                 return sd_varlink_connect_address(ret, path);
 
-        strcpy(sa.sun_path, path);
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (geteuid() == 0 && streq(path, ADDRESS))
+                fd = unix_connect(ADDRESS_ROOT, CONNECT_USEC);
         if (fd < 0)
-                return -errno;
-        if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
-                return -errno;
-        while (connect(fd, (const struct sockaddr*) &sa, sizeof(sa)) < 0)
-                if (errno != EINTR)
-                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
+                fd = unix_connect(path, CONNECT_USEC);
+        if (fd < 0)
+                return fd == -EAGAIN ? -ETIMEDOUT : fd;
 
         r = sd_varlink_connect_fd(ret, fd);
         if (r >= 0)
