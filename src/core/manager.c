@@ -154,6 +154,8 @@ static void manager_take_fds(Manager *m) {
 
                 if (streq(names[i], "varlink") && m->listen_fd < 0)
                         m->listen_fd = fd;
+                else if (streq(names[i], "varlink-root") && m->root_listen_fd < 0)
+                        m->root_listen_fd = fd;
                 else if (!probe_take_fd(m->probe, names[i], fd)) {
                         log_debug("The service manager has passed '%s', which is not known.", names[i]);
                         /* A link of another version, whose program would run for as long as it is stored */
@@ -184,9 +186,11 @@ int manager_new(sd_event *event, Manager **ret) {
         if (!m)
                 return -ENOMEM;
         m->event = sd_event_ref(event);
-        m->listen_fd = -EBADF;
+        m->listen_fd = m->root_listen_fd = -EBADF;
 
         r = config_load("", &m->config);
+        if (r >= 0)
+                r = turn_queue_new(m->event, &m->turns);
         if (r >= 0)
                 r = threshold_monitor_new(m, &m->thresholds);
         if (r >= 0)
@@ -250,6 +254,8 @@ Manager* manager_free(Manager *m) {
         probe_free(m->probe);
         sd_bus_flush_close_unref(m->bus);
         close_fd(m->listen_fd);
+        close_fd(m->root_listen_fd);
+        turn_queue_free(m->turns);
         free(m->state_path);
         free(m->history_prefix);
         sd_event_unref(m->event);

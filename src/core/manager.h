@@ -10,6 +10,7 @@
 
 #include "config.h"
 #include "error.h"
+#include "turns.h"
 #include "unit-map.h"
 #include "unit.h"
 
@@ -45,8 +46,9 @@ struct Manager {
                                               * elsewhere than before */
         sd_event_source *fold;          /* while there are such */
 
-        int listen_fd;                  /* the varlink socket that the service manager passed; negative:
+        int listen_fd, root_listen_fd;  /* the varlink sockets that the service manager passed; negative:
                                          * none */
+        TurnQueue *turns;               /* of clients of both buses */
         AttachOperation *operations;    /* attaches that wait for PID 1 */
         sd_event_source *reconnect;     /* while the bus is away */
         char *state_path;               /* what a restart of qosd must know; NULL: nowhere to keep it */

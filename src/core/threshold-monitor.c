@@ -56,14 +56,24 @@ static bool unit_evaluate_thresholds(Unit *u, uint64_t now, uint64_t period) {
         for (;;) {
                 Threshold *due = unit_find_due(u, now, period);
                 ThresholdSample l;
+                unsigned n = 0;
+                uint64_t cpu;
 
                 if (!due)
                         return news;
                 threshold_sample_init(&l, due->rule.window_nsec);
                 for (Threshold *a = due; a && a->period <= period; a = a->next)
-                        if (a->rule.window_nsec == l.window && now >= a->next_evaluation)
+                        if (a->rule.window_nsec == l.window && now >= a->next_evaluation) {
                                 threshold_sample_require(&l, &a->rule);
+                                n++;
+                        }
+                cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
                 threshold_sample_read(u, now, &l);
+                cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
+                /* Not put off, as they are kept in time: it is the users' requests that wait */
+                for (Threshold *a = due; a && a->period <= period; a = a->next)
+                        if (a->rule.window_nsec == l.window && now >= a->next_evaluation)
+                                turn_queue_charge(u->manager->turns, a->uid, cpu / n);
                 for (Threshold *a = due; a && a->period <= period; a = a->next)
                         if (a->rule.window_nsec == l.window && now >= a->next_evaluation &&
                                         threshold_evaluate(a, &l)) {

@@ -90,7 +90,9 @@ static int on_line(const char *section, char *line, unsigned number, void *userd
                 special = !words_are_late(value);
                 r->generator->ordered = r->generator->ordered || r->qosd || words_have(value, QOSD);
         } else if (streq(line, "After") && r->qosd)
-                r->generator->ordered = r->generator->ordered || !streq(value, "qosd.socket");
+                /* As in our own unit, and in that of versions before */
+                r->generator->ordered = r->generator->ordered ||
+                        (!streq(value, "qosd.socket qosd-root.socket") && !streq(value, "qosd.socket"));
         if (r->name)
                 r->name->special = r->name->special || special;
         return 0;

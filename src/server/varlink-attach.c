@@ -9,16 +9,16 @@ static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void 
         const char *degraded;
 
         connection_forget_call(c);
-        if (error < 0) {
+        if (error < 0)
                 (void) vl_reply_error(c->link, error, e);
-                return;
+        else {
+                degraded = unit_degraded_reason(u);
+                (void) sd_varlink_replybo(c->link,
+                                          SD_JSON_BUILD_PAIR_STRING("unit", u->name),
+                                          SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded",
+                                                                       SD_JSON_BUILD_STRING(degraded)));
         }
-
-        degraded = unit_degraded_reason(u);
-        (void) sd_varlink_replybo(c->link,
-                                  SD_JSON_BUILD_PAIR_STRING("unit", u->name),
-                                  SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded",
-                                                               SD_JSON_BUILD_STRING(degraded)));
+        varlink_io_touch(c->pump);
 }
 
 int connection_attach(Connection *c) {

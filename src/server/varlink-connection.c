@@ -124,14 +124,14 @@ static void on_authorized(int result, void *userdata) {
         int r;
 
         c->query = NULL;
-        if (result <= 0) {
+        if (result <= 0)
                 (void) connection_deny(c, result);
-                return;
+        else {
+                r = c->go_on(c);
+                if (r < 0) /* without effect if that was the error that it has sent */
+                        (void) sd_varlink_error_errno(c->link, r);
         }
-
-        r = c->go_on(c);
-        if (r < 0) /* without effect if that was the error that it has sent */
-                (void) sd_varlink_error_errno(c->link, r);
+        varlink_io_touch(c->pump);
 }
 
 int connection_authorize(Connection *c, bool interactive) {
@@ -202,21 +202,25 @@ bool strv_contains(char **names, const char *name) {
         return !names;
 }
 
-/* Nobody else is served while names are looked for. Others than root get none for so many times as long as
- * it took. */
+/* Nobody else is served while names are looked for. A user other than root gets none for so many times as
+ * long as it took. */
 #define NAMES_PAUSE 4U
 
 /* ---- Threads, Resources ------------------------------------------------------------------------------- */
 
 /* Whether names may be looked for that began then. */
 bool connection_may_have_names(const Connection *c, uint64_t begin) {
-        return c->uid == 0 || begin >= c->server->names_not_before;
+        const TurnUser *user = varlink_io_get_user(c->pump);
+
+        return !user || begin >= user->names_not_before;
 }
 
 void connection_note_names(const Connection *c, uint64_t begin) {
+        TurnUser *user = varlink_io_get_user(c->pump);
         uint64_t end = now_nsec(CLOCK_MONOTONIC);
 
-        c->server->names_not_before = end + (end - begin) * NAMES_PAUSE;
+        if (user)
+                user->names_not_before = end + (end - begin) * NAMES_PAUSE;
 }
 
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */

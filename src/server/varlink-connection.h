@@ -14,6 +14,7 @@
 #include "threshold-monitor.h"
 #include "unit.h"
 #include "varlink-io.h"
+#include "varlink-listen.h"
 #include "varlink-server.h"
 #include "window.h"
 
@@ -26,6 +27,7 @@
 #define POLKIT_ACTION_INSPECT "org.qosd1.inspect"
 
 typedef struct Stream {
+        TurnUser *user;                 /* NULL: root */
         char **units;                   /* NULL: all that are attached */
         uint64_t window;
         uint64_t interval_usec;
@@ -125,7 +127,7 @@ typedef struct Connection {
         sd_varlink *link;
         VarlinkIo *pump;
         uid_t uid;
-        struct Connection *next;
+        struct Connection *previous, *next;
 
         /* The one method that waits for polkit or PID 1: sd-varlink dispatches no other meanwhile */
         AttachOperation *attach;
@@ -153,15 +155,16 @@ struct VarlinkServer {
         Manager *manager;
         ManagerObserver observer;
         sd_varlink_server *server;
-        VarlinkQueue *queue;
+        VarlinkListener *listener, *root_listener; /* NULL: none */
+        VarlinkIoSet io;
         Connection *connections;
+        unsigned n_others;              /* of these that are not root's */
         Frame *frames[UNITS_MAX_LIMIT]; /* by the unit's index */
         MapExport *viewers;                /* users who were given maps */
         sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
         sd_event_source *trim_timer;    /* enabled while a connection has ended since the last time */
         uint64_t trimmed_at;            /* CLOCK_MONOTONIC usec */
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
-        uint64_t names_not_before;      /* CLOCK_MONOTONIC ns */
 };
 
 typedef struct Parameters {

@@ -72,6 +72,7 @@ static int on_interval_over(sd_event_source *source, uint64_t usec, void *userda
         if (r < 0) /* without effect if that was the error that it has sent */
                 (void) sd_varlink_error_errno(c->link, r);
         connection_forget_call(c);
+        varlink_io_touch(c->pump);
         return 0;
 }
 
@@ -84,6 +85,7 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
         if (error < 0) {
                 (void) vl_reply_error(c->link, error, e);
                 connection_forget_call(c);
+                varlink_io_touch(c->pump);
                 return;
         }
 
@@ -98,6 +100,7 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
         if (r < 0) {
                 (void) sd_varlink_error_errno(c->link, r);
                 connection_forget_call(c);
+                varlink_io_touch(c->pump);
         }
 }
 

@@ -260,23 +260,19 @@ static int connection_read_many(Connection *c) {
         return 0;
 }
 
-static bool server_has_many(const VarlinkServer *v, uid_t uid) {
-        for (const Connection *c = v->connections; c; c = c->next)
-                if (c->uid == uid && c->many && c->many->begun)
-                        return true;
-        return false;
-}
-
 /* Reads the units, and makes the reply at the next turns, some of them at a time. */
 int connection_go_on_many(Connection *c) {
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        TurnUser *user = varlink_io_get_user(c->pump);
         Many *m = c->many;
         unsigned n = 0;
         int r = 0;
 
         if (!m->begun) {
-                if (c->uid != 0 && server_has_many(c->server, c->uid)) /* whose end it is told of */
+                if (user && user->reads_many) /* it has a turn when that ends */
                         return 0;
+                if (user)
+                        user->reads_many = true;
                 m->begun = true;
                 r = connection_read_many(c);
         }
@@ -295,13 +291,15 @@ int connection_go_on_many(Connection *c) {
 
 /* The next one of the user may begin. */
 void connection_end_many(Connection *c) {
-        if (!c->many)
-                return;
+        TurnUser *user = c->pump ? varlink_io_get_user(c->pump) : NULL;
+        bool begun = c->many && c->many->begun;
 
         c->many = many_free(c->many);
-        for (Connection *i = c->server->connections; i && !server_has_many(c->server, c->uid); i = i->next)
-                if (i->uid == c->uid && i->many && i->pump &&
-                    varlink_io_want_turn(i->pump, /* when_written= */ false))
+        if (!user || !begun)
+                return;
+        user->reads_many = false;
+        for (Connection *i = c->server->connections; i; i = i->next)
+                if (i->uid == c->uid && i->many && varlink_io_want_turn(i->pump, /* when_written= */ false))
                         break;
 }
 

@@ -8,26 +8,6 @@
 #include "log.h"
 #include "varlink-io.h"
 
-/* How long a connection is served at a time if it has more to do. Longer than most calls take, so that these
- * need one turn. */
-#define TURN_NSEC (500 * NSEC_PER_USEC)
-
-/* A user other than root whose connection took the CPU for so long waits for so many times as long: nobody
- * has more than a fifth of it. */
-#define TURN_PAUSE 4U
-
-/* No turn makes a user wait for longer than this. Only one that loads BPF programs takes so much time: the
- * user who is the first to attach a unit is not charged for what all use. How often that happens is limited
- * by PROGRAMS_KEEP_USEC. */
-#define TURN_PAUSE_MAX_NSEC NSEC_PER_SEC
-
-/* A pause may be so much longer. */
-#define PAUSE_ACCURACY_USEC UINT64_C(100)
-
-/* So that root's requests are read as soon as what is being done is finished. What follows has the priority
- * of all others. */
-#define PRIORITY_ROOT (SD_EVENT_PRIORITY_NORMAL - 1)
-
 /* Messages that are written with one system call. */
 #define OUTPUT_BATCH 16U
 
@@ -39,193 +19,26 @@ typedef struct Output {
         struct Output *next;
 } Output;
 
-/* Somebody whose connections are limited in what they take together. */
-typedef struct User {
-        uid_t uid;
-        unsigned n_connections;
-        unsigned n_unread;              /* connections that have replies which the client does not take */
-        uint64_t not_before;            /* CLOCK_MONOTONIC ns */
-        VarlinkIo *first, *last;      /* connections with something to do, in the order of their turns */
-        struct User *next;
-} User;
-
-struct VarlinkQueue {
-        sd_event *event;
-        sd_event_source *turn;          /* NULL: nobody has the next one */
-        sd_event_source *timer;         /* when the first pause is over */
-        User *users;                    /* who had a turn is the last */
-};
-
 struct VarlinkIo {
-        VarlinkQueue *queue;
-        User *user;                     /* NULL: root */
+        VarlinkIoSet *set;
+        Turn turn;
         sd_varlink *link;               /* no reference: the pump ends with the connection */
         int fd;                         /* the link's */
         sd_event_source *io;
-        sd_event_source *again;         /* of root: the next turn; NULL: not before something happens on the
-                                         * socket */
-        VarlinkIo *next;              /* in the user's queue */
-        bool queued;
+        VarlinkIo *touched_before, *touched_next; /* in the set's list */
+        bool touched;
         bool wants_turn;
         bool turn_when_written;         /* … and not while there is output */
         varlink_turn_handler_t handler;
         void *userdata;
         Output *output, *output_last;   /* to be written before anything of the library's */
         size_t output_sent;             /* bytes of the first one that were */
-        bool unread;                    /* counted in n_unread */
         uint64_t unread_since;          /* since when there is something to be written, and nothing leaves,
                                          * CLOCK_MONOTONIC usec; 0: there is not */
         sd_event_source *unread_timer;  /* fires no later than that has been so for too long */
         size_t unfinished;              /* bytes of the message whose end has not been seen */
         bool *freed;                    /* set when the pump ends within its own callback */
 };
-
-/* ---- turns -------------------------------------------------------------------------------------------- */
-
-static int on_turn(sd_event_source *s, void *userdata);
-
-static bool user_waits(const User *u) {
-        return u->first && u->n_unread < UNREAD_CONNECTIONS_MAX;
-}
-
-static int queue_arm(VarlinkQueue *q) {
-        uint64_t earliest = UINT64_MAX;
-
-        if (q->turn)
-                return 0;
-        for (const User *u = q->users; u; u = u->next)
-                if (user_waits(u))
-                        earliest = MIN(earliest, u->not_before);
-        if (earliest == UINT64_MAX)
-                return sd_event_source_set_enabled(q->timer, SD_EVENT_OFF);
-        if (earliest > now_nsec(CLOCK_MONOTONIC)) {
-                (void) sd_event_source_set_time(q->timer, earliest / NSEC_PER_USEC + 1);
-                return sd_event_source_set_enabled(q->timer, SD_EVENT_ONESHOT);
-        }
-
-        /* A new event source each time: a defer source counts as pending since it was made, and sd-event
-         * dispatches what has been pending for longest. One that was enabled again would win against
-         * everything. */
-        (void) sd_event_source_set_enabled(q->timer, SD_EVENT_OFF);
-        return sd_event_add_defer(q->event, &q->turn, on_turn, q);
-}
-
-static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
-        return queue_arm(ASSERT_PTR(userdata));
-}
-
-static void user_pause(User *u, uint64_t cpu_begin) {
-        uint64_t pause = (now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu_begin) * TURN_PAUSE;
-
-        u->not_before = MAX(u->not_before, now_nsec(CLOCK_MONOTONIC)) + MIN(pause, TURN_PAUSE_MAX_NSEC);
-}
-
-/* Those who are gone, once their pause is over: a new connection does not end it. */
-static void queue_forget_users(VarlinkQueue *q) {
-        uint64_t now = now_nsec(CLOCK_MONOTONIC);
-
-        for (User **u = &q->users; *u; )
-                if ((*u)->n_connections == 0 && (*u)->not_before <= now) {
-                        User *gone = *u;
-
-                        *u = gone->next;
-                        free(gone);
-                } else
-                        u = &(*u)->next;
-}
-
-static User* queue_get_user(VarlinkQueue *q, uid_t uid) {
-        User **u;
-
-        queue_forget_users(q);
-        for (u = &q->users; *u; u = &(*u)->next)
-                if ((*u)->uid == uid)
-                        return *u;
-        *u = new0(User, 1);
-        if (*u)
-                (*u)->uid = uid;
-        return *u;
-}
-
-int varlink_queue_new(sd_event *event, VarlinkQueue **ret) {
-        VarlinkQueue *q;
-        int r;
-
-        q = new0(VarlinkQueue, 1);
-        if (!q)
-                return -ENOMEM;
-        q->event = sd_event_ref(event);
-        r = sd_event_add_time(event, &q->timer, CLOCK_MONOTONIC, 0, PAUSE_ACCURACY_USEC, on_timer, q);
-        if (r >= 0)
-                r = sd_event_source_set_enabled(q->timer, SD_EVENT_OFF);
-        if (r < 0) {
-                varlink_queue_free(q);
-                return r;
-        }
-
-        *ret = q;
-        return 0;
-}
-
-VarlinkQueue* varlink_queue_free(VarlinkQueue *q) {
-        if (!q)
-                return NULL;
-
-        sd_event_source_disable_unref(q->turn);
-        sd_event_source_disable_unref(q->timer);
-        for (User *u = q->users, *next; u; u = next) {
-                assert(u->n_connections == 0);
-                next = u->next;
-                free(u);
-        }
-        sd_event_unref(q->event);
-        free(q);
-        return NULL;
-}
-
-static void io_set_unread(VarlinkIo *p, bool unread) {
-        if (!p->user || p->unread == unread)
-                return;
-        p->unread = unread;
-        if (unread)
-                p->user->n_unread++;
-        else {
-                p->user->n_unread--;
-                (void) queue_arm(p->queue);
-        }
-}
-
-static int on_again(sd_event_source *s, void *userdata);
-
-/* Gives the connection its next turn. */
-static int io_enqueue(VarlinkIo *p) {
-        User *u = p->user;
-
-        if (!u)
-                return p->again ? 0 : sd_event_add_defer(p->queue->event, &p->again, on_again, p);
-        if (p->queued)
-                return 0;
-        p->queued = true;
-        p->next = NULL;
-        *(u->first ? &u->last->next : &u->first) = p;
-        u->last = p;
-        return queue_arm(p->queue);
-}
-
-static void io_dequeue(VarlinkIo *p) {
-        User *u = p->user;
-        VarlinkIo *before = NULL;
-
-        if (!p->queued)
-                return;
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what is queued has a user */
-        for (VarlinkIo *i = u->first; i != p; i = i->next)
-                before = i;
-        *(before ? &before->next : &u->first) = p->next;
-        if (u->last == p)
-                u->last = before;
-        p->queued = false;
-}
 
 /* ---- messages that several connections get ------------------------------------------------------------ */
 
@@ -316,6 +129,15 @@ static int io_write_output(VarlinkIo *p) {
 
 /* ---- one connection ----------------------------------------------------------------------------------- */
 
+static void io_untouch(VarlinkIo *p) {
+        if (!p->touched)
+                return;
+        *(p->touched_before ? &p->touched_before->touched_next : &p->set->touched) = p->touched_next;
+        if (p->touched_next)
+                p->touched_next->touched_before = p->touched_before;
+        p->touched = false;
+}
+
 VarlinkIo* varlink_io_free(VarlinkIo *p) {
         if (!p)
                 return NULL;
@@ -323,14 +145,13 @@ VarlinkIo* varlink_io_free(VarlinkIo *p) {
         if (p->freed)
                 *p->freed = true;
         sd_event_source_disable_unref(p->io);
-        sd_event_source_disable_unref(p->again);
         sd_event_source_disable_unref(p->unread_timer);
-        io_dequeue(p);
-        io_set_unread(p, false);
+        io_untouch(p);
+        if (p->turn.user)
+                p->turn.user->n_connections--;
+        turn_done(&p->turn);
         while (p->output)
                 io_drop_output(p);
-        if (p->user)
-                p->user->n_connections--; /* it is forgotten later */
         free(p);
         return NULL;
 }
@@ -404,72 +225,100 @@ static int io_step(VarlinkIo *p, bool turn) {
         return p->output ? io_write_output(p) : sd_varlink_process(p->link);
 }
 
-/* Serves the connection until it has nothing to do (0), or nsec are over (1). With nsec 0 it is one step,
- * and no turn. A negative value: it has ended. */
-static int io_run(VarlinkIo *p, uint64_t nsec) {
+/* Has the loop wake up for what the connection waits for, and for nothing else. After all that may have
+ * changed that: there are thousands of connections, too many to look at each time that something happens on
+ * one of them. */
+static int io_update(VarlinkIo *p) {
+        int events, enabled;
+
+        events = sd_varlink_get_events(p->link);
+        if (events < 0)
+                return events;
+        if (p->output)
+                events |= EPOLLOUT;
+
+        turn_set_unread(&p->turn, events & EPOLLOUT);
+        if (!(events & EPOLLOUT))
+                p->unread_since = 0;
+        else if (p->unread_since == 0) {
+                p->unread_since = now_usec(CLOCK_MONOTONIC);
+                /* Each reply is unread for a moment: that is not worth setting a timer again */
+                if (sd_event_source_get_enabled(p->unread_timer, &enabled) >= 0 && enabled == SD_EVENT_OFF) {
+                        (void) sd_event_source_set_time(p->unread_timer, p->unread_since + SLOW_READER_USEC);
+                        (void) sd_event_source_set_enabled(p->unread_timer, SD_EVENT_ONESHOT);
+                }
+        }
+
+        /* What is not to be handled yet must not wake us up */
+        if (events & EPOLLOUT)
+                events = EPOLLOUT;
+        else if (turn_is_requested(&p->turn))
+                events = 0;
+        return sd_event_source_set_io_events(p->io, events);
+}
+
+static void io_request_turn(VarlinkIo *p) {
+        (void) turn_request(&p->turn);
+        (void) io_update(p);
+}
+
+/* Serves the connection until it has nothing to do, or nsec are over: then it has another turn. With nsec 0
+ * it is one step, and no turn. May end it. */
+static void io_run(VarlinkIo *p, uint64_t nsec) {
         _cleanup_(sd_varlink_unrefp) sd_varlink *link = sd_varlink_ref(p->link);
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
         bool freed = false;
         int r;
 
+        io_untouch(p);
         p->freed = &freed;
         do {
                 r = io_step(p, nsec > 0);
                 if (freed)
-                        return -ECONNRESET;
+                        return;
         } while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + nsec);
         p->freed = NULL;
 
+        if (r > 0)
+                r = turn_request(&p->turn);
+        if (r >= 0)
+                r = io_update(p);
         if (r < 0) {
                 (void) log_debug_errno(r, "Ending a varlink connection: %m");
                 (void) sd_varlink_close(link);
         }
-        return r;
 }
 
-static int on_again(sd_event_source *s, void *userdata) {
-        VarlinkIo *p = ASSERT_PTR(userdata);
-
-        p->again = sd_event_source_disable_unref(p->again);
-        return io_run(p, TURN_NSEC) > 0 ? io_enqueue(p) : 0;
+static void on_turn(void *userdata) {
+        io_run(ASSERT_PTR(userdata), TURN_NSEC);
 }
 
-static int on_turn(sd_event_source *s, void *userdata) {
-        VarlinkQueue *q = ASSERT_PTR(userdata);
-        uint64_t now = now_nsec(CLOCK_MONOTONIC), cpu;
-        User *user, **u, **end;
+void varlink_io_touch(VarlinkIo *p) {
+        if (!p || p->freed) /* its turn, at the end of which it is looked at */
+                return;
+        if (!p->touched) {
+                p->touched = true;
+                p->touched_before = NULL;
+                p->touched_next = p->set->touched;
+                if (p->touched_next)
+                        p->touched_next->touched_before = p;
+                p->set->touched = p;
+        }
+        (void) io_update(p);
+}
+
+void varlink_io_flush_touched(VarlinkIoSet *set) {
         VarlinkIo *p;
 
-        q->turn = sd_event_source_disable_unref(q->turn);
-        for (u = &q->users; *u; u = &(*u)->next)
-                if (user_waits(*u) && (*u)->not_before <= now)
-                        break;
-        if (!*u)
-                return queue_arm(q);
-
-        user = *u;
-        for (end = u; *end; end = &(*end)->next)
-                ;
-        if (user->next) {
-                *u = user->next;
-                *end = user;
-                user->next = NULL;
+        while ((p = set->touched)) {
+                io_untouch(p);
+                if (io_has_output(p))
+                        io_run(p, 0);
         }
-
-        p = user->first;
-        io_dequeue(p);
-        cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
-        if (io_run(p, TURN_NSEC) > 0)
-                (void) io_enqueue(p);
-        user_pause(user, cpu);
-        return queue_arm(q);
 }
 
-void varlink_io_flush(VarlinkIo *p) {
-        assert(p);
-
-        if (!p->freed && io_has_output(p) && io_run(p, 0) > 0)
-                (void) io_enqueue(p);
+TurnUser* varlink_io_get_user(const VarlinkIo *p) {
+        return p->turn.user;
 }
 
 bool varlink_io_want_turn(VarlinkIo *p, bool when_written) {
@@ -477,27 +326,40 @@ bool varlink_io_want_turn(VarlinkIo *p, bool when_written) {
                 return false;
         p->wants_turn = true;
         p->turn_when_written = when_written;
-        (void) io_enqueue(p);
+        io_request_turn(p);
         return true;
 }
 
 static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
         VarlinkIo *p = ASSERT_PTR(userdata);
-        User *user = p->user;
+        bool ended = revents & (EPOLLHUP|EPOLLERR);
         uint64_t cpu;
-        int r;
 
-        if (!user)
-                return io_run(p, TURN_NSEC) > 0 ? io_enqueue(p) : 0;
+        if (!p->turn.user) {
+                io_run(p, TURN_NSEC);
+                return 0;
+        }
 
         /* Requests wait for their turn. What takes no time does not: replies, so that a client which reads
-         * them has them, and the end */
-        if (!(revents & (EPOLLHUP|EPOLLERR)) && !io_has_output(p))
-                return io_enqueue(p);
+         * them has them. The end does when the user has a pause: thousands of connections may end at once */
+        if (ended && !turn_may_begin(&p->turn)) {
+                turn_set_unread(&p->turn, false);
+                (void) sd_event_source_set_enabled(s, SD_EVENT_OFF);
+                return turn_request(&p->turn);
+        }
+        if (!ended && !io_has_output(p)) {
+                io_request_turn(p);
+                return 0;
+        }
         cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
-        r = io_run(p, 0);
-        user_pause(user, cpu);
-        return r > 0 ? io_enqueue(p) : 0;
+        {
+                TurnQueue *q = p->set->turns;
+                uid_t uid = p->turn.user->uid;
+
+                io_run(p, 0); /* may end it */
+                turn_queue_charge(q, uid, now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu);
+        }
+        return 0;
 }
 
 static int on_unread(sd_event_source *s, uint64_t usec, void *userdata) {
@@ -517,37 +379,7 @@ static int on_unread(sd_event_source *s, uint64_t usec, void *userdata) {
         return 0;
 }
 
-static int on_prepare(sd_event_source *s, void *userdata) {
-        VarlinkIo *p = ASSERT_PTR(userdata);
-        int events, enabled;
-
-        events = sd_varlink_get_events(p->link);
-        if (events < 0)
-                return events;
-        if (p->output)
-                events |= EPOLLOUT;
-
-        io_set_unread(p, events & EPOLLOUT);
-        if (!(events & EPOLLOUT))
-                p->unread_since = 0;
-        else if (p->unread_since == 0) {
-                p->unread_since = now_usec(CLOCK_MONOTONIC);
-                /* Each reply is unread for a moment: that is not worth setting a timer again */
-                if (sd_event_source_get_enabled(p->unread_timer, &enabled) >= 0 && enabled == SD_EVENT_OFF) {
-                        (void) sd_event_source_set_time(p->unread_timer, p->unread_since + SLOW_READER_USEC);
-                        (void) sd_event_source_set_enabled(p->unread_timer, SD_EVENT_ONESHOT);
-                }
-        }
-
-        /* What is not to be handled yet must not wake us up */
-        if (events & EPOLLOUT)
-                events = EPOLLOUT;
-        else if (p->again || p->queued)
-                events = 0;
-        return sd_event_source_set_io_events(s, events);
-}
-
-int varlink_io_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler,
+int varlink_io_new(VarlinkIoSet *set, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler,
                    void *userdata, VarlinkIo **ret) {
         const int start = 0;
         VarlinkIo *p;
@@ -563,32 +395,32 @@ int varlink_io_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_ha
         if (!p)
                 return -ENOMEM;
         *p = (VarlinkIo) {
-                .queue = q,
+                .set = set,
                 .link = link,
                 .fd = fd,
                 .handler = handler,
                 .userdata = userdata,
         };
-        if (uid != 0) {
-                p->user = queue_get_user(q, uid);
-                if (!p->user) {
-                        varlink_io_free(p);
-                        return -ENOMEM;
-                }
-                p->user->n_connections++;
+        r = turn_init(&p->turn, set->turns, uid, on_turn, p);
+        if (r < 0) {
+                varlink_io_free(p);
+                return r;
         }
+        if (p->turn.user)
+                p->turn.user->n_connections++;
 
         sd_varlink_detach_event(link);
-        r = sd_event_add_io(q->event, &p->io, fd, 0, on_io, p);
+        r = sd_event_add_io(set->event, &p->io, fd, 0, on_io, p);
         if (r >= 0)
-                r = sd_event_source_set_priority(p->io, p->user ? SD_EVENT_PRIORITY_NORMAL : PRIORITY_ROOT);
+                r = sd_event_source_set_priority(p->io, p->turn.user ? SD_EVENT_PRIORITY_NORMAL :
+                                                 PRIORITY_ROOT);
         if (r >= 0)
-                r = sd_event_source_set_prepare(p->io, on_prepare);
-        if (r >= 0)
-                r = sd_event_add_time(q->event, &p->unread_timer, CLOCK_MONOTONIC, 0, USEC_PER_SEC,
+                r = sd_event_add_time(set->event, &p->unread_timer, CLOCK_MONOTONIC, 0, USEC_PER_SEC,
                                       on_unread, p);
         if (r >= 0)
                 r = sd_event_source_set_enabled(p->unread_timer, SD_EVENT_OFF);
+        if (r >= 0)
+                r = io_update(p);
         if (r < 0) {
                 varlink_io_free(p);
                 return r;

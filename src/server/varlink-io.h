@@ -9,14 +9,14 @@
  *   - no message is handled while the replies to the one before have not left;
  *   - who does not read these for SLOW_READER_USEC is cut off;
  *   - who cannot read any more is not served;
- *   - connections with something to do take turns, and users, too. The CPU time of a turn is charged to the
- *     user, who gets the next one only after a multiple of it. Root's connections come first, and wait for
- *     nothing;
+ *   - connections with something to do take turns (turns.h). Root's come first, and wait for nothing;
+ *   - one that has nothing to do costs nothing when others do something;
  *   - the end of the event loop waits for nobody. */
 
 #include <systemd/sd-event.h>
 #include <systemd/sd-varlink.h>
 
+#include "turns.h"
 #include "util.h"
 
 /* Longer than any sensible call: Subscribe() with the names of 256 units. */
@@ -25,25 +25,24 @@
 /* How long a client may leave all unread that there is for it. */
 #define SLOW_READER_USEC (15 * USEC_PER_SEC)
 
-/* Connections of one user other than root that may have unread replies in our memory at a time, up to some
- * MiB each. While there are so many, the requests of the user's other connections wait. */
-#define UNREAD_CONNECTIONS_MAX 8U
-
 typedef struct VarlinkIo VarlinkIo;
 
-/* The turns of all connections of a server. */
-typedef struct VarlinkQueue VarlinkQueue;
-
-int varlink_queue_new(sd_event *event, VarlinkQueue **ret);
-/* To be called when there are no more connections. */
-VarlinkQueue* varlink_queue_free(VarlinkQueue *q);
+/* The connections of a server. */
+typedef struct VarlinkIoSet {
+        sd_event *event;
+        TurnQueue *turns;
+        VarlinkIo *touched;             /* those with output that was made outside of their turns */
+} VarlinkIoSet;
 
 /* Called when it is the connection's turn. A negative value ends the connection. */
 typedef int (*varlink_turn_handler_t)(void *userdata);
 
 /* For a connection of a server; it is taken away from the library's own event sources. */
-int varlink_io_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler,
+int varlink_io_new(VarlinkIoSet *set, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler,
                    void *userdata, VarlinkIo **ret);
+
+/* What is kept of the user; NULL: root. */
+TurnUser* varlink_io_get_user(const VarlinkIo *p);
 
 /* Has the handler called at the connection's next turn, or the first one when all replies have been written.
  * False: that is still to come since the last time. */
@@ -60,9 +59,12 @@ VarlinkText* varlink_text_unref(VarlinkText *t);
  * What it is given later is written after them. */
 int varlink_io_send(VarlinkIo *p, VarlinkText *begin, const char *end);
 
-/* Writes as much of what there is to be written as the socket takes, now and not when the loop comes to it.
- * May end the connection. Not from within a method of it. */
-void varlink_io_flush(VarlinkIo *p);
+/* To be called when the link was given a reply from elsewhere than a method or a turn of the connection. */
+void varlink_io_touch(VarlinkIo *p);
+
+/* Writes as much of that, of all connections, as their sockets take, now and not when the loop comes to it.
+ * May end connections. */
+void varlink_io_flush_touched(VarlinkIoSet *set);
 
 /* To be called when the connection ends, at the latest. */
 VarlinkIo* varlink_io_free(VarlinkIo *p);

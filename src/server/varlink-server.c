@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include <malloc.h>
+#include <sys/socket.h>
 
 #include "config-build.h"
 #include "log.h"
@@ -9,12 +10,14 @@
 #include "varlink-server.h"
 
 #define LISTEN_PATH "/run/qosd/org.qosd.QoS"
+#define LISTEN_PATH_ROOT LISTEN_PATH ".root"
 
 /* Connections of everybody together, and of root: more than a fleet of tools opens, less than the
  * descriptors we have (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
 #define CONNECTIONS_MAX 4096U
 
-/* How often memory is given back to the system when connections end. */
+/* How often memory is given back to the system when connections end, and how often it is looked whether
+ * those who use it have come to an end: what is given back while they go on is needed again at once. */
 #define TRIM_USEC USEC_PER_SEC
 
 /* How often it is said that somebody has too many connections. */
@@ -94,6 +97,7 @@ static void on_unit_detaching(Unit *u, void *userdata) {
                         c->stream = stream_free(c->stream);
                         c->monitor = monitor_free(c->monitor);
                         (void) vl_reply_error(c->link, r, &e);
+                        varlink_io_touch(c->pump);
                 }
         }
 }
@@ -105,11 +109,7 @@ static void on_unit_detaching(Unit *u, void *userdata) {
 static void on_unit_evaluated(Unit *u, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
 
-        for (Connection *c = v->connections, *next; c; c = next) {
-                next = c->next; /* it may end */
-                if (c->pump)
-                        varlink_io_flush(c->pump);
-        }
+        varlink_io_flush_touched(&v->io);
 }
 
 /* ---- connections -------------------------------------------------------------------------------------- */
@@ -118,6 +118,10 @@ static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
         bool streams = false;
 
+        if (turn_queue_is_busy(v->io.turns)) {
+                (void) sd_event_source_set_time(v->trim_timer, now_usec(CLOCK_MONOTONIC) + TRIM_USEC);
+                return sd_event_source_set_enabled(v->trim_timer, SD_EVENT_ONESHOT);
+        }
         for (const Connection *c = v->connections; c; c = c->next)
                 streams = streams || c->stream;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT && !streams; i++)
@@ -144,11 +148,10 @@ static void server_trim(VarlinkServer *v) {
 static void connection_free(Connection *c) {
         VarlinkServer *v = c->server;
 
-        for (Connection **p = &v->connections; *p; p = &(*p)->next)
-                if (*p == c) {
-                        *p = c->next;
-                        break;
-                }
+        *(c->previous ? &c->previous->next : &v->connections) = c->next;
+        if (c->next)
+                c->next->previous = c->previous;
+        v->n_others -= c->uid != 0;
 
         attach_operation_cancel(c->attach);
         connection_forget_call(c);
@@ -164,37 +167,31 @@ static void connection_free(Connection *c) {
         server_trim(v);
 }
 
-static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdata) {
-        VarlinkServer *v = ASSERT_PTR(userdata);
-        unsigned n = 0, others = 0;
+/* Before anything is made for it. */
+static int server_check_limits(VarlinkServer *v, uid_t uid) {
+        bool full = v->n_others >= limit_for_unprivileged(sd_varlink_server_connections_max(v->server));
+        const TurnUser *user = turn_queue_find_user(v->io.turns, uid);
+        unsigned n = user ? user->n_connections : 0;
+        uint64_t now;
+
+        if (uid == 0 || (!full && n < v->manager->config.connections_per_uid_max))
+                return 0;
+
+        now = now_usec(CLOCK_MONOTONIC);
+        if (v->refused_at == 0 || now >= v->refused_at + REFUSED_USEC) {
+                v->refused_at = now;
+                if (full)
+                        log_notice("Others than root have %u connections, more are not accepted.",
+                                   v->n_others);
+                else
+                        log_notice("User %u has %u connections, more are not accepted "
+                                   "(ConnectionsPerUserMax=).", (unsigned) uid, n);
+        }
+        return -EUSERS;
+}
+
+static int connection_new(VarlinkServer *v, sd_varlink *link, uid_t uid) {
         Connection *c;
-        bool full;
-        uid_t uid;
-        int r;
-
-        r = sd_varlink_get_peer_uid(link, &uid);
-        if (r < 0)
-                return r;
-
-        for (c = v->connections; c; c = c->next) {
-                n += c->uid == uid;
-                others += c->uid != 0;
-        }
-        full = others >= limit_for_unprivileged(sd_varlink_server_connections_max(v->server));
-        if (uid != 0 && (full || n >= v->manager->config.connections_per_uid_max)) {
-                uint64_t now = now_usec(CLOCK_MONOTONIC);
-
-                if (v->refused_at == 0 || now >= v->refused_at + REFUSED_USEC) {
-                        v->refused_at = now;
-                        if (full)
-                                log_notice("Others than root have %u connections, more are not accepted.",
-                                           others);
-                        else
-                                log_notice("User %u has %u connections, more are not accepted "
-                                           "(ConnectionsPerUserMax=).", (unsigned) uid, n);
-                }
-                return -EUSERS;
-        }
 
         c = new0(Connection, 1);
         if (!c)
@@ -205,21 +202,52 @@ static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdat
                 .uid = uid,
                 .next = v->connections,
         };
+        if (c->next)
+                c->next->previous = c;
         v->connections = c;
+        v->n_others += uid != 0;
         (void) sd_varlink_set_userdata(link, c);
 
         /* If it fails, the caller closes the link, and on_disconnect() does the rest */
-        return varlink_io_new(v->queue, link, uid, on_turn, c, &c->pump);
+        return varlink_io_new(&v->io, link, uid, on_turn, c, &c->pump);
 }
 
 static void on_disconnect(sd_varlink_server *server, sd_varlink *link, void *userdata) {
-        VarlinkServer *v = ASSERT_PTR(userdata);
+        Connection *c = sd_varlink_get_userdata(link);
 
-        for (Connection *c = v->connections; c; c = c->next)
-                if (c->link == link) {
-                        connection_free(c);
-                        break;
-                }
+        if (c)
+                connection_free(c);
+}
+
+int varlink_server_add_connection(VarlinkServer *v, int fd) {
+        uint64_t cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
+        socklen_t size = sizeof(struct ucred);
+        struct ucred peer;
+        sd_varlink *link;
+        int r;
+
+        r = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ? -errno :
+            server_check_limits(v, peer.uid);
+        if (r >= 0)
+                r = sd_varlink_server_add_connection(v->server, fd, &link);
+        if (r < 0) {
+                (void) close_fd(fd);
+                return r;
+        }
+
+        r = connection_new(v, link, peer.uid);
+        turn_queue_charge(v->io.turns, peer.uid, now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu);
+        if (r < 0)
+                (void) sd_varlink_close(link);
+        return r;
+}
+
+static void on_accepted(int fd, void *userdata) {
+        int r;
+
+        r = varlink_server_add_connection(ASSERT_PTR(userdata), fd);
+        if (r < 0)
+                (void) log_debug_errno(r, "Failed to serve a connection, it is closed: %m");
 }
 
 int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
@@ -237,9 +265,8 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                 .userdata = v,
         };
 
-        r = varlink_queue_new(m->event, &v->queue);
-        if (r >= 0)
-                r = sd_varlink_server_new(&v->server, SD_VARLINK_SERVER_ACCOUNT_UID);
+        v->io = (VarlinkIoSet) { .event = m->event, .turns = m->turns };
+        r = sd_varlink_server_new(&v->server, SD_VARLINK_SERVER_ACCOUNT_UID);
         if (r < 0)
                 goto fail;
         (void) sd_varlink_server_set_userdata(v->server, v);
@@ -283,18 +310,14 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".Probes",      vl_method_probes,
                                 INTERFACE ".GetStatus",   vl_method_get_status);
         if (r >= 0)
-                r = sd_varlink_server_bind_connect(v->server, on_connect);
-        if (r >= 0)
                 r = sd_varlink_server_bind_disconnect(v->server, on_disconnect);
-        /* Less where there are fewer descriptors: the library stops to accept for good when they run out */
+        /* Less where there are fewer descriptors */
         if (r >= 0)
                 r = sd_varlink_server_set_connections_max(v->server,
                                                           MIN(CONNECTIONS_MAX,
                                                               sd_varlink_server_connections_max(NULL)));
         if (r >= 0)
                 r = sd_varlink_server_set_connections_per_uid_max(v->server, CONNECTIONS_MAX);
-        if (r >= 0)
-                r = sd_varlink_server_attach_event(v->server, m->event, SD_EVENT_PRIORITY_NORMAL);
         if (r < 0)
                 goto fail;
 
@@ -307,6 +330,16 @@ fail:
         return r;
 }
 
+/* fd: from the service manager; negative: none */
+static int server_listen(VarlinkServer *v, int fd, const char *path, mode_t mode, bool roots,
+                         VarlinkListener **ret) {
+        if (fd < 0)
+                fd = varlink_listen_at(path, mode);
+        if (fd < 0)
+                return fd;
+        return varlink_listener_new(v->manager->event, v->io.turns, fd, roots, on_accepted, v, ret);
+}
+
 int varlink_server_new(Manager *m, VarlinkServer **ret) {
         VarlinkServer *v;
         int r;
@@ -315,12 +348,15 @@ int varlink_server_new(Manager *m, VarlinkServer **ret) {
         if (r < 0)
                 return r;
 
-        if (m->listen_fd >= 0) {
-                r = sd_varlink_server_listen_fd(v->server, m->listen_fd);
-                if (r >= 0)
-                        TAKE_FD(m->listen_fd);
-        } else
-                r = sd_varlink_server_listen_address(v->server, LISTEN_PATH, 0666);
+        r = server_listen(v, TAKE_FD(m->listen_fd), LISTEN_PATH, 0666, /* roots= */ false, &v->listener);
+        if (r >= 0) {
+                /* Where the socket unit is not enabled root stands in line with all others */
+                int k = server_listen(v, TAKE_FD(m->root_listen_fd), LISTEN_PATH_ROOT, 0600,
+                                      /* roots= */ true, &v->root_listener);
+
+                if (k < 0)
+                        (void) log_debug_errno(k, "Failed to listen on '" LISTEN_PATH_ROOT "': %m");
+        }
         if (r < 0) {
                 varlink_server_free(v);
                 return r;
@@ -330,32 +366,18 @@ int varlink_server_new(Manager *m, VarlinkServer **ret) {
         return 0;
 }
 
-int varlink_server_add_connection(VarlinkServer *v, int fd) {
-        sd_varlink *link;
-        int r;
-
-        r = sd_varlink_server_add_connection(v->server, fd, &link);
-        if (r < 0)
-                return r;
-
-        /* The callback is for connections that were accepted */
-        r = on_connect(v->server, link, v);
-        if (r < 0)
-                (void) sd_varlink_close(link);
-        return r;
-}
-
 VarlinkServer* varlink_server_free(VarlinkServer *v) {
         if (!v)
                 return NULL;
 
+        varlink_listener_free(v->listener);
+        varlink_listener_free(v->root_listener);
         if (v->server)
                 (void) sd_varlink_server_shutdown(v->server);
         while (v->connections)
                 (void) sd_varlink_close(v->connections->link); /* on_disconnect() frees it */
         manager_remove_observer(v->manager, &v->observer);
         sd_varlink_server_unref(v->server);
-        varlink_queue_free(v->queue);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 frames_free(&v->frames[i]);
         for (MapExport *i = v->viewers, *next; i; i = next) {

@@ -12,6 +12,8 @@ Stream* stream_free(Stream *s) {
         if (!s)
                 return NULL;
 
+        if (s->user)
+                s->user->n_streams--;
         sd_event_source_disable_unref(s->timer);
         strv_free(s->units);
         free(s);
@@ -143,7 +145,7 @@ int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlin
         _cleanup_(strv_freep) char **units = NULL;
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
-        unsigned n = 0;
+        TurnUser *user = varlink_io_get_user(c->pump);
         uint64_t now;
         int r;
 
@@ -163,9 +165,7 @@ int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlin
         if (r != 0)
                 return r < 0 ? r : 0;
 
-        for (const Connection *i = c->server->connections; i; i = i->next)
-                n += i->stream && i->uid == c->uid;
-        if (c->uid != 0 && n >= STREAMS_PER_USER_MAX) {
+        if (user && user->n_streams >= STREAMS_PER_USER_MAX) {
                 char limit[16];
 
                 (void) snprintf(limit, sizeof(limit), "%u", STREAMS_PER_USER_MAX);
@@ -177,6 +177,9 @@ int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlin
         c->stream = new0(Stream, 1);
         if (!c->stream)
                 return -ENOMEM;
+        c->stream->user = user;
+        if (user)
+                user->n_streams++;
         c->stream->window = p.window;
         c->stream->interval_usec = p.interval / NSEC_PER_USEC;
         c->stream->units = TAKE_PTR(units);

@@ -127,6 +127,7 @@ static int connection_send_event(const ThresholdEvent *e, void *userdata) {
                         r = sd_varlink_notifybo(c->link, SD_JSON_BUILD_PAIR_VARIANT("event", v));
                 if (r < 0)
                         return r;
+                varlink_io_touch(c->pump);
         }
         c->monitor->seq = e->seq;
         return 0;
@@ -143,6 +144,7 @@ static void connection_end_monitor(Connection *c) {
                                   SD_JSON_BUILD_PAIR_UNSIGNED("seq", seq),
                                   SD_JSON_BUILD_PAIR_STRING("message",
                                                             "events were not fetched, no more are sent"));
+        varlink_io_touch(c->pump);
 }
 
 /* Sends what the subscriber has missed, and false: it is gone from the log. */
@@ -306,6 +308,7 @@ static void on_condition(const Threshold *a, const QosError *e, void *userdata) 
                 (void) sd_varlink_replybo(c->link,
                                           SD_JSON_BUILD_PAIR_STRING("unit", a->unit->name),
                                           SD_JSON_BUILD_PAIR_VARIANT("value", value));
+        varlink_io_touch(c->pump);
 }
 
 int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

@@ -8,15 +8,18 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <systemd/sd-varlink.h>
 
+#include "connect.h"
 #include "history.h"
 #include "manager.h"
 #include "util-bus.h"
 #include "util-idl.h"
 #include "varlink-io.h"
+#include "varlink-listen.h"
 #include "varlink-server.h"
 
 #define INTERFACE "org.qosd.QoS."
@@ -1241,9 +1244,8 @@ static void test_limits(void) {
         check(open_connection(TEST_OTHER_UID) == -EUSERS);
         call_succeeds(c, "GetStatus", "{}");
         (void) close(fds[0]);
-        settle();
-        fds[0] = open_connection(TEST_OTHER_UID);
-        check(fds[0] >= 0);
+        /* When the user's pause is over */
+        test_wait(event, (fds[0] = open_connection(TEST_OTHER_UID)) >= 0);
         for (unsigned i = 0; i < 9; i++)
                 (void) close(fds[i]);
         settle();
@@ -1308,6 +1310,87 @@ static void test_budget(void) {
                 fds[i] = fds[n - 1];
         }
         settle();
+}
+
+/* User ids cost nothing: those with many of them have no more time than others together. */
+static void test_many_users(void) {
+        _cleanup_client_ Client *root = client_new(0);
+        Client *flood[40];
+        unsigned rounds = 0;
+
+        for (unsigned i = 0; i < ELEMENTSOF(flood); i++)
+                flood[i] = client_new(100000 + i);
+        /* There is something to do all the time, of somebody who has no pause, and yet it is not done */
+        do {
+                for (unsigned i = 0; i < ELEMENTSOF(flood); i++)
+                        (void) client_fill(flood[i]);
+                check(++rounds < 1000);
+        } while (sd_event_run(event, 0) > 0);
+        call_succeeds(root, "GetStatus", "{}");
+        for (unsigned i = 0; i < ELEMENTSOF(flood); i++)
+                client_free(flood[i]);
+        settle();
+}
+
+static int connect_as(uid_t uid, const char *path) {
+        int fd;
+
+        check(uid == 0 || seteuid(uid) >= 0);
+        fd = unix_connect(path, /* timeout_usec= */ 0);
+        check(uid == 0 || seteuid(0) >= 0);
+        return fd;
+}
+
+static void test_listeners(void) {
+        char directory[] = "/tmp/test-varlink-clients-XXXXXX", all[64], roots[64];
+        _cleanup_client_ Client *root = new0(Client, 1);
+        VarlinkServer *server;
+        unsigned n = 0, steps = 0;
+        int fds[1000];
+
+        check(root);
+        check(mkdtemp(directory) && chmod(directory, 0755) >= 0);
+        (void) snprintf(all, sizeof(all), "%s/all", directory);
+        (void) snprintf(roots, sizeof(roots), "%s/root", directory);
+        manager->listen_fd = varlink_listen_at(all, 0666);
+        manager->root_listen_fd = varlink_listen_at(roots, 0600);
+        check(manager->listen_fd >= 0 && manager->root_listen_fd >= 0);
+        check(varlink_server_new(manager, &server) >= 0);
+
+        check(connect_as(TEST_OTHER_UID, roots) == -EACCES);
+        /* Each of another user: none of them has too many */
+        for (; n < ELEMENTSOF(fds); n++) {
+                fds[n] = connect_as(100000 + n, all);
+                if (fds[n] == -EAGAIN) /* the queue of this system is as long */
+                        break;
+                check(fds[n] >= 0);
+        }
+        check(n > 100);
+
+        /* Root's connection does not stand behind these */
+        root->fd = connect_as(0, roots);
+        check(root->fd >= 0);
+        client_send(root, NULL, "GetStatus", "{}");
+        while (recv(root->fd, root->buffer, 1, MSG_PEEK|MSG_DONTWAIT) < 0) {
+                check(errno == EAGAIN);
+                check(++steps < 20);
+                test_run(event);
+        }
+        sd_json_variant_unref(client_expect_reply(root, "GetStatus"));
+
+        /* All of them are accepted, and served */
+        for (unsigned i = 0; i < n; i += 50) {
+                _cleanup_client_ Client *c = new0(Client, 1);
+
+                check(c);
+                c->fd = fds[i];
+                call_succeeds(c, "GetStatus", "{}");
+                fds[i] = -EBADF;
+        }
+        for (unsigned i = 0; i < n; i++)
+                (void) close_fd(fds[i]);
+        varlink_server_free(server);
+        check(unlink(all) >= 0 && unlink(roots) >= 0 && rmdir(directory) >= 0);
 }
 
 /* So many streams of a user, and again when one has ended; root has no such limit. */
@@ -1444,6 +1527,8 @@ int main(void) {
                 test_polkit();
                 test_limits();
                 test_budget();
+                test_many_users();
+                test_listeners();
                 test_streams();
                 test_many_units();
                 test_reserve();

@@ -320,6 +320,30 @@ def attaching_is_not():
 
 
 @test()
+def the_socket_of_root():
+    """Root has a socket that others cannot connect to, and qosctl takes it."""
+    path = scenario.VARLINK_SOCKET + ".root"
+    equal((os.stat(path).st_mode & 0o777, os.stat(path).st_uid), (0o600, 0), "mode and owner of the socket")
+
+    def connect():
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(path)
+        return s
+
+    with as_nobody():
+        try:
+            connect()
+            fail("nobody has connected to root's socket")
+        except PermissionError:
+            pass
+    with connect() as s:
+        s.sendall(b'{"method":"org.qosd.QoS.GetStatus","parameters":{}}\0')
+        check(b"version" in s.recv(65536), "root is served")
+    out = run("strace", "-f", "-e", "trace=connect", "qosctl", "--no-pager", "list").stderr
+    check(f'"{path}"' in out and f'"{scenario.VARLINK_SOCKET}"' not in out, f"where qosctl connects to: {out}")
+
+
+@test()
 def the_socket_of_others():
     """Names that would lead out of what is one's own stay outside."""
     with as_nobody(), Varlink() as v:

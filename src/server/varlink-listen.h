@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* A listening socket. The library accepts one connection for each iteration of the event loop, with the
+ * priority of all I/O, so that somebody's thousand connects come before root's.
+ *
+ * Root has a socket, and with it a queue in the kernel, that nobody else can connect to: it is accepted from
+ * at once. The other one is for everybody, and is a client like others that take turns (turns.h). */
+
+#include "turns.h"
+
+typedef struct VarlinkListener VarlinkListener;
+
+/* accepted: gets a new connection, and owns it. fd: is owned by the listener, also on failure. */
+int varlink_listener_new(sd_event *event, TurnQueue *turns, int fd, bool roots,
+                         void (*accepted)(int fd, void *userdata), void *userdata, VarlinkListener **ret);
+VarlinkListener* varlink_listener_free(VarlinkListener *l);
+
+/* A socket where none was passed by the service manager. */
+int varlink_listen_at(const char *path, mode_t mode);
