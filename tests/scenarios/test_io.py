@@ -142,6 +142,22 @@ def uring_aborted():
         t.end()
 
 
+@test(needs_program="requests_oldest")
+def uring_age_without_descriptors():
+    """The age of requests on sockets that are in no table of files: only an iterator over sockets finds these."""
+    s = served(direct=True)
+    t = Talk(s, connections=3)
+    t.say("run 1")
+    s.kill("SIGSTOP")
+    t.say("send")
+    f = wait_for("three are in flight", lambda: (f := server_figures(s))["inFlight"] == 3 and f)
+    check(f["oldestInFlight"] > 0, "no oldestInFlight")
+    s.kill("SIGCONT")
+    t.say("take")
+    wait_for("none is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    t.end()
+
+
 @test(deadline=60)
 def reads():
     for options, client in (({"read": "recvmmsg", "request": 900}, {}),
