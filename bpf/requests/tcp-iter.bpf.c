@@ -170,9 +170,10 @@ static __always_inline int socket_reassign(struct sock *sk) {
 SEC("iter/bpf_sk_storage_map")
 int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
 
-        if (ctx->sk)
-                return socket_reassign(ctx->sk);
+        if (sk)
+                return socket_reassign(sk);
         bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
         return 0;
 }
@@ -249,9 +250,10 @@ static __always_inline int listener_count(struct sock *sk, __u64 session) {
 SEC("iter/bpf_sk_storage_map")
 int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
 
-        if (ctx->sk)
-                return listener_count(ctx->sk, session.id);
+        if (sk)
+                return listener_count(sk, session.id);
         bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
         return 0;
 }
@@ -388,9 +390,10 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
 
-        if (ctx->sk)
-                return conn_count_oldest(ctx->sk, session.id);
+        if (sk)
+                return conn_count_oldest(sk, session.id);
         bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
         return 0;
 }
@@ -413,9 +416,10 @@ static __always_inline int socket_retarget(struct sock *sk) {
 SEC("iter/bpf_sk_storage_map")
 int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
 
-        if (ctx->sk)
-                return socket_retarget(ctx->sk);
+        if (sk)
+                return socket_retarget(sk);
         bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
         return 0;
 }

@@ -96,9 +96,10 @@ static __always_inline int udp_retarget(struct sock *sk) {
 SEC("iter/bpf_sk_storage_map")
 int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
 
-        if (ctx->sk)
-                return udp_retarget(ctx->sk);
+        if (sk)
+                return udp_retarget(sk);
         bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
         return 0;
 }

@@ -738,9 +738,10 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
 SEC("iter/bpf_sk_storage_map")
 int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
 
-        if (ctx->sk)
-                return unix_count_open(ctx->sk, session.id);
+        if (sk)
+                return unix_count_open(sk, session.id);
         bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
         return 0;
 }
