@@ -207,7 +207,7 @@ def threads_that_come_and_go():
     # As they are stopped there are exactly those of the control group
     u.kill("SIGSTOP")
     n = len(threads_of(u))
-    settled(u, {"other": n})
+    settled(u, {"stopped": n})
     u.kill("SIGKILL")
     settled(u, {})
     # An attach in the middle of it
@@ -217,7 +217,7 @@ def threads_that_come_and_go():
     undisturbed(lambda: compare(u, *run_for(u, 1.0), lives=False))
     u.kill("SIGSTOP")
     n = len(threads_of(u))
-    settled(u, {"other": n})
+    settled(u, {"stopped": n})
 
 
 @test()

@@ -11,7 +11,7 @@ import scenario
 from scenario import (SOURCES, Server, Unit, as_user, attach, check, equal, kill_qosd, qosctl, run, smaller, systemctl, test, unit_name,
                       unit_property, varlink, varlink_error, wait_for, wait_qosd, within)
 
-STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
+STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
 TURNS = 50
 
 
@@ -47,7 +47,7 @@ def thread_ids(unit):
 def adds_up(unit):
     """All waits that have begun are in one row, and each is in a thread's account."""
     unit.kill("SIGSTOP")
-    wait_for("all threads are stopped", lambda: all(t["state"] == "other" for t in threads(unit)))
+    wait_for("all threads are stopped", lambda: all(t["state"] == "stopped" for t in threads(unit)))
     c = varlink("Get", unit=unit.name, window=0)["contention"]
     rows = resources(unit)
     for state in STATES[3:]:
@@ -207,7 +207,7 @@ def who_has_the_cpu():
     wait_for("it has waited", lambda: sum(r["time"] for r in turns_of(u)) > 10**9, timeout=20, pause=0.5)
     ran = [used(h) - b for h, b in zip(hogs, before)]
     u.kill("SIGSTOP")
-    wait_for("it is stopped", lambda: [t["state"] for t in threads(u)] == ["other"])
+    wait_for("it is stopped", lambda: [t["state"] for t in threads(u)] == ["stopped"])
     rows, found = turns_of(u), []
     total = sum(r["time"] for r in rows)
     for hog in hogs:
