@@ -584,7 +584,7 @@ static void run_fill(const Unit *u, const HostSample *begin, DiagnosisRun *ret) 
                 .restarts = ABSENT,
                 .now = now_nsec(CLOCK_REALTIME),
         };
-        ret->lifecycle.frozen = u->control_group && group_is_frozen(u->control_group);
+        ret->frozen = u->control_group && group_is_frozen(u->control_group);
         /* Somebody may have started it anew, which begins at 0 */
         if (u->lifecycle.restarts != ABSENT && begin->restarts != ABSENT)
                 ret->restarts = u->lifecycle.restarts - MIN(begin->restarts, u->lifecycle.restarts);

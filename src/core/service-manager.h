@@ -19,7 +19,7 @@ typedef struct UnitInfo {
         const char *names;              /* all of them, space separated */
         const char *load_state;         /* "loaded", "not-found", "masked"... */
         const char *active_state;       /* "active", "inactive"... */
-        Lifecycle lifecycle;            /* but "frozen", which its control group tells */
+        Lifecycle lifecycle;
         const char *control_group;      /* empty while it has none */
         const char *slice;              /* the slice it lives in; NULL for units without control group */
         bool accept;                    /* a socket of which each connection is a service of its own */

@@ -218,6 +218,8 @@ static const struct {
 } lifecycle_table[] = {
         { "SubState",       "s", offsetof(Lifecycle, sub_state),   sizeof(((Lifecycle*) NULL)->sub_state) },
         { "Result",         "s", offsetof(Lifecycle, result),      sizeof(((Lifecycle*) NULL)->result)    },
+        { "FreezerState",   "s", offsetof(Lifecycle, freezer_state),
+          sizeof(((Lifecycle*) NULL)->freezer_state) },
         { "ExecMainCode",   "i", offsetof(Lifecycle, exit_code),   0                                  },
         { "ExecMainStatus", "i", offsetof(Lifecycle, exit_status), 0                                  },
         { "NRestarts",      "u", offsetof(Lifecycle, restarts),    0                                  },

@@ -225,7 +225,7 @@ static void diagnose_stops(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisRun *run = &e->run;
         char pids[64] = "";
 
-        if (run->lifecycle.frozen) {
+        if (run->frozen) {
                 (void) diagnosis_add(d, FINDING_STOPPED, CERTAINTY_CERTAIN, QOS_STATE_STOPPED, NAN, NAN,
                                      "its control group is frozen",
                                      "frozen: no process of it runs until its control group is thawed");

@@ -151,7 +151,7 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
                 break;
 
         case FINDING_STOPPED:
-                (void) snprintf(next, size, e->run.lifecycle.frozen ? "systemctl thaw %s" :
+                (void) snprintf(next, size, e->run.frozen ? "systemctl thaw %s" :
                                 "systemctl kill --signal=SIGCONT %s", unit);
                 break;
 

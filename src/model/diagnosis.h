@@ -92,6 +92,7 @@ typedef struct DiagnosisRun {
         const char *active_state;       /* at the end, "active", "inactive"...; NULL: not known, as of a
                                          * control group that is no unit */
         Lifecycle lifecycle;            /* at the end */
+        bool frozen;                    /* the control group is, by the service manager or by others */
         uint64_t restarts;              /* automatic ones in the interval; ABSENT: not known */
         uint64_t now;                   /* CLOCK_REALTIME ns at the end */
         size_t n_processes;             /* of the unit; 0: not known */

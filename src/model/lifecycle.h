@@ -18,7 +18,7 @@ typedef struct Lifecycle {
                                          * CLD_DUMPED; 0: none has ended */
         int32_t exit_status;            /* its exit status, or the signal */
         bool on_demand;                 /* a socket or another unit starts it when it is needed */
-        bool frozen;                    /* its control group is, by the service manager or anybody else */
+        char freezer_state[16];         /* "running", "frozen", "freezing"...; "": not known */
 } Lifecycle;
 
 #define LIFECYCLE_EXIT_MAX 48U

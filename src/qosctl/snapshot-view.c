@@ -269,6 +269,20 @@ static bool is_violated(const Reading *r) {
         return false;
 }
 
+/* Most of the requests of the window failed, and not only a few: an active unit that does not serve. */
+#define FAILING_SHARE_MIN 0.5
+#define FAILING_COUNT_MIN 5U
+
+static bool reading_is_failing(const Reading *r) {
+        uint64_t errors, count;
+        double rate;
+
+        /* Requests that end without a response are errors, and not in the count */
+        return streq_ptr(value_string(r->snapshot, "activeState"), "active") && reading_errors(r, &errors, &rate) &&
+               errors >= FAILING_COUNT_MIN && reading_unsigned(r, "requests.server.count", &count) &&
+               (double) errors >= FAILING_SHARE_MIN * (double) MAX(count, errors);
+}
+
 void reading_add_row(const Reading *r, Table *t) {
         const char *state = value_string(r->snapshot, "activeState");
         uint64_t errors, queued, limit;
@@ -278,7 +292,9 @@ void reading_add_row(const Reading *r, Table *t) {
         const char *wait;
 
         table_add(t, is_violated(r) ? COLOR_RED : degraded ? COLOR_YELLOW : r->snapshot ? COLOR_NONE : COLOR_GREY, "%s", r->unit);
-        if (state)
+        if (reading_is_failing(r))
+                table_add(t, COLOR_RED, "failing");
+        else if (state)
                 table_add(t, active_state_color(state), "%s", state);
         else
                 table_add_absent(t);

@@ -54,6 +54,34 @@ static bool print_item(const Reading *r, const char *metric, const char *separat
         return true;
 }
 
+/* Behind the state: the rest of what the service manager reports, as far as it is no matter of course. */
+static void print_lifecycle(sd_json_variant *snapshot, const char *state) {
+        const char *sub = value_string(snapshot, "subState"), *result = value_string(snapshot, "result"),
+                *ended = value_string(snapshot, "lastExit"), *freezer = value_string(snapshot, "freezerState");
+        bool waiting = streq_ptr(state, "inactive") || streq_ptr(state, "failed");
+        uint64_t restarts = 0;
+        char text[48];
+
+        if (sub && !streq_ptr(sub, "dead") && !streq_ptr(sub, "failed"))
+                (void) printf(" (%s)", sub);
+        if (result && !streq(result, "success"))
+                (void) printf(", result %s", result);
+        (void) value_unsigned(snapshot, "restarts", &restarts);
+        if (restarts > 0) {
+                (void) printf(", ");
+                (void) snprintf(text, sizeof(text), "restarted %" PRIu64 " %s", restarts, restarts == 1 ? "time" : "times");
+                print_text(COLOR_YELLOW, text);
+        }
+        if (ended && (restarts > 0 || waiting))
+                (void) printf(", last exit: %s", ended);
+        if (freezer && !streq(freezer, "running")) {
+                (void) printf(", ");
+                print_text(COLOR_RED, freezer);
+        }
+        if (waiting)
+                (void) printf(" (waiting for the unit to start)");
+}
+
 static void print_heading(const Reading *r) {
         const Style *style = terminal_style();
         const char *state = value_string(r->snapshot, "activeState"), *dot;
@@ -72,8 +100,7 @@ static void print_heading(const Reading *r) {
 
         print_key("Active");
         print_text(color == COLOR_GREY ? COLOR_NONE : color, state ?: "unknown");
-        if (streq_ptr(state, "inactive") || streq_ptr(state, "failed"))
-                (void) printf(" (waiting for the unit to start)");
+        print_lifecycle(r->snapshot, state);
         (void) printf("\n");
 }
 

@@ -202,6 +202,20 @@ static void add_devices(JsonWriter *w, const Snapshot *s) {
         json_writer_close_some(w);
 }
 
+static void add_lifecycle(JsonWriter *w, const Lifecycle *l) {
+        char ended[LIFECYCLE_EXIT_MAX];
+
+        if (l->sub_state[0])
+                json_writer_add_string(w, "subState", l->sub_state);
+        if (l->result[0])
+                json_writer_add_string(w, "result", l->result);
+        add_present(w, "restarts", l->restarts);
+        if (lifecycle_format_exit(l, ended))
+                json_writer_add_string(w, "lastExit", ended);
+        if (l->freezer_state[0])
+                json_writer_add_string(w, "freezerState", l->freezer_state);
+}
+
 void snapshot_write(const Unit *u, const Snapshot *s, bool peers, JsonWriter *w) {
         const Rows rows = { .unit = u, .snapshot = s, .peers = peers };
         size_t index = 0;
@@ -212,6 +226,7 @@ void snapshot_write(const Unit *u, const Snapshot *s, bool peers, JsonWriter *w)
         if (!sd_id128_is_null(u->invocation_id))
                 json_writer_add_string(w, "invocationId", SD_ID128_TO_STRING(u->invocation_id));
         json_writer_add_string(w, "activeState", u->active_state);
+        add_lifecycle(w, &u->lifecycle);
         json_writer_add_unsigned(w, "attachedSince", u->attached_since);
         json_writer_add_unsigned(w, "seq", s->seq);
         json_writer_add_unsigned(w, "timestamp", s->timestamp);

@@ -677,6 +677,16 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         FIELD_COMMENT("The service manager's word for its state: \"active\", \"inactive\", \"failed\" and " \
                       "so on"), \
         DEFINE(activeState, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The same in the words of its type: \"running\", \"auto-restart\" and so on"), \
+        DEFINE(subState, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("Why it ended last: \"success\", \"exit-code\", \"signal\" and so on"), \
+        DEFINE(result, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("Automatic restarts since it was started"), \
+        DEFINE(restarts, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("How its main process ended last: \"exit status 1\", \"signal SEGV, core dumped\""), \
+        DEFINE(lastExit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("Whether the service manager has frozen it: \"running\", \"frozen\" and so on"), \
+        DEFINE(freezerState, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("When it was attached, in nanoseconds since 1970 UTC"), \
         DEFINE(attachedSince, SD_VARLINK_INT, 0), \
         FIELD_COMMENT("Counts the readings of this unit: readings with equal numbers are equal"), \

@@ -1156,12 +1156,12 @@ static void test_stopped(void) {
         const Finding *f;
         Diagnosis d;
 
-        e.run.lifecycle.frozen = true;
+        e.run.frozen = true;
         f = only(&e, FINDING_STOPPED, &d);
         check(strstr(f->text, "frozen") && streq(f->next, "systemctl thaw app.service"));
 
         /* One of two workers, and more than are named */
-        e.run.lifecycle.frozen = false;
+        e.run.frozen = false;
         e.run.n_processes = 2;
         nothing(&e);
         e.run.n_stopped = 1;

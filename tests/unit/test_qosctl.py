@@ -999,6 +999,28 @@ class Others(Test):
                          r"^requests.server.count +1 +counter requests Requests whose first answer byte left$")
         self.assertEqual([json.loads(line) for line in self.out_of("list-metrics", "--json=short").splitlines()], self.qosd.metrics)
 
+    def test_lifecycle(self):
+        """What the service manager reports beside the state, where it is no matter of course."""
+        for more, line in (
+                ({"subState": "running", "result": "success", "restarts": 0, "freezerState": "running"}, "Active: active (running)\n"),
+                ({"subState": "running", "result": "success", "restarts": 1, "lastExit": "exit status 7"},
+                 "Active: active (running), restarted 1 time, last exit: exit status 7\n"),
+                ({"activeState": "activating", "subState": "auto-restart", "result": "exit-code", "restarts": 12, "lastExit": "signal SEGV, core dumped"},
+                 "Active: activating (auto-restart), result exit-code, restarted 12 times, last exit: signal SEGV, core dumped\n"),
+                ({"activeState": "failed", "subState": "failed", "result": "signal", "restarts": 0, "lastExit": "signal KILL"},
+                 "Active: failed, result signal, last exit: signal KILL (waiting for the unit to start)\n"),
+                ({"subState": "running", "result": "success", "restarts": 0, "freezerState": "frozen"}, "Active: active (running), frozen\n")):
+            self.qosd.add("nginx.service", **more)
+            self.assertIn(line, self.out_of("status", "nginx", columns=200))
+
+    def test_failing(self):
+        """A unit that fails most of its requests is not just active."""
+        for errors, state in ((0, "active"), (70000, "active"), (76000, "failing"), (151000, "failing")):
+            self.qosd.add("nginx.service", requests__server__errors={"reset": 0, "timeout": 0, "status5xx": errors})
+            self.assertEqual(self.out_of("list", "nginx", "--no-legend", columns=200).split()[1], state)
+        self.qosd.add("nginx.service", activeState="failed", requests__server__errors={"reset": 0, "timeout": 0, "status5xx": 151000})
+        self.assertEqual(self.out_of("list", "nginx", "--no-legend", columns=200).split()[1], "failed")
+
     def test_not_attached(self):
         """One status for it, whatever was to be done with the unit, but to detach it."""
         self.qosd.known = {"x.service"}
