@@ -8,7 +8,9 @@ One line per test, with how many of how many have ended, and after how many seco
 What is marked as nightly runs with --nightly, or if a GLOB matches it.
 Tests that do not disturb each other run side by side, the others alone. --again: of those that failed so many get a second
 run at the end, alone; what passes then is said by name, in a line of its own. Tests that need a machine that boots anew come last:
-this ends in between, and goes on when it is called once more after the boot, for which it leaves a file (BOOT_AGAIN)."""
+this ends in between, and goes on when it is called once more after the boot, for which it leaves a file (BOOT_AGAIN).
+--results: a line of JSON for each test: its name, result, seconds, seconds of the CPU (its own, its clients' and its units', without
+qosd's), and what a failed one said. What a test took last decides when it begins: long ones first."""
 
 import argparse
 import contextlib
@@ -39,6 +41,8 @@ SILENCE_MAX = 60        # seconds after which a line says what is being waited f
 # What tests/scenarios/meson.build builds, and where
 TOOLS = ["server", "client", "uring", "relay", "waiter", "turns", "toiler", "reader", "refuse.so"]
 TOOLS_BUILT = "/var/lib/qosd-build/tests/scenarios"
+# What each test took when it passed last
+SECONDS = "/var/lib/qosd-build/scenario-seconds.json"
 # What the run after the boot needs to know, and what tells the lab to boot
 BOOT_STATE = "/var/lib/qosd-scenarios.json"
 BOOT_AGAIN = "/var/lib/qosd-lab-again"
@@ -151,7 +155,9 @@ class Running:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        _, status, usage = os.wait4(self.pid, 0)
+        status = os.waitstatus_to_exitcode(status)
+        self.cpu = usage.ru_utime + usage.ru_stime
         os.close(self.fd)
         if not self.wants_boot:
             self.clean_up()
@@ -179,6 +185,11 @@ class Running:
             if self.prefix in name:
                 quiet("qosctl", "detach", name)
         if units:
+            for line in quiet("systemctl", "show", "--property=CPUUsageNSec", *units).splitlines():
+                # What is not known is a word, or the greatest number
+                value = line.removeprefix("CPUUsageNSec=")
+                if value.isdigit() and int(value) < 1 << 63:
+                    self.cpu += int(value) / 1e9
             quiet("systemctl", "kill", "--kill-whom=all", "--signal=SIGKILL", *units)
             quiet("systemctl", "stop", *units)
             quiet("systemctl", "reset-failed", *units)
@@ -255,9 +266,26 @@ def programs_refused():
                 if p.get("reason") and p["state"] != "attached"}
 
 
+def seconds_read():
+    try:
+        with open(SECONDS) as f:
+            return json.load(f)
+    except (OSError, ValueError):
+        return {}
+
+
+def seconds_write(seconds):
+    """Adds these to what is known of others. Where there is no build directory, in the VM, nobody will look for it."""
+    with contextlib.suppress(OSError):
+        with open(f"{SECONDS}.new", "w") as f:
+            json.dump(seconds_read() | seconds, f, indent=0, sort_keys=True)
+        os.rename(f"{SECONDS}.new", SECONDS)
+
+
 def run_all(tests, again, results, failed, report):
     # Long ones first, so that they end together
-    together = sorted((t for t in tests if not t.exclusive), key=lambda t: -t.deadline)
+    seconds = seconds_read()
+    together = sorted((t for t in tests if not t.exclusive), key=lambda t: -seconds.get(t.name, t.deadline))
     if together:
         with programs_loaded():
             run_some(together, 1 if scenario.in_vm else SIDE_BY_SIDE, report)
@@ -325,6 +353,7 @@ def main():
     parser.add_argument("--vm", action="store_true", help="only the smoke test, with small loads")
     parser.add_argument("--nightly", action="store_true", help="also what runs at night only")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="how many that failed may be run once more, alone")
+    parser.add_argument("--results", metavar="FILE", help="write a line of JSON for each test to it")
     parser.add_argument("globs", nargs="*", metavar="GLOB", help="names of tests, as \"units.*\"")
     arguments = parser.parse_args()
 
@@ -346,11 +375,22 @@ def main():
     results = {"ok": 0, "FAIL": 0, "SKIP": 0, "SKIP-VM": 0}
     failed = []
 
+    seconds = {}
+    results_file = open(arguments.results, "a") if arguments.results else None
+
+    def record(test, result, output=None, **took):
+        if results_file:
+            results_file.write(json.dumps({"name": test.name, "result": result, **took, **({"output": output} if output else {})}) + "\n")
+            results_file.flush()
+
     def report(running, ok, said):
         word = "ok" if ok else "FAIL"
         results[word] += 1
-        if not ok:
+        if ok:
+            seconds[running.test.name] = round(running.seconds, 1)
+        else:
             failed.append(running.test)
+        record(running.test, word, said if not ok else None, seconds=round(running.seconds, 3), cpu=round(running.cpu, 3))
         print(f"{word:4} {running.test.name} ({running.seconds:.1f} s) "
               f"[{results['ok'] + results['FAIL']}/{len(tests)}, {time.monotonic() - begun:.0f} s]", flush=True)
         if not ok:
@@ -359,12 +399,14 @@ def main():
     for t in [t for t in tests if t.needs_vm and not arguments.vm]:
         results["SKIP-VM"] += 1
         print(f"SKIP-VM {t.name} {t.needs_vm}")
+        record(t, "SKIP-VM", t.needs_vm)
     tests = [t for t in tests if not t.needs_vm or arguments.vm]
     # The machine is there to have them all
     refused = programs_refused() if not arguments.vm and any(t.needs_program for t in tests) else {}
     for t in [t for t in tests if t.needs_program in refused]:
         results["SKIP"] += 1
         print(f"SKIP {t.name} needs {t.needs_program}: {refused[t.needs_program]}")
+        record(t, "SKIP", f"needs {t.needs_program}: {refused[t.needs_program]}")
     tests = [t for t in tests if t.needs_program not in refused]
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -380,6 +422,7 @@ def main():
         if before is None:
             run_all([t for t in tests if not t.reboots], arguments.again, results, failed, report)
         boots.run(results, report)
+    seconds_write(seconds)
 
     n = results["SKIP"] + results["SKIP-VM"]
     skipped = f", {n} skipped" if n else ""
