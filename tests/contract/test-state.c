@@ -5,14 +5,17 @@
  * figures. */
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "attach.h"
 #include "manager.h"
 #include "service-manager.h"
 #include "threshold-monitor.h"
 #include "util-bus.h"
 
-static char directory[] = "/tmp/test-state-XXXXXX", *path, *log_path;
+static char directory[] = "/tmp/test-state-XXXXXX", *path, *temporary, *log_path;
 
 static void state_write(const char *text) {
         _cleanup_fclose_ FILE *f = fopen(path, "we");
@@ -179,6 +182,67 @@ static void test_newer(sd_event *event) {
         manager_free(m);
 }
 
+static char* file_read(const char *name) {
+        _cleanup_fclose_ FILE *f = fopen(name, "re");
+        static char text[65536];
+        size_t n;
+
+        check(f);
+        n = fread(text, 1, sizeof(text) - 1, f);
+        text[n] = 0;
+        return text;
+}
+
+/* What does not fit on the disk leaves what was there before. */
+static void test_full(sd_event *event) {
+        struct rlimit before, small;
+        _cleanup_free_ char *text = NULL;
+        Manager *m;
+
+        state_write(STATE(GOOD));
+        m = state_restore(event, NULL);
+        manager_save(m);
+        text = strdup(file_read(path));
+        check(text && strstr(text, "good.service"));
+
+        check(getrlimit(RLIMIT_FSIZE, &before) >= 0);
+        small = (struct rlimit) { .rlim_cur = 32, .rlim_max = before.rlim_max };
+        /* The error instead of the signal */
+        check(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+        check(setrlimit(RLIMIT_FSIZE, &small) >= 0);
+        m->generation++;
+        manager_save(m);
+        check(setrlimit(RLIMIT_FSIZE, &before) >= 0);
+        check(streq(file_read(path), text));
+
+        manager_save(m);
+        check(!streq(file_read(path), text));
+        manager_free(m);
+        m = state_restore(event, NULL);
+        check(find(m, "good.service"));
+        manager_free(m);
+}
+
+/* An owner lets go of what is the owner's, and of its probes; the administrator's hold stays. */
+static void test_detach(sd_event *event) {
+        Manager *m;
+        Unit *u;
+
+        state_write(STATE(ENTRY("good.service", "/system.slice/good.service", "0",
+                                ",\"hold\":{\"probes\":1,\"uid\":0},"
+                                "\"ownerHolds\":[{\"probes\":3,\"uid\":1000},{\"probes\":4,\"uid\":1001}]")));
+        m = state_restore(event, NULL);
+        u = find(m, "good.service");
+        check(u && u->probes == 7);
+        check(manager_detach(m, "good.service", NULL, 1002, NULL) == -ENXIO && u->probes == 7);
+        check(manager_detach(m, "good.service", NULL, 1001, NULL) >= 0 && u->probes == 3);
+        check(manager_detach(m, "good.service", NULL, 1000, NULL) >= 0 && u->probes == 1);
+        check(u->holds && !u->holds->next && u->holds->owner_uid == 0);
+        check(manager_detach(m, "good.service", NULL, 1000, NULL) == -ENXIO && m->n_units == 1);
+        check(manager_detach(m, "good.service", NULL, 0, NULL) >= 0 && m->n_units == 0);
+        manager_free(m);
+}
+
 static void test_names(void) {
         check(!names_contain("a.service b.service", ""));
         check(!names_contain("", ""));
@@ -194,6 +258,7 @@ int main(void) {
 
         check(mkdtemp(directory));
         check(asprintf(&path, "%s/units", directory) > 0);
+        check(asprintf(&temporary, "%s/units.new", directory) > 0);
         check(asprintf(&log_path, "%s/log", directory) > 0);
         check(setenv("RUNTIME_DIRECTORY", directory, 1) >= 0);
         check(sd_event_new(&event) >= 0);
@@ -201,12 +266,16 @@ int main(void) {
         test_names();
         test_entries(event);
         test_newer(event);
+        test_full(event);
+        test_detach(event);
         test_files(event);
 
         (void) unlink(log_path);
         (void) unlink(path);
+        (void) unlink(temporary);
         (void) rmdir(directory);
         free(path);
+        free(temporary);
         free(log_path);
         return EXIT_SUCCESS;
 }

@@ -300,6 +300,9 @@ static void test_attach(void) {
         /* One that does not run is waited for */
         call_succeeds(c, "Attach", "{\"unit\":\"b\",\"probes\":[\"requests\"],\"duration\":3600000000000}");
         check(manager->n_units == 1);
+        /* For an hour, to a minute */
+        check(manager->units[0]->holds->expires > now_usec(CLOCK_BOOTTIME) + 59 * 60 * USEC_PER_SEC &&
+              manager->units[0]->holds->expires <= now_usec(CLOCK_BOOTTIME) + 60 * 60 * USEC_PER_SEC);
         call_succeeds(c, "Detach", "{\"unit\":\"b.service\"}");
 }
 
@@ -1194,6 +1197,13 @@ static void test_polkit(void) {
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         check(polkit_questions == 4);
         check(manager->units[0]->holds->uid == TEST_OTHER_UID);
+
+        /* Nobody but root and the owner of the control group sees who its clients are */
+        call_fails(c, NULL, "GetView", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL, NULL);
+        call_fails(root, NULL, "GetView", "{\"unit\":\"a\"}", INTERFACE "ViewUnavailable", "unit",
+                   "a.service");
+        call_fails(c, NULL, "Get", "{\"unit\":\"a\",\"metrics\":[\"requests.client[b.service].rate\"]}",
+                   "org.varlink.service.PermissionDenied", NULL, NULL);
 
         /* One's lease is one's own, the administrator's hold is not */
         call_succeeds(root, "Attach", "{\"unit\":\"b\"}");

@@ -88,6 +88,19 @@ def times_and_answers_of_several():
         settled(u, 8)
 
 
+@test()
+def bytes_of_several_open():
+    """Several questions of one client, before the first answer: each byte counts once."""
+    u = attach(UdpServer()).start()
+    questions = [b"sleep=0.3", b"size=500".ljust(300), b"size=700".ljust(1000), b"size=1".ljust(20)]
+    with u.connect() as s:
+        for q in questions:
+            s.send(q)
+        answers = [s.recv(65536) for _ in questions]
+    f = settled(u, len(questions))
+    equal((f["bytesIn"], f["bytesOut"]), (sum(map(len, questions)), sum(map(len, answers))), "bytesIn and bytesOut")
+
+
 @test(deadline=60)
 def dns_out_of_order():
     """A hundred outstanding on one port, in any order, a tenth without an answer."""

@@ -315,6 +315,8 @@ def killed_qosd_loses_nothing():
         scenario.kill_qosd()
     after = snapshot(s)
     equal(after["attachedSince"], before["attachedSince"], "attachedSince")
+    # Who has the last one tells the next by it
+    check(after["seq"] > before["seq"], f"seq {after['seq']} comes after {before['seq']}")
     r = c.stop()
     equal(r["failed"], 0, "failures at the client")
     expect_total(s, r["answered"] + 30)

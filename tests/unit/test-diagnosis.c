@@ -132,6 +132,20 @@ static void test_nothing(void) {
         nothing(&e);
 }
 
+/* Of nine requests there is no verdict, of ten there is. */
+static void test_few(void) {
+        DiagnosisEvidence e = evidence();
+        Diagnosis d;
+
+        e.now.rate = 1;
+        e.now.covered = 9 * NSEC_PER_SEC;
+        diagnosis_make(&e, &d);
+        check(streq(d.text, "It has next to no requests to answer"));
+        e.now.covered = 10 * NSEC_PER_SEC;
+        diagnosis_make(&e, &d);
+        check(d.text[0] && !streq(d.text, "It has next to no requests to answer"));
+}
+
 static void test_cpu(void) {
         DiagnosisEvidence e = evidence();
         const Finding *f;
@@ -1249,6 +1263,7 @@ int main(void) {
         test_faster_than_usual();
         test_words();
         test_nothing();
+        test_few();
         test_cpu();
         test_quota();
         test_disk();

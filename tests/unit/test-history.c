@@ -477,6 +477,7 @@ static void test_merge(void) {
         check(history_put(h, &s) >= 0);
         s = make_step(3004, 1000, 120, 10);
         s.overlaps = 100;
+        s.missed = true;
         s.distributions[1].max = 70000000;
         check(history_put(h, &s) >= 0);
 
@@ -491,7 +492,7 @@ static void test_merge(void) {
         check(history_put(h, &s) >= 0);
         for (unsigned i = 0; i < 2; i++) {
                 seen = look(h, HISTORY_COARSE);
-                check(seen.n == 1 && seen.step.index == 100);
+                check(seen.n == 1 && seen.step.index == 100 && seen.step.missed);
                 check(seen.step.covered == 24 * NSEC_PER_SEC);
                 check(seen.step.timestamp == REALTIME + 3000 * STEP);
                 history_step_get_metrics(&seen.step, 5, &m);

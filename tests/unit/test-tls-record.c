@@ -23,7 +23,7 @@ static const Record tls13[] = {
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
                 HEARS(TLS_APPLICATION, 2048),
         HEARS(TLS_APPLICATION, 53), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 53), ASKS(200),
-        ANSWERS(16401), ANSWERS(77), ASKS(53), ANSWERS(53), SAYS(TLS_APPLICATION, 19),
+        ANSWERS(16401), ANSWERS(TLS_RECORD_MAX), ANSWERS(77), ASKS(53), ANSWERS(53), SAYS(TLS_APPLICATION, 19),
         HEARS(TLS_APPLICATION, 19),
 }, tls13_certificate[] = {
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048),
@@ -125,15 +125,15 @@ static void test_greeting(void) {
 
 static void test_lost(void) {
         const Record wrong_type = SAYS(99, 10), empty = SAYS(TLS_HANDSHAKE, 0),
-                large = SAYS(TLS_HANDSHAKE, 18433);
-        const Record *const all[] = { &wrong_type, &empty, &large };
+                large = SAYS(TLS_HANDSHAKE, 18433), largest = SAYS(TLS_HANDSHAKE, 18432);
+        const Record *const all[] = { &wrong_type, &empty, &large, &largest };
 
         for (size_t i = 0; i < ELEMENTSOF(all); i++) {
                 uint64_t header = all[i]->type | 0x0303 << 8 | (uint64_t) (all[i]->length >> 8) << 24 |
                                   (uint64_t) (all[i]->length & 0xff) << 32;
                 struct tls t = {};
 
-                check(tls_step(&t, 0, header, 100) == (TLS_STEP_LOST | 5));
+                check(tls_step(&t, 0, header, 100) == (all[i] == &largest ? 5 : TLS_STEP_LOST | 5));
         }
 }
 

@@ -122,6 +122,54 @@ static void test_quantile_rule(void) {
         free(u);
 }
 
+/* Of n samples it is the smallest that is not below n * q of them: also where that is a whole number. */
+static void test_quantile_rank(void) {
+        static const struct {
+                unsigned low;
+                double q;
+                bool is_low;
+        } table[] = {
+                { 500, 0.50, true }, { 499, 0.50, false }, { 900, 0.90, true }, { 899, 0.90, false },
+                { 990, 0.99, true }, { 989, 0.99, false }, { 995, 0.99, true },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                uint64_t now = 1000 * NSEC_PER_SEC, value;
+                struct qos_unit_map *u = unit_new_at(now);
+                WindowReading r;
+                Distribution d;
+
+                for (unsigned k = 0; k < 1000; k++)
+                        book(u, now, k < table[i].low ? 1000000 : 100000000);
+                check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
+                window_get_distribution(&r, QOS_LATENCY, 5, &d);
+                value = table[i].q == 0.50 ? d.p50 : table[i].q == 0.90 ? d.p90 : d.p99;
+                check(value != ABSENT && (value < 10000000) == table[i].is_low);
+                free(u);
+        }
+}
+
+/* Of pipelined requests that are answered at once each counts, with the time of each. */
+static void test_several(void) {
+        uint64_t now = 1000 * NSEC_PER_SEC;
+        struct qos_unit_map *u = unit_new_at(now);
+        WindowReading r;
+        Distribution d;
+
+        window_advance(u, now);
+        window_add(u, QOS_SERVICE, 5000000, 16);
+        window_add(u, QOS_SERVICE, 1000000, 1);
+        check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
+        window_get_distribution(&r, QOS_SERVICE, 5, &d);
+        check(d.count == 17 && d.mean == (16 * 5000000 + 1000000) / 17 && d.max == 5000000);
+
+        window_move_sample(u, QOS_SERVICE, 5000000, 7000000, 16);
+        check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
+        window_get_distribution(&r, QOS_SERVICE, 5, &d);
+        check(d.count == 17 && d.mean == (16 * 7000000 + 1000000) / 17 && d.max == 7000000);
+        free(u);
+}
+
 /* What waits is larger than all samples, and known to be there. */
 static void test_quantile_waiting(void) {
         WindowReading reading = {};
@@ -899,6 +947,8 @@ int main(void) {
         test_grid();
         test_quantile_error();
         test_quantile_rule();
+        test_quantile_rank();
+        test_several();
         test_quantile_waiting();
         test_windows();
         test_silence();

@@ -1092,7 +1092,7 @@ class Others(Test):
         self.assertEqual(lines[0], "nginx")
         self.assertRegex(lines[1], r"^ *TID +PID +NAME +STATE +RUNNING +RUNQUEUE +THROTTLED +LOCK ")
         # The most busy first; a number that another thread has had before is a new thread
-        self.assertRegex(lines[2], r"^ *9 +7 busy +lock +25.0% +- +- +75.0% ")
+        self.assertRegex(lines[2], r"^ *9 +7 busy +lock +25.0% +- +- +75.0% .* 1.50k +0 +0$")
         self.assertRegex(lines[3], r"^ *10 +7 young +sleep +25.0% ")
         self.assertRegex(lines[4], r"^ *8 +7 idle +poll +- ")
         self.assertIn("(1500 others)", lines[5])
