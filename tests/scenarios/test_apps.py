@@ -34,7 +34,7 @@ def ab_completed(out):
     return int(re.search(r"^Complete requests:\s+(\d+)", out, re.M)[1])
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def nginx():
     n = 0
     with attached("nginx.service"):

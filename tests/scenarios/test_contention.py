@@ -69,7 +69,7 @@ def settled(unit, want, window="200ms"):
 ALL = [f"{kind}:{n}" for n, kind in enumerate(KINDS, 1)]
 
 
-@test(vm=True)
+@test(vm="nightly")
 def every_state():
     """Threads of a unit that was attached before, one or more in each state that can be held for long."""
     u = waiter(*ALL)

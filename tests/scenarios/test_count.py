@@ -284,7 +284,7 @@ def one_way():
         wait_for("nothing is in flight", lambda: goes_on() and time.monotonic() - begun > 10, 30)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def open_before_attach():
     """Connections that are older than the attach: idle ones, ones that had requests, and ones with a request under
     way."""

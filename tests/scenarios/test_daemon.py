@@ -96,7 +96,7 @@ def left_of(ids):
 NOTHING = {"prog": [], "map": [], "link": []}
 
 
-@test(exclusive=True, vm=True)
+@test(exclusive=True, vm="nightly")
 def stopping_leaves_nothing():
     """systemctl stop: no program, map or link of it is left in the kernel, no file, no descriptor in the store."""
     s = start_served(mode="thread")
@@ -685,7 +685,7 @@ def there_after_boot():
     expect_total(s, 1)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def how_the_service_is_set_up():
     """Its own user, three capabilities and no other, watchdog, sandbox."""
     equal(unit_property("qosd.service", "Type"), "notify-reload", "Type")

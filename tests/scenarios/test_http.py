@@ -226,7 +226,7 @@ def cut_anywhere():
     s.expect(sent, missing, what="with requests cut anywhere")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def bodies():
     """Lengths, chunks, until the connection closes, none; in several segments; large ones both ways."""
     s = Server()

@@ -282,7 +282,7 @@ def cut_anywhere(server=Scripted):
                  what=f"with frames cut anywhere, {first} {options}")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def all_kinds_of_answers(server=Scripted):
     """Interim ones, trailers, several frames of headers, bodies of all sizes; bodies that come after the answer."""
     s = server()

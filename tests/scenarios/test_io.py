@@ -113,7 +113,7 @@ def uring_attached_later():
         quiet_after(s)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def uring_attached_later_and_ended():
     """What splice makes of the end of the stream is no request, on a connection that is only learned then either."""
     s = Server(program="uring", direct=True, read="splice").start()

@@ -45,7 +45,7 @@ def once(verb, *arguments, uid=None):
     return said
 
 
-@test(vm=True, deadline=120)
+@test(vm="nightly", deadline=120)
 def a_view_is_never_torn():
     """While it is written to, the count is the sum of the buckets in each reading, and never goes down."""
     s = start_served(mode="thread")

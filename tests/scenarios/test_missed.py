@@ -34,7 +34,7 @@ def is_said(s, before, exact):
     return skipped
 
 
-@test(vm=True, deadline=240)
+@test(vm="nightly", deadline=240)
 def keep_alive():
     """No request is lost, and none of them is a client's that gave up."""
     a, b = unused_ports(2)

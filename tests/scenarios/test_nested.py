@@ -249,7 +249,7 @@ def in_flight():
     detach(slice)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def three_levels():
     """A slice, a slice in it, a service in that, and a control group that the service has made: four deep, attached in an
     order of no sense."""

@@ -74,7 +74,7 @@ class Haproxy(Unit):
         super().__init__(f"/usr/sbin/haproxy -Ws -f {self.file}", name=name)
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def proxy_has_both_roles():
     """haproxy in front of nginx: what its clients ask of it, it asks of nginx, and nginx answers, once each."""
     front, back = unused_ports(2)

@@ -67,7 +67,7 @@ def wait_threads(unit, n):
     return wait_for(f"it has {n} threads", lambda: threads_of(unit) == n and n, 20)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def while_it_serves():
     """One request after the other: what they took all together, and in which states the server was then."""
     n, delay = smaller(100), 5 * MSEC

@@ -185,7 +185,7 @@ def http2_cut_anywhere():
     test_http2.cut_anywhere(Sealed)
 
 
-@test(deadline=60, vm=True)
+@test(deadline=60, vm="nightly")
 def http2_all_kinds_of_answers():
     test_http2.all_kinds_of_answers(Sealed)
 

@@ -59,7 +59,7 @@ remote-control:
     return u.start()
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def dnsperf_and_unbound():
     """A hundred outstanding: what is asked is what is answered, by peer; and unbound answers as many."""
     u = unbound()

@@ -40,7 +40,7 @@ def first_request_while_it_starts():
     expect_total(s, 400)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def restart_keeps_totals():
     s = start_served(mode="prefork")
     invocations = set()

@@ -243,7 +243,7 @@ def in_flight_and_gone():
         wait_for("none is", lambda: server_figures(u)["inFlight"] == 0)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def ends():
     """Who hangs up with a question open, where the kernel tells it; what was answered, or was a farewell, or idle, is no error."""
     u = attach(UnixServer()).start()

@@ -145,7 +145,7 @@ def times_are_those_of_the_peer():
     check(abs(mine["mean"] - its["mean"]) < 2 * MSEC, f"mean: the client's {mine['mean']}, the server's {its['mean']}")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def ends():
     """Who hangs up with a question open, the unit or the peer, where the kernel tells it."""
     s = attach(UnixServer()).start()

@@ -55,7 +55,7 @@ def adds_up(unit):
     unit.kill("SIGCONT")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def turns():
     """A mutex and who holds it, a pipe and who writes there: each wait counts once, each is ended by the one who did."""
     u = Turns()
@@ -110,7 +110,7 @@ def turns():
     adds_up(u)
 
 
-@test(vm=True, exclusive=True, deadline=60)
+@test(vm="nightly", exclusive=True, deadline=60)
 def woken_on_the_way_off_the_cpu():
     """Who lets a lock go while the other one is about to sleep is counted as who has held it, too."""
     turns = 2 * smaller(1000)
@@ -127,7 +127,7 @@ def woken_on_the_way_off_the_cpu():
     check(0.995 * who["slept"] <= lock["wakers"][0]["waits"] <= who["slept"], f"{lock['wakers']} of {who['slept']}")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def since_before():
     """Waits that have begun before the attach: what for is found, who will end them is seen when they do."""
     u = Turns().start()
@@ -188,7 +188,7 @@ def turns_of(unit):
     return [r for r in resources(unit) if r["state"] == "runQueue"]
 
 
-@test(vm=True, exclusive=True, deadline=60)
+@test(vm="nightly", exclusive=True, deadline=60)
 def who_has_the_cpu():
     """A thread that waits for a CPU waits for as long as the other one on it runs, and for that one; or for others of its own unit. Each
     wait is in one row, and in the rest what is not known."""
