@@ -41,11 +41,12 @@ class Off(Failed):
 
 
 class Test:
-    def __init__(self, function, deadline, exclusive, vm, needs_vm, nightly, reboots, needs_program):
+    def __init__(self, function, deadline, own_daemon, quiet, vm, needs_vm, nightly, reboots, needs_program):
         self.function = function
         self.name = function.__module__.removeprefix("test_") + "." + function.__name__
         self.deadline = deadline
-        self.exclusive = exclusive
+        self.own_daemon = own_daemon
+        self.quiet = quiet
         self.vm = vm
         self.needs_vm = needs_vm
         self.nightly = nightly
@@ -53,14 +54,17 @@ class Test:
         self.needs_program = needs_program
 
 
-def test(deadline=30, exclusive=False, vm=False, needs_vm=None, nightly=False, reboots=False, needs_program=None):
-    """Marks a function as a test. exclusive: it disturbs others, or others would disturb it. vm: part of the smoke test in the VM too,
+def test(deadline=30, own_daemon=False, quiet=False, vm=False, needs_vm=None, nightly=False, reboots=False, needs_program=None,
+         exclusive=False):
+    """Marks a function as a test. own_daemon: it restarts or configures qosd, or counts what is attached, so that no other test may run
+    beside it. quiet: nothing else may use the machine, as it measures, or changes a setting of the whole machine (exclusive: the same).
+    vm: part of the smoke test in the VM too,
     or with "nightly" in that of a nightly run, as another test there runs the same BPF programs. needs_vm: why it cannot run in a
     container. nightly: it takes minutes, and runs at night only. reboots: it is called twice, first with None; then the machine boots
     anew, and it is called with what it has returned (as JSON). needs_program: a BPF program without which the figure is not there, and
     which some kernels refuse. Where the machine's own does, the test runs in the VM alone."""
     def register(function):
-        TESTS.append(Test(function, deadline, exclusive, vm or bool(needs_vm or needs_program), needs_vm, nightly, reboots,
+        TESTS.append(Test(function, deadline, own_daemon, quiet or exclusive, True if needs_vm or needs_program else vm, needs_vm, nightly, reboots,
                           needs_program))
         return function
     return register

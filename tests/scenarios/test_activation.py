@@ -118,7 +118,7 @@ def socket_of_another_name():
     complete(s, 201)
 
 
-@test(exclusive=True, deadline=40)
+@test(own_daemon=True, deadline=40)
 def restarts():
     """Of the service, of the socket, of both, of qosd: the first request of each is whole."""
     s = Activated().open()
@@ -165,7 +165,7 @@ def socket_moves():
     complete(s, 40)
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def twenty_activations_under_load():
     """A service that ends when it is idle, or has done its share, and is started again by the next connection; a qosd that
     is restarted meanwhile."""
@@ -337,7 +337,7 @@ def inetd(name, port, socket=""):
     return name + ".socket"
 
 
-@test(exclusive=True, deadline=40)
+@test(own_daemon=True, deadline=40)
 def instances():
     """Accept=yes: PID 1 accepts, and each connection is a service."""
     port, other_port = unused_port(), unused_port()

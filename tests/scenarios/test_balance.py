@@ -99,7 +99,7 @@ def killed_at_any_moment():
     asking.end()
 
 
-@test(exclusive=True, deadline=150)
+@test(quiet=True, deadline=150)
 def without_figures_nothing_is_held_back():
     victim, batch = Victim().start(), batch_units(1)
     b = Balance(victim, batch).start()
@@ -116,7 +116,7 @@ def without_figures_nothing_is_held_back():
     asking.end()
 
 
-@test(exclusive=True, deadline=240)
+@test(quiet=True, deadline=240)
 def a_unit_in_another_that_is_observed():
     """Once qosd has gone it has no view any more, as it has lain in the slice: qosd is asked instead."""
     slice = attach(unit_name("slice", ".slice"))

@@ -76,7 +76,7 @@ def block(unit, window="total"):
     return figures
 
 
-@test(deadline=60, exclusive=True, vm=True)
+@test(deadline=60, quiet=True, vm=True)
 def direct():
     """Each request past the page cache is one, with all its bytes, its times and its device. Those of others are not the unit's."""
     u = Disk("write-100", "read-70", "write-30")

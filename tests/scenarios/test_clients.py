@@ -115,7 +115,7 @@ def vanishing_in_the_middle():
     daemon_is_well()
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def flood_of_a_user():
     """A user who asks all the time, on as many connections as allowed, does not delay root; the memory of all the replies comes back."""
     s = start_served(mode="thread")
@@ -156,7 +156,7 @@ def flood_of_a_user():
     wait_for("the memory comes back", lambda: memory() < 8 * 1024)
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def a_thousand_connections():
     """Many connections at once: those above what there is room for are refused, the others and the daemon live; after
     them all is as before."""
@@ -201,7 +201,7 @@ def a_thousand_connections():
     daemon_is_well()
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def limit_of_connections_per_user():
     """A user without rights cannot take the room of the others."""
     s = start_served(mode="thread")
@@ -229,7 +229,7 @@ def limit_of_connections_per_user():
     wait_for("that user is served again", again)
 
 
-@test(exclusive=True, deadline=90)
+@test(own_daemon=True, deadline=90)
 def programs_of_a_user_stay_for_a_while():
     """Loading takes seconds of CPU time: attaching and detaching again and again loads once."""
     fresh_qosd()
@@ -250,7 +250,7 @@ def programs_of_a_user_stay_for_a_while():
     v.close()
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def limit_of_leases_per_user():
     units = [Server(settings="User=nobody\nDelegate=yes\n", mode="thread") for _ in range(3)]
     scenario.configure_qosd("[QoS]\nLeasesPerUserMax=2\n")
@@ -431,7 +431,7 @@ def holds_of(unit):
         return sorted((h["type"], h["uid"]) for u in v.collect("List") if u["unit"] == unit.name for h in u["holds"])
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def own_control_group_and_the_administrator():
     """Whose control group it is has a hold of his own, and changes nothing of what the administrator has asked for."""
     s = Server(mode="thread", settings="User=nobody\nDelegate=yes").start()

@@ -287,7 +287,7 @@ def in_sub_groups():
     os.unlink(f"/run/{name}.fifo")
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def restart_of_qosd():
     """Totals go on over a restart, and over a crash: nothing is missing that happened meanwhile."""
     u = waiter("sleep:2", "work:1", "condition:2")

@@ -96,7 +96,7 @@ def left_of(ids):
 NOTHING = {"prog": [], "map": [], "link": []}
 
 
-@test(exclusive=True, vm="nightly")
+@test(own_daemon=True, vm="nightly")
 def stopping_leaves_nothing():
     """systemctl stop: no program, map or link of it is left in the kernel, no file, no descriptor in the store."""
     s = start_served(mode="thread")
@@ -132,7 +132,7 @@ def map_element(command, map, key, value=0):
     return value.value
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def control_group_that_was_not_noted():
     """The program that notes whose a new control group is had no memory for it, or was kept from it by another one: the daemon finds the
     group, and what is in it counts."""
@@ -158,7 +158,7 @@ def control_group_that_was_not_noted():
         os.rmdir(path + "/child")
 
 
-@test(exclusive=True, vm="nightly")
+@test(own_daemon=True, vm="nightly")
 def nothing_attached_nothing_loaded():
     """No program without a unit to watch; the first attach loads, the last detach unloads."""
     fresh_qosd()
@@ -187,7 +187,7 @@ def nothing_attached_nothing_loaded():
     expect_total(a, 50)
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def nothing_attached_nobody_wakes_up():
     """Without a unit to watch and a client to serve, the daemon sleeps, the watchdog apart."""
     fresh_qosd()
@@ -204,7 +204,7 @@ def nothing_attached_nobody_wakes_up():
     check(switches() - before <= 2, f"{switches() - before} wake-ups in 4 s")
 
 
-@test(exclusive=True, deadline=180)
+@test(own_daemon=True, deadline=180)
 def memory_and_descriptors_come_back():
     """Attaching and detaching again and again leaves no descriptor, no map and no memory behind."""
     s = Server(mode="thread").start()
@@ -231,7 +231,7 @@ def memory_and_descriptors_come_back():
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def one_unit_too_many():
     configure_qosd("[QoS]\nUnitsMax=3\n")
     try:
@@ -263,7 +263,7 @@ def one_unit_too_many():
         configure_qosd(None)
 
 
-@test(exclusive=True, deadline=120)
+@test(own_daemon=True, deadline=120)
 def as_many_units_as_may_be():
     """256 units and one more; each counts its own."""
     fresh_qosd()
@@ -307,7 +307,7 @@ def as_many_units_as_may_be():
 
 # ---- when a part of the kernel is missing -------------------------------------------------------------------------------
 
-@test(exclusive=True, deadline=480, nightly=True)
+@test(own_daemon=True, deadline=480, nightly=True)
 def each_program_refused():
     """libbpf is refused each program in turn: the daemon lives, says which one and why, and every metric is right or
     absent."""
@@ -331,7 +331,7 @@ def each_program_refused():
     equal(set(metrics_of(s)), set(whole), "metrics afterwards")
 
 
-@test(exclusive=True, deadline=120)
+@test(own_daemon=True, deadline=120)
 def unsupported_kernels():
     """On a kernel that is too old, or locked down so that no program can read anything, the daemon starts, names the reason in one
     line of the journal, and gives it to whoever attaches."""
@@ -441,7 +441,7 @@ def another_build():
     return f.name
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def upgraded():
     """Programs of another build take over nothing of the old one's: what was attached is, totals begin anew, and that is
     said. Nothing of the old one's is left in the kernel, also where the new one does not know the name. Restarted with the same
@@ -482,7 +482,7 @@ def upgraded():
 
 # ---- living with PID 1 and the bus ------------------------------------------------------------------------------------------
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def manager_reexecuted():
     """daemon-reexec under load: nothing is lost, and units are followed as before."""
     s = start_served(mode="prefork")
@@ -533,7 +533,7 @@ def links_of(name, pid):
     return sum(l["id"] in held and l.get("prog_id") in ids for l in bpf_list("link"))
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def unloaded_and_loaded_while_the_manager_is_stopped():
     """The descriptor store has the programs of a probe until PID 1 has read that it should not: they run on, so that they are not
     loaded once more. When PID 1 has, they are gone."""
@@ -563,7 +563,7 @@ def unloaded_and_loaded_while_the_manager_is_stopped():
     daemon_is_well()
 
 
-@test(exclusive=True, deadline=90)
+@test(own_daemon=True, deadline=90)
 def bus_restarted():
     """The bus daemon is restarted under load: qosd lives and counts, is on the bus again, and hears of units."""
     s = start_served(mode="prefork")
@@ -598,7 +598,7 @@ def bus_restarted():
         run("systemctl", "try-restart", "polkit.service", ok=False, timeout=30)
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def accounting_and_filters_of_the_manager():
     """IPAccounting=, IPAddressDeny= and daemon-reload of an attached unit: PID 1's verdict and its counters are what they
     are for a twin that was never attached, and our counts are right."""
@@ -651,7 +651,7 @@ def accounting_and_filters_of_the_manager():
     speaks("::1", 0)
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def reloaded_under_load():
     """systemctl reload of qosd reads the configuration, and nothing else changes."""
     s = start_served(mode="prefork")
@@ -703,7 +703,7 @@ def how_the_service_is_set_up():
     check(exposure <= 1.5, f"exposure {exposure}")
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def watched_by_the_watchdog():
     """A daemon that hangs is ended by its manager, and the next one goes on where it was."""
     s = start_served(mode="thread")
@@ -737,7 +737,7 @@ def statistics():
         run("umount", proc)
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def statistics_of_programs():
     """kernel.bpf_stats_enabled on: runs and their time; off: absent, with the hint."""
     s = start_served(mode="thread")
@@ -753,7 +753,7 @@ def statistics_of_programs():
     equal(varlink("GetStatus")["drops"], 0, "events that could not be booked")
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def what_a_unit_costs():
     """Beside the kernel's own books, which have in them what runs for others, and what a run does before it knows the unit."""
     s = Server(mode="thread")
@@ -779,7 +779,7 @@ def what_a_unit_costs():
     wait_for("what is over is not in the window", lambda: snapshot(s, "1s")["cost"]["share"] == 0)
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def memory_of_maps():
     """The budgets that are stated: at most 640 KiB for a unit with the probe "requests", 1 MiB with all of them, a bounded size
     per socket."""

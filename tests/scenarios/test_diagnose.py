@@ -186,7 +186,7 @@ def case(*kinds, also=(), deadline=60, needs_vm=None):
             # That others want the CPUs is a finding, and a true one
             c.run(diagnose if "cpu" in kinds else lambda u, *options: calm(lambda: diagnose(u, *options)))
         alone.__name__, alone.__module__ = function.__name__, function.__module__
-        test(deadline=deadline, exclusive=True, needs_vm=needs_vm)(alone)
+        test(deadline=deadline, quiet=True, needs_vm=needs_vm)(alone)
         return function
     return register
 
@@ -690,7 +690,7 @@ def steps(u):
     return len(scenario.varlink("History", unit=u.name, metrics=["requests.server.count"])["steps"])
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def rivals_in_a_slice():
     """What the units in a slice take from each other nobody else has taken from it; of one of them the other is in the way."""
     slice = types.SimpleNamespace(name=unit_name("slice", ".slice").replace("-", ""))
@@ -704,7 +704,7 @@ def rivals_in_a_slice():
     equal(found(part, "cpu")["unit"], other.name, f"who has the CPU of the service: {said(part)}")
 
 
-@test(deadline=240, exclusive=True)
+@test(deadline=240, quiet=True)
 def by_its_history():
     """What a unit did before it broke is what it is compared with, without anybody having saved that. What was broken all the time is
     found as well; what violated a threshold is nothing to compare with."""
@@ -751,7 +751,7 @@ def holds(u):
         return [h["type"] for o in v.collect("List", unit=u.name) for h in o["holds"]]
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def while_it_lasts():
     """A diagnosis holds the unit for as long as its connection, and its interval, last; there are sixteen at a time."""
     s = Server().start()

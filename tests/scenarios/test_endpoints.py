@@ -385,7 +385,7 @@ def path_by_name():
     equal(varlink("Histogram", unit=u.name, metric=f"requests.server[{u.path}].latency", window=0)["count"], 12, "the histogram")
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def who_leaves_out_what():
     """Each holder has a list, all together count; a restart of qosd keeps those of the administrator; what makes no sense
     is refused, and what is too much."""

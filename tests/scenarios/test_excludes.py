@@ -193,7 +193,7 @@ def mixed_in_one_pipeline():
     expect(r, n, excluded, "in one pipeline")
 
 
-@test(deadline=60, exclusive=True)
+@test(deadline=60, own_daemon=True)
 def changed_under_load():
     """Whatever is left out at the moment: each request is on one side, once. Over a crash of qosd it stays so."""
     a, = unused_ports(1)

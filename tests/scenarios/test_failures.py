@@ -61,7 +61,7 @@ def first(d, kind):
     return d["findings"][0]
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def all_503():
     """503 for every request is a failure, however fast the service is."""
     u = Failing(503).start()
@@ -71,7 +71,7 @@ def all_503():
     check(f["text"].startswith("100% of ") and "HTTP 5xx" in f["text"], f"text of {f}")
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def all_200():
     """The same without a failure."""
     u = Failing(200).start()
@@ -81,7 +81,7 @@ def all_200():
     equal((d["figures"]["status5xx"], d["figures"]["resets"]), (0, 0), f"figures of {said(d)}")
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def refused_upstream():
     """nginx returns 502 as its upstream refuses connections: its errors, then the peer by its address."""
     prepare()
@@ -101,7 +101,7 @@ def refused_upstream():
     check("share" not in f and f["certainty"] == "certain", f"a failing peer is no matter of time: {f}")
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def stopped_and_failed():
     """A unit that somebody has stopped, and one whose process was killed."""
     prepare()
@@ -118,7 +118,7 @@ def stopped_and_failed():
     check("inactive" in f["text"] and "result success" in f["text"], f"text of {f}")
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def restart_loop():
     """A service that ends with status 7 twice a second, and is started again each time."""
     prepare()
@@ -130,7 +130,7 @@ def restart_loop():
     check(n >= 2, f"restarts in the interval: {f}")
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def accept_queue_full():
     """Thirty clients of a server that accepts nobody, with room for one."""
     prepare()
@@ -150,7 +150,7 @@ def accept_queue_full():
     check("(limit 1)" in f["text"], f"text of {f}")
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def stopped_worker():
     """SIGSTOP of one of two workers, and of the whole unit."""
     prepare()
@@ -169,7 +169,7 @@ def stopped_worker():
     check(not any(f["kind"] == "stopped" for f in d["findings"]), f"goes on: {said(d)}")
 
 
-@test(exclusive=True)
+@test(quiet=True)
 def frozen():
     """A frozen unit is not stuck for an unknown reason."""
     prepare()

@@ -113,7 +113,7 @@ def gauges_at_the_end():
     t.end()
 
 
-@test(deadline=180, exclusive=True)
+@test(deadline=180, own_daemon=True)
 def kept_over_restart_and_crash():
     """A restart and a kill -9 of qosd lose nothing: each step has what it had, and what came meanwhile is there."""
     fresh_qosd()
@@ -155,7 +155,7 @@ def kept_over_restart_and_crash():
     t.end()
 
 
-@test(deadline=180, exclusive=True)
+@test(deadline=180, own_daemon=True)
 def broken_file():
     """A file that was cut short, or is not one of ours, costs the history of that unit, which is said once."""
     fresh_qosd()
@@ -200,7 +200,7 @@ def broken_file():
     equal(said, [], "what is said after that")
 
 
-@test(deadline=60, exclusive=True)
+@test(deadline=60, own_daemon=True)
 def wakes_seldom():
     """With quiet units attached the daemon sleeps, but for the history's tick."""
     fresh_qosd()

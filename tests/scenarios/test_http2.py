@@ -745,7 +745,7 @@ def on_a_slow_cable():
     equal(over_a_cable(delay_us=3000)[0], "exact", "quality")
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def a_program_refused():
     """Programs are loaded one by one then, and know the same connections."""
     try:

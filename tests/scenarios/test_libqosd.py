@@ -108,7 +108,7 @@ def a_view_of_nested_units():
     equal(once("follow", s.name), {"error": "", "count": 20}, "the inner unit")
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def a_view_and_restarts_of_qosd():
     s = start_served(mode="thread")
     load(s, number=100)
@@ -147,7 +147,7 @@ def whose_view():
     equal(once("follow", "nonsense.service")["error"], "ENXIO", "a unit that is not attached")
 
 
-@test(exclusive=True, deadline=90)
+@test(own_daemon=True, deadline=90)
 def limit_of_views():
     """Who attaches and detaches without end does not keep all the memory in the world."""
     own = Server(settings="User=nobody\nDelegate=yes\n", mode="thread").start()
@@ -213,7 +213,7 @@ def a_lease():
     equal(once("attach", "non sense")["error"], "EINVAL", "what is no unit")
 
 
-@test(exclusive=True, deadline=90)
+@test(own_daemon=True, deadline=90)
 def a_watcher_over_a_crash():
     """Each change is told once, also when qosd is another one in between."""
     s = start_served(mode="thread")

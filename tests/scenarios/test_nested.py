@@ -309,7 +309,7 @@ wait
         os.unlink(script)
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def over_a_crash():
     """What belongs to whom, what was before, and what was closed: all that is known is known after a crash."""
     slice = new_slice()
@@ -343,7 +343,7 @@ def over_a_crash():
     detach(slice)
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def instances():
     """A socket with Accept=yes, its instances, and the slice they are in, which its own group is not."""
     name, port = unit_name("inetd", ""), unused_port()

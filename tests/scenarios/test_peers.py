@@ -707,7 +707,7 @@ def not_for_everybody():
           "nobody may not see endpoints")
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def over_a_restart_of_qosd():
     s = scenario.start_served(mode="thread")
     c = attach(ClientUnit(port=s.port, number=5))

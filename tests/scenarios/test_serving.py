@@ -155,7 +155,7 @@ def hangs_and_ends():
     t.end()
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def over_a_restart_of_qosd():
     """What is in flight over a crash was in flight all the time."""
     s = start_served(mode="thread", hang=True)

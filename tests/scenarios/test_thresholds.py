@@ -190,7 +190,7 @@ def who_asks_to_wait_does_not_hang():
     m.close()
 
 
-@test(exclusive=True, deadline=120)
+@test(own_daemon=True, deadline=120)
 def restarts_make_no_news():
     """qosd is killed, restarted, reloaded; the service manager is; the service is: what is violated stays it, what is not, too."""
     bad = start_served(mode="thread", delay_us=60000)
@@ -370,7 +370,7 @@ def all_at_once():
     daemon_is_well()
 
 
-@test(exclusive=True, deadline=90)
+@test(own_daemon=True, deadline=90)
 def a_journal_that_does_not_read():
     """Who subscribed is told all the same, and the journal when it reads again."""
     r = Redis()
@@ -720,7 +720,7 @@ def peers_are_not_for_everybody():
         check("few" in str(what), f"nobody is to know the threshold: {what}")
 
 
-@test(exclusive=True, deadline=90)
+@test(own_daemon=True, deadline=90)
 def who_says_too_much():
     """A user whose thresholds change all the time is not told all of it, but how much is missing, and what is true in the end."""
     rules = "/etc/polkit-1/rules.d/00-qosd-scenario.rules"
@@ -767,7 +767,7 @@ def who_says_too_much():
     daemon_is_well()
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def nobody_is_waked_up():
     """Without a threshold nothing is looked at; with the last one it ends."""
     fresh_qosd()

@@ -31,7 +31,7 @@ def one_thread_sixteen_clients_once():
     check(f["receive"]["p95"] < MSEC, f"in receive: {f['receive']}")
 
 
-@test(exclusive=True, deadline=60)
+@test(quiet=True, deadline=60)
 def one_thread_sixteen_clients():
     """A server of one thread that takes 10 ms, asked by 16: clients wait 160 ms, and nearly all of it in the queue."""
     undisturbed(one_thread_sixteen_clients_once)
@@ -52,7 +52,7 @@ def known_delay(phase, length, server, client):
         within(f[other]["mean"], 0, 0, 0.03 * length, f"{other}.mean with {server}")
 
 
-@test(exclusive=True, deadline=60)
+@test(quiet=True, deadline=60)
 def known_delays():
     """Each phase alone, of a known length."""
     for phase, length, server, client in (

@@ -236,7 +236,7 @@ def http2_attached_again():
     test_http2.attached_again(Sealed)
 
 
-@test(deadline=60, exclusive=True)
+@test(deadline=60, own_daemon=True)
 def http2_restart_of_qosd():
     """Streams that are open meanwhile are in flight before and after, and what is asked on their connections counts."""
     s = Sealed()
@@ -607,7 +607,7 @@ class Asker:
         return sum(self.answered)
 
 
-@test(deadline=60, exclusive=True)
+@test(deadline=60, own_daemon=True)
 def restart_of_qosd_under_load():
     u = watched()
     a = Asker(u)
@@ -817,7 +817,7 @@ def libraries_watched():
     return found
 
 
-@test(exclusive=True, deadline=120)
+@test(own_daemon=True, deadline=120)
 def copies_of_the_library():
     """Copies of a user leave room for the others', and are let go when no process has them. What is left out is said."""
     directory = f"/dev/shm/{scenario.prefix}-copies"
@@ -858,7 +858,7 @@ def copies_of_the_library():
         os.unlink(f"{directory}.py")
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def a_program_refused():
     """Without one of its programs the probe does nothing, which is said; requests are measured as without it."""
     try:

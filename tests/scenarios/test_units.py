@@ -277,7 +277,7 @@ def again_is_the_same():
     equal(count(s), 0, "count of a new attach")
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def twenty_restarts_under_load():
     """20 restarts of the unit and 5 of qosd while clients ask on kept and on new connections: what qosd has counted is
     what the clients got, and what was on the wire."""
@@ -303,7 +303,7 @@ def twenty_restarts_under_load():
     equal([h["type"] for h in held(s)], ["administrator"], "holds")
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def killed_qosd_loses_nothing():
     """kill -9 of qosd under load: counting goes on without it, totals, windows and holds are there again."""
     s = start_served(mode="prefork")
@@ -350,7 +350,7 @@ def kill_qosd_before_it_noted(name):
     scenario.wait_qosd(pid)
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def killed_qosd_in_the_midst_of_an_attach():
     """What was being attached is not, leaves nothing behind, and its requests are nobody else's."""
     scenario.fresh_qosd()
@@ -391,7 +391,7 @@ def killed_qosd_in_the_midst_of_an_attach():
     t.end()
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def unit_restarts_while_qosd_is_away():
     """What happens in qosd's absence happens to the unit all the same: restarted, stopped, started first."""
     a, b, c = start_served(mode="thread"), start_served(mode="thread"), Server(mode="thread")

@@ -88,7 +88,7 @@ def both_ends():
         s.stop()
 
 
-@test(deadline=60, exclusive=True)
+@test(deadline=60, quiet=True)
 def held_up():
     """Between what is sent and the moment at which the kernel says so anything may happen: the other end has read it, answered, and is gone."""
     directory = f"/run/{scenario.unit_name('held', '')}"

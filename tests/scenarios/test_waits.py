@@ -110,7 +110,7 @@ def turns():
     adds_up(u)
 
 
-@test(vm="nightly", exclusive=True, deadline=60)
+@test(vm="nightly", quiet=True, deadline=60)
 def woken_on_the_way_off_the_cpu():
     """Who lets a lock go while the other one is about to sleep is counted as who has held it, too."""
     turns = 2 * smaller(1000)
@@ -143,7 +143,7 @@ def since_before():
           "states")
 
 
-@test(deadline=60, exclusive=True)
+@test(deadline=60, quiet=True)
 def woken_early():
     """A thread is woken when the kernel has it off the CPU, and qosd does not know of that yet: the wait is ended by the one who did."""
     if os.cpu_count() < 2:
@@ -188,7 +188,7 @@ def turns_of(unit):
     return [r for r in resources(unit) if r["state"] == "runQueue"]
 
 
-@test(vm="nightly", exclusive=True, deadline=60)
+@test(vm="nightly", quiet=True, deadline=60)
 def who_has_the_cpu():
     """A thread that waits for a CPU waits for as long as the other one on it runs, and for that one; or for others of its own unit. Each
     wait is in one row, and in the rest what is not known."""
@@ -236,7 +236,7 @@ def who_has_the_cpu():
     check(one(rows, kind="cpu", name=own.name)["time"] > 0.8 * sum(r["time"] for r in rows), f"whom they wait for: {rows}")
 
 
-@test(vm=True, exclusive=True, deadline=60)
+@test(vm="nightly", quiet=True, deadline=60)
 def who_calls_a_group_as_another_unit():
     """A user may give any name to a group inside the own one: what runs there is shown as that user's."""
     u = Unit(f"/bin/sh -c '{BUSY}'", name=unit_name("unit"), type="exec", settings="CPUAffinity=0").start()
@@ -423,7 +423,7 @@ def whose_business():
     equal((r.returncode, r.stdout), (1, ""), "waits for everybody")
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def restart_of_qosd():
     """All of it goes on: nothing is counted twice, nothing is lost."""
     u = Turns()

@@ -42,7 +42,7 @@ def journal_has(text, since):
     return text in run("journalctl", "-u", "qosd.service", "-o", "cat", "--no-pager", f"--since=@{since}").stdout
 
 
-@test(vm="nightly", exclusive=True, deadline=60)
+@test(vm="nightly", own_daemon=True, deadline=60)
 def observed_while_it_stands_there():
     """Attached with daemon-reload, probes, exclusions and thresholds as it says; changed with it; let go with it."""
     s = Server(mode="thread")
@@ -87,7 +87,7 @@ def observed_while_it_stands_there():
     wait_for("it is let go", lambda: s.name not in listed())
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def restarts():
     """qosd goes on with what files said, at once and without news, and learns what has changed meanwhile."""
     s = Server(mode="thread")
@@ -123,7 +123,7 @@ def restarts():
     wait_for("it is let go", lambda: s.name not in listed())
 
 
-@test(exclusive=True)
+@test(own_daemon=True)
 def line_that_is_no_text():
     """It is said where it stands, the rest is in force, and all that is attached is kept over a crash."""
     s, other = Server(mode="thread").start(), Server(mode="thread").start()
@@ -141,7 +141,7 @@ def line_that_is_no_text():
     check({s.name, other.name} <= set(listed()), f"attached: {listed()}")
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def wherever_it_stands():
     """In the unit file itself, in /etc and /run, under an alias, of a template, of all whose names begin so."""
     own = Server(mode="thread", unit_settings="[X-QoS]\nThreshold=own: requests.server.rate > 5\n[Unit]")
@@ -190,7 +190,7 @@ def wherever_it_stands():
         shutil.rmtree(os.path.join(scenario.UNIT_DIR, stem + ".d"), ignore_errors=True)
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def when_it_is_loaded():
     """An instance of a template is observed from its first start on, and let go when it is forgotten; daemon-reload is no news."""
     template = unit_name("template", "@.service")
@@ -222,7 +222,7 @@ def when_it_is_loaded():
     wait_for("it is let go", lambda: instance.name not in listed())
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def what_is_wrong_is_said():
     """File, line and what was expected; the rest is in force."""
     s = Server(mode="thread")
@@ -253,7 +253,7 @@ def what_is_wrong_is_said():
         os.unlink(os.path.join(scenario.UNIT_DIR, stray))
 
 
-@test(exclusive=True, deadline=60)
+@test(own_daemon=True, deadline=60)
 def enable_and_disable():
     """Writes what daemon-reload reads, and takes it away."""
     s, others = Server(mode="thread"), []
@@ -306,7 +306,7 @@ def ordered(name):
     return "qosd.service" in scenario.unit_property(name, "After").split()
 
 
-@test(exclusive=True, deadline=240)
+@test(own_daemon=True, deadline=240)
 def ordered_after_qosd():
     """Services with the section begin after qosd, also without a word of it in them; not those for which qosd may have to wait."""
     section = "[X-QoS]\nObserve=requests\n"
