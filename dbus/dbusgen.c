@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Turns the published interfaces (org.qosd1.*.xml) into what would otherwise be copies of them:
+/* Generates code and documentation from the interfaces (org.qosd1.*.xml):
  *
  *     dbusgen vtable XML           the sd-bus vtable of the interface
- *     dbusgen metrics XML...       the catalogue of metrics, for src/model/metric.c
- *     dbusgen man PAGE XML...      a manual page, with the line @INTERFACE@ replaced by the interface's
- *                                  members
+ *     dbusgen metrics XML...       the metric table, for src/model/metric.c
+ *     dbusgen man PAGE XML...      a manual page: replaces the line @INTERFACE@ by the members of the
+ *                                  interface
  *
- * A handler that does not exist or a field of another type is then an error of the C compiler, an entry
- * without a description an error here. */
+ * A missing handler or a field of another type becomes a compile error, a member without description an
+ * error here. */
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -53,7 +53,7 @@ static bool node_is(const xmlNode *n, const char *name) {
         return streq((const char*) n->name, name);
 }
 
-/* Attributes and annotations live as long as the process: it is a short one. */
+/* Attributes are not freed: the process is short-lived. */
 static const char* attribute_or_null(xmlNode *n, const char *name) {
         return (const char*) xmlGetProp(n, (const xmlChar*) name);
 }
@@ -112,7 +112,7 @@ static xmlNode* interface_load(const char *path) {
 
         doc = xmlReadFile(path, NULL, XML_PARSE_NONET|XML_PARSE_NOBLANKS);
         if (!doc)
-                exit(EXIT_FAILURE); /* libxml2 said where and why */
+                exit(EXIT_FAILURE); /* libxml2 has printed the reason */
 
         for (xmlNode *n = xmlFirstElementChild(xmlDocGetRootElement(doc)); n; n = xmlNextElementSibling(n)) {
                 if (!node_is(n, "interface") || interface)
@@ -136,7 +136,7 @@ static xmlNode* interface_load(const char *path) {
         return interface;
 }
 
-/* The interface's last word, "Requests". */
+/* Last component of the interface name, "Requests". */
 static const char* interface_word(xmlNode *interface) {
         const char *name = attribute(interface, "name"), *dot;
 
@@ -177,7 +177,7 @@ static bool argument_is_in(xmlNode *a) {
         return streq(s, "in");
 }
 
-/* direction: 'i'n, 'o'ut, or 0 for the arguments of a signal. */
+/* direction: 'i' (in), 'o' (out), or 0 for the arguments of a signal. */
 static void print_arguments(xmlNode *n, char direction, const char *macro, const char *empty) {
         unsigned k = 0;
 
@@ -231,7 +231,7 @@ static void print_property_flags(xmlNode *n) {
                 fputc('0', stdout);
 }
 
-/* The C type that a property of this signature has in its struct. */
+/* C type of the field for a property of this D-Bus type. */
 static const char* field_type(xmlNode *n) {
         const char *type = attribute(n, "type");
 
@@ -299,7 +299,7 @@ static void print_prototypes(xmlNode *interface) {
         }
 }
 
-/* An offset that does not compile if the field has another type than the property or the catalogue says. */
+/* An offset that fails to compile if the types of field and property differ. */
 static void print_field_offset(void) {
         puts("#ifndef FIELD_OFFSET\n"
              "#define FIELD_OFFSET(s, field, type) \\\n"
@@ -332,7 +332,7 @@ static void print_vtable(xmlNode *interface) {
         puts("        SD_BUS_VTABLE_END\n};");
 }
 
-/* ---- the catalogue ------------------------------------------------------------------------------------ */
+/* ---- metric table ------------------------------------------------------------------------------------- */
 
 static void print_string(const char *s) {
         putchar('"');
@@ -347,8 +347,8 @@ static void print_string(const char *s) {
         putchar('"');
 }
 
-/* The property must have the metric's name, so that one can be told from the other:
- * "requests.server.latency.p99" is "ServerLatencyP99NSec" in org.qosd1.Requests. */
+/* Properties are named after their metrics: "requests.server.latency.p99" is "ServerLatencyP99NSec" in
+ * org.qosd1.Requests. */
 static void verify_property_name(xmlNode *interface, xmlNode *n, const char *metric, const char *unit) {
         const char *word = interface_word(interface), *property = attribute(n, "name"), *p;
         char expected[NAME_SIZE], prefix[NAME_SIZE];
@@ -450,7 +450,7 @@ static void print_metrics(char **paths, int n_paths) {
 /* ---- manual page -------------------------------------------------------------------------------------- */
 
 static void print_roff(const char *s) {
-        /* A dot or quote at the beginning of a line is a request, a hyphen would be typeset as one */
+        /* Escape control characters at the beginning of a line, and hyphens */
         if (*s == '.' || *s == '\'')
                 fputs("\\&", stdout);
         for (; *s; s++)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Run by the service manager whenever it reads the unit files, at boot and at each daemon-reload
- * (systemd.generator(7)): orders services with [X-QoS] after qosd, so that their first request is counted.
- * That matters where both are started together, as at boot: it starts nothing, and no service fails with
- * qosd.
+/* Generator (systemd.generator(7)), run at boot and daemon-reload: orders services with [X-QoS] after qosd,
+ * so that their first request is counted when both are started together. It pulls in nothing, and services
+ * do not depend on qosd.
  *
- * The service manager breaks a cycle of orderings by leaving a unit out, so that there must be none.
- * qosd.service waits for what all services wait for that say nothing else. So a service is left alone if it
- * does, or if others may wait for it; and all are, if somebody has ordered qosd.service by hand. */
+ * The service manager breaks an ordering cycle by dropping a unit, so there must be none. qosd.service has
+ * the default dependencies of services. A service is therefore not ordered if it does not have these itself,
+ * or is ordered before other units; and none is if qosd.service has explicit orderings. */
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,27 +16,26 @@
 
 #define QOSD "qosd.service"
 
-/* Services and drop-ins for them. A system has some hundred; there is room for what nobody has, and those
- * beyond are left alone. */
+/* Services and drop-ins. Systems have some hundred; those beyond are not ordered. */
 #define NAMES_MAX 16384U
 
 typedef struct Name {
-        char *name;                     /* "nginx.service", of drop-ins also "foo@.service", "foo-.service",
-                                         * "service" */
+        char *name;                     /* "nginx.service"; of drop-ins also "foo@.service", "foo-.service"
+                                         * and "service" */
         bool declared;                  /* has [X-QoS] */
-        bool special;                   /* does not begin as others do, or others may wait for it */
+        bool special;                   /* without default dependencies, or ordered before other units */
 } Name;
 
 typedef struct Generator {
         Name *names;
         size_t n_names;
-        bool ordered;                   /* qosd.service is, by hand */
+        bool ordered;                   /* qosd.service has explicit orderings */
 } Generator;
 
 typedef struct Reading {
         Generator *generator;
-        Name *name;                     /* NULL: no service */
-        bool qosd;                      /* it is qosd.service */
+        Name *name;                     /* NULL: not a service */
+        bool qosd;                      /* applies to qosd.service */
 } Reading;
 
 static void generator_done(Generator *g) {
@@ -46,9 +44,9 @@ static void generator_done(Generator *g) {
         free(g->names);
 }
 
-/* ---- what the files say ------------------------------------------------------------------------------- */
+/* ---- unit files --------------------------------------------------------------------------------------- */
 
-/* "nginx.service mariadb.service" has "nginx.service". */
+/* Whether a list such as "nginx.service mariadb.service" contains the word. */
 static bool words_have(const char *words, const char *word) {
         for (size_t l; *(words += strspn(words, " \t")); words += l) {
                 l = strcspn(words, " \t");
@@ -58,7 +56,7 @@ static bool words_have(const char *words, const char *word) {
         return false;
 }
 
-/* All of them are at the end of the boot, or later: nothing waits for these that qosd waits for. */
+/* Whether all units in the list are started last: qosd.service waits for nothing that waits for these. */
 static bool words_are_late(const char *words) {
         for (size_t l; *(words += strspn(words, " \t")); words += l) {
                 char word[sizeof("multi-user.target")];
@@ -80,7 +78,7 @@ static int on_line(const char *section, char *line, unsigned number, void *userd
                 return 0;
         value = line ? unit_file_split(&line) : NULL;
         if (!line) {
-                /* Whatever it says */
+                /* Too long to be read: assume the worst */
                 special = r->generator->ordered = true;
         } else if (!value)
                 return 0;
@@ -121,8 +119,8 @@ static int generator_get(Generator *g, const char *name, size_t length, Name **r
         return 0;
 }
 
-/* Whether what is said under the one name holds for the other: "service" for all, "foo-.service" for those
- * that begin so, and "foo@.service" for its instances. */
+/* Whether settings for a general name apply to another: "service" to all, "foo-.service" to those with the
+ * prefix, and "foo@.service" to its instances. */
 static bool name_covers(const char *general, const char *name) {
         const char *dot = endswith(general, ".service");
         size_t l;
@@ -135,7 +133,7 @@ static bool name_covers(const char *general, const char *name) {
         return l > 0 && (general[l - 1] == '-' || general[l - 1] == '@') && strncmp(general, name, l) == 0;
 }
 
-/* A file, or a drop-in, of the unit, or the units, of that name. */
+/* Reads a unit file, or a drop-in, for the given unit or group of units. */
 static int generator_read(Generator *g, int at, const char *path, const char *name, size_t length) {
         _cleanup_free_ char *text = NULL;
         Reading reading = { .generator = g };
@@ -149,14 +147,13 @@ static int generator_read(Generator *g, int at, const char *path, const char *na
             strncmp(name + length - strlen("service"), "service", strlen("service")) == 0) {
                 r = generator_get(g, name, length, &reading.name);
                 if (r == -E2BIG) {
-                        /* What it says of an order is not known: nobody is ordered then, rather than in a
-                         * circle */
+                        /* Its orderings are unknown: order nothing rather than risk a cycle */
                         g->ordered = true;
                         return 0;
                 }
                 if (r < 0)
                         return r;
-                /* Drop-ins for all services are for qosd, too */
+                /* Drop-ins for all services apply to qosd, too */
                 reading.qosd = name_covers(reading.name->name, QOSD);
                 reading.name->declared = reading.name->declared || text_has_xqos_section(text, size);
         }
@@ -183,7 +180,7 @@ static int generator_read_drop_ins(Generator *g, int at, const char *directory) 
         return r;
 }
 
-/* A link to a file of another name is an alias, and the file is read under its own. */
+/* A symlink to another name is an alias: the file is read under its own name. */
 static bool is_alias(int at, const char *name) {
         char target[PATH_MAX], *base;
         ssize_t n;
@@ -215,21 +212,21 @@ static int generator_read_all(Generator *g) {
         return r;
 }
 
-/* ---- who is ordered ----------------------------------------------------------------------------------- */
+/* ---- orderings ---------------------------------------------------------------------------------------- */
 
 static bool generator_orders(const Generator *g, const Name *name) {
-        /* qosd cannot begin without a bus */
+        /* qosd needs a bus */
         static const char *const never[] = { QOSD, "dbus.service", "dbus-broker.service" };
         const char *dot = endswith(name->name, ".service");
 
-        /* Drop-ins for many are ordered by hand: some of these may be special */
+        /* Drop-ins for several units are left to the administrator: some of them may be special */
         if (!name->declared || !dot || dot == name->name || dot[-1] == '-')
                 return false;
         for (size_t i = 0; i < ELEMENTSOF(never); i++)
                 if (streq(name->name, never[i]))
                         return false;
         for (const Name *p = g->names; p < g->names + g->n_names; p++)
-                /* Of a template, instances may have files of their own */
+                /* Instances of a template may have files of their own */
                 if (p->special &&
                     (name_covers(p->name, name->name) ||
                      (dot[-1] == '@' && name_covers(name->name, p->name))))

@@ -6,8 +6,7 @@
 #include "connection.h"
 #include "util.h"
 
-/* Longer than a person takes to type a password, which libqosd never asks for: whatever takes this long has
- * failed. */
+/* Calls never authenticate interactively, so one that takes this long has failed. */
 #define TIMEOUT_USEC (30 * USEC_PER_SEC)
 
 int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[static ERROR_MAX]) {
@@ -61,7 +60,7 @@ int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[st
         return -EBADMSG;
 }
 
-/* ---- the connection ----------------------------------------------------------------------------------- */
+/* ---- connection --------------------------------------------------------------------------------------- */
 
 int connection_open(const char *address, uint64_t timeout_usec, sd_varlink **ret) {
         _cleanup_close_ int fd = -EBADF;
@@ -96,7 +95,7 @@ int qosd_connect(const char *address, qosd **ret) {
         r = connection_open(address, CONNECT_USEC, &q->link);
         if (r >= 0)
                 r = sd_varlink_set_relative_timeout(q->link, TIMEOUT_USEC);
-        /* The maps of views come as descriptors */
+        /* Maps for views are passed as descriptors */
         if (r >= 0)
                 r = sd_varlink_set_allow_fd_passing_input(q->link, true);
         if (r < 0)
@@ -113,7 +112,7 @@ static void connection_done(qosd *q) {
 DEFINE_REF_UNREF(qosd, connection_done)
 
 int qosd_set_timeout(qosd *q, uint64_t nsec) {
-        /* Less than a microsecond is what there is least of */
+        /* At least a microsecond, the resolution of sd-varlink */
         return q && nsec > 0 ?
                sd_varlink_set_relative_timeout(q->link, MAX(nsec / NSEC_PER_USEC, UINT64_C(1))) : -EINVAL;
 }
@@ -143,7 +142,7 @@ int connection_call(qosd *q, const char *method, sd_json_variant *parameters, sd
         q->error[0] = 0;
         r = sd_varlink_call(q->link, method, p, &reply, &id);
         if (r == -ETIME) {
-                /* A late reply would be taken for that to the next call */
+                /* A late reply would be mistaken for the reply to the next call */
                 (void) sd_varlink_close(q->link);
                 r = -ETIMEDOUT;
         }
@@ -223,7 +222,7 @@ int qosd_clear_threshold(qosd *q, const char *unit, const char *name) {
         return change_threshold(q, INTERFACE ".ClearThreshold", unit, "name", name);
 }
 
-/* ---- readings ----------------------------------------------------------------------------------------- */
+/* ---- snapshots ---------------------------------------------------------------------------------------- */
 
 struct qosd_snapshot {
         unsigned n_ref;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the parts of libqosd share. */
+/* Shared by the parts of libqosd. */
 
 #include <systemd/sd-varlink.h>
 
@@ -24,14 +24,15 @@ struct qosd {
         char error[ERROR_MAX];
 };
 
-/* The errno that goes with a varlink error; its message goes to the buffer. */
+/* Maps a varlink error to a negative errno, and copies its message to the buffer. */
 int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[static ERROR_MAX]);
 
-/* address: NULL for the usual one. Waits for so long while others fill the listen queue, 0: not at all. */
+/* address: NULL for the default. Retries for timeout_usec while the listen queue is full, 0: not at all. */
 int connection_open(const char *address, uint64_t timeout_usec, sd_varlink **ret);
-/* Calls, and leaves the reply's parameters to q (valid until the next call). Consumes parameters. */
+/* Calls a method and returns the parameters of its reply, owned by q and valid until the next call. Consumes
+ * parameters. */
 int connection_call(qosd *q, const char *method, sd_json_variant *parameters, sd_json_variant **ret);
-/* Whether qosd is still at the other end, which takes a system call. */
+/* Whether qosd is still connected; costs a system call. */
 bool connection_is_up(qosd *q);
 
 #define DEFINE_REF_UNREF(type, done)                                            \

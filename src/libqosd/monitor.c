@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Changes of thresholds, as they come, on an event loop. */
+/* Monitors of threshold states on an event loop. */
 
 #include "connection.h"
 #include "util.h"
 
-/* How long to wait before it is tried again: qosd comes back within a tenth of that after a crash. */
+/* Delay of a reconnect: after a crash, qosd is back within a tenth of that. */
 #define AGAIN_USEC USEC_PER_SEC
 
 struct qosd_event {
@@ -16,15 +16,15 @@ struct qosd_event {
 struct qosd_monitor {
         unsigned n_ref;
         sd_event *event;
-        char *address;                  /* NULL: the usual one */
-        sd_json_variant *units;         /* NULL: all */
+        char *address;                  /* NULL: the default */
+        sd_json_variant *units;         /* NULL: all units */
         qosd_event_handler_t handler;
         void *userdata;
 
         sd_varlink *link;               /* NULL: waiting for the timer */
         sd_event_source *again;
-        uint64_t seq;                   /* of the newest event that is known */
-        bool resumed, begun;            /* seq is; the first reply on this connection has come */
+        uint64_t seq;                   /* newest event known */
+        bool resumed, begun;            /* seq is valid; first reply on this connection received */
 };
 
 static void monitor_done(qosd_monitor *m) {
@@ -46,7 +46,7 @@ static void monitor_tell(qosd_monitor *m, sd_json_variant *v, bool initial) {
 
 static int monitor_wait(qosd_monitor *m) {
         m->link = sd_varlink_close_unref(m->link);
-        if (m->n_ref == 1) /* let go by the handler */
+        if (m->n_ref == 1) /* the handler has dropped its reference */
                 return 0;
         (void) sd_event_source_set_time_relative(m->again, AGAIN_USEC);
         return sd_event_source_set_enabled(m->again, SD_EVENT_ONESHOT);
@@ -57,7 +57,7 @@ static int on_reply(sd_varlink *link, sd_json_variant *reply, const char *error_
         _cleanup_(qosd_monitor_unrefp) qosd_monitor *m = qosd_monitor_ref(userdata);
         sd_json_variant *seq, *thresholds, *missed, *event;
 
-        /* It is over: qosd has ended, was not read from for too long, or has no such unit (yet) */
+        /* Connection closed: qosd has stopped, the client was too slow, or the unit does not exist (yet) */
         if (error_id)
                 return monitor_wait(m);
 
@@ -71,7 +71,7 @@ static int on_reply(sd_varlink *link, sd_json_variant *reply, const char *error_
                 if (m->resumed && thresholds)
                         m->handler(m, NULL, sd_json_variant_is_unsigned(missed) ?
                                    sd_json_variant_unsigned(missed) : 0, m->userdata);
-                /* Without these, all events since the newest that is known follow */
+                /* Without thresholds, all events after the newest known one follow */
                 if (sd_json_variant_is_unsigned(seq) && (thresholds || !m->resumed)) {
                         m->seq = sd_json_variant_unsigned(seq);
                         m->resumed = true;
@@ -100,7 +100,7 @@ static int monitor_connect(qosd_monitor *m, uint64_t timeout_usec) {
         (void) sd_varlink_set_userdata(link, m);
         r = sd_varlink_bind_reply(link, on_reply);
         if (r >= 0)
-                r = sd_varlink_set_relative_timeout(link, UINT64_MAX); /* nothing may happen for days */
+                r = sd_varlink_set_relative_timeout(link, UINT64_MAX); /* there may be no events for days */
         if (r >= 0)
                 r = sd_varlink_attach_event(link, m->event, SD_EVENT_PRIORITY_NORMAL);
         if (r >= 0)

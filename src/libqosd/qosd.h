@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* libqosd: how well systemd units serve their requests, for programs that act on it. See libqosd(3).
+/* libqosd: quality of service of systemd units, for programs that react to it. See libqosd(3).
  *
- * All functions return a negative errno on failure, and 0 or more otherwise, unless it is said below. All
- * times are nanoseconds. An object is for one thread at a time, a view together with the connection that it
- * came by.
+ * Functions return a negative errno on failure, and 0 or more on success, unless noted otherwise. Times are
+ * in nanoseconds. Objects are not thread-safe, and a view shares the state of its connection.
  *
- * Errors that all functions have which ask qosd:
+ * Errors of all functions that call qosd:
  *
- *   -ENOTCONN, -ECONNRESET, -EPIPE   qosd is gone, or was started anew. What was leased and marked over this
- *                                    connection went with it
- *   -ECONNREFUSED, -ENOENT           (qosd_connect()) qosd is not there
+ *   -ENOTCONN, -ECONNRESET, -EPIPE   qosd has stopped or restarted. The leases and marks of this connection
+ *                                    are lost
+ *   -ECONNREFUSED, -ENOENT           (qosd_connect()) qosd is not running
  *   -ENXIO                           the unit is not attached
- *   -ENOENT                          there is no such unit
- *   -EACCES                          not for this user
- *   -EINVAL                          what was passed makes no sense: a name of a unit, a window, a threshold
- *   -EUSERS                          qosd has a limit, which this user has reached
- *   -EOPNOTSUPP                      the unit, or the system, cannot be measured so
- *   -ETIMEDOUT                       qosd does not answer
+ *   -ENOENT                          no such unit
+ *   -EACCES                          not authorized
+ *   -EINVAL                          invalid argument: unit name, window, threshold
+ *   -EUSERS                          a limit of qosd is reached
+ *   -EOPNOTSUPP                      not supported for the unit, or on this system
+ *   -ETIMEDOUT                       no reply from qosd
  *
- * qosd_get_error() has a sentence about the last one. */
+ * qosd_get_error() returns a message about the last one. */
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -37,8 +36,8 @@ typedef struct qosd_view qosd_view;
 typedef struct qosd_monitor qosd_monitor;
 typedef struct qosd_event qosd_event;
 
-/* Windows end now. There are those of 100 ms … 1 s in steps of 100 ms, of 1 s … 10 s in steps of 1 s, of 60
- * s, of 300 s, and: */
+/* Windows end now. Valid are 100 ms … 1 s in steps of 100 ms, 1 s … 10 s in steps of 1 s, 60 s, 300 s,
+ * and: */
 #define QOSD_WINDOW_TOTAL UINT64_C(0)                   /* since the unit was attached */
 #define QOSD_WINDOW_DEFAULT UINT64_MAX                  /* DefaultWindow= in qosd.conf; not for views */
 #define QOSD_WINDOW_1S UINT64_C(1000000000)
@@ -46,121 +45,122 @@ typedef struct qosd_event qosd_event;
 #define QOSD_WINDOW_60S UINT64_C(60000000000)
 #define QOSD_WINDOW_300S UINT64_C(300000000000)
 
-/* ---- the connection ----------------------------------------------------------------------------------- */
+/* ---- connection --------------------------------------------------------------------------------------- */
 
-/* Connects to the qosd of this system. address: where its varlink socket is; NULL for the usual one. */
+/* Connects to the local qosd. address: varlink socket; NULL for the default. */
 int qosd_connect(const char *address, qosd **ret);
 qosd *qosd_ref(qosd *q);
-qosd *qosd_unref(qosd *q);              /* ends the leases and marks that were taken over it; returns NULL */
+qosd *qosd_unref(qosd *q);              /* when freed, drops the leases and marks taken on it; returns
+                                         * NULL */
 
-/* How long later calls wait for qosd, in nanoseconds. A call that waits longer is -ETIMEDOUT, and the
- * connection is of no more use. */
+/* Sets the timeout of later calls, in nanoseconds. After a call has failed with -ETIMEDOUT, the connection
+ * is unusable. */
 int qosd_set_timeout(qosd *q, uint64_t nsec);
 
-/* What was wrong with the last call, in words; never NULL, valid until the next call. */
+/* Error message of the last call; never NULL, valid until the next call. */
 const char *qosd_get_error(qosd *q);
 
-/* Observes a unit (or a control group, by its path) for as long as the connection lasts. probes: as in
- * qosctl(1), with NULL at the end; NULL for the default. */
+/* Observes a unit (or a control group, by path) for the lifetime of the connection. probes: as in qosctl(1),
+ * NULL terminated; NULL for the default. */
 int qosd_attach(qosd *q, const char *unit, const char *const *probes);
-/* Ends the lease. The unit is observed further if others hold it. */
+/* Drops the lease. The unit remains observed if it has other holds. */
 int qosd_detach(qosd *q, const char *unit);
 
-/* Sets a threshold, as in qosctl(1): "slow: requests.server.firstByte.p99 > 20ms over 10s for 2s". It goes
- * with the connection. */
+/* Sets a threshold, as in qosctl(1): "slow: requests.server.firstByte.p99 > 20ms over 10s for 2s". It is
+ * removed with the connection. */
 int qosd_set_threshold(qosd *q, const char *unit, const char *threshold);
 int qosd_clear_threshold(qosd *q, const char *unit, const char *name);
 
-/* ---- readings ----------------------------------------------------------------------------------------- */
+/* ---- snapshots ---------------------------------------------------------------------------------------- */
 
-/* Takes a reading of each of the n units, all at the same moment. ret has room for n; none is set on
- * failure. At most 256. */
+/* Takes snapshots of n units at the same moment, at most 256. ret has to have space for n elements; none is
+ * set on failure. */
 int qosd_read(qosd *q, const char *const *units, size_t n, uint64_t window, qosd_snapshot **ret);
 
-/* Remembers the present moment of a unit; once more forgets the one before. A connection has room for
- * four. */
+/* Sets a mark of the unit at the current moment, replacing a previous one. At most four units per
+ * connection. */
 int qosd_mark(qosd *q, const char *unit);
-/* Takes a reading of exactly what happened since. -ENXIO: there is no mark. */
+/* Takes a snapshot of what happened since the mark. -ENXIO: no mark. */
 int qosd_since(qosd *q, const char *unit, qosd_snapshot **ret);
 
 qosd_snapshot *qosd_snapshot_ref(qosd_snapshot *s);
 qosd_snapshot *qosd_snapshot_unref(qosd_snapshot *s);
 
 const char *qosd_snapshot_get_unit(qosd_snapshot *s);
-uint64_t qosd_snapshot_get_seq(qosd_snapshot *s);       /* equal numbers of a unit: equal readings */
+uint64_t qosd_snapshot_get_seq(qosd_snapshot *s);       /* equal numbers for a unit: equal contents */
 uint64_t qosd_snapshot_get_timestamp(qosd_snapshot *s); /* since 1970 UTC */
-uint64_t qosd_snapshot_get_covered(qosd_snapshot *s);   /* of the window: the time in which the unit was
+uint64_t qosd_snapshot_get_covered(qosd_snapshot *s);   /* part of the window in which the unit was
                                                          * attached */
 
-/* A metric by its name, as "qosctl list-metrics" has it: "requests.server.firstByte.p99". -ENODATA: it was
- * not measured, or would mislead (too few samples for a quantile); then it is not 0 but unknown, also if
- * there is no metric of that name. -EDOM: it is no integer, or no number. */
+/* Gets a metric by name, as listed by "qosctl list-metrics": "requests.server.firstByte.p99". -ENODATA:
+ * unknown, not 0: not measured, too few samples for a quantile, or no such metric. -EDOM: the metric is not
+ * an integer, or not a number. */
 int qosd_snapshot_get_integer(qosd_snapshot *s, const char *metric, uint64_t *ret);
-int qosd_snapshot_get_real(qosd_snapshot *s, const char *metric, double *ret);          /* integers, too */
-/* valid as long as s is */
+/* also of integers */
+int qosd_snapshot_get_real(qosd_snapshot *s, const char *metric, double *ret);
+/* owned by s */
 int qosd_snapshot_get_string(qosd_snapshot *s, const char *metric, const char **ret);
 
-/* ---- the shared view ---------------------------------------------------------------------------------- */
+/* ---- shared memory views ------------------------------------------------------------------------------ */
 
-/* A window on the kernel's own memory, which the figures of a unit are in. Reading takes no call of anybody
- * and no lock, and costs qosd nothing. For root, and for the user whose control group the unit is, as
- * addresses of peers are in there, too.
+/* Maps the kernel memory that has the metrics of a unit. Reading needs no system call and no lock, and has
+ * no cost for qosd. Requires root, or ownership of the unit's control group, as the memory includes
+ * addresses of peers.
  *
- * -EOPNOTSUPP: what the unit has is in several places, since other attached units lie in it, or did: use
- * qosd_read(). -EPROTO: this libqosd was built for another qosd. */
+ * -EOPNOTSUPP: the metrics are in several maps, because units within it are or were attached: use
+ * qosd_read(). -EPROTO: this libqosd does not match the running qosd. */
 int qosd_view_open(qosd *q, const char *unit, qosd_view **ret);
 qosd_view *qosd_view_ref(qosd_view *v);
 qosd_view *qosd_view_unref(qosd_view *v);
 
 typedef enum qosd_distribution {
-        QOSD_LATENCY,           /* of a request: from its first byte at the IP layer to the last byte of its
-                                 * answer leaving it */
-        QOSD_FIRST_BYTE,        /* … to the first byte of its answer */
-        QOSD_RECEIVE,           /* from its first byte to its last */
-        QOSD_QUEUE,             /* … until the unit has read it */
-        QOSD_SERVICE,           /* … until the first byte of the answer leaves */
-        QOSD_ANSWER,            /* … until the last one does */
+        QOSD_LATENCY,           /* of a request: first byte received by the IP layer to last byte of the
+                                 * response sent by it */
+        QOSD_FIRST_BYTE,        /* first byte received to first byte of the response sent */
+        QOSD_RECEIVE,           /* first byte received to last byte received */
+        QOSD_QUEUE,             /* last byte received to read by the unit */
+        QOSD_SERVICE,           /* read by the unit to first byte of the response sent */
+        QOSD_ANSWER,            /* first to last byte of the response sent */
         _QOSD_DISTRIBUTION_MAX,
 } qosd_distribution;
 
-/* Reads one distribution of the server's requests over a window into the view, where the functions below
- * find it. What waits and was not answered yet is in none.
+/* Reads one distribution of the server's requests over a window into the view, to be accessed by the
+ * functions below. Requests in flight are not included.
  *
- * -ESTALE: this is no longer all that the unit has, since it was detached, or a unit in it was attached;
- * open another view. -ENOTCONN: qosd is gone, or was started anew, and nobody would say so; connect again.
- * It is looked for ten times a second at most. -ENODATA: not measured, or requests overlap so that durations
- * mean nothing. -EAGAIN: the unit was faster than the reader again and again; try once more. */
+ * -ESTALE: the map is no longer complete, since the unit was detached, or a unit within it attached; open
+ * another view. -ENOTCONN: qosd has stopped or restarted, and cannot invalidate the view any more;
+ * reconnect. Checked at most ten times a second. -ENODATA: not measured, or durations are meaningless
+ * because requests overlap. -EAGAIN: overtaken by writers in all attempts; try again. */
 int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window);
 
-/* What the last qosd_view_read() has read, all of one moment: the count is the sum of the buckets. */
+/* Results of the last qosd_view_read(), consistent: the count is the sum of the buckets. */
 uint64_t qosd_view_get_count(qosd_view *v);
 uint64_t qosd_view_get_covered(qosd_view *v);
-/* -ENODATA: there are no samples, or too few of them beyond the quantile. -EINVAL: q is not between 0 and
- * 1. */
+/* -ENODATA: no samples, or too few of them above the quantile. -EINVAL: q is not between 0 and 1. */
 int qosd_view_get_mean(qosd_view *v, uint64_t *ret);
 int qosd_view_get_max(qosd_view *v, uint64_t *ret);
 int qosd_view_get_quantile(qosd_view *v, double q, uint64_t *ret);
-/* The buckets from 0 on, empty ones included, (lower, upper]; upper is UINT64_MAX in the last. 0: there is
- * none of that number. Any of ret_* may be NULL. */
+/* Buckets by index from 0, including empty ones, with bounds (lower, upper]; the last upper is UINT64_MAX.
+ * Returns 0 if there is no such bucket. ret_* may be NULL. */
 int qosd_view_get_bucket(qosd_view *v, size_t i, uint64_t *ret_lower, uint64_t *ret_upper,
                          uint64_t *ret_count);
 
 /* ---- thresholds --------------------------------------------------------------------------------------- */
 
 typedef enum qosd_state {
-        QOSD_UNKNOWN,           /* nothing to measure, or too little */
+        QOSD_UNKNOWN,           /* no value */
         QOSD_OK,
         QOSD_VIOLATED,
         _QOSD_STATE_MAX,
 } qosd_state;
 
-/* e is valid during the call alone. NULL: qosd was not there, or was started anew, and missed (0: it is not
- * known how many) events are missed; events with the states as they are now follow. */
+/* e is only valid during the call. NULL: the connection was lost, and missed events (0: unknown number) were
+ * lost; events with the current states follow. */
 typedef void (*qosd_event_handler_t)(qosd_monitor *m, qosd_event *e, uint64_t missed, void *userdata);
 
-/* Calls handler from the event loop: first for each threshold as it is, then whenever one's state changes.
- * units: NULL at the end; NULL for all units. It has a connection of its own. If that ends, it connects
- * again by itself, and goes on where it was. */
+/* Calls handler from the event loop: first with the current state of each threshold, then on each state
+ * change. units: NULL terminated; NULL for all units. The monitor has a connection of its own, and
+ * reconnects and resumes automatically. */
 int qosd_monitor_new(const char *address, sd_event *event, const char *const *units,
                      qosd_event_handler_t handler, void *userdata, qosd_monitor **ret);
 qosd_monitor *qosd_monitor_ref(qosd_monitor *m);
@@ -170,9 +170,9 @@ const char *qosd_event_get_unit(qosd_event *e);
 const char *qosd_event_get_name(qosd_event *e);         /* of the threshold */
 const char *qosd_event_get_metric(qosd_event *e);
 qosd_state qosd_event_get_state(qosd_event *e);
-bool qosd_event_is_initial(qosd_event *e);              /* it is so, and did not just become so */
-uint64_t qosd_event_get_seq(qosd_event *e);             /* 0: initial */
-/* -ENODATA: not known. */
+bool qosd_event_is_initial(qosd_event *e);              /* current state, not a state change */
+uint64_t qosd_event_get_seq(qosd_event *e);             /* 0: initial event */
+/* -ENODATA: unknown. */
 int qosd_event_get_value(qosd_event *e, double *ret);
 int qosd_event_get_limit(qosd_event *e, double *ret);
 int qosd_event_get_slack(qosd_event *e, double *ret);   /* (limit - value) / limit */

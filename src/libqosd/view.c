@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The kernel's map of a unit in this process. It is read by the same code as in the daemon. */
+/* The map of a unit mapped into this process, read by the same code as in the daemon. */
 
 #include <sys/mman.h>
 
@@ -8,9 +8,8 @@
 #include "util.h"
 #include "window.h"
 
-/* How often it is looked whether qosd is still there, as without it nobody tells that the unit was detached:
- * seldom enough that it does not matter how long it takes, and soon enough for somebody who acts on windows
- * of a second. */
+/* Interval for checking whether qosd is still running, as without it nothing marks the map as retired: rare
+ * enough for the costs not to matter, and frequent enough for windows of a second. */
 #define LOOK_NSEC (100 * NSEC_PER_MSEC)
 
 struct qosd_view {
@@ -19,11 +18,11 @@ struct qosd_view {
         const struct qos_unit_map *map;
         uint64_t since;
         unsigned minimum_samples;
-        unsigned measured;              /* by enum qos_distribution */
-        uint64_t looked_at;             /* CLOCK_MONOTONIC ns */
+        unsigned measured;              /* bitmask of enum qos_distribution */
+        uint64_t looked_at;             /* CLOCK_MONOTONIC ns of the last check */
         bool gone;
         qosd_distribution distribution;
-        bool valid;                     /* the last reading was one */
+        bool valid;                     /* the last qosd_view_read() has succeeded */
         WindowReading reading;
 };
 
@@ -142,7 +141,7 @@ int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
         if (r < 0)
                 return r;
 
-        /* Afterwards: what was read before it was set is right */
+        /* Checked afterwards: whatever was read before it was set is valid */
         if (__atomic_load_n(&v->map->retired, __ATOMIC_ACQUIRE))
                 return -ESTALE;
         if (window_is_overlapping(v->reading.cells[QOS_COUNTER_OVERLAPS],

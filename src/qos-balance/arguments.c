@@ -5,8 +5,7 @@
 
 #include "arguments.h"
 
-/* As strtod(), of decimal numbers alone, and nothing in front of them: "inf", "nan" and "0x10" are no times.
- * NULL: it is none. */
+/* As strtod(), for unsigned decimal numbers only: not "inf", "nan" or "0x10". NULL: invalid. */
 static const char* parse_number(const char *s, double *ret) {
         size_t l = strspn(s, "0123456789.");
         char *end;
@@ -32,7 +31,7 @@ static int parse_target(const char *s, uint64_t *ret) {
                         *ret = (uint64_t) llround(value * table[i].nsec);
                         return 0;
                 }
-        fprintf(stderr, "'%s' is no target, expected a time of at most an hour like 500us, 5ms or 1s.\n", s);
+        fprintf(stderr, "Invalid target '%s', expected a time of up to 1h like 500us, 5ms or 1s.\n", s);
         return -EINVAL;
 }
 
@@ -42,7 +41,7 @@ static int parse_quantile(const char *s, double *ret) {
 
         end = parse_number(s, &value);
         if (!end || *end || !(value >= 0.5 && value < 1)) {
-                fprintf(stderr, "'%s' is no quantile, expected one like 0.99, and not below 0.5.\n", s);
+                fprintf(stderr, "Invalid quantile '%s', expected a number from 0.5 to 1 like 0.99.\n", s);
                 return -EINVAL;
         }
         *ret = value;
@@ -55,28 +54,28 @@ static int parse_means(const char *s, Means *ret) {
         else if (streq(s, "quota"))
                 *ret = MEANS_QUOTA;
         else {
-                fprintf(stderr, "There is no '%s', expected 'freeze' or 'quota'.\n", s);
+                fprintf(stderr, "Invalid argument '%s' of --by=, expected 'freeze' or 'quota'.\n", s);
                 return -EINVAL;
         }
         return 0;
 }
 
-/* Who freezes itself, or what it needs to thaw others, has frozen them for good: no slices, which may have
- * these in them, and none of these. */
+/* Freezing qos-balance itself, or a service required for thawing, would freeze the units permanently. Slices
+ * may contain these. */
 bool may_be_held_back(const char *name, const char *unit) {
         static const char *const needed[] = { "dbus.service", "dbus-broker.service", "qosd.service" };
         bool may = !startswith(name, "qos-balance");
 
         if (!endswith(name, ".service") && !endswith(name, ".scope")) {
-                fprintf(stderr, "'%s' is no service and no scope, others are not held back.\n", name);
+                fprintf(stderr, "'%s' is not a service or scope, and cannot be throttled.\n", name);
                 return false;
         }
         for (size_t i = 0; i < ELEMENTSOF(needed) && may; i++)
                 may = !streq(name, needed[i]);
         if (!may)
-                fprintf(stderr, "'%s' is needed to let the others go on.\n", name);
+                fprintf(stderr, "'%s' is required to release units, and cannot be throttled.\n", name);
         else if (streq(name, unit)) {
-                fprintf(stderr, "'%s' is the unit that is to be fast.\n", name);
+                fprintf(stderr, "'%s' is the unit to be protected.\n", name);
                 may = false;
         }
         return may;
@@ -84,24 +83,24 @@ bool may_be_held_back(const char *name, const char *unit) {
 
 static int arguments_check(const Arguments *a) {
         if (a->n_batch == 0) {
-                fprintf(stderr, "No batch unit was given, see --help.\n");
+                fprintf(stderr, "No batch unit specified, see --help.\n");
                 return -EINVAL;
         }
-        /* Whoever was held back by other arguments than these is to be let go all the same */
+        /* Also releases units throttled by a run with other arguments */
         if (a->release)
                 return 0;
 
         if (a->n_batch > BATCH_MAX) {
-                fprintf(stderr, "%u batch units were given, more than %u are not held back.\n", a->n_batch,
+                fprintf(stderr, "Too many batch units: %u, expected at most %u.\n", a->n_batch,
                         BATCH_MAX);
                 return -EINVAL;
         }
         if (!a->unit || a->target == 0) {
-                fprintf(stderr, "--unit= and --target= are needed, see --help.\n");
+                fprintf(stderr, "--unit= and --target= are required, see --help.\n");
                 return -EINVAL;
         }
         if (!*a->unit) {
-                fprintf(stderr, "'' is no unit.\n");
+                fprintf(stderr, "Invalid unit name ''.\n");
                 return -EINVAL;
         }
         for (unsigned i = 0; i < a->n_batch; i++) {
@@ -109,7 +108,7 @@ static int arguments_check(const Arguments *a) {
                         return -EINVAL;
                 for (unsigned k = 0; k < i; k++)
                         if (streq(a->batch[i], a->batch[k])) {
-                                fprintf(stderr, "'%s' was given twice.\n", a->batch[i]);
+                                fprintf(stderr, "Duplicate batch unit '%s'.\n", a->batch[i]);
                                 return -EINVAL;
                         }
         }
@@ -130,7 +129,7 @@ int arguments_parse(int argc, char **argv, Arguments *ret) {
         Arguments a = { .quantile = 0.99 };
         int c, r = 0;
 
-        optind = 0; /* from the first one on, also if that was done before */
+        optind = 0; /* start at the first argument, even if getopt was used before */
         while (r >= 0 && (c = getopt_long(argc, argv, "u:t:q:b:rvh", options, NULL)) >= 0)
                 switch (c) {
 
@@ -163,7 +162,7 @@ int arguments_parse(int argc, char **argv, Arguments *ret) {
                         return 0;
 
                 default:
-                        r = -EINVAL; /* which getopt_long() has said */
+                        r = -EINVAL; /* getopt_long() has printed a message */
                 }
         if (r < 0)
                 return r;

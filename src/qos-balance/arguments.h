@@ -3,18 +3,18 @@
 
 #include "util.h"
 
-/* Each is told something up to ten times a second. */
+/* The service manager gets up to ten calls per second for each. */
 #define BATCH_MAX 256U
 
-/* The longest target, an hour: who takes that long is not helped by tenths of seconds. */
+/* Longest target, an hour: for longer ones control in tenths of seconds is pointless. */
 #define TARGET_MAX_NSEC (3600 * NSEC_PER_SEC)
 
 typedef enum Means {
         MEANS_FREEZE,
-        MEANS_QUOTA,            /* where there is the cpu controller */
+        MEANS_QUOTA,            /* requires the cpu controller */
 } Means;
 
-/* What qos-balance is told. All strings are those of the command line. */
+/* Command line. Strings point into argv. */
 typedef struct Arguments {
         const char *unit;
         uint64_t target;        /* ns */
@@ -25,9 +25,9 @@ typedef struct Arguments {
         unsigned n_batch;
 } Arguments;
 
-/* Says what is wrong on the standard error, and returns -EINVAL then. Takes argv in another order. */
+/* Returns -EINVAL for invalid arguments, after a message on standard error. Reorders argv. */
 int arguments_parse(int argc, char **argv, Arguments *ret);
 
-/* Whether a unit of this name (PID 1's, not an alias) may be held back for the other one; if not says
- * why. */
+/* Whether a unit (by its id, not an alias) may be throttled in favour of the other one. Prints the reason if
+ * not. */
 bool may_be_held_back(const char *name, const char *unit);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Keeps a quantile of the time to first byte of one unit below a target by taking CPU time from batch units,
- * and gives it back when there is room: a manager as others could write one, with libqosd and the service
- * manager's own interfaces. When it does what is in rules.h. */
+/* Keeps a quantile of the time to first byte of a unit below a target by throttling batch units, and
+ * releases them when there is headroom. Uses only public interfaces: libqosd and those of the service
+ * manager. The control law is in rules.h. */
 
 #include <signal.h>
 
@@ -17,71 +17,69 @@
 #define DESTINATION "org.freedesktop.systemd1", "/org/freedesktop/systemd1", \
         "org.freedesktop.systemd1.Manager"
 
-/* Each batch unit has so many tenths of time. */
+/* Share of a batch unit, in tenths. */
 #define LEVELS 10U
 
-/* A unit that runs in part is thawed once in such a time, which is short beside the windows that are looked
- * at, and frozen in the rest of it. The service manager takes some hundred microseconds for either. */
+/* Period of a partially frozen unit: thawed once in each period, which is short relative to the evaluated
+ * windows. The service manager takes some hundred microseconds for each operation. */
 #define PERIOD_USEC (200 * USEC_PER_MSEC)
 #define TICK_USEC (PERIOD_USEC / LEVELS)
 
-/* How often the figures are looked at: the step of the finest windows. */
+/* Evaluation interval: the step of the shortest windows. */
 #define LOOK_USEC (100 * USEC_PER_MSEC)
 
-/* What "now" is, and what is more than a moment. A window may reach back one step further than it is
- * long. */
+/* Short and longer window. Windows may begin up to one step earlier. */
 #define WINDOW_NOW (300 * NSEC_PER_MSEC)
 #define WINDOW_LONG NSEC_PER_SEC
-/* Where there are too few requests for a quantile in these */
+/* Used if the others have too few requests for the quantile */
 #define WINDOW_LONGER (10 * NSEC_PER_SEC)
 
-/* When all is given back: how often, and how far apart a unit is to be seen running, and how long that may
- * take all in all, which is less than a service has to stop. */
+/* Release: number and distance of consecutive checks that have to see a unit running, and timeout, shorter
+ * than the stop timeout of a service. */
 #define RELEASE_LOOKS 3U
 #define RELEASE_LOOK_USEC (20 * USEC_PER_MSEC)
 #define RELEASE_USEC (20 * USEC_PER_SEC)
 
-/* How long qosd may take to say what it counts: nothing is thawed meanwhile. A busy machine takes a tenth of
- * a second for it, and after this it is as if it had gone, and all is given back. */
+/* Timeout of calls of qosd, during which nothing is thawed. Under load they take up to 100 ms. After the
+ * timeout, qosd is considered gone, and everything is released. */
 #define ASK_NSEC (3 * NSEC_PER_SEC)
 
-/* When to try again to reach qosd. */
+/* Interval of reconnects to qosd. */
 #define CONNECT_AGAIN_USEC USEC_PER_SEC
 
 typedef struct Batch {
         const char *name;
-        bool freeze;            /* wanted … */
-        bool frozen;            /* … and what the service manager was told, if known */
+        bool freeze;            /* desired state */
+        bool frozen;            /* state requested from the service manager, if known */
         bool known, pending;
-        bool complained;        /* that it cannot be frozen … */
-        uint64_t again_at;      /* … which is tried again then, CLOCK_MONOTONIC us */
+        bool complained;        /* a failure to freeze it was reported */
+        uint64_t again_at;      /* CLOCK_MONOTONIC us of the next attempt to freeze it */
         struct Balance *balance;
 } Batch;
 
 typedef struct Balance {
         Arguments arguments;
-        Batch *batch;                   /* as many as there are arguments */
+        Batch *batch;                   /* one per argument */
 
         sd_event *event;
         sd_bus *bus;
-        qosd *qosd;                     /* connected, and the unit is observed */
-        qosd_view *view;                /* NULL: it has none, and qosd is asked for each reading */
-        uint64_t connect_at;    /* CLOCK_MONOTONIC usec, as the others */
+        qosd *qosd;                     /* connected and attached */
+        qosd_view *view;                /* NULL: no view, snapshots are used */
+        uint64_t connect_at;    /* CLOCK_MONOTONIC us */
         uint64_t look_at;
         unsigned tick;
 
-        Rules rules;                    /* its level: of each unit so many tenths */
+        Rules rules;                    /* level: tenths of all batch units */
 } Balance;
 
-/* ---- the service manager ------------------------------------------------------------------------------ */
+/* ---- service manager ---------------------------------------------------------------------------------- */
 
 static int on_freezer_reply(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         const sd_bus_error *e = sd_bus_message_get_error(m);
         Batch *u = ASSERT_PTR(userdata);
 
         u->pending = false;
-        /* One that does not run is not to be frozen, one that is just being frozen is not to be thawed yet:
-         * looked at again */
+        /* Inactive units cannot be frozen, and units being frozen cannot be thawed yet: try again */
         u->known = !e;
         if (e && u->freeze) {
                 u->again_at = now_usec(CLOCK_MONOTONIC) + USEC_PER_SEC;
@@ -119,8 +117,8 @@ static int batch_set_quota(Batch *u, uint64_t quota) {
         return r;
 }
 
-/* Nothing is frozen, and was not either a moment ago. What a killed run has asked for may still be on its
- * way, and a unit that is just being frozen cannot be thawed: so it is looked at until that is over. */
+/* Thaws a unit, and waits until it has been seen running several times. A freeze requested by a killed run
+ * may still be pending, and a unit that is being frozen cannot be thawed. */
 static int batch_thaw(Batch *u, uint64_t until) {
         _cleanup_free_ char *path = NULL, *state = NULL;
         unsigned good = 0;
@@ -139,7 +137,7 @@ static int batch_thaw(Batch *u, uint64_t until) {
                                                "org.freedesktop.systemd1.Unit",
                                                "FreezerState", &error, &state);
                 if (r < 0) {
-                        fprintf(stderr, "Failed to look at '%s': %s\n", u->name,
+                        fprintf(stderr, "Failed to query '%s': %s\n", u->name,
                                 error.message ?: strerror(-r));
                         return r;
                 }
@@ -160,12 +158,12 @@ static int batch_thaw(Batch *u, uint64_t until) {
         }
 }
 
-/* Whatever was taken from them. Waits until it is done. */
+/* Releases all batch units synchronously. */
 static int batch_release_all(Balance *b) {
         uint64_t until = now_usec(CLOCK_MONOTONIC) + RELEASE_USEC;
         int r = 0, q;
 
-        /* All at once first: the first one is not to wait for the last */
+        /* All at once first, so that none has to wait for the others */
         for (size_t i = 0; i < b->arguments.n_batch; i++)
                 (void) sd_bus_call_method(b->bus, DESTINATION, "ThawUnit", NULL, NULL, "s",
                                           b->batch[i].name);
@@ -180,9 +178,9 @@ static int batch_release_all(Balance *b) {
         return r;
 }
 
-/* ---- what the batch units have ------------------------------------------------------------------------ */
+/* ---- levels ------------------------------------------------------------------------------------------- */
 
-/* Freezing: as many run as there are whole units in the level, and one of them for a part of the time. */
+/* Freezer: as many units run as the level has whole units, and one more for a part of each period. */
 static void level_apply_freezer(Balance *b) {
         unsigned whole = b->rules.level / LEVELS, part = b->rules.level % LEVELS;
 
@@ -197,14 +195,13 @@ static void level_apply_quota(Balance *b) {
 
         for (size_t i = 0; i < b->arguments.n_batch; i++)
                 (void) batch_set_quota(b->batch + i, b->rules.level == b->rules.max ? USEC_INFINITY :
-                                       /* The kernel takes no less than a hundredth */
+                                       /* The kernel's minimum is 1 % */
                                        MAX(all * b->rules.level / b->rules.max, USEC_PER_SEC / 100));
 }
 
-/* ---- the figures -------------------------------------------------------------------------------------- */
+/* ---- metrics ------------------------------------------------------------------------------------------ */
 
-/* The daemon says only these. Of those that are not below the one that is wanted, the next: less is taken
- * too late than too soon. */
+/* The next higher quantile that snapshots have: reacting too early is better than too late. */
 static const char* quantile_metric(double q) {
         static const struct {
                 double quantile;
@@ -234,7 +231,7 @@ static int read_window(Balance *b, uint64_t window, uint64_t *ret) {
         return r < 0 ? r : qosd_snapshot_get_integer(s, quantile_metric(b->arguments.quantile), ret);
 }
 
-/* Of the first window that has enough requests. */
+/* Reads the quantile over the first window with enough requests. */
 static int read_quantile(Balance *b, uint64_t window, uint64_t or_window, uint64_t *ret) {
         int r;
 
@@ -242,7 +239,7 @@ static int read_quantile(Balance *b, uint64_t window, uint64_t or_window, uint64
         return r == -ENODATA ? read_window(b, or_window, ret) : r;
 }
 
-/* Nothing is answered: nothing is asked, or it hangs. */
+/* Without responses: either there are no requests, or they hang. */
 static int read_waiting(Balance *b, double *ret_slack) {
         _cleanup_(qosd_snapshot_unrefp) qosd_snapshot *s = NULL;
         uint64_t age = 0;
@@ -296,9 +293,9 @@ static void balance_decide(Balance *b, uint64_t now, double slack_now, double sl
 
 /* ---- the loop ----------------------------------------------------------------------------------------- */
 
-/* Without figures nothing is taken from anybody. */
+/* Without metrics nothing may be throttled. */
 static void balance_lose(Balance *b, uint64_t now, const char *step, int error) {
-        fprintf(stderr, "No figures of '%s' (%s: %s), nothing is held back until there are.\n",
+        fprintf(stderr, "No metrics of '%s' (%s: %s), releasing all batch units.\n",
                 b->arguments.unit, step, strerror(-error));
         b->view = qosd_view_unref(b->view);
         b->qosd = qosd_unref(b->qosd);
@@ -308,7 +305,7 @@ static void balance_lose(Balance *b, uint64_t now, const char *step, int error) 
                 level_apply_quota(b);
 }
 
-/* Whether there are figures where there is no view. */
+/* Whether snapshots have metrics where views are not available. */
 static int can_ask(Balance *b) {
         _cleanup_(qosd_snapshot_unrefp) qosd_snapshot *s = NULL;
         uint64_t n;
@@ -328,12 +325,12 @@ static void balance_connect(Balance *b, uint64_t now) {
                 r = qosd_attach(b->qosd, b->arguments.unit, (const char *const[]) { "requests", NULL });
         }
         if (r >= 0)
-                /* To attach may take longer, while programs are loaded: nothing is held back then */
+                /* Attaching may take longer while programs are loaded: nothing is throttled then */
                 r = qosd_set_timeout(b->qosd, ASK_NSEC);
         if (r >= 0) {
                 step = "opening the view";
                 r = qosd_view_open(b->qosd, b->arguments.unit, &b->view);
-                /* Units lie in it, or have lain in it: after a reconnect that may be said of one that had a
+                /* The unit contains others, or has done so: possible after a reconnect for a unit that had a
                  * view before */
                 if (r == -EOPNOTSUPP)
                         r = can_ask(b);
@@ -341,7 +338,7 @@ static void balance_connect(Balance *b, uint64_t now) {
         if (r < 0)
                 balance_lose(b, now, step, r);
         else
-                (void) sd_notifyf(false, "READY=1\nSTATUS=Looking after %s.", b->arguments.unit);
+                (void) sd_notifyf(false, "READY=1\nSTATUS=Controlling %s.", b->arguments.unit);
 }
 
 static int on_tick(sd_event_source *s, uint64_t usec, void *userdata) {
@@ -363,14 +360,14 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *userdata) {
 
         b->tick++;
         if (b->arguments.means == MEANS_FREEZE) {
-                /* A unit that was started anew since runs: once in a while it is said again */
+                /* Units may have been restarted since: repeat the requested state once a second */
                 if (b->tick % (USEC_PER_SEC / TICK_USEC) == 0)
                         for (size_t i = 0; i < b->arguments.n_batch; i++)
                                 b->batch[i].known = false;
                 level_apply_freezer(b);
         }
 
-        /* From now on, whatever was missed */
+        /* Relative to now: missed ticks are dropped */
         r = sd_event_source_set_time(s, now + TICK_USEC);
         return r < 0 ? r : sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
 }
@@ -379,9 +376,9 @@ static int on_signal(sd_event_source *s, const struct signalfd_siginfo *si, void
         return sd_event_exit(sd_event_source_get_event(s), 0);
 }
 
-/* Whoever is killed cannot let go of what it holds: somebody else must, and that is the service manager. It
- * has to be another service: where all processes of one are killed, the kernel kills those of its
- * ExecStopPost=, too. */
+/* A killed process cannot release the units: the service manager has to start something that does.
+ * ExecStopPost= of the same service is not enough, as the kernel kills its processes along with all others
+ * of the control group. */
 static bool is_guarded(Balance *b) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *unit = NULL;
         char **units = NULL;
@@ -406,9 +403,9 @@ static int balance_run(Balance *b) {
         int r;
 
         if (!is_guarded(b)) {
-                fprintf(stderr, "This is to run as a service with OnFailure= (one that calls qos-balance "
-                                "--release), or nobody would thaw "
-                        "units if it was killed. See qos-balance(1).\n");
+                fprintf(stderr, "qos-balance has to run as a service with OnFailure= set to a unit that "
+                                "calls 'qos-balance --release', to release batch units if it is killed. "
+                                "See qos-balance(1).\n");
                 return -EPERM;
         }
 
@@ -419,8 +416,9 @@ static int balance_run(Balance *b) {
 
         r = sd_event_default(&b->event);
         if (r >= 0)
-                r = sd_bus_set_close_on_exit(b->bus, false); /* there is something to be said at the end */
-        /* Who cannot reach the service manager cannot thaw: that is a failure, and another one does */
+                r = sd_bus_set_close_on_exit(b->bus, false); /* flushed at exit */
+        /* Without the service manager nothing can be thawed: exit with failure, so that OnFailure= takes
+         * over */
         if (r >= 0)
                 r = sd_bus_set_exit_on_disconnect(b->bus, true);
         if (r >= 0)
@@ -438,7 +436,7 @@ static int balance_run(Balance *b) {
         return r;
 }
 
-/* What the service manager calls it, which may be told by an alias, or without its suffix. */
+/* Resolves aliases and missing suffixes. */
 static int unit_get_id(sd_bus *bus, const char *name, char **ret) {
         static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
@@ -457,16 +455,16 @@ static int unit_get_id(sd_bus *bus, const char *name, char **ret) {
                 r = sd_bus_get_property_string(bus, "org.freedesktop.systemd1", path,
                                                "org.freedesktop.systemd1.Unit", "Id", &error, ret);
         if (r < 0)
-                fprintf(stderr, "Failed to look at '%s': %s\n", full, error.message ?: strerror(-r));
+                fprintf(stderr, "Failed to query '%s': %s\n", full, error.message ?: strerror(-r));
         return r;
 }
 
-/* Nor by another name. */
+/* Checks the resolved names, too. */
 static int balance_check_names(const Balance *b) {
         _cleanup_free_ char *unit = NULL;
         int r;
 
-        /* Or it is the path of a control group */
+        /* It may be the path of a control group */
         if (*b->arguments.unit != '/') {
                 r = unit_get_id(b->bus, b->arguments.unit, &unit);
                 if (r < 0)
@@ -486,14 +484,13 @@ static int balance_check_names(const Balance *b) {
 
 static void help(void) {
         printf("%s --unit=UNIT --target=TIME [OPTIONS...] BATCH-UNIT...\n\n"
-               "Keeps the time to first byte of UNIT below TIME, by what is taken from the batch units.\n\n"
-               "  -u --unit=UNIT        The unit that is to be fast\n"
-               "  -t --target=TIME      What it is to take at most: 500us, 5ms\n"
-               "  -q --quantile=Q       … in this part of all requests (0.99)\n"
-               "  -b --by=freeze|quota  What is done to batch units (freeze); quota needs the cpu "
-               "controller\n"
-               "  -r --release          Give all back to the batch units, and end\n"
-               "  -v --verbose          Say what is seen and done, ten times a second\n",
+               "Keep the time to first byte of UNIT below TIME by throttling batch units.\n\n"
+               "  -u --unit=UNIT        Unit to be protected\n"
+               "  -t --target=TIME      Target of the time to first byte: 500us, 5ms\n"
+               "  -q --quantile=Q       Quantile of requests that has to meet it (0.99)\n"
+               "  -b --by=freeze|quota  How to throttle (freeze); quota requires the cpu controller\n"
+               "  -r --release          Release all batch units, and exit\n"
+               "  -v --verbose          Print state and actions, ten times a second\n",
                program_invocation_short_name);
 }
 
@@ -512,7 +509,7 @@ int main(int argc, char **argv) {
                 return EXIT_FAILURE;
         for (unsigned i = 0; i < b.arguments.n_batch; i++)
                 b.batch[i] = (Batch) { .name = b.arguments.batch[i], .balance = &b };
-        /* Given back is a tenth of each at a time */
+        /* Increment: a tenth of each unit */
         rules_init(&b.rules, b.arguments.n_batch * LEVELS, b.arguments.n_batch);
 
         r = sd_bus_default_system(&b.bus);
@@ -522,7 +519,7 @@ int main(int argc, char **argv) {
                 return EXIT_FAILURE;
         }
 
-        /* What a run before this may have left */
+        /* Release what a previous run may have left */
         r = batch_release_all(&b);
         if (!b.arguments.release) {
                 r = balance_check_names(&b);

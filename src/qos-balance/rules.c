@@ -2,22 +2,20 @@
 
 #include "rules.h"
 
-/* Below the one something is taken, above the other it is given back: between both nothing is done, or it
- * would go to and fro. */
+/* Thresholds for throttling and for release, with hysteresis in between to avoid oscillation. */
 #define SLACK_TAKE 0.05
 #define SLACK_GIVE 0.20
 
-/* What was taken shows after that, what was given back after this: the windows are 300 ms and a second, and
- * reach back one step further. */
+/* Delays until the effect of throttling and of a release is visible: the windows are 300 ms and 1 s, and
+ * begin up to a step earlier. */
 #define TAKE_AGAIN_USEC (400 * USEC_PER_MSEC)
 #define GIVE_AGAIN_USEC (1200 * USEC_PER_MSEC)
 
-/* A level that has kept the target for so long is good for it, until it is not. */
+/* A level that has met the target for this long is considered good, until it misses the target. */
 #define GOOD_USEC (3 * USEC_PER_SEC)
 
-/* Each attempt to give back too much is a second or two in which the target is missed. One in two minutes is
- * a percent: where they come more often, it is waited twice as long before the next one, where they do not,
- * half as long. */
+/* A release that is too large costs a second or two above the target: once in two minutes that is one
+ * percent. The back-off is doubled if these are more frequent, and halved otherwise. */
 #define RARE_USEC (120 * USEC_PER_SEC)
 
 void rules_init(Rules *r, unsigned max, unsigned step) {
@@ -36,9 +34,9 @@ void rules_reset(Rules *r, uint64_t now) {
         r->acted_at = now;
 }
 
-/* The level is too much. */
+/* The current level is too high. */
 static void rules_fail(Rules *r, uint64_t now) {
-        /* It may be so of several levels one after the other: that is one and the same failure */
+        /* Consecutive decreases are part of the same failure */
         if (r->failed_at != 0 && r->given_at > r->failed_at)
                 r->back_off = now < r->failed_at + r->back_off + RARE_USEC ?
                               MIN(2 * r->back_off, BACK_OFF_MAX_USEC) :
@@ -52,9 +50,9 @@ static Action rules_take(Rules *r, uint64_t now, bool missed) {
 
         if (r->level == 0)
                 return ACTION_KEEP;
-        /* What was given last is taken back at the first sign. What has been good for long is no longer
-         * because the load is another one: of that half is taken, when it is sure, and what was taken last
-         * had time to show */
+        /* A recent increase is reverted at the first sign. A level that has been good for long is too high
+         * only if the load has changed: it is halved once the target is surely missed, and earlier decreases
+         * have taken effect */
         if (!tried && (!missed || now < r->acted_at + TAKE_AGAIN_USEC))
                 return ACTION_KEEP;
 
@@ -70,7 +68,7 @@ static Action rules_give(Rules *r, uint64_t now) {
         if (r->level == r->max || now < r->acted_at + GIVE_AGAIN_USEC ||
             (r->failed_at != 0 && now < r->failed_at + BACK_OFF_MIN_USEC))
                 return ACTION_KEEP;
-        /* What was too much will most likely be again. What is below it is not waited for as long */
+        /* Levels that were too high before are retried after the back-off; lower ones immediately */
         if (next >= r->bad && now < r->failed_at + r->back_off)
                 return ACTION_KEEP;
 

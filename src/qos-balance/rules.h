@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* When something is taken from the batch units, and when it is given back: the rules of PARTIES (Chen,
- * Delimitrou, Martinez, ASPLOS 2019). Pure: the clock and the figures are given. */
+/* Decides when to throttle batch units, and when to release them: the rules of PARTIES (Chen, Delimitrou,
+ * Martinez, ASPLOS 2019). Pure: clock and metrics are arguments. */
 
 #include "util.h"
 
 typedef struct Rules {
-        unsigned level, max;            /* all that the batch units have, and that there is … */
-        unsigned step;                  /* … of which so much is given back at a time */
-        unsigned good;                  /* that was enough for the target, when more was given */
-        unsigned bad;                   /* that was too much; above max: none is known */
-        uint64_t acted_at;              /* when the level was changed, CLOCK_MONOTONIC us, as the others … */
-        uint64_t given_at;              /* … to a higher one … */
-        uint64_t failed_at;             /* … and when one was too much; 0: never */
+        unsigned level, max;            /* current share of the batch units, and its maximum */
+        unsigned step;                  /* increment when giving back */
+        unsigned good;                  /* highest level known to meet the target */
+        unsigned bad;                   /* lowest level known to miss the target; above max: none */
+        uint64_t acted_at;              /* CLOCK_MONOTONIC us of the last change of level */
+        uint64_t given_at;              /* CLOCK_MONOTONIC us of the last increase */
+        uint64_t failed_at;             /* CLOCK_MONOTONIC us of the last increase that was too large; 0:
+                                         * never */
         uint64_t back_off;
 } Rules;
 
@@ -23,16 +24,16 @@ typedef enum Action {
         ACTION_GIVE,
 } Action;
 
-/* Of the back-off, see rules.c. */
+/* Bounds of the back-off, see rules.c. */
 #define BACK_OFF_MIN_USEC (2 * USEC_PER_SEC)
 #define BACK_OFF_MAX_USEC (128 * USEC_PER_SEC)
 
-/* All is given. */
+/* Starts at the maximum level. */
 void rules_init(Rules *r, unsigned max, unsigned step);
 
-/* The slack is the part of the target that is left, now and over more than a moment: below zero where it is
+/* slack: relative distance to the target over a short and a longer window, negative if the target is
  * missed. */
 Action rules_decide(Rules *r, uint64_t now, double slack_now, double slack_long);
 
-/* Without figures: all is given, and nothing is known. */
+/* Without metrics: returns to the maximum level, and forgets what was learnt. */
 void rules_reset(Rules *r, uint64_t now);

@@ -107,10 +107,10 @@ def without_figures_nothing_is_held_back():
     wait_for("it is frozen", lambda: frozen(batch) == ["frozen"] and steps(b, "level=0/10") >= 5, 30, pause=0.1)
     for _ in range(2):
         pid = qosd_pid()
-        lost = steps(b, "No figures of")
+        lost = steps(b, "No metrics of")
         kill_qosd()
         wait_qosd(pid)
-        wait_for("it is noticed", lambda: steps(b, "No figures of") > lost, 30, pause=0.1)
+        wait_for("it is noticed", lambda: steps(b, "No metrics of") > lost, 30, pause=0.1)
         # It has attached again, and knows again
         wait_for("it is frozen again", lambda: frozen(batch) == ["frozen"], 60, pause=0.1)
     asking.end()
@@ -124,10 +124,10 @@ def a_unit_in_another_that_is_observed():
     b = Balance(victim, batch).start()
     asking = Asking(victim, slow=True)
     wait_for("it is frozen", lambda: frozen(batch) == ["frozen"], 30, pause=0.1)
-    pid, lost = qosd_pid(), steps(b, "No figures of")
+    pid, lost = qosd_pid(), steps(b, "No metrics of")
     kill_qosd()
     wait_qosd(pid)
-    wait_for("it is noticed", lambda: steps(b, "No figures of") > lost, 30, pause=0.1)
+    wait_for("it is noticed", lambda: steps(b, "No metrics of") > lost, 30, pause=0.1)
     wait_for("it is frozen again", lambda: frozen(batch) == ["frozen"], 60, pause=0.1)
     # And stays so, that is it was no leftover
     taken = steps(b, "level=0/10")
@@ -192,6 +192,6 @@ def only_as_a_service():
         check(word in r.stderr, f"{arguments}: {r.stderr}")
     # By another name it is the same unit
     r = scenario.run("qos-balance", f"--unit={batch[0].name.removesuffix('.service')}", "--target=1ms", batch[0].name, ok=False)
-    check(r.returncode == 1 and "is the unit that is to be fast" in r.stderr, f"it holds back what is to be fast: {r}")
+    check(r.returncode == 1 and "is the unit to be protected" in r.stderr, f"it holds back what is to be fast: {r}")
     # Nothing is frozen, so nothing is wrong
     scenario.run("qos-balance", "--release", batch[0].name, "nonsense.service")
