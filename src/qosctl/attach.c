@@ -5,7 +5,7 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Connects for something that may need a password. */
+/* Connects for a call that may require authentication. */
 static int connect_to_change(Client **ret) {
         int r;
 
@@ -14,7 +14,7 @@ static int connect_to_change(Client **ret) {
                 return r;
 
         polkit_agent_open();
-        /* People take their time to find a password. */
+        /* Entering a password may take any time */
         (void) sd_varlink_set_relative_timeout((*ret)->link, UINT64_MAX);
         return 0;
 }
@@ -69,14 +69,14 @@ static int detach_unit(Client *c, const char *unit) {
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         if (r != 0) {
                 r = client_fail(r, &replies, "detach '%s'", unit);
-                /* Only what looks at a unit tells "not attached" from other failures. */
+                /* "Not attached" is a result of verbs that read units only */
                 return r == STATUS_NOT_ATTACHED ? STATUS_FAILED : r;
         }
 
         return json_print(replies.items[0]);
 }
 
-/* Units that only others' leases keep attached are none of our business. */
+/* Leases of other clients are not detached. */
 static bool has_administrator_hold(sd_json_variant *item) {
         sd_json_variant *holds = value_find(item, "holds");
 

@@ -16,17 +16,17 @@
 
 #define ADDRESS "/run/qosd/org.qosd.QoS"
 
-/* Root has one in which nobody else's connections stand. */
+/* The listener of root, whose queue no other user can fill. */
 #define ADDRESS_ROOT ADDRESS ".root"
 
-/* Far more than there can be units or metrics; only a broken or hostile other side gets here. */
+/* Far more than there are units or metrics: protects against a malicious server. */
 #define REPLIES_MAX 65536U
 
 static const char* address(void) {
         return secure_getenv("QOSD_ADDRESS") ?: ADDRESS;
 }
 
-/* In a new child: it goes with us, and "top" blocks signals that it must hear. */
+/* In the child: dies with the parent, and does not inherit blocked signals. */
 static void child_prepare(void) {
         sigset_t none;
 
@@ -35,7 +35,7 @@ static void child_prepare(void) {
         (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
-/* Splits "[user@]host[:port]" as systemctl takes it; the host may be an IPv6 address in brackets. */
+/* Splits "[user@]host[:port]" as systemctl does; the host may be an IPv6 address in brackets. */
 static int split_host(const char *s, char **ret_host, char **ret_port) {
         _cleanup_free_ char *host = NULL, *port = NULL;
         const char *colon, *open, *close;
@@ -43,7 +43,7 @@ static int split_host(const char *s, char **ret_host, char **ret_port) {
         open = strchr(s, '[');
         close = open ? strchr(open, ']') : NULL;
         colon = close ? (close[1] == ':' ? close + 1 : NULL) : strchr(s, ':');
-        /* More than one colon and no brackets: an IPv6 address without a port. */
+        /* Several colons without brackets: an IPv6 address without port */
         if (!close && colon && strchr(colon + 1, ':'))
                 colon = NULL;
 
@@ -67,7 +67,7 @@ static int split_host(const char *s, char **ret_host, char **ret_port) {
         return 0;
 }
 
-/* ssh's own forwarding to a Unix socket, so that nothing but sshd and qosd is needed on the other host. */
+/* Forwards to the Unix socket with ssh, so that the other host needs nothing but sshd and qosd. */
 static int connect_ssh(Client *c) {
         _cleanup_free_ char *host = NULL, *port = NULL;
         const char *ssh = secure_getenv("SYSTEMD_SSH") ?: "ssh";
@@ -118,11 +118,10 @@ static int connect_ssh(Client *c) {
         return r;
 }
 
-/* How long qosd may take to accept the connection when others connect all the time. */
+/* Timeout for a full accept queue of qosd. */
 #define CONNECT_USEC USEC_PER_SEC
 
-/* Not sd_varlink_connect_address() itself, which does not wait while the listen queue is full, and cannot be
- * used then */
+/* sd_varlink_connect_address() does not wait if the accept queue is full, and leaves the link unusable. */
 static int connect_local(sd_varlink **ret) {
         const char *path = address();
         _cleanup_close_ int fd = -EBADF;
@@ -263,7 +262,7 @@ static int client_call_internal(Client *c, const char *method, int r, sd_json_va
 
         if (collection.error < 0)
                 return collection.error;
-        /* These two are the library's own words for a connection that ended, or took too long. */
+        /* Synthesized by sd-varlink for a closed connection, and for a timeout */
         if (streq_ptr(ret->error, SD_VARLINK_ERROR_DISCONNECTED))
                 return -ECONNRESET;
         if (streq_ptr(ret->error, SD_VARLINK_ERROR_TIMEOUT))
@@ -291,7 +290,7 @@ uint64_t client_get_minimum_samples(Client *c) {
                 int r;
 
                 r = client_call(c, QOS_METHOD("GetStatus"), 0, NULL, &replies);
-                /* What was asked for without a word is to be shown all the same */
+                /* Optional: the output requested is shown regardless */
                 if (r != 0 || !value_unsigned(replies.items[0], "minimumSamples", &c->minimum_samples))
                         c->minimum_samples = SAMPLES_MIN;
         }
@@ -382,7 +381,8 @@ int client_fail(int r, const Replies *replies, const char *format, ...) {
         return STATUS_FAILED;
 }
 
-/* ---- the password prompt --------------------------------------------------------------------------------------- */
+/* ---- polkit agent
+ * ---------------------------------------------------------------------------------------------- */
 
 static pid_t agent_pid;
 
@@ -390,7 +390,7 @@ void polkit_agent_open(void) {
         int fds[2];
         char number[16];
 
-        /* Nobody to ask, nothing to ask for, or nobody listening: the other host's polkit cannot see this terminal. */
+        /* Not required, not allowed or no terminal; polkit of another host cannot use this terminal */
         if (agent_pid > 0 || !arg_ask_password || arg_host || geteuid() == 0 || isatty(STDIN_FILENO) <= 0)
                 return;
 
@@ -406,7 +406,7 @@ void polkit_agent_open(void) {
                 _cleanup_close_ int tty = -EBADF;
 
                 child_prepare();
-                /* Its prompt is for the terminal, whatever became of our own output. */
+                /* The agent prompts on the terminal, wherever the output is redirected */
                 tty = open("/dev/tty", O_WRONLY | O_CLOEXEC);
                 if (tty >= 0) {
                         (void) dup2(tty, STDOUT_FILENO);
@@ -417,7 +417,7 @@ void polkit_agent_open(void) {
         }
         (void) close(fds[1]);
 
-        /* It closes its end when polkit knows it, or when it is gone. */
+        /* The agent closes its end once registered with polkit, or when it exits */
         if (agent_pid > 0) {
                 char byte;
 
@@ -431,7 +431,7 @@ void polkit_agent_close(void) {
         if (agent_pid <= 0)
                 return;
 
-        /* It may have been stopped while it waited for the terminal. */
+        /* It may be stopped as a background process */
         (void) kill(agent_pid, SIGTERM);
         (void) kill(agent_pid, SIGCONT);
         while (waitpid(agent_pid, NULL, 0) < 0 && errno == EINTR)

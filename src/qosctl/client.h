@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The connection to qosd, on this host or over ssh. */
+/* Connection to qosd, local or over ssh. */
 
 #include <systemd/sd-json.h>
 #include <systemd/sd-varlink.h>
@@ -13,12 +13,12 @@
 typedef struct Client {
         sd_varlink *link;
         pid_t ssh;              /* 0: none */
-        uint64_t minimum_samples;       /* 0: nobody has asked for it yet */
+        uint64_t minimum_samples;       /* 0: not queried yet */
 } Client;
 
-/* Connects, and says so if that fails. */
+/* Connects; logs errors. */
 int client_connect(Client **ret);
-/* The same without a word. */
+/* As above, without logging. */
 int client_connect_quiet(Client **ret);
 Client* client_free(Client *c);
 static inline void client_freep(Client **c) {
@@ -26,7 +26,7 @@ static inline void client_freep(Client **c) {
 }
 #define _cleanup_client_ _cleanup_(client_freep)
 
-/* The replies to one call, or the error that came instead. */
+/* Replies to a call, or its error. */
 typedef struct Replies {
         sd_json_variant **items;
         size_t n;
@@ -36,15 +36,15 @@ typedef struct Replies {
 
 #define REPLIES_INIT (Replies) {}
 
-/* Adds a reply, or the error that ends them. */
+/* Adds a reply, or the error that terminates them. */
 int replies_add(Replies *r, sd_json_variant *parameters, const char *error);
 void replies_done(Replies *r);
 #define _cleanup_replies_ _cleanup_(replies_done)
 
-/* Calls and waits; returns 0 with replies, 1 with an error of the other side in ret, or a negative errno when the
- * connection failed. Consumes parameters (which may be NULL) and the result r of building them. */
+/* Calls a method synchronously. Returns 0 with replies, 1 with an error reply in ret, or a negative errno if
+ * the call failed. The second one is for methods with any number of replies; an empty list is not an
+ * error. */
 int client_call(Client *c, const char *method, int r, sd_json_variant *parameters, Replies *ret);
-/* The same for methods with any number of replies: none is no error. */
 int client_call_more(Client *c, const char *method, int r, sd_json_variant *parameters, Replies *ret);
 /* With arguments as SD_JSON_BUILD_PAIR_…() */
 #define client_callbo(c, method, ret, ...)                                                              \
@@ -60,17 +60,17 @@ int client_call_more(Client *c, const char *method, int r, sd_json_variant *para
                 client_call_more((c), (method), _r, _v, (ret));                                         \
         })
 
-/* What MinimumSamples= is by default, which is the least that it may be. */
+/* Default and minimum of MinimumSamples=. */
 #define SAMPLES_MIN 5U
 
-/* MinimumSamples=: how many durations there must be on either side of a quantile. Asked for once. */
+/* MinimumSamples=: required number of samples on either side of a quantile. Queried once. */
 uint64_t client_get_minimum_samples(Client *c);
 
-/* What a failed call (r and ret as above) means: a sentence for people, without a final stop. */
+/* Error message of a failed call (r and ret as above), without full stop. */
 char* client_error_message(int r, const char *error, sd_json_variant *parameters);
-/* Says "Failed to <what>: <why>." and returns what to exit with. */
+/* Logs "Failed to <what>: <reason>." and returns the exit status. */
 int client_fail(int r, const Replies *replies, const char *format, ...) _printf_(3, 4);
 
-/* Lets polkit ask whoever sits at this terminal for a password, until the end of the program. */
+/* Starts a polkit agent on this terminal, until the program exits. */
 void polkit_agent_open(void);
 void polkit_agent_close(void);

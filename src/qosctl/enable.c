@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Attaching across boots: a drop-in with [X-QoS]. */
+/* Attaching at boot, by a drop-in with [X-QoS]. */
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,10 +21,10 @@
 #define PID1_NAME "org.freedesktop.systemd1"
 #define PID1_PATH "/org/freedesktop/systemd1"
 
-/* How long qosd may take to see what has changed: it reads some hundred files. */
+/* Timeout for qosd to load the changed unit files: it reads some hundred. */
 #define NOW_USEC (10 * USEC_PER_SEC)
 
-/* Whether qosd can be started before it: it is not among what every service waits for, and qosd too. */
+/* Whether the unit can be ordered after qosd without an ordering cycle: it is not part of early boot. */
 static bool unit_starts_late(sd_bus *bus, const char *path, const char *unit) {
         static const char *const early[] = { "basic.target", "sysinit.target", "sockets.target", "qosd.service" };
         _cleanup_(strv_freep) char **before = NULL;
@@ -41,7 +41,7 @@ static bool unit_starts_late(sd_bus *bus, const char *path, const char *unit) {
         return true;
 }
 
-/* What qosd would only complain about in the journal when it reads the file. Returns an exit status. */
+/* Validates what qosd would only report in the journal when it loads the file. Returns an exit status. */
 static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeList *ret_excludes) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
@@ -60,7 +60,7 @@ static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeLi
                 _cleanup_free_ char *unit = NULL;
                 bool observed = false;
 
-                /* What is no name at all is told when it is asked for */
+                /* Invalid names are reported when the unit is looked up */
                 r = unit_name_mangle(argv[i], &unit);
                 if (r == -ENOMEM)
                         return log_out_of_memory();
@@ -74,7 +74,7 @@ static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeLi
         return STATUS_OK;
 }
 
-/* The unit's own name, of an alias or without its suffix. Returns an exit status. */
+/* Resolves aliases and missing suffixes. Returns an exit status. */
 static int find_unit(sd_bus *bus, const char *name, char **ret, bool *ret_late) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
@@ -133,7 +133,7 @@ static void write_list(FILE *f, const char *setting, char **list) {
         (void) fprintf(f, "\n");
 }
 
-/* What was done to which file. */
+/* Reports a created or removed file. */
 static int report(const char *unit, const char *path, const char *what) {
         _cleanup_json_ sd_json_variant *v = NULL;
 
@@ -148,7 +148,7 @@ static int report(const char *unit, const char *path, const char *what) {
 
 static int enable_unit(const char *unit, bool late) {
         _cleanup_free_ char *directory = NULL, *path = NULL, *temporary = NULL;
-        /* A section that says nothing observes nothing */
+        /* An empty section attaches nothing */
         char *default_probes[] = { (char*) "requests", (char*) "cpu", NULL };
         _cleanup_fclose_ FILE *f = NULL;
         int r;
@@ -168,7 +168,7 @@ static int enable_unit(const char *unit, bool late) {
         if (!f)
                 return log_failure(errno, "Failed to write '%s': %m", temporary);
         (void) fprintf(f, "# Created by \"qosctl enable\", removed by \"qosctl disable\"\n");
-        /* Observed before it answers its first request after a boot */
+        /* Attach before the first request after a boot */
         if (late)
                 (void) fprintf(f, "[Unit]\nAfter=qosd.service\n\n");
         (void) fprintf(f, "[X-QoS]\n");
@@ -182,7 +182,7 @@ static int enable_unit(const char *unit, bool late) {
         return report(unit, path, "Created");
 }
 
-/* 1: something was taken away. */
+/* Returns 1 if a file was removed. */
 static int disable_unit(const char *unit) {
         _cleanup_free_ char *directory = NULL, *path = NULL;
         int r;
@@ -193,12 +193,12 @@ static int disable_unit(const char *unit) {
         /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): the same */
         if (unlink(path) < 0)
                 return errno == ENOENT ? 0 : log_failure(errno, "Failed to remove '%s': %m", path);
-        (void) rmdir(directory); /* if nothing else is there */
+        (void) rmdir(directory); /* fails if there are other drop-ins */
         r = report(unit, path, "Removed");
         return r < 0 ? r : 1;
 }
 
-/* Until the files as they were after a moment (CLOCK_MONOTONIC ns) are in force. */
+/* Waits until qosd has loaded unit files as of the given time (CLOCK_MONOTONIC ns) or later. */
 static int wait_read(Client *c, uint64_t since) {
         uint64_t until = now_usec(CLOCK_MONOTONIC) + NOW_USEC;
 
@@ -225,8 +225,8 @@ static bool array_contains(sd_json_variant *array, const char *s) {
         return false;
 }
 
-/* That the unit's files hold it attached, with what was asked for: a later file may have taken that back, and somebody else may hold it,
- * with other probes. */
+/* Checks that the unit is attached by its unit files, with the requested probes and exclusions: a later
+ * drop-in may override them, and other holds do not count. */
 static int check_attached(Client *c, const char *unit, ProbeMask probes, const ExcludeList *excludes) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         sd_json_variant *holds, *hold = NULL;
@@ -254,7 +254,7 @@ static int check_attached(Client *c, const char *unit, ProbeMask probes, const E
                         unit, missing);
 }
 
-/* With all that their files say. */
+/* Waits until the drop-ins of all units are in effect. */
 static int wait_in_force(int argc, char **argv, ProbeMask probes, const ExcludeList *excludes, uint64_t since) {
         _cleanup_client_ Client *c = NULL;
         int r, status;
@@ -297,7 +297,7 @@ static int change_files(int argc, char **argv, bool enable) {
                 r = find_unit(bus, argv[i], &unit, &late);
                 if (r == STATUS_OK) {
                         r = enable ? enable_unit(unit, late) : disable_unit(unit);
-                        changed = changed || enable || r != 0; /* also if only telling it has failed */
+                        changed = changed || enable || r != 0; /* even if only the report has failed */
                         r = r < 0 ? r : STATUS_OK;
                 }
                 status = status_combine(status, r);

@@ -12,11 +12,11 @@
 #define NSEC_PER_HOUR (60 * NSEC_PER_MINUTE)
 #define NSEC_PER_DAY (24 * NSEC_PER_HOUR)
 #define NSEC_PER_WEEK (7 * NSEC_PER_DAY)
-/* As systemd counts them: 30.44 and 365.25 days. */
+/* As in systemd: 30.44 and 365.25 days. */
 #define NSEC_PER_MONTH (UINT64_C(2629800) * NSEC_PER_SEC)
 #define NSEC_PER_YEAR (UINT64_C(31557600) * NSEC_PER_SEC)
 
-/* The number of digits after the point with which v, once rounded, has three significant digits. */
+/* Number of decimals for three significant digits after rounding. */
 static int decimals(double v) {
         return v < 9.995 ? 2 : v < 99.95 ? 1 : 0;
 }
@@ -41,7 +41,7 @@ char* format_duration(char buf[static FORMAT_MAX], uint64_t nsec) {
                 for (size_t i = 0; i < ELEMENTSOF(units); i++) {
                         double v = (double) nsec / units[i].nsec;
 
-                        /* What would be rounded to 1000 is 1.00 of the next unit. */
+                        /* 999.5 rounds to 1.00 of the next unit */
                         if (v < 999.5 || i == ELEMENTSOF(units) - 1) {
                                 (void) snprintf(buf, FORMAT_MAX, "%.*f%s", decimals(v), v, units[i].name);
                                 break;
@@ -79,7 +79,7 @@ char* format_span(char buf[static FORMAT_MAX], uint64_t nsec) {
                 if (first == 0)
                         continue;
 
-                /* Below a second a fraction says nothing to a person: "5min 3s", but "5s". */
+                /* No fractions below a second: "5min 3s", but "5s" */
                 if (units[i].nsec > NSEC_PER_SEC)
                         second = rest / units[i + 1].nsec;
                 if (second > 0)
@@ -175,7 +175,7 @@ char* format_percent(char buf[static FORMAT_MAX], double share) {
 }
 
 char* format_real(char buf[static FORMAT_MAX], double value) {
-        /* 15 digits are always right, but do not tell all doubles apart; 17 do. */
+        /* 15 digits are always exact, but do not identify every double; 17 do */
         for (int digits = 15; digits <= 17; digits++) {
                 double back;
 
@@ -259,7 +259,7 @@ int parse_span(const char *s, uint64_t *ret_nsec) {
                 if (!*s)
                         break;
 
-                /* Decimal digits and one point: no signs, exponents or hexadecimal numbers as strtod() takes them. */
+                /* Digits and a decimal point only, without signs, exponents and hexadecimal numbers */
                 n = strspn(s, "0123456789.");
                 if (n == 0 || n >= sizeof(number) || memchr(s, '.', n) != memrchr(s, '.', n) || (n == 1 && *s == '.'))
                         return -EINVAL;
@@ -287,7 +287,7 @@ int parse_span(const char *s, uint64_t *ret_nsec) {
 
         if (!any)
                 return -EINVAL;
-        /* The largest number that varlink's "int" carries. */
+        /* Maximum of "int" in varlink */
         if (sum >= (double) INT64_MAX)
                 return -ERANGE;
 
@@ -377,7 +377,7 @@ int parse_since(const char *s, uint64_t now, uint64_t *ret_nsec) {
                         if (!end || *end)
                                 continue;
 
-                        /* There is no 31st of February, which mktime() would take for a day in March */
+                        /* mktime() would normalize the 31st of February */
                         day = tm;
                         day.tm_hour = 12;
                         found = mktime(&day) != (time_t) -1 && day.tm_mday == tm.tm_mday;
@@ -394,7 +394,7 @@ int parse_since(const char *s, uint64_t now, uint64_t *ret_nsec) {
         return *ret_nsec > now ? -ERANGE : 0;
 }
 
-/* Decodes one character; returns its length, or 0 if there is none that UTF-8 allows. */
+/* Decodes a UTF-8 character. Returns its length, or 0 if invalid. */
 static size_t utf8_next(const char *s, uint32_t *ret) {
         const unsigned char *p = (const unsigned char*) s;
         uint32_t c, least;
@@ -427,7 +427,7 @@ static size_t utf8_next(const char *s, uint32_t *ret) {
         return n;
 }
 
-/* The columns of the character at s, and its length in bytes. */
+/* Columns and bytes of the character at s. */
 static size_t char_width(const char *s, size_t *ret_length) {
         uint32_t c;
         size_t n;
@@ -501,7 +501,7 @@ char* text_ellipsize(const char *s, size_t width, bool utf8) {
         if (total <= width)
                 return strdup(s);
 
-        /* No room for anything beside the dots */
+        /* Not enough space for more than the ellipsis */
         if (width <= text_width(dots))
                 return strndup(utf8 && width > 0 ? dots : "...", utf8 && width > 0 ? strlen(dots) : width);
 
@@ -549,7 +549,7 @@ char* text_bar(double share, size_t width, bool utf8) {
         size_t n, full;
         char *t, *p;
 
-        /* What is there at all is seen: at least the thinnest bar */
+        /* Non-zero shares get the thinnest bar at least */
         share = isfinite(share) ? fmin(fmax(share, 0), 1) : 0;
         n = (size_t) ceil(share * (double) width * 8 - 1e-9);
         full = n / 8;

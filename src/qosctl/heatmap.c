@@ -8,18 +8,18 @@
 #include "histogram-view.h"
 #include "value.h"
 
-/* Fits on a small terminal with the lines around it. */
+/* Fits on a small terminal. */
 #define ROWS_MAX 18
-/* Rows of less than half an octave show the grain of the samples. */
+/* Rows of less than half an octave would show noise. */
 #define SCHEMA_MAX 1
-/* The wider a step, the less there is to compare at a glance. */
+/* Wider columns do not improve readability. */
 #define STEP_COLUMNS_MAX 4U
-/* Far more steps than a day has: if the clock was set by months, the steps are drawn side by side. */
+/* Far more than a day has steps: if the clock was set, steps are drawn without gaps. */
 #define SLOTS_MAX 4096U
-/* Durations from here on are in the last bucket, which has no end (2^36 ns). */
+/* Exponent of the lower bound of the last, unbounded bucket (2^36 ns). */
 #define LAST_EXPONENT 36
 
-/* By the share of the requests at that time that a cell has: up to it, and how it looks. */
+/* Appearance of cells by the share of requests of the column. */
 static const struct {
         double share;
         const char *text, *utf8, *ascii;
@@ -33,15 +33,15 @@ static const struct {
 };
 
 typedef struct Heatmap {
-        size_t slots;           /* steps from the first to the last one */
-        size_t per_column;      /* steps in a column … */
-        size_t step_columns;    /* … or columns of a step */
-        size_t columns;         /* not counting those that repeat */
+        size_t slots;           /* from the first to the last step */
+        size_t per_column;      /* 1 if step_columns is not */
+        size_t step_columns;    /* 1 if per_column is not */
+        size_t columns;         /* without repetitions for step_columns */
         int schema;
-        long first;             /* the bucket of the first row */
+        long first;             /* bucket of the first row */
         size_t rows;
         uint64_t begin, step;   /* ns */
-        uint64_t *cells;        /* row by row */
+        uint64_t *cells;        /* in row-major order */
         bool *observed;         /* by column */
 } Heatmap;
 
@@ -70,7 +70,7 @@ static bool value_integer(sd_json_variant *v, const char *path, int64_t *ret) {
         return true;
 }
 
-/* The grid of a step's buckets, and where they begin. 0: there are none. */
+/* Schema and offset of a step's buckets. Returns 0 if there are none. */
 static int histogram_parse(sd_json_variant *h, int *ret_schema, long *ret_first, sd_json_variant **ret_counts) {
         sd_json_variant *counts = value_find(h, "counts");
         int64_t schema, offset;
@@ -91,7 +91,7 @@ static size_t step_get_slot(const Heatmap *h, sd_json_variant *step, size_t i) {
         uint64_t at = 0;
 
         (void) value_unsigned(step, "timestamp", &at);
-        /* To the nearest: the clock is adjusted now and then */
+        /* Round to nearest, as the clock may have been adjusted */
         return h->slots == 0 ? i : at < h->begin ? 0 : (size_t) ((at - h->begin + h->step / 2) / h->step);
 }
 
@@ -112,7 +112,7 @@ static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t ste
         last_slot = (size_t) ((end - h.begin + step / 2) / step);
         h.slots = last_slot < SLOTS_MAX ? last_slot + 1 : 0;
 
-        /* On the coarsest grid of all */
+        /* Use the coarsest schema of all steps */
         for (size_t i = 0; i < n; i++) {
                 sd_json_variant *counts;
                 int schema, r;
@@ -187,7 +187,7 @@ static const char* shade_text(const Style *style, bool plain, size_t i) {
         return plain || !style->utf8 ? shades[i].ascii : shades[i].utf8;
 }
 
-/* The times at which some of the columns begin. */
+/* Prints times below some of the columns. */
 static void print_axis(FILE *f, const Heatmap *h, uint64_t now, size_t indent) {
         size_t at = 0, width = h->columns * h->step_columns;
 
@@ -200,7 +200,7 @@ static void print_axis(FILE *f, const Heatmap *h, uint64_t now, size_t indent) {
 
                 if (begin > 0 && begin < at + 3)
                         continue;
-                /* Days have names of the locale */
+                /* Depends on the locale */
                 l = text_width(format_time(buf, h->begin + column * h->per_column * h->step, now));
                 if (begin > 0 && begin + l > width)
                         break;
@@ -228,7 +228,7 @@ int heatmap_print(FILE *f, const Style *style, bool plain, sd_json_variant *repl
                 return 0;
         }
 
-        /* "   1.05ms " and behind it "   15.1k" */
+        /* Space for "   1.05ms " and "   15.1k" */
         r = heatmap_make(steps, metric, step, width > 18 + 20 ? width - 18 : 20, &h);
         if (r < 0)
                 return r;

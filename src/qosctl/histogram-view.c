@@ -7,14 +7,14 @@
 #include "histogram-view.h"
 #include "value.h"
 
-/* A longer bar is not easier to read. */
+/* Longer bars do not improve readability. */
 #define BAR_MAX 60U
-/* Finer steps, of less than a fifth, show the grain of the samples rather than the shape of the distribution. */
+/* Rows of less than a fifth of an octave would show noise. */
 #define SCHEMA_MAX 2
-/* With this schema the whole of 64 bits is 4 buckets. */
+/* 64 bits are four buckets of this schema. */
 #define SCHEMA_MIN (-4)
 
-/* The number of the bucket that ends at upper, on a grid with 2^schema buckets for each doubling. */
+/* Index of the bucket with this upper bound, with 2^schema buckets per octave. */
 static long bucket_index(uint64_t upper, int schema) {
         return lround(ldexp(log2((double) upper), schema));
 }
@@ -44,7 +44,7 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 
         if (!buckets || !sd_json_variant_is_array(buckets) || !s || !sd_json_variant_is_integer(s))
                 return -EBADMSG;
-        /* What native histograms allow */
+        /* Range of native histograms */
         if (sd_json_variant_integer(s) < SCHEMA_MIN || sd_json_variant_integer(s) > 8)
                 return -EBADMSG;
         schema = (int) sd_json_variant_integer(s);
@@ -100,7 +100,7 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
                 }
                 row->count += count;
         }
-        /* Shorter than the grid begins */
+        /* The first bucket begins at 0 */
         if (n > 0 && least == 0)
                 rows[0].lower = 0;
 
@@ -109,7 +109,8 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
         return 0;
 }
 
-/* The quantiles that lie between the samples number before and before + count of n, of those that n samples carry. */
+/* Lists the quantiles in a bucket: samples before + 1 … before + count of n. Omits those with too few
+ * samples. */
 static void quantiles_between(uint64_t before, uint64_t count, uint64_t n, uint64_t minimum_samples, char *buf, size_t size) {
         static const struct {
                 const char *name;
@@ -149,7 +150,7 @@ int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t 
                 most = MAX(most, rows[i].count);
         }
 
-        /* "1.05ms - 2.10ms  12.3% 15.1k " and, after the bar, room for " p50 p90" */
+        /* Space for "1.05ms - 2.10ms  12.3% 15.1k " and " p50 p90" */
         used = indent + 9 + 3 + 9 + 8 + (minimum_samples > 0 ? 7 + 8 : 0) + 1;
         width = style->width > 0 ? style->width : 80;
         width = width > used + 8 ? MIN(width - used, (size_t) BAR_MAX) : 8;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What a unit did over time: a line for each step, or a picture of a distribution. */
+/* History of a unit: a row per step, or the heatmap of a distribution. */
 
 #include <ctype.h>
 
@@ -14,10 +14,10 @@
 
 #define SERVER "requests.server."
 
-/* More do not fit on any screen. */
+/* More do not fit on a screen. */
 #define METRICS_MAX 64
 
-/* The catalogue of the qosd that is asked. */
+/* Gets the metrics that this qosd has. */
 static int get_catalogue(Client *c, Replies *ret) {
         int r;
 
@@ -25,7 +25,7 @@ static int get_catalogue(Client *c, Replies *ret) {
         return r != 0 ? client_fail(r, ret, "list metrics") : STATUS_OK;
 }
 
-/* Of the catalogue, NULL if it has none of that name. */
+/* NULL: no metric of that name. */
 static sd_json_variant* catalogue_find(const Replies *catalogue, const char *metric) {
         for (size_t i = 0; i < catalogue->n; i++)
                 if (streq_ptr(value_string(catalogue->items[i], "name"), metric))
@@ -33,7 +33,7 @@ static sd_json_variant* catalogue_find(const Replies *catalogue, const char *met
         return NULL;
 }
 
-/* Whether there are figures of it, like its maximum. */
+/* Whether it is a distribution: it has a maximum. */
 static int is_distribution(const Replies *catalogue, const char *metric) {
         _cleanup_free_ char *max = NULL;
 
@@ -44,7 +44,7 @@ static int is_distribution(const Replies *catalogue, const char *metric) {
         return !!catalogue_find(catalogue, max);
 }
 
-/* One unit; the reply is the caller's to free. Returns an exit status. */
+/* Gets the history of a unit; the caller frees the reply. Returns an exit status. */
 static int get_history(Client *c, const char *unit, char **metrics, Replies *ret) {
         int r;
 
@@ -85,7 +85,7 @@ static void add_value(Table *t, sd_json_variant *step, const char *metric, const
                 table_add_absent(t);
 }
 
-/* requests.server.errors.*, whatever kinds there are, per second */
+/* Sum of requests.server.errors.*, per second. */
 static void add_errors(Table *t, sd_json_variant *step) {
         sd_json_variant *errors = value_find(step, SERVER "errors");
         uint64_t n = 0, covered = 0, one;
@@ -248,7 +248,7 @@ int verb_heatmap(int argc, char **argv) {
         if (r != STATUS_OK)
                 return r;
 
-        /* Other metrics have a history, too, but no buckets */
+        /* The metric may have a history, but no buckets */
         r = get_catalogue(c, &catalogue);
         if (r != STATUS_OK)
                 return r;

@@ -22,7 +22,7 @@ static bool has_item(const Replies *items, const char *unit) {
         return false;
 }
 
-/* Each unit once, however many arguments mean it. */
+/* Adds a unit, unless it is already in the list. */
 static int add_item(Replies *items, sd_json_variant *item) {
         const char *unit = value_string(item, "unit");
 
@@ -30,7 +30,7 @@ static int add_item(Replies *items, sd_json_variant *item) {
                 ? log_out_of_memory() : 0;
 }
 
-/* Is it the socket of a service that is in the list? */
+/* Whether the unit is the socket of a service in the list. */
 static int is_socket_of_item(const Replies *items, const char *unit) {
         _cleanup_free_ char *service = NULL;
 
@@ -43,7 +43,7 @@ static int is_socket_of_item(const Replies *items, const char *unit) {
         return has_item(items, service);
 }
 
-/* What qosd lists: the unit, or (NULL) those of all units that the patterns mean. Returns an exit status. */
+/* Lists a unit, or (NULL) the attached units that match the patterns. Returns an exit status. */
 static int list_attached(Client *c, const char *unit, int argc, char **argv, Replies *items) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         int r;
@@ -51,7 +51,7 @@ static int list_attached(Client *c, const char *unit, int argc, char **argv, Rep
         r = client_call_morebo(c, QOS_METHOD("List"), &replies,
                                SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
                                SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
-        /* As with systemctl, what is not there is not listed. */
+        /* Units that are not attached are omitted, as with systemctl */
         if (unit && r > 0 && streq(replies.error, QOS_METHOD("NotAttached")))
                 return STATUS_OK;
         if (r != 0)
@@ -70,7 +70,7 @@ static int list_attached(Client *c, const char *unit, int argc, char **argv, Rep
         return STATUS_OK;
 }
 
-/* The units that listen on this host, in the form in which qosd lists others. */
+/* Lists listening units of this host in the format of qosd's replies. */
 static int list_listening(int argc, char **argv, Replies *items) {
         _cleanup_names_ Names names = NAMES_INIT;
         int r;
@@ -190,7 +190,7 @@ int verb_list(int argc, char **argv) {
         if (r < 0)
                 return r;
 
-        /* Names are resolved by qosd, one call each; all patterns take one more. */
+        /* One call per name, as qosd resolves names; one more for all patterns */
         for (int i = 0; i < argc; i++)
                 if (is_glob(argv[i]))
                         patterns = true;

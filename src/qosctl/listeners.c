@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Which units of this host listen on TCP. qosd cannot tell: it has no network of its own (PrivateNetwork=). */
+/* Finds units of this host with TCP listeners. qosd cannot do so, as it has a network namespace of its own
+ * (PrivateNetwork=). */
 
 #include <ftw.h>
 #include <linux/inet_diag.h>
@@ -15,14 +16,14 @@
 #include "unit-names.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
-/* The state of a socket that listens; the header that names it cannot be had together with the kernel's. */
+/* TCP_LISTEN: the header that defines it conflicts with the kernel's. */
 #define STATE_LISTEN 10
-/* More control groups than that do not fit on a screen anyway. */
+/* More do not fit on a screen. */
 #define GROUPS_MAX 4096U
-/* How many directories nftw() keeps open */
+/* Directories that nftw() keeps open. */
 #define OPEN_MAX 16
 
-/* nftw() takes no userdata. */
+/* nftw() has no userdata. */
 static uint64_t groups[GROUPS_MAX];
 static size_t n_groups;
 static Names *found;
@@ -39,7 +40,7 @@ static int add_group(uint64_t id) {
 }
 
 static int read_dump(int fd) {
-        /* The kernel's messages are at most that large. */
+        /* Maximum size of netlink messages */
         static char buf[32768] __attribute__((aligned(NLMSG_ALIGNTO)));
 
         for (;;) {
@@ -101,7 +102,7 @@ static int find_groups(void) {
                 if (send(fd, &message, sizeof(message), 0) < 0)
                         return -errno;
                 r = read_dump(fd);
-                /* A kernel without IPv6 */
+                /* Kernel without IPv6 */
                 if (r < 0 && !(families[i] == AF_INET6 && r == -ENOENT))
                         return r;
         }
@@ -109,7 +110,7 @@ static int find_groups(void) {
         return 0;
 }
 
-/* "/system.slice/nginx.service/worker" is nginx.service: the first that is no slice. NULL if there is none. */
+/* Unit of a control group: the first path component that is not a slice. NULL: none. */
 static char* unit_of_group(const char *path) {
         static const char *const suffixes[] = { ".service", ".scope", ".socket" };
 
@@ -117,7 +118,7 @@ static char* unit_of_group(const char *path) {
                 size_t l = strcspn(path, "/");
                 _cleanup_free_ char *name = NULL;
 
-                /* The service manager puts "_" before names that would mean something to the kernel. */
+                /* The service manager escapes names that are reserved by the kernel with "_" */
                 name = strndup(path + (*path == '_'), l - (*path == '_'));
                 if (!name)
                         return NULL;
@@ -143,7 +144,7 @@ static int visit(const char *path, const struct stat *st, int type, struct FTW *
         for (size_t i = 0; i < n_groups; i++)
                 if (groups[i] == st->st_ino) {
                         unit = unit_of_group(path + strlen(CGROUP_ROOT));
-                        /* What the service manager itself has opened says nothing about who serves there. */
+                        /* A socket opened by the service manager does not identify the service */
                         if (unit && !streq(unit, "init.scope"))
                                 return names_add(found, unit) < 0 ? -1 : 0;
                         return 0;
@@ -162,7 +163,7 @@ int names_find_listening(Names *ret) {
         if (r < 0)
                 return log_failure(r, "Failed to find listening sockets: %m");
 
-        /* The number of a control group is that of its directory. Where there is none there are no units either. */
+        /* Ids of control groups are inode numbers of their directories */
         if (nftw(CGROUP_ROOT, visit, OPEN_MAX, FTW_PHYS | FTW_MOUNT) < 0 && errno != ENOENT)
                 return log_failure(errno_or_else(EIO), "Failed to read " CGROUP_ROOT ": %m");
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What a unit does while a command runs. */
+/* Metrics of a unit while a command runs. */
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,11 +14,11 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* As env(1) and the shells say that a command was not found, or cannot be run. */
+/* Exit status for a command that was not found or not executable, as of env(1) and shells. */
 #define STATUS_NOT_FOUND 127
 #define STATUS_NOT_RUN 126
 
-/* Begins to measure; a unit that nobody has attached is leased, for as long as the connection is there. ret: of Mark. */
+/* Sets the mark; attaches the unit for the lifetime of the connection if necessary. ret: reply to Mark. */
 static int measure_begin(Client *c, const char *unit, Replies *ret) {
         _cleanup_replies_ Replies lease = REPLIES_INIT;
         int r;
@@ -42,7 +42,7 @@ static int measure_begin(Client *c, const char *unit, Replies *ret) {
         return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_OK;
 }
 
-/* Runs it to its end, as if we were not there: signals go to it, and what it exits with is returned. */
+/* Runs the command, forwards signals to it and returns its exit status. */
 static int run_command(char **argv, int output) {
         static const int passed_on[] = { SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM };
         sigset_t waited, before;
@@ -75,7 +75,7 @@ static int run_command(char **argv, int output) {
                 if (waitpid(pid, &status, WNOHANG) == pid)
                         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 
-                /* From the terminal it got them itself */
+                /* Signals of the terminal were sent to the command, too */
                 if (sigwaitinfo(&waited, &si) >= 0 && si.si_signo != SIGCHLD && si.si_code != SI_KERNEL)
                         (void) kill(pid, si.si_signo);
         }
@@ -123,7 +123,7 @@ int verb_measure(int argc, char **argv) {
                 return STATUS_USAGE;
         }
 
-        /* Standard output is the command's. What we have to say comes on standard error, as with time(1) and perf-stat(1) */
+        /* Standard output belongs to the command, standard error is used as by time(1) and perf-stat(1) */
         output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
         if (output < 0 || (arg_json == JSON_OFF && dup2(STDERR_FILENO, STDOUT_FILENO) < 0))
                 return log_failure(errno, "Failed to redirect standard output: %m");
@@ -140,7 +140,7 @@ int verb_measure(int argc, char **argv) {
         if (status < 0)
                 return status;
 
-        /* The kernel counts an answer as it leaves: of all that the command got nothing is missing */
+        /* Responses are counted before the client receives them, so those to the command are included */
         r = client_callbo(c, QOS_METHOD("Get"), &reply,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_BOOLEAN("sinceMark", true));

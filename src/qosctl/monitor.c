@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What happens while somebody looks: thresholds that are crossed, or readings at an interval. */
+/* Events of thresholds, or snapshots at an interval. */
 
 #include <inttypes.h>
 
@@ -16,12 +16,12 @@
 
 typedef struct Monitoring {
         uint64_t seq;                   /* of the last event */
-        bool resumes;                   /* what it had shown until then is known */
-        Table *table;                   /* of the readings that are shown; NULL: thresholds are */
-        bool begun;                     /* its header is there */
+        bool resumes;                   /* continue after that event */
+        Table *table;                   /* snapshots; NULL: events */
+        bool begun;                     /* header was printed */
         bool done;
         int error;
-        char *failure;                  /* the error of the other side, and its parameters */
+        char *failure;                  /* error reply and its parameters */
         sd_json_variant *parameters;
 } Monitoring;
 
@@ -70,14 +70,14 @@ static int print_reply(sd_json_variant *parameters, Monitoring *m) {
         }
         if (event && value_unsigned(event, "timestamp", &n))
                 print_crossing(event, n);
-        /* Who reads from a pipe waits for the line */
+        /* Do not buffer in pipes */
         return fflush(stdout) < 0 ? -errno : 0;
 }
 
-/* A reading is a row, under the others of its interval. */
+/* Adds a snapshot as a row. */
 static int add_reading(sd_json_variant *parameters, Monitoring *m) {
         sd_json_variant *snapshot = value_find(parameters, "snapshot");
-        /* What is not shown for want of samples is not looked for in longer windows: each line says what was then. */
+        /* Without longer windows in place of missing quantiles: each row is about its own interval */
         Reading r = { .item = parameters, .snapshot = snapshot, .unit = strempty(value_string(snapshot, "unit")) };
         char time[FORMAT_MAX];
         uint64_t n;
@@ -94,7 +94,7 @@ static int add_reading(sd_json_variant *parameters, Monitoring *m) {
         return 0;
 }
 
-/* The rows that have come. */
+/* Prints the rows collected. */
 static int print_readings(Monitoring *m) {
         if (table_rows(m->table) == 0)
                 return 0;
@@ -102,7 +102,7 @@ static int print_readings(Monitoring *m) {
                 return log_out_of_memory();
         m->begun = true;
         table_clear(m->table);
-        /* Who reads from a pipe waits for the line */
+        /* Do not buffer in pipes */
         return fflush(stdout) < 0 ? -errno : 0;
 }
 
@@ -123,7 +123,7 @@ static int on_monitor(sd_varlink *link, sd_json_variant *parameters, const char 
         return 0;
 }
 
-/* Until it ends; negative: the connection did. */
+/* Monitors until the end; negative: connection lost. */
 static int monitor_once(Client *c, const Names *names, Monitoring *m) {
         _cleanup_json_ sd_json_variant *parameters = NULL;
         int r;
@@ -191,7 +191,7 @@ int verb_monitor(int argc, char **argv) {
                         return log_out_of_memory();
         }
 
-        /* Who was stopped for a while goes on where it was */
+        /* Resume if the monitor was disconnected as a slow reader */
         do {
                 monitoring_done(&m);
                 m.table = table;

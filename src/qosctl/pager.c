@@ -10,12 +10,13 @@
 #include "qosctl.h"
 #include "terminal.h"
 
-/* Tried in this order, as systemd does. */
+/* Order as in systemd. */
 static const char *const pagers[] = { "pager", "less", "more", "cat" };
 
 static pid_t pager_pid;
 
-/* Whoever pages on behalf of somebody else must not hand out a shell: as systemd decides it. */
+/* Whether to use the secure mode, as systemd does: a pager run with elevated privileges must not allow
+ * starting a shell. */
 static bool pager_is_secure(void) {
         uid_t owner;
         int r;
@@ -29,7 +30,7 @@ static bool pager_is_secure(void) {
 }
 
 _Noreturn static void pager_run(const char *pager, bool secure) {
-        /* As systemd's: quit if it fits on a screen, colours, chop lines, more prompt, no init, quit on ^C */
+        /* As in systemd: quit if one screen, colors, chop long lines, long prompt, no init, quit on ^C */
         (void) setenv("LESS", getenv("SYSTEMD_LESS") ?: "FRSXMK", 1);
         if (getenv("SYSTEMD_LESSCHARSET") || terminal_style()->utf8)
                 (void) setenv("LESSCHARSET", getenv("SYSTEMD_LESSCHARSET") ?: "utf-8", 1);
@@ -38,14 +39,14 @@ _Noreturn static void pager_run(const char *pager, bool secure) {
         else
                 (void) unsetenv("LESSSECURE");
 
-        /* The pager goes when its reader dies, so that a terminal is never left to it. */
+        /* The pager is killed along with qosctl */
         (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
 
         if (pager)
                 (void) execlp("sh", "sh", "-c", pager, NULL);
 
         for (size_t i = 0; i < ELEMENTSOF(pagers); i++)
-                /* Only less knows to be secure */
+                /* Only less has a secure mode */
                 if (!secure || streq(pagers[i], "less"))
                         (void) execlp(pagers[i], pagers[i], NULL);
 
@@ -62,7 +63,7 @@ void pager_open(void) {
                 return;
 
         secure = pager_is_secure();
-        /* A command of the user's own is only trusted when the user vouches for it. */
+        /* In secure mode custom pagers are used only if SYSTEMD_PAGERSECURE is set */
         if (!secure || getenv("SYSTEMD_PAGERSECURE")) {
                 pager = getenv("SYSTEMD_PAGER");
                 if (!pager)
@@ -71,10 +72,10 @@ void pager_open(void) {
                         return;
         }
 
-        /* Its width and colours are to be known while the terminal still is standard output. */
+        /* Determine width and colors while standard output is the terminal */
         (void) terminal_style();
 
-        /* Without a pager the text scrolls by, but it is there. */
+        /* Without a pager, print directly */
         if (pipe2(fds, O_CLOEXEC) < 0)
                 return;
 
@@ -92,12 +93,12 @@ void pager_open(void) {
         }
 
         (void) dup2(fds[1], STDOUT_FILENO);
-        /* Messages belong between the lines they are about, not across the pager's screen. */
+        /* Send messages through the pager, in order with the output */
         if (isatty(STDERR_FILENO) > 0)
                 (void) dup2(fds[1], STDERR_FILENO);
         (void) close(fds[0]);
         (void) close(fds[1]);
-        /* The text may be longer than the patience of who reads it. */
+        /* The pager may exit early */
         (void) signal(SIGPIPE, SIG_IGN);
 }
 
@@ -106,7 +107,7 @@ void pager_close(void) {
                 return;
 
         (void) fflush(stdout);
-        /* That is how the pager learns of the end */
+        /* EOF for the pager */
         (void) close(STDOUT_FILENO);
         (void) close(STDERR_FILENO);
         (void) kill(pager_pid, SIGCONT);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What qosd consists of: its BPF programs, and the metrics they measure. */
+/* BPF programs of qosd, and metrics. */
 
 #include "client.h"
 #include "format.h"

@@ -25,14 +25,14 @@ uint64_t arg_interval = 0;
 uint64_t arg_iterations = 0;
 const char *arg_window_text = NULL, *arg_for_text = NULL, *arg_interval_text = NULL;
 
-/* A list on the command line: nobody types more probes or metrics than that. */
+/* Limit of items in a list option. */
 #define LIST_MAX 1024U
 
-/* Between two readings. Windows roll no faster; nobody waits for longer. */
+/* Bounds of the interval: windows do not advance faster. */
 #define REPEAT_MIN (100 * NSEC_PER_MSEC)
 #define REPEAT_MAX (24 * 3600 * NSEC_PER_SEC)
 
-/* Options that only some verbs take; those that always go together count as one. */
+/* Options that only some verbs accept; options always accepted together are one. */
 enum {
         OPTION_ALL,
         OPTION_PROBES,
@@ -51,11 +51,11 @@ enum {
 
 #define OPTION_MASK(option) (1U << OPTION_##option)
 
-/* Beside them: what the verb does to the first argument, or to all, is not for whatever else a pattern may match. */
+/* Flags besides options: a pattern must not match other units than intended. */
 #define ONE_UNIT (1U << _OPTION_MAX)
 #define NAMED_UNITS (2U << _OPTION_MAX)
 
-/* As they were written, to name them if the verb does not take them. */
+/* As written on the command line, for error messages. */
 static const char *given[_OPTION_MAX];
 
 static const struct Verb {
@@ -195,7 +195,7 @@ uint64_t now_realtime(void) {
         return (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec;
 }
 
-/* Adds words, separated by commas or blanks, to a NULL-terminated list. */
+/* Appends comma or blank separated words to a NULL terminated list. */
 static int list_extend(char ***list, const char *words) {
         size_t n = 0;
 
@@ -430,7 +430,7 @@ static int parse_argv(int argc, char **argv) {
                         break;
 
                 default:
-                        /* getopt_long() has said what is wrong. */
+                        /* getopt_long() has printed a message */
                         return -EINVAL;
                 }
 
@@ -477,7 +477,7 @@ static int run(int argc, char **argv) {
                 }
 
         for (int i = 0; i < (verb->takes & NAMED_UNITS ? argc : verb->takes & ONE_UNIT ? 1 : 0); i++)
-                /* Paths may have such letters, and are none */
+                /* Paths may contain glob characters */
                 if (is_glob(argv[i]) && argv[i][0] != '/') {
                         (void) log_failure(-EINVAL, "'%s' requires %s, got '%s'.", verb->name,
                                         verb->takes & NAMED_UNITS ? "unit names without patterns" : "a unit name without a pattern", argv[i]);
@@ -496,7 +496,7 @@ static void free_list(char **list) {
 int main(int argc, char **argv) {
         int r;
 
-        /* Not numbers: those are read by programs, too. */
+        /* Not LC_NUMERIC: numbers are also read by programs */
         (void) setlocale(LC_CTYPE, "");
         (void) setlocale(LC_TIME, "");
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the verbs of qosctl share: the command line, and what it exits with. */
+/* Command line and exit status, shared by the verbs. */
 
 #include <systemd/sd-json.h>
 
 #include "util.h"
 
-/* The exit status, as qosctl(1) promises it. */
+/* Exit status as documented in qosctl(1). */
 enum {
         STATUS_OK,
         STATUS_FAILED,
@@ -30,20 +30,22 @@ extern bool arg_no_pager, arg_legend, arg_ask_password;
 extern bool arg_all, arg_value, arg_batch, arg_now;
 extern const char *arg_host;
 extern char **arg_probes;               /* NULL: the daemon's default */
-extern char **arg_excludes;             /* NULL: nothing */
+extern char **arg_excludes;             /* NULL: none */
 extern char **arg_metrics;              /* NULL: all */
 extern uint64_t arg_window;             /* ns; WINDOW_UNSET: the daemon's default */
 extern uint64_t arg_since;              /* CLOCK_REALTIME, ns; SINCE_UNSET: the daemon's default */
 extern uint64_t arg_timeout;            /* ns; 0: no limit */
 extern uint64_t arg_for;                /* ns; 0: no limit */
-extern const char *arg_save;            /* of diagnose: files for what is normal; NULL: none */
+extern const char *arg_save;            /* files with a baseline, for diagnose; NULL: none */
 extern const char *arg_against;
 extern uint64_t arg_delay;              /* ns */
-extern uint64_t arg_interval;           /* ns; 0: none was asked for */
+extern uint64_t arg_interval;           /* ns; 0: not given */
 extern uint64_t arg_iterations;         /* 0: no limit */
-extern const char *arg_window_text, *arg_for_text, *arg_interval_text; /* as they were written, to say what is wrong with them; NULL: not at all */
+/* as written, for error messages; NULL: not given */
+extern const char *arg_window_text, *arg_for_text, *arg_interval_text;
 
-/* The verbs get the arguments after their name and return an exit status, or a negative errno that is logged. */
+/* Verbs get the arguments behind their name, and return an exit status or a negative errno, which is
+ * logged. */
 int verb_list(int argc, char **argv);
 int verb_attach(int argc, char **argv);
 int verb_detach(int argc, char **argv);
@@ -68,21 +70,21 @@ int verb_is_ok(int argc, char **argv);
 int verb_probes(int argc, char **argv);
 int verb_list_metrics(int argc, char **argv);
 
-/* The status of doing something several times: one's own kind of failure, or "failed" when they are of two kinds. */
+/* Combined status of several operations: the common failure, or "failed" if they differ. */
 int status_combine(int a, int b);
 
 /* CLOCK_REALTIME, ns */
 uint64_t now_realtime(void);
 
-/* Between two readings. */
+/* Delay between two snapshots. */
 void interval_sleep(uint64_t nsec);
 
-/* One object of --json=. */
+/* Prints an object for --json=. */
 int json_print(sd_json_variant *v);
 
-/* Puts a pager between standard output and the terminal, if there is one and nobody forbade it. */
+/* Starts a pager if standard output is a terminal and paging is not disabled. */
 void pager_open(void);
-/* Waits until whoever reads has had enough. */
+/* Waits until the pager exits. */
 void pager_close(void);
 
 static inline void json_unrefp(sd_json_variant **v) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What a unit has of the machine: block devices and memory; and what its threads wait for. */
+/* Block I/O and memory of a unit, and what its threads wait for. */
 
 #include "format.h"
 #include "qosctl.h"
@@ -19,7 +19,7 @@ static void add_number(Table *t, sd_json_variant *v, const char *name, char* (*f
                 table_add_absent(t);
 }
 
-/* The time of one request, on average. */
+/* Mean time per request. */
 static void add_mean(Table *t, sd_json_variant *v, const char *time) {
         static const char *const counts[] = { "reads", "writes", "flushes", "discards" };
         uint64_t nsec, n, all = 0;
@@ -81,7 +81,7 @@ static int print_devices(sd_json_variant *block) {
         return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
-/* "Label: 15 of this (1.2ms), 3 of that": those that are not 0. */
+/* Prints "Label: 15 of this (1.2ms), 3 of that", omitting zeros. */
 static void print_counts(const char *label, sd_json_variant *v, const char *const (*table)[3], size_t n) {
         bool any = false;
         char buf[FORMAT_MAX];
@@ -137,7 +137,7 @@ static void print_pressure(sd_json_variant *contention) {
                 (void) printf("\n");
 }
 
-/* The same in an earlier reading. */
+/* The same wait target in an earlier snapshot. */
 static sd_json_variant* find_before(sd_json_variant *before, sd_json_variant *resource) {
         static const char *const fields[] = { "state", "kind", "name", "address" };
         sd_json_variant *resources = value_find(before, "resources");
@@ -166,7 +166,7 @@ static int wait_compare(const void *a, const void *b) {
         return x->time != y->time ? (x->time > y->time ? -1 : 1) : 0;
 }
 
-/* "worker 1234, nginx 99 (nginx.service)": that are of the unit itself, and that are not */
+/* "worker 1234, nginx 99 (nginx.service)": threads of the unit itself, and of others */
 static int add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
         sd_json_variant *wakers = value_find(resource, "wakers");
         _cleanup_free_ char *text = NULL;
@@ -192,7 +192,7 @@ static int add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
         return 0;
 }
 
-/* What people read of. */
+/* Number of wait targets shown. */
 #define WAITS_SHOWN 20U
 
 static int print_waits(sd_json_variant *before, sd_json_variant *after, const char *unit) {
@@ -237,7 +237,7 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
                 if (row->waits > 0)
                         table_add(t, COLOR_NONE, "%s", format_duration(buf, row->time / row->waits));
                 else
-                        table_add_absent(t); /* it goes on */
+                        table_add_absent(t); /* still waiting */
                 r = add_wakers(t, row->resource, unit);
                 if (r < 0)
                         return r;
@@ -249,13 +249,13 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
         return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
-/* All that there is to attach for. */
+/* All probes that the verb uses. */
 #define PROBES_SHOWN "requests,cpu,block,memory"
 
 typedef struct UnitReading {
-        int status;             /* of reading it; if that failed, it has been said */
+        int status;             /* exit status of reading the unit, after a message */
         Replies snapshot;
-        Replies before, waits;  /* before: at the beginning of --for=; waits: or the error why there are none */
+        Replies before, waits;  /* before: at the beginning of --for=; waits: may be an error */
 } UnitReading;
 
 static void readings_free(UnitReading *readings, size_t n) {
@@ -273,7 +273,7 @@ static int waits_call(Client *c, const char *unit, Replies *ret) {
                              SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
 }
 
-/* Who asks for waits of a time of their own gets them, or an error. */
+/* Missing waits are an error only if --for= was given. */
 static int waits_fail(int r, const Replies *replies, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotMeasured")))
                 return unit_read_fail(r, replies, unit);
@@ -304,8 +304,8 @@ static int reading_fill(UnitReading *reading, Client *c, const char *unit) {
         return STATUS_OK;
 }
 
-/* What the table shows, for programs: the contention, and the waits as the daemon has them. With --for= how often and how long are of that
- * time alone, as in the table; who ended them is since the unit is watched. */
+/* JSON of the table: contention, and waits as returned by qosd. With --for=, number and duration of waits
+ * are those of the interval, as in the table; wakers are since attach. */
 static int resources_print_json(sd_json_variant *contention, sd_json_variant *before, sd_json_variant *after) {
         _cleanup_json_ sd_json_variant *v = sd_json_variant_ref(contention), *rows = NULL;
         sd_json_variant *resources = value_find(after, "resources");
@@ -385,7 +385,7 @@ int verb_resources(int argc, char **argv) {
         if (!readings)
                 return log_out_of_memory();
 
-        /* A pager and polkit's agent would take the terminal from each other. */
+        /* A pager and the polkit agent would compete for the terminal */
         polkit_agent_open();
         for (size_t i = 0; i < names.n; i++) {
                 readings[i].status = reading_fill(readings + i, c, names.items[i]);

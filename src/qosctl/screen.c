@@ -20,7 +20,7 @@ int screen_enter(void) {
         if (entered)
                 return 0;
 
-        /* Standard input may be something else: then there are no keys, but a table all the same. */
+        /* Without a terminal as standard input there are no keys */
         if (tcgetattr(STDIN_FILENO, &saved) >= 0) {
                 t = saved;
                 t.c_lflag &= ~(tcflag_t) (ICANON | ECHO);
@@ -31,7 +31,7 @@ int screen_enter(void) {
                 keys_changed = true;
         }
 
-        /* The alternate screen, without a cursor, and without lines that go on in the next */
+        /* Alternate screen, no cursor, no line wrap */
         (void) fputs("\x1b[?1049h\x1b[?25l\x1b[?7l", stdout);
         entered = true;
         return fflush(stdout) < 0 ? -errno : 0;
@@ -55,12 +55,12 @@ int screen_draw(const char *text) {
         for (i = 0; i < lines && *text; i++) {
                 size_t n = strcspn(text, "\n");
 
-                /* What was there is wiped out before, not after: behind a full line that would take its last column. */
+                /* Erase before writing: erasing after a full line would erase its last column */
                 (void) printf("%s\x1b[2K%.*s", i > 0 ? "\r\n" : "", (int) n, text);
                 text += n;
                 text += *text == '\n';
         }
-        /* A line feed on the last line would scroll. */
+        /* A newline on the last line would scroll */
         if (i < lines)
                 (void) fputs("\r\n\x1b[J", stdout);
 

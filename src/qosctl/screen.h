@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The whole screen of a terminal, and its keys one by one. */
+/* Full screen output and single key input. */
 
 #include "util.h"
 
-/* Whether there is a terminal that can do it. */
+/* Whether the terminal supports it. */
 bool screen_is_possible(void);
 
 int screen_enter(void);
-/* Gives the terminal back as it was; may be called at any time. */
+/* Restores the terminal; may be called at any time. */
 void screen_leave(void);
 
-/* Shows the lines of text, as many as fit. */
+/* Draws as many lines of the text as fit. */
 int screen_draw(const char *text);

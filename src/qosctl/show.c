@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* One unit: its figures line by line, and one of its distributions as a picture. */
+/* Metrics of a unit line by line, and histograms. */
 
 #include "format.h"
 #include "histogram-view.h"
@@ -9,7 +9,7 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Fits on a small terminal with the lines around it. */
+/* Fits on a small terminal. */
 #define ROWS_MAX 18U
 
 static int print_value(const char *path, sd_json_variant *value, void *userdata) {
@@ -20,7 +20,7 @@ static int print_value(const char *path, sd_json_variant *value, void *userdata)
         if (!text)
                 return log_out_of_memory();
 
-        /* Line by line: what cannot be in a unit's name shall not break the format either. */
+        /* One line per value, even for odd names */
         for (char *p = text; *p; p++)
                 if (*p == '\n')
                         *p = ' ';
@@ -32,9 +32,9 @@ static int print_value(const char *path, sd_json_variant *value, void *userdata)
         return 0;
 }
 
-/* Whether qosd measures something of that name, or group of names, at all. */
+/* Whether a metric, or a group of metrics, with that name exists. */
 static int metric_exists(Client *c, const char *name, Replies *catalogue) {
-        /* Absent now and then, and in no catalogue */
+        /* Optional fields that are not metrics */
         static const char *const others[] = { "controlGroup", "invocationId", "window", "requests", "totals", "cost", "cost.share",
                                               "requests.server.endpoints", "requests.client.peers" };
         size_t l;
@@ -65,12 +65,12 @@ static int metric_exists(Client *c, const char *name, Replies *catalogue) {
         return false;
 }
 
-/* "requests.server[:443].rate": qosd knows what that is. */
+/* Metrics with a selector, "requests.server[:443].rate", are resolved by qosd. */
 static bool is_selected(const char *metric) {
         return strchr(metric, '[');
 }
 
-/* Those of the metrics, as an array; NULL if there are none. */
+/* Array of these metrics; NULL if there are none. */
 static int find_selected(sd_json_variant **ret) {
         _cleanup_json_ sd_json_variant *array = NULL;
         int r = 0;
@@ -127,7 +127,7 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
                         continue;
                 }
 
-                /* Not measured now is an empty value, as with systemctl. */
+                /* Values not measured are empty, as with systemctl */
                 r = is_selected(*m) ? 1 : metric_exists(c, *m, catalogue);
                 if (r < 0)
                         return r;

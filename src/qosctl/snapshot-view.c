@@ -53,7 +53,7 @@ bool reading_errors(const Reading *r, uint64_t *ret_count, double *ret_rate) {
         if (!errors)
                 return false;
 
-        /* Whatever kinds of errors there are */
+        /* All kinds of errors */
         (void) value_walk(errors, add_unsigned, &n);
         (void) reading_unsigned(r, "covered", &covered);
         *ret_count = n;
@@ -81,8 +81,8 @@ bool reading_quantile(const Reading *r, const char *distribution, const char *qu
         return false;
 }
 
-/* "p99" needs 500 samples, as 500 * 0.01 = 5 of them are beyond it. Where MinimumSamples= asks for more, some windows are read in vain: to know
- * that beforehand would take one more call, also where it asks for no more. */
+/* Samples required for a quantile: "p99" needs 500, as 500 * 0.01 = 5 are above it. If MinimumSamples= is
+ * higher, some windows are read without result: querying it would cost a call for everybody. */
 static double samples_needed(const char *quantile) {
         double digits = strlen(quantile + 1), q = strtod(quantile + 1, NULL) / pow(10, digits);
 
@@ -92,7 +92,7 @@ static double samples_needed(const char *quantile) {
 bool reading_wants(const Reading *r, const char *distribution, const char *quantile, uint64_t now, size_t *ret_wider) {
         uint64_t value, window, total;
 
-        /* A window that was asked for is the one that is shown. */
+        /* A window given on the command line is used exclusively */
         if (arg_window != WINDOW_UNSET || !r->snapshot)
                 return false;
         if (!reading_unsigned(r, "window", &window) || quantile_in(r->snapshot, distribution, quantile, &value))
@@ -106,7 +106,7 @@ bool reading_wants(const Reading *r, const char *distribution, const char *quant
 
                 if (wider_windows[i] > 0 && wider_windows[i] <= window)
                         continue;
-                /* A window rolls in steps of at most a sixth of it: asking more often shows nothing new. */
+                /* Windows advance in steps of at most a sixth: there is nothing new before */
                 if (r->wider[i].at == 0 || now > r->wider[i].at + age) {
                         *ret_wider = i;
                         return true;
@@ -127,7 +127,7 @@ void reading_set_wider(Reading *r, size_t wider, sd_json_variant *snapshot, uint
 int reading_complete(Reading *r, Client *c, const char *distribution, const char *quantile) {
         size_t i;
 
-        /* At any time but 0, as nothing gets old in a program that shows its figures once. */
+        /* Any constant but 0: nothing gets outdated when the snapshot is shown once */
         while (reading_wants(r, distribution, quantile, 1, &i)) {
                 _cleanup_replies_ Replies replies = REPLIES_INIT;
                 int k;
@@ -137,23 +137,24 @@ int reading_complete(Reading *r, Client *c, const char *distribution, const char
                                   SD_JSON_BUILD_PAIR_UNSIGNED("window", wider_windows[i]));
                 if (k < 0)
                         return client_fail(k, &replies, "read '%s'", r->unit);
-                /* Detached meanwhile: what is known already is still worth showing. */
+                /* Detached meanwhile: show what is known */
                 reading_set_wider(r, i, k == 0 ? replies.items[0] : NULL, 1);
         }
 
         return 0;
 }
 
-/* ---- the table of units ---------------------------------------------------------------------------------------- */
+/* ---- table of units
+ * -------------------------------------------------------------------------------------------- */
 
-/* In the order in which an administrator asks; the ranks say what a narrow terminal does without. */
-/* Of how many requests it must be known where their time went for these to stand for all. */
+/* In the order of interest; ranks determine what is omitted on narrow terminals. */
+/* Share of requests with known states that is representative of all. */
 #define ATTRIBUTED_MIN 0.5
-/* What is less than that is not what anybody should look at first. */
+/* Smaller shares are not reported as top wait. */
 #define WORST_WAIT_MIN 0.05
 
 bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_share, bool *ret_of_service) {
-        /* In all others threads are that have nothing to do, too, and who has something to do and who has not is not known */
+        /* In other states threads may be idle, or waiting for a request */
         static const char *const held_back[] = { "runQueue", "throttled", "lock", "disk", "memory" };
         double attributed, share, all = 0, worst = 0;
         bool of_service;
@@ -228,7 +229,7 @@ static void add_quantile(const Reading *r, Table *t, const char *quantile) {
                 table_add(t, COLOR_NONE, "%s (%s)", format_duration(buf, value), format_window(over, window));
 }
 
-/* of: the count of what it is the longest of, if that may be 0 */
+/* of: number of samples, in case it may be 0 */
 static void add_duration(const Reading *r, Table *t, const char *metric, const char *of) {
         char buf[FORMAT_MAX];
         uint64_t value, n;
@@ -319,7 +320,7 @@ void reading_add_row(const Reading *r, Table *t) {
         add_duration(r, t, "requests.server.oldestInFlight", NULL);
         add_duration(r, t, LATENCY ".max", LATENCY ".count");
         add_count(r, t, "requests.server.connections.open", COLOR_NONE);
-        /* A full accept queue turns clients away. */
+        /* Connections are dropped while the accept queue is full */
         add_count(r, t, "requests.server.connections.acceptQueue",
                   reading_unsigned(r, "requests.server.connections.acceptQueue", &queued) &&
                   reading_unsigned(r, "requests.server.connections.acceptQueueMax", &limit) &&

@@ -15,7 +15,7 @@
 
 #define SERVER "requests.server."
 #define KEY_WIDTH 16
-/* Enough to see two modes of a distribution, few enough for the page to stay on a screen. */
+/* Enough to show a bimodal distribution, without filling the screen. */
 #define HISTOGRAM_ROWS 12U
 
 static void print_key(const char *key) {
@@ -32,7 +32,7 @@ _printf_(2, 3) static void print_line(const char *key, const char *format, ...) 
         (void) printf("\n");
 }
 
-/* Text from outside, in a colour. */
+/* Prints untrusted text in a color. */
 static void print_text(Color color, const char *s) {
         const Style *style = terminal_style();
         _cleanup_free_ char *clean = text_clean(s, style->utf8);
@@ -40,7 +40,7 @@ static void print_text(Color color, const char *s) {
         (void) printf("%s%s%s", color_on(style, color), strempty(clean), color == COLOR_NONE ? "" : color_off(style));
 }
 
-/* "3 reset", as part of a list; says whether there was something to say. */
+/* Prints a list item such as "3 reset"; returns whether there was one. */
 static bool print_item(const Reading *r, const char *metric, const char *separator, const char *what, Color color, bool zero) {
         const Style *style = terminal_style();
         char buf[FORMAT_MAX];
@@ -117,7 +117,7 @@ static void print_hold(sd_json_variant *hold) {
         }
 
         if (value_unsigned(hold, "uid", &uid)) {
-                /* The names of users are those of the other host, which nobody here knows. */
+                /* User names of other hosts are unknown */
                 struct passwd *p = arg_host ? NULL : getpwuid((uid_t) uid);
 
                 (void) printf(owner ? ", " : " (");
@@ -137,7 +137,7 @@ static void print_hold(sd_json_variant *hold) {
         }
 }
 
-/* Units in this one that are named. */
+/* Number of contained units listed by name. */
 #define DESCENDANTS_MAX 8U
 
 static void print_thresholds(const Reading *r) {
@@ -236,7 +236,7 @@ void reading_print_requests(const Reading *r) {
         bool some;
         double rate;
 
-        /* A window begins at a step of its own and with the attach, so it seldom covers exactly its length. */
+        /* Windows begin at a step or at the attach, so the covered time may differ */
         (void) reading_unsigned(r, "covered", &covered);
 
         print_key("Requests");
@@ -318,7 +318,8 @@ static void print_totals(const Reading *r) {
                    errors > 0 ? color_on(style, COLOR_RED) : "", format_count(b, errors), errors > 0 ? color_off(style) : "");
 }
 
-/* ---- by endpoint, by peer ----------------------------------------------------------------------------------------- */
+/* ---- endpoints and peers
+ * ------------------------------------------------------------------------------------------ */
 
 #define CLIENT "requests.client."
 
@@ -350,7 +351,7 @@ static void add_row_count(Table *t, sd_json_variant *row, const char *key, Color
                 table_add_absent(t);
 }
 
-/* Errors, P50, P99, in flight */
+/* Errors, P50, P99, in flight. */
 static void add_row_figures(Table *t, sd_json_variant *row, uint64_t covered, Color color) {
         static const char *const keys[] = { "latency.p50", "latency.p99" };
         uint64_t n = sum_errors(row);
@@ -368,7 +369,7 @@ static void add_row_figures(Table *t, sd_json_variant *row, uint64_t covered, Co
         add_row_count(t, row, "inFlight", color);
 }
 
-/* Whether the window is one that endpoints and peers have figures for. */
+/* Whether endpoints and peers have metrics over this window. */
 static bool rows_are_measured(sd_json_variant *rows) {
         for (size_t i = 0; i < sd_json_variant_elements(rows); i++)
                 if (value_find(sd_json_variant_by_index(rows, i), "inFlight"))
@@ -397,7 +398,7 @@ static int print_endpoints(const Reading *r) {
         uint64_t covered = 0;
         size_t n = rows ? sd_json_variant_elements(rows) : 0;
 
-        /* A single one is what the whole page is about */
+        /* A single endpoint equals the unit */
         if (n == 0 || (n == 1 && !value_boolean(sd_json_variant_by_index(rows, 0), "excluded")))
                 return 0;
 
@@ -460,7 +461,7 @@ static int print_peers(const Reading *r) {
         else
                 print_line("Outgoing", "%s", reading_unsigned(r, CLIENT "inFlight", &n) ? "not measurable: requests overlap (pipelined or multiplexed)" :
                                          "not measured");
-        if (!rows) /* not for everybody */
+        if (!rows) /* not authorized */
                 return 0;
 
         t = table_new(columns, ELEMENTSOF(columns));
@@ -482,11 +483,12 @@ static int print_peers(const Reading *r) {
                 ? log_out_of_memory() : 0;
 }
 
-/* ---- the table of phases ---------------------------------------------------------------------------------------- */
+/* ---- phases
+ * ----------------------------------------------------------------------------------------------------- */
 
 static const struct {
         const char *name, *key;
-        bool phase;             /* the phases add up to the latency */
+        bool phase;             /* part of the latency */
 } distributions[] = {
         { "Latency",    "latency",   false },
         { "First byte", "firstByte", false },
@@ -498,7 +500,7 @@ static const struct {
 
 static const struct {
         const char *header, *key;
-        uint64_t one_in;        /* samples lies beyond it */
+        uint64_t one_in;        /* one of this many samples is above the quantile */
 } quantiles[] = {
         { "P50",   "p50",  2    },
         { "P90",   "p90",  10   },
@@ -517,7 +519,7 @@ int reading_print_phases(Reading *r, Client *c) {
         double whole = 0;
         int k;
 
-        /* Nothing to tell about before the first request */
+        /* No requests yet */
         if (!value_find(r->snapshot, SERVER "latency") ||
             (value_unsigned(value_find(r->snapshot, "totals"), SERVER "count", &value) && value == 0))
                 return 0;
@@ -526,12 +528,13 @@ int reading_print_phases(Reading *r, Client *c) {
 
         columns[n++] = (Column) { "MEAN", .right = true };
         for (size_t q = 0; q < ELEMENTSOF(quantiles); q++) {
-                /* Where no header says which it is of, none is of a longer window */
+                /* Without header, longer windows could not be marked as such */
                 k = arg_legend ? reading_complete(r, c, SERVER "latency", quantiles[q].key) : 0;
                 if (k < 0)
                         return k;
 
-                /* All of a column is over one window: the shortest that carries the quantile of the latency. */
+                /* All values of a column are over one window: the shortest with enough samples for the
+                 * latency */
                 if (!reading_quantile(r, SERVER "latency", quantiles[q].key, &value, &window)) {
                         window = asked;
                         missing = MIN(missing, q);
@@ -594,7 +597,7 @@ int reading_print_phases(Reading *r, Client *c) {
         if (arg_legend && missing < ELEMENTSOF(quantiles)) {
                 const Style *style = terminal_style();
 
-                /* How many there are to take a quantile from, in the longest window that was looked into */
+                /* Number of samples in the longest window read */
                 if (arg_window != WINDOW_UNSET)
                         (void) reading_unsigned(r, SERVER "latency.count", &seen);
                 else
@@ -615,14 +618,14 @@ int reading_print_phases(Reading *r, Client *c) {
 /* ---- contention ------------------------------------------------------------------------------------------------------ */
 
 #define CONTENTION "contention."
-/* As wide as the bars can be that leave room for the figures on a terminal of 80 columns; with those of requests, too. */
+/* Width that leaves space for the figures on 80 columns; the second one with the column of requests. */
 #define STATE_BAR_WIDTH 24U
 #define STATE_BAR_WIDTH_SERVING 8U
 
-/* The states of threads, in the order of the catalogue. */
+/* States in the order of the catalogue. */
 static const struct {
         const char *state;
-        Color color;                    /* of states in which a runnable thread is delayed */
+        Color color;                    /* for states in which a runnable thread is delayed */
 } state_table[] = {
         { "running",   COLOR_NONE   },
         { "runQueue",  COLOR_YELLOW },
@@ -650,7 +653,7 @@ static bool print_rate(const Reading *r, const char *metric, double seconds, con
         return true;
 }
 
-/* The share of a state that may have none. */
+/* Share of a state that may be absent. */
 static void add_state_share(const Reading *r, Table *t, const char *metric, const char *state) {
         char full[64], buf[FORMAT_MAX];
         double share;
@@ -762,8 +765,8 @@ static int print_histogram(Reading *r, Client *c) {
         char buf[FORMAT_MAX];
         int k;
 
-        /* Over a window that has enough for a shape to be seen, which is the one the P90 comes from; else the one
-         * that was asked for. */
+        /* Over the window of the P90, which has enough samples for the shape; otherwise over the requested
+         * window */
         if (!reading_quantile(r, SERVER "latency", "p90", &value, &window) &&
             (!reading_unsigned(r, SERVER "latency.count", &n) || n == 0))
                 return 0;
@@ -776,7 +779,7 @@ static int print_histogram(Reading *r, Client *c) {
                           SD_JSON_BUILD_PAIR_CONDITION(window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(window)));
         if (k < 0)
                 return client_fail(k, &replies, "read the latency histogram of '%s'", r->unit);
-        /* Gone between one call and the other, or empty by now */
+        /* Detached meanwhile, or without samples by now */
         if (k > 0 || !value_unsigned(replies.items[0], "count", &n) || n == 0)
                 return 0;
 

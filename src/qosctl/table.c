@@ -5,7 +5,7 @@
 #include "format.h"
 #include "table.h"
 
-/* Nothing that is listed comes near: at most 256 units, some hundred metrics. */
+/* Far above any table: there are at most 256 units and some hundred metrics. */
 #define CELLS_MAX (1024U * 1024U)
 
 typedef struct Cell {
@@ -19,7 +19,7 @@ struct Table {
         Cell *cells;
         size_t n_cells, n_allocated;
         size_t marked;
-        size_t *widths;                 /* of all that was printed, before anything was made to fit */
+        size_t *widths;                 /* natural widths of all rows printed so far */
         bool failed;
 };
 
@@ -104,7 +104,7 @@ void table_clear(Table *t) {
         t->n_cells = 0;
 }
 
-/* The widths with which the table is at most limit wide (0: as wide as it is); 0 for what is left out. */
+/* Determines widths such that the table fits into limit columns (0: unlimited); 0 for omitted columns. */
 static void table_layout(Table *t, char *const *texts, size_t limit, size_t *widths) {
         for (size_t c = 0; c < t->n_columns; c++)
                 widths[c] = MAX(text_width(t->columns[c].header), t->widths[c]);
@@ -147,7 +147,7 @@ static void print_spaces(FILE *f, size_t n) {
         (void) fprintf(f, "%*s", (int) n, "");
 }
 
-/* One line of the table. rest: where the text of the last column goes on, if it does. */
+/* Prints a line. rest: continuation of the last column, if it wraps. */
 static void table_print_line(const Table *t, FILE *f, const Style *style, char *const *texts, const size_t *widths,
                              size_t row, unsigned indent, char **rest) {
 
@@ -179,7 +179,7 @@ static void table_print_line(const Table *t, FILE *f, const Style *style, char *
                 w = text_width(text);
                 w = widths[c] > w ? widths[c] - w : 0;
 
-                /* The header's line goes through, that of a cell does not: nothing but blanks lies between cells. */
+                /* Underline the header as a whole, but not the space between cells */
                 if (!cell)
                         (void) fputs(color_on(style, color), f);
                 if (before > 0)

@@ -1,38 +1,39 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A table of aligned columns that fits itself to a width: first what may be shortened is shortened, then the columns
- * that matter least are left out. */
+/* Table of aligned columns that adapts to a width: shortens columns that may be shortened, then omits the
+ * least important ones. */
 
 #include "terminal.h"
 
 typedef struct Column {
         const char *header;
-        bool right;             /* align to the right, as numbers */
-        bool wrap;              /* only the last: continue in the next line what does not fit */
-        unsigned minimum;       /* may be shortened down to so many columns; 0: never */
-        unsigned rank;          /* the highest are left out first; 0: never */
+        bool right;             /* right-aligned, for numbers */
+        bool wrap;              /* continue in the next line; last column only */
+        unsigned minimum;       /* may be shortened to this width; 0: never */
+        unsigned rank;          /* columns with the highest rank are omitted first; 0: never */
 } Column;
 
 typedef struct Table Table;
 
-/* columns must live as long as the table. */
+/* columns have to live as long as the table. */
 Table* table_new(const Column *columns, size_t n_columns);
 Table* table_free(Table *t);
 static inline void table_freep(Table **t) {
         (void) table_free(*t);
 }
 
-/* The next cell, row by row; running out of memory is told by table_print(). */
+/* Adds a cell, row by row. -ENOMEM is returned by table_print(). */
 void table_add(Table *t, Color color, const char *format, ...) _printf_(3, 4);
-/* The next cell, of something that is not there. */
+/* Adds a cell for an absent value. */
 void table_add_absent(Table *t);
-/* Draws attention to one column's header. */
+/* Highlights the header of a column. */
 void table_mark_column(Table *t, size_t column);
 
 size_t table_rows(const Table *t);
-/* Takes the rows away: those that come are printed below them, with columns that are at least as wide. */
+/* Removes the rows. Columns keep at least their widths, so that later rows are aligned with those
+ * printed. */
 void table_clear(Table *t);
 
-/* With header as legend says; indent columns stay empty before each line. */
+/* Prints the table, with a header if legend is set, indented by indent columns. */
 int table_print(Table *t, FILE *f, const Style *style, bool legend, unsigned indent);

@@ -25,7 +25,7 @@ int parse_boolean(const char *s) {
 bool terminal_is_tty(void) {
         static int cached = -1;
 
-        /* Asked once: a pager takes the terminal's place later on. */
+        /* Determined once, as a pager may replace the terminal later */
         if (cached < 0)
                 cached = isatty(STDOUT_FILENO) > 0;
         return cached;
@@ -68,7 +68,7 @@ unsigned terminal_lines(void) {
 static bool want_colors(void) {
         const char *e;
 
-        /* systemd's own variable wins, and takes names of palettes besides booleans. */
+        /* As in systemd, the variable takes names of palettes besides booleans */
         e = getenv("SYSTEMD_COLORS");
         if (e) {
                 int r = parse_boolean(e);
@@ -140,7 +140,7 @@ int log_failure(int error, const char *format, ...) {
         }
 
         clean = text_clean(message, terminal_style()->utf8);
-        /* After what was printed before, wherever both go */
+        /* In order with previous output */
         (void) fflush(stdout);
         if (clean)
                 (void) fprintf(stderr, "%s\n", clean);

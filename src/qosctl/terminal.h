@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What is on the other end of standard output: its width, colours and character set, and a pager in between. */
+/* Properties of the terminal: width, colors and character set; and the pager. */
 
 #include "util.h"
 
@@ -23,21 +23,21 @@ typedef struct Style {
         bool colors;
 } Style;
 
-/* The style of standard output, as it was before a pager was put there. */
+/* Style of standard output, determined before a pager was started. */
 const Style* terminal_style(void);
 bool terminal_is_tty(void);
-/* Asks anew: after the window changed its size. */
+/* Updates the width after a resize. */
 void terminal_forget_size(void);
 unsigned terminal_lines(void);
 
-/* The sequences that switch the colour on and everything off; "" without colours. */
+/* Sequences that switch a color on, and all attributes off; "" without colors. */
 const char* color_on(const Style *style, Color color);
 const char* color_off(const Style *style);
 
-/* Tells on standard error what went wrong: the message, of which no part is trusted to be fit for a terminal, in one
- * line. "%m" is the error, which is returned, negative. */
+/* Logs a message to standard error in a single line, without control characters. "%m" is the error, which is
+ * returned as negative errno. */
 int log_failure(int error, const char *format, ...) _printf_(2, 3);
 #define log_out_of_memory() log_failure(-ENOMEM, "Out of memory.")
 
-/* What systemd takes for yes and no in environment variables; negative for anything else. */
+/* Parses booleans as systemd does for environment variables; negative if invalid. */
 int parse_boolean(const char *s);

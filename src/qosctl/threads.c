@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What each thread of a unit does while somebody looks. */
+/* States of each thread of a unit over an interval. */
 
 #include "format.h"
 #include "qosctl.h"
@@ -9,7 +9,7 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Long enough to see what a thread does most, short enough to wait for. */
+/* Long enough for a typical share of states, short enough for interactive use. */
 #define FOR_DEFAULT (1 * NSEC_PER_SEC)
 
 static const char *const states[] = {
@@ -27,7 +27,7 @@ static int known_compare(const void *a, const void *b) {
         return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
-/* The threads of the first reading, by their numbers. */
+/* Threads of the first snapshot, sorted by number. */
 static KnownThread* known_new(sd_json_variant *threads, size_t *ret_n) {
         size_t all = threads ? sd_json_variant_elements(threads) : 0, n = 0;
         KnownThread *known;
@@ -45,7 +45,7 @@ static KnownThread* known_new(sd_json_variant *threads, size_t *ret_n) {
         return known;
 }
 
-/* What a thread was then; NULL: it is a new one. It may have the number of one that has ended meanwhile: then it has done less. */
+/* The thread in the first snapshot; NULL: new. If its number was reused, counters have decreased. */
 static sd_json_variant* find_before(const KnownThread *known, size_t n, sd_json_variant *thread) {
         const KnownThread *found;
         KnownThread key = {};

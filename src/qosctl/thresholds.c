@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Thresholds: what units must not be beyond, and when they are. */
+/* Thresholds and their states. */
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,7 +17,7 @@ Color threshold_color(const char *state) {
         return streq_ptr(state, "violated") ? COLOR_RED : streq_ptr(state, "ok") ? COLOR_GREEN : COLOR_GREY;
 }
 
-/* Whether the limit is a time or a size is seen by how it is written: qosd may be of another version, and know more metrics. */
+/* The unit of the metric is inferred from the rule, as qosd may have metrics unknown to this version. */
 const char* threshold_value_text(sd_json_variant *threshold, const char *key, char buf[static THRESHOLD_TEXT_MAX]) {
         const char *whole = value_string(threshold, "threshold"), *metric = value_string(threshold, "metric"), *s;
         char text[FORMAT_MAX];
@@ -35,12 +35,12 @@ const char* threshold_value_text(sd_json_variant *threshold, const char *key, ch
                 return strcpy(buf, format_bytes(text, (uint64_t) value));
         if (value >= 1000 && value < 1e15)
                 return strcpy(buf, format_count(text, (uint64_t) value));
-        /* As many digits as in qosd's own messages */
+        /* As many digits as in messages of qosd */
         (void) snprintf(buf, THRESHOLD_TEXT_MAX, "%.4g", value);
         return buf;
 }
 
-/* Connects for something that may need a password. */
+/* Connects for a call that may require authentication. */
 static int connect_to_change(Client **ret) {
         int r;
 
@@ -198,7 +198,7 @@ int verb_list_thresholds(int argc, char **argv) {
         return status;
 }
 
-/* What all of a unit's thresholds say together; NULL: nothing, it has none. */
+/* Worst state of a unit's thresholds; NULL: it has none. */
 static const char* combined_state(const Replies *replies) {
         const char *combined = NULL;
 
@@ -251,7 +251,7 @@ static int print_states(int argc, char **argv, bool *ret_violated) {
                 state = combined_state(&replies);
                 unit = value_string(replies.n > 0 ? replies.items[0] : NULL, "threshold.unit");
                 if (!unit && arg_json != JSON_OFF) {
-                        /* It has none, which say how it is called */
+                        /* No thresholds: resolve the name of the unit */
                         r = client_call_morebo(c, QOS_METHOD("List"), &listed, SD_JSON_BUILD_PAIR_STRING("unit", names.items[i]));
                         if (r != 0) {
                                 status = status_combine(status, unit_read_fail(r, &listed, names.items[i]));
@@ -276,7 +276,7 @@ int verb_is_ok(int argc, char **argv) {
         r = print_states(argc, argv, &violated);
         if (violated)
                 return STATUS_FAILED;
-        /* Who acts on it must not take it for a violation that nobody could be asked */
+        /* Scripts must be able to distinguish a violation from a failure to connect */
         return r < 0 || r == STATUS_FAILED ? STATUS_NOT_ATTACHED : r;
 }
 

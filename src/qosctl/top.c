@@ -13,28 +13,28 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Everything is asked on one connection: the leases belong to it, over ssh there is but one password to type, and a
- * list says where it ends, so that a table is of one moment. */
+/* A single connection for all calls: it owns the leases, requires one password over ssh, and keeps replies
+ * in order, so that a table is consistent. */
 
 #define LATENCY "requests.server.latency"
-/* What the keys change the delay to, at least: nobody reads faster. */
+/* Lower bound of delays set by keys. */
 #define DELAY_KEYS_MIN (250 * NSEC_PER_MSEC)
 
 typedef struct Top {
         sd_event *event;
         sd_event_source *timer;
-        sd_event_source *go_on;         /* once an answer is complete: a connection takes no call from its own callback */
+        sd_event_source *go_on;         /* deferred calls: a connection cannot be used in its own callback */
         Client *client;
 
-        Names names;                    /* of the units to watch, as qosd calls them; none: all */
-        bool *leased;                   /* for each of them: held by us */
+        Names names;                    /* resolved names of units; none: all */
+        bool *leased;                   /* by unit: attached by a lease of this process */
 
         Reading *readings;
         size_t n_readings;
-        Replies frame;                  /* the answer that is coming in */
-        bool busy;                      /* a call is not answered yet */
-        bool lost;                      /* and never will be */
-        size_t get_reading, get_wider;  /* what the call is about; SIZE_MAX: the list */
+        Replies frame;                  /* replies of the current call */
+        bool busy;                      /* call in progress */
+        bool lost;                      /* connection lost */
+        size_t get_reading, get_wider;  /* subject of the call; SIZE_MAX: the list */
 
         size_t sort;                    /* UNIT_COLUMN_… */
         bool reverse, help, batch;
@@ -58,14 +58,15 @@ static void top_done(Top *t) {
         (void) sd_event_unref(t->event);
 }
 
-/* Ends the program with a message; the screen has to go first. */
+/* Leaves the screen, and exits with a message. */
 static int top_fail(Top *t, int r, const Replies *replies) {
         screen_leave();
         t->status = client_fail(r, replies, "read units");
         return sd_event_exit(t->event, 0);
 }
 
-/* ---- the table -------------------------------------------------------------------------------------------------- */
+/* ---- table
+ * ------------------------------------------------------------------------------------------------------ */
 
 static const struct {
         char key;
@@ -79,7 +80,7 @@ static const struct {
         { 'i', UNIT_COLUMN_IN_FLIGHT, "in flight"  },
 };
 
-/* What a row is sorted by; what is absent comes last. */
+/* Sort key of a row; absent values come last. */
 static double sort_value(const Reading *r, size_t column) {
         uint64_t n, window;
         double v = -1;
@@ -107,7 +108,7 @@ static int compare_readings(const void *a, const void *b, void *userdata) {
                 w = sort_value(y, t->sort);
                 c = v < w ? 1 : v > w ? -1 : 0;
         }
-        /* Units that are equal keep their places from one table to the next. */
+        /* Stable order for equal values */
         c = c ?: strcmp(x->unit, y->unit);
         return t->reverse ? -c : c;
 }
@@ -170,7 +171,7 @@ static int top_show(Top *t) {
         if (!table)
                 return log_out_of_memory();
         table_mark_column(table, t->sort);
-        /* Title, empty line, header, and the line that says how many did not fit */
+        /* Title, empty line, header and footer */
         if (!t->batch)
                 room = terminal_lines() - MIN(terminal_lines(), t->help ? 9U : 4U);
         for (size_t i = 0; i < t->n_readings && i < room; i++)
@@ -202,7 +203,7 @@ static int top_show_json(Top *t) {
         return r;
 }
 
-/* A whole table is there. */
+/* A complete table was received. */
 static int top_finish_frame(Top *t) {
         int r;
 
@@ -219,7 +220,8 @@ static int top_finish_frame(Top *t) {
         return t->shown == arg_iterations ? sd_event_exit(t->event, 0) : 0;
 }
 
-/* ---- asking ----------------------------------------------------------------------------------------------------- */
+/* ---- calls
+ * ------------------------------------------------------------------------------------------------------ */
 
 static bool top_watches(const Top *t, const char *unit) {
         for (size_t i = 0; i < t->names.n; i++)
@@ -228,7 +230,7 @@ static bool top_watches(const Top *t, const char *unit) {
         return t->names.n == 0;
 }
 
-/* The list in t->frame takes the place of the one before; what was known over longer windows stays known. */
+/* Replaces the list by that in t->frame, keeping snapshots over longer windows. */
 static int top_take_list(Top *t) {
         Reading *readings;
         size_t n = 0;
@@ -260,7 +262,7 @@ static int top_take_list(Top *t) {
         return 0;
 }
 
-/* Asks for the next longer window that some quantile needs; 0 if there is none. */
+/* Reads the next longer window needed for a quantile; returns 0 if there is none. */
 static int top_get_wider(Top *t) {
         uint64_t now = now_usec(CLOCK_MONOTONIC);
         int r;
@@ -305,8 +307,8 @@ static int top_ask(Top *t) {
         return 0;
 }
 
-/* The daemon went away, for instance to be upgraded, and comes back: no reason to end. On a screen people see when it
- * does not; where nobody looks, not to find it again is a failure. */
+/* qosd has stopped, possibly for an upgrade. Interactively, keep trying, as the screen says so; in batch
+ * mode, a failure to reconnect is an error. */
 static int top_lost(Top *t, int error) {
         const Replies none = REPLIES_INIT;
 
@@ -327,7 +329,7 @@ static int on_answer(sd_varlink *link, sd_json_variant *parameters, const char *
         int r;
 
         if (streq_ptr(error_id, SD_VARLINK_ERROR_DISCONNECTED) || streq_ptr(error_id, SD_VARLINK_ERROR_TIMEOUT)) {
-                /* Not to be closed from within its own callback */
+                /* A connection cannot be closed in its own callback */
                 t->lost = true;
                 return sd_event_source_set_time(t->timer, now_usec(CLOCK_MONOTONIC));
         }
@@ -343,7 +345,7 @@ static int on_answer(sd_varlink *link, sd_json_variant *parameters, const char *
                         return 0;
 
                 t->busy = false;
-                /* Nothing attached is a table, too: an empty one. */
+                /* No units attached: an empty table */
                 if (t->frame.error && !streq(t->frame.error, QOS_METHOD("NoEntries")) &&
                     !streq(t->frame.error, QOS_METHOD("NotAttached")))
                         return top_fail(t, 1, &t->frame);
@@ -359,7 +361,7 @@ static int on_go_on(sd_event_source *s, void *userdata) {
         Top *t = ASSERT_PTR(userdata);
         int r;
 
-        /* Meanwhile the timer may have found that the connection is gone, or asked for the next table. */
+        /* The timer may have found the connection closed, or started the next table */
         if (!t->client || t->busy)
                 return 0;
 
@@ -369,7 +371,8 @@ static int on_go_on(sd_event_source *s, void *userdata) {
         return r > 0 ? 0 : top_finish_frame(t);
 }
 
-/* ---- beginning -------------------------------------------------------------------------------------------------- */
+/* ---- start
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int top_lease(Top *t, size_t i, Replies *ret) {
         const char *unit;
@@ -396,7 +399,7 @@ static int top_lease(Top *t, size_t i, Replies *ret) {
         return 0;
 }
 
-/* From now on answers come by the event loop. */
+/* Handles replies in the event loop from now on. */
 static int top_go_async(Top *t) {
         int r;
 
@@ -408,7 +411,7 @@ static int top_go_async(Top *t) {
         return sd_varlink_attach_event(t->client->link, t->event, SD_EVENT_PRIORITY_NORMAL);
 }
 
-/* Finds out what the units on the command line are called, and leases those that nobody has attached. */
+/* Resolves the units on the command line, and attaches those that are not attached yet. */
 static int top_resolve(Top *t) {
         int r;
 
@@ -473,7 +476,7 @@ static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
         uint64_t delay = arg_delay / NSEC_PER_USEC, now = now_usec(CLOCK_MONOTONIC);
         int r;
 
-        /* At fixed times, not later and later; what was missed, while stopped for instance, is not caught up on. */
+        /* At fixed times; missed ones, for instance while stopped, are skipped */
         r = sd_event_source_set_time(s, usec + delay > now ? usec + delay : now + delay);
         if (r >= 0)
                 r = sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
@@ -502,7 +505,7 @@ static int on_signal(sd_event_source *s, const struct signalfd_siginfo *si, void
                 return t->batch ? 0 : top_show(t);
 
         case SIGTSTP:
-                /* The shell gets its terminal back, and we get ours when it lets us go on. */
+                /* Restore the terminal for the shell, and set it up again when continued */
                 screen_leave();
                 (void) raise(SIGSTOP);
                 terminal_forget_size();
@@ -534,12 +537,12 @@ static int on_key(sd_event_source *s, int fd, uint32_t revents, void *userdata) 
         n = read(fd, keys, sizeof(keys));
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 return 0;
-        /* The terminal is gone. */
+        /* Terminal closed */
         if (n <= 0)
                 return sd_event_exit(t->event, 0);
 
         for (ssize_t i = 0; i < n; i++) {
-                /* An arrow or function key sends several characters, none of which is meant: up to a letter or "~". */
+                /* Skip escape sequences of function keys, up to a letter or "~" */
                 if (keys[i] == '\x1b' && i + 1 < n && (keys[i + 1] == '[' || keys[i + 1] == 'O')) {
                         for (i += 2; i < n && !(keys[i] >= '@' && keys[i] <= '~'); i++)
                                 ;
@@ -603,7 +606,7 @@ int verb_top(int argc, char **argv) {
         int r;
 
         t.batch = arg_batch || arg_json != JSON_OFF || !screen_is_possible();
-        /* As systemd-cgtop: somebody who just looks at a pipe's end wants one table. */
+        /* As systemd-cgtop: a single table if not on a terminal */
         if (!arg_batch && arg_iterations == 0 && !terminal_is_tty())
                 arg_iterations = 1;
 
@@ -620,7 +623,7 @@ int verb_top(int argc, char **argv) {
         r = top_resolve(&t);
         if (r != STATUS_OK)
                 return r;
-        /* A broken connection shows after seconds, not after the library's 45. */
+        /* Detect a broken connection earlier than by the default timeout of 45 s */
         (void) sd_varlink_set_relative_timeout(t.client->link, 10 * USEC_PER_SEC);
 
         r = top_go_async(&t);

@@ -19,7 +19,7 @@ void names_done(Names *n) {
 int names_add(Names *n, const char *name) {
         char **items, *copy;
 
-        /* Once is enough if two patterns match the same. */
+        /* Patterns may overlap */
         for (size_t i = 0; i < n->n; i++)
                 if (streq(n->items[i], name))
                         return 0;
@@ -82,7 +82,7 @@ int names_expand_attached(Client *c, int argc, char **argv, Names *ret) {
         return status;
 }
 
-/* A pattern means services and scopes, unless it ends in a suffix: "*" shall not attach every slice around them. */
+/* A pattern without suffix matches services and scopes only, so that "*" does not attach all slices. */
 static bool loaded_unit_matches(const char *pattern, const char *unit) {
         const char *suffix = strrchr(unit, '.');
 
@@ -152,14 +152,14 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
         return status;
 }
 
-/* True as well when nobody can be asked. */
+/* True if it cannot be determined. */
 static bool unit_exists(const char *unit) {
         _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         _cleanup_free_ char *state = NULL;
         const char *path;
 
-        /* Control groups come and go without the service manager, and other hosts have their own. */
+        /* Control groups and units of other hosts are unknown to the local service manager */
         if (arg_host || *unit == '/')
                 return true;
 

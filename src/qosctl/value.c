@@ -5,7 +5,7 @@
 #include "format.h"
 #include "value.h"
 
-/* The deepest path of the snapshot has 5 parts. */
+/* Paths in the snapshot have up to 5 components. */
 #define DEPTH_MAX 16U
 
 sd_json_variant* value_find(sd_json_variant *v, const char *path) {
@@ -74,7 +74,7 @@ static int walk(sd_json_variant *v, const char *path, unsigned depth,
         if (!sd_json_variant_is_object(v))
                 return each(path, v, userdata);
 
-        /* Keys and values take turns. */
+        /* Keys and values alternate */
         for (size_t i = 0; i + 1 < sd_json_variant_elements(v); i += 2) {
                 const char *key = sd_json_variant_string(sd_json_variant_by_index(v, i));
                 _cleanup_free_ char *p = NULL;
@@ -103,7 +103,7 @@ char* value_to_text(sd_json_variant *v) {
                 return strdup(sd_json_variant_string(v));
         if (sd_json_variant_is_unsigned(v))
                 return asprintf(&s, "%" PRIu64, sd_json_variant_unsigned(v)) < 0 ? NULL : s;
-        /* The library would write 17 digits and an exponent. */
+        /* sd-json would print 17 digits and an exponent */
         if (sd_json_variant_is_number(v) && !sd_json_variant_is_integer(v))
                 return strdup(format_real(buf, sd_json_variant_real(v)));
         return sd_json_variant_format(v, 0, &s) < 0 ? NULL : s;
