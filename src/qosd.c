@@ -126,11 +126,11 @@ static int run(int argc, char *argv[]) {
 
         r = sd_event_default(&event);
         if (r < 0)
-                return log_error_errno(r, "Failed to make an event loop: %m");
+                return log_error_errno(r, "Failed to create event loop: %m");
         (void) sd_event_set_watchdog(event, true);
         r = sd_event_set_signal_exit(event, true);
         if (r < 0)
-                return log_error_errno(r, "Failed to watch for signals: %m");
+                return log_error_errno(r, "Failed to add signal handlers: %m");
 
         /* It serves all the same, and gives the reason to those who attach */
         r = kernel_support_check(&reason);
@@ -141,8 +141,8 @@ static int run(int argc, char *argv[]) {
         /* Before anything is loaded: programs that an earlier run has left may be so again already here */
         r = ready_watch(READY_MAX_USEC);
         if (r < 0)
-                (void) log_warning_errno(r, "Failed to begin a thread, loading programs is waited for in "
-                                            "any case: %m");
+                (void) log_warning_errno(r, "Failed to start a thread, units ordered after qosd may "
+                                            "be delayed by loading programs: %m");
 
         r = manager_new(event, &m);
         if (r < 0)
@@ -150,7 +150,7 @@ static int run(int argc, char *argv[]) {
 
         r = sd_event_add_signal(event, NULL, SIGHUP|SD_EVENT_SIGNAL_PROCMASK, on_reload, m);
         if (r < 0)
-                return log_error_errno(r, "Failed to watch for SIGHUP: %m");
+                return log_error_errno(r, "Failed to add SIGHUP handler: %m");
 
         r = bus_server_new(m, &bus_server);
         if (r < 0)

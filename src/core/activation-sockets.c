@@ -30,8 +30,8 @@ void manager_mark_listeners(Manager *m) {
         if (r == -EOPNOTSUPP)
                 return;
         if (r < 0) {
-                (void) log_warning_errno(r, "Failed to look at the service manager's sockets, arrivals on "
-                                            "them may be missed: %m");
+                (void) log_warning_errno(r, "Failed to find sockets of the service manager, arrival "
+                                            "times on them may be missing: %m");
                 return;
         }
 
@@ -67,8 +67,8 @@ void manager_mark_listeners(Manager *m) {
                 r = probe_set_addresses(m->probe, u->index, u->generation, own, n);
                 if (r < 0)
                         log_unit_warning_errno(u->name, r,
-                                               "The sockets that the service manager has opened for '%s' "
-                                               "cannot be recognised: %m", u->name);
+                                               "Failed to identify sockets of '%s' opened by the "
+                                               "service manager: %m", u->name);
         }
 
         free(TAKE_PTR(passed));
@@ -97,8 +97,8 @@ void unit_own_socket_groups(Unit *u) {
                         r = probe_assign_cgroup(u->manager->probe, fd, u->index, u->generation);
                 if (r < 0)
                         log_unit_warning_errno(u->name, r,
-                                               "When '%s' listens for '%s' cannot be seen, arrivals may be "
-                                               "missed then: %m", path, u->name);
+                                               "Failed to observe control group '%s' of a socket of "
+                                               "'%s', arrival times may be missing: %m", path, u->name);
         }
 }
 

@@ -37,7 +37,7 @@ static void hold_release(Hold *h) {
 static int on_hold_expired(sd_event_source *source, uint64_t usec, void *userdata) {
         Hold *h = ASSERT_PTR(userdata);
 
-        log_unit_info(h->unit->name, "The time for which '%s' was attached is over.", h->unit->name);
+        log_unit_info(h->unit->name, "Attachment of '%s' has expired.", h->unit->name);
         hold_release(h);
         return 0;
 }
@@ -228,8 +228,8 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo
                         r = service_manager_watch(m->service_manager, u->name);
                         if (r < 0)
                                 log_unit_warning_errno(u->name, r,
-                                                       "Failed to watch '%s', stops and starts will be "
-                                                       "noticed late: %m", u->name);
+                                                       "Failed to subscribe to '%s', state changes "
+                                                       "will be detected late: %m", u->name);
                 }
                 log_unit_info(u->name, "Observing '%s' (%s).", u->name, u->active_state);
                 manager_emit_unit_attached(u);

@@ -59,8 +59,8 @@ void cgroup_reassign(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *
                 r = probe_assign_cgroup(m->probe, fd, to->index, to->generation);
                 if (r < 0) {
                         log_unit_warning_errno(to->name, r,
-                                               "Failed to observe a control group of '%s', its sockets are "
-                                               "not seen: %m", to->name);
+                                               "Failed to assign a control group of '%s', its "
+                                               "sockets are not observed: %m", to->name);
                         return;
                 }
         } else
@@ -214,19 +214,19 @@ void unit_claim_cgroup(Unit *u) {
                 r = probe_assign_path(m->probe, u->instances, u->index, u->generation);
         if (r < 0)
                 log_unit_warning_errno(u->name, r,
-                                       "Restarts of '%s' cannot be recognised in the kernel, requests may "
-                                       "be missed then: %m", u->name);
+                                       "Failed to assign the control group path of '%s', requests "
+                                       "may be missed after a restart: %m", u->name);
 
         n = unit_reassign_cgroups(u, true);
         if (n == 0)
                 return; /* not running */
         if (n > GROUPS_MAX)
-                log_warning("'%s' has more than %u control groups, the rest is not observed.", u->name,
+                log_warning("'%s' has more than %u control groups, not observing the others.", u->name,
                             GROUPS_MAX);
 
         r = probe_find_sockets(m->probe);
         if (r < 0 && r != -EOPNOTSUPP)
-                log_unit_warning_errno(u->name, r, "Failed to look for the open sockets of '%s': %m",
+                log_unit_warning_errno(u->name, r, "Failed to find open sockets of '%s': %m",
                                        u->name);
 }
 

@@ -164,7 +164,7 @@ static void parse_line(Parser *p, unsigned line, char *s, Config *c) {
                 return;
         }
         if (p->section == SECTION_NONE) {
-                log_warning("%s:%u: '%s' stands before '[QoS]', ignoring.", p->path, line, s);
+                log_warning("%s:%u: '%s' is not in section '[QoS]', ignoring.", p->path, line, s);
                 return;
         }
 

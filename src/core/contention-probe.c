@@ -62,7 +62,8 @@ static void unit_add_contention_or_warn(Unit *u, const Unit *inner, int times) {
         r = unit_add_contention(u, inner, times);
         if (r < 0)
                 log_unit_warning_errno(u->name, r,
-                                       "The totals of the contention of '%s' are off by what '%s' has: %m",
+                                       "Totals of '%s' are inexact, failed to read the contention map "
+                                       "of '%s': %m",
                                        u->name, inner->name);
 }
 
@@ -92,7 +93,7 @@ static void unit_create_contention(Unit *u) {
                                  serving_clock_read(u->view->serving, now), &u->contention,
                                  &u->contention_cpus);
         if (r < 0) {
-                log_unit_warning_errno(u->name, r, "Failed to make the book of contention of '%s': %m",
+                log_unit_warning_errno(u->name, r, "Failed to create contention map of '%s': %m",
                                        u->name);
                 return;
         }
@@ -150,8 +151,8 @@ static void threads_find(Manager *m) {
 
         r = probe_find_threads(m->probe);
         if (r < 0 && r != -EOPNOTSUPP)
-                (void) log_warning_errno(r, "Failed to look for the threads of units, those that sleep are "
-                                            "missing in their figures: %m");
+                (void) log_warning_errno(r, "Failed to find threads of units, sleeping threads are "
+                                            "not accounted: %m");
 }
 
 /* How often somebody who moves processes to and fro makes us look: it takes a pass over all threads of the
@@ -197,8 +198,8 @@ static void contention_update_machine(Manager *m, bool wanted) {
         if (wanted) {
                 r = probe_add_machine(m->probe, ++m->contention_generation, now, &m->machine);
                 if (r < 0) {
-                        (void) log_warning_errno(r, "Failed to make the book of the machine's devices, "
-                                                    "shares of these are missing: %m");
+                        (void) log_warning_errno(r, "Failed to create the contention map of the "
+                                                    "machine, shares of devices are unavailable: %m");
                         return;
                 }
                 m->machine_since = now;
@@ -291,8 +292,8 @@ void contention_update(Manager *m) {
                 if (r >= 0)
                         r = sd_event_add_io(m->event, &m->moves, r, EPOLLIN, on_moves, m);
                 if (r < 0)
-                        (void) log_warning_errno(r, "Processes that are moved to units later will be missed "
-                                                    "until they do something: %m");
+                        (void) log_warning_errno(r, "Failed to set up notifications, processes "
+                                                    "migrated to units will be detected late: %m");
         }
         threads_find(m);
 }

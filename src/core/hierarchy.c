@@ -123,8 +123,7 @@ void unit_end_export(Unit *u) {
         r = probe_end_export(u->manager->probe, u->index);
         if (r < 0)
                 log_unit_warning_errno(u->name, r,
-                                       "Failed to tell the readers of the map of '%s' that it is no longer "
-                                       "in use: %m", u->name);
+                                       "Failed to end exports of the map of '%s': %m", u->name);
 }
 
 void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
@@ -154,8 +153,8 @@ void hierarchy_reassign_sockets(Manager *m) {
 
         r = probe_reassign_sockets(m->probe);
         if (r < 0 && r != -EOPNOTSUPP)
-                (void) log_warning_errno(r, "Failed to look through the known sockets, some may be counted "
-                                            "for the wrong one of nested units: %m");
+                (void) log_warning_errno(r, "Failed to reassign known sockets, some may be "
+                                            "attributed to the wrong one of nested units: %m");
 }
 
 void hierarchy_notify_relatives(const Unit *u) {
@@ -354,7 +353,7 @@ static int on_retained_expired(sd_event_source *source, uint64_t usec, void *use
                 r = retained_merge(u);
                 if (r < 0)
                         log_unit_warning_errno(u->name, r,
-                                               "Failed to add up what '%s' has counted, trying again: %m",
+                                               "Failed to merge counters of '%s', will retry: %m",
                                                u->name);
                 else
                         folded[n++] = u;
@@ -388,7 +387,8 @@ void hierarchy_schedule(Manager *m) {
         r = sd_event_add_time(m->event, &m->fold, CLOCK_MONOTONIC, next / NSEC_PER_USEC, USEC_PER_SEC,
                               on_retained_expired, m);
         if (r < 0)
-                (void) log_warning_errno(r, "Closed books keep their memory: %m");
+                (void) log_warning_errno(r, "Failed to arm timer, maps of detached units are not "
+                                            "freed: %m");
 }
 
 void unit_retain(Unit *u) {

@@ -51,7 +51,7 @@ void manager_collect_history(Manager *m) {
                 if (r == -ENOENT)
                         continue;
                 if (r < 0 && !u->history_unsaved)
-                        log_unit_warning_errno(u->name, r, "Failed to keep the history of '%s': %m",
+                        log_unit_warning_errno(u->name, r, "Failed to save history of '%s': %m",
                                                u->name);
                 u->history_unsaved = r < 0;
         }
@@ -78,7 +78,7 @@ void manager_begin_history(Manager *m) {
                 return;
         r = sd_event_add_time(m->event, &m->history, CLOCK_MONOTONIC, 0, 0, on_history, m);
         if (r < 0)
-                (void) log_warning_errno(r, "Nothing will be known of the past: %m");
+                (void) log_warning_errno(r, "Failed to arm history timer, history is disabled: %m");
 }
 
 void unit_load_history(Unit *u, uint32_t generation) {
@@ -93,6 +93,7 @@ void unit_load_history(Unit *u, uint32_t generation) {
                 history_free(u->history);
                 u->history = h;
         } else if (r != -ENOENT)
-                log_unit_warning_errno(u->name, r, "Failed to read the history of '%s', it begins anew: %m",
+                log_unit_warning_errno(u->name, r, "Failed to load history of '%s', starting a new "
+                                                   "one: %m",
                                        u->name);
 }

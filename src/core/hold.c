@@ -52,8 +52,7 @@ void unit_apply_excludes(Unit *u) {
                 r = probe_set_excludes(u->manager->probe, u->index, u->generation, &l);
         if (r < 0)
                 log_unit_warning_errno(u->name, r,
-                                       "Failed to leave out of the figures of '%s' what was asked for, or "
-                                       "no longer: %m", u->name);
+                                       "Failed to update exclusions of '%s': %m", u->name);
 }
 
 /* ---- holds -------------------------------------------------------------------------------------------- */

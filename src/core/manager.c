@@ -49,7 +49,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
         if (error < 0) {
                 if (error != -ENOTCONN) /* which is logged once for all */
                         log_unit_warning_errno(u->name, error,
-                                               "Failed to ask the service manager about '%s', its state and "
+                                               "Failed to query properties of '%s', its state and "
                                                "control group may be outdated: %s",
                                          u->name, strempty(message));
                 if (u->refresh_again)
@@ -106,7 +106,7 @@ static void unit_refresh(Unit *u) {
 
         r = service_manager_load(u->manager->service_manager, u->name, on_unit_refreshed, u, &u->refresh);
         if (r < 0 && r != -ENOTCONN)
-                log_unit_warning_errno(u->name, r, "Failed to ask the service manager about '%s': %m",
+                log_unit_warning_errno(u->name, r, "Failed to query properties of '%s': %m",
                                        u->name);
 }
 
@@ -147,7 +147,8 @@ static void manager_take_fds(Manager *m) {
 
         n = sd_listen_fds_with_names(/* unset_environment= */ true, &names);
         if (n < 0)
-                (void) log_warning_errno(n, "Failed to take over descriptors from the service manager: %m");
+                (void) log_warning_errno(n, "Failed to receive descriptors from the service "
+                                            "manager: %m");
 
         for (int i = 0; i < n; i++) {
                 int fd = SD_LISTEN_FDS_START + i;
@@ -157,7 +158,7 @@ static void manager_take_fds(Manager *m) {
                 else if (streq(names[i], "varlink-root") && m->root_listen_fd < 0)
                         m->root_listen_fd = fd;
                 else if (!probe_take_fd(m->probe, names[i], fd)) {
-                        log_debug("The service manager has passed '%s', which is not known.", names[i]);
+                        log_debug("Unknown descriptor '%s' received from the service manager.", names[i]);
                         /* A link of another version, whose program would run for as long as it is stored */
                         (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s",
                                           names[i]);
@@ -171,8 +172,7 @@ static void manager_take_fds(Manager *m) {
 
         /* After an upgrade there may be a hundred of them */
         if (n_unknown > 0)
-                log_warning("The service manager has passed %u descriptor%s that this version does not "
-                            "know, removed from the descriptor store: '%s'%s",
+                log_warning("Removed %u unknown descriptor%s from the descriptor store: '%s'%s",
                             n_unknown, n_unknown == 1 ? "" : "s", strempty(unknown),
                             n_unknown == 1 ? "" : " and others");
 }
@@ -268,11 +268,11 @@ void manager_reload(Manager *m) {
 
         r = config_load("", &m->config);
         if (r < 0) {
-                (void) log_error_errno(r, "Failed to read the configuration, the previous one stays in "
-                                          "force: %m");
+                (void) log_error_errno(r, "Failed to read the configuration, keeping the previous "
+                                          "one: %m");
                 return;
         }
-        log_info("Configuration read.");
+        log_info("Configuration reloaded.");
 }
 
 void manager_notify_ready(Manager *m) {
@@ -280,8 +280,8 @@ void manager_notify_ready(Manager *m) {
                 return;
         m->ready = true;
         if (!ready_notify())
-                log_notice("Beginning took so long that units which are ordered after it were not held up "
-                           "any more: their first requests may not be counted.");
+                log_notice("Startup exceeded the ordering timeout, the first requests of units "
+                           "started meanwhile may be missed.");
 }
 
 void manager_notify_status(Manager *m) {
@@ -304,13 +304,13 @@ static void manager_schedule_reconnect(Manager *m) {
         r = sd_event_add_time_relative(m->event, &m->reconnect, CLOCK_MONOTONIC, RECONNECT_USEC, 0,
                                        on_reconnect, m);
         if (r < 0)
-                (void) log_error_errno(r, "Failed to wait for the system bus: %m");
+                (void) log_error_errno(r, "Failed to schedule reconnecting to the system bus: %m");
 }
 
 static int on_bus_disconnected(sd_bus_message *message, void *userdata, sd_bus_error *error) {
         Manager *m = ASSERT_PTR(userdata);
 
-        log_notice("The system bus has gone, trying again.");
+        log_notice("Disconnected from the system bus, reconnecting.");
         (void) manager_set_bus(m, NULL);
         manager_schedule_reconnect(m);
         return 0;
@@ -332,7 +332,7 @@ int manager_set_bus(Manager *m, sd_bus *bus) {
         m->bus = sd_bus_ref(bus);
         r = service_manager_set_bus(m->service_manager, bus);
         if (r < 0)
-                return log_warning_errno(r, "Failed to listen to the service manager: %m");
+                return log_warning_errno(r, "Failed to subscribe to the service manager: %m");
         manager_emit_bus_changed(m, bus);
         return 0;
 }
@@ -344,7 +344,7 @@ int manager_connect_bus(Manager *m) {
         r = sd_bus_open_system_with_description(&bus, "qosd");
         if (r < 0) {
                 (void) log_full_errno(m->reconnect ? LOG_DEBUG : LOG_NOTICE, r,
-                                      "The system bus is not there yet (%m), going on without it.");
+                                      "Failed to connect to the system bus, will retry: %m");
                 manager_schedule_reconnect(m);
                 return r;
         }
@@ -356,6 +356,6 @@ int manager_connect_bus(Manager *m) {
                                               "org.freedesktop.DBus.Local",
                                               "Disconnected", on_bus_disconnected, NULL, m);
         if (r < 0)
-                return log_error_errno(r, "Failed to use the system bus: %m");
+                return log_error_errno(r, "Failed to set up the system bus connection: %m");
         return manager_set_bus(m, bus);
 }

@@ -77,7 +77,8 @@ void unit_start(Unit *u) {
                 }
         }
         if (r < 0) {
-                log_unit_warning_errno(u->name, r, "Failed to make the map of '%s', it has no figures: %m",
+                log_unit_warning_errno(u->name, r, "Failed to create map of '%s', metrics are "
+                                                   "unavailable: %m",
                                        u->name);
                 return;
         }
@@ -98,7 +99,7 @@ void manager_start_probe(Manager *m) {
 
         r = probe_start(m->probe);
         if (r < 0) {
-                (void) log_warning_errno(r, "Nothing can be measured for now. %s.",
+                (void) log_warning_errno(r, "No metrics are available: %s.",
                                          probe_get_failure(m->probe) ?: "Out of memory");
                 return;
         }

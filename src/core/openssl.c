@@ -58,13 +58,13 @@ static void openssl_scan_unit(Unit *u) {
         u->looked_at = now_nsec(CLOCK_MONOTONIC);
         u->has_openssl = scan.libraries > 0;
         if (scan.limit < 0 && u->library_limit >= 0)
-                log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are watched: %s.", u->name,
+                log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are probed: %s.", u->name,
                               probe_library_limit_reason(scan.limit));
         u->library_limit = scan.limit;
         u->wanted = scan.limit < 0; /* others may stop to use theirs */
         if (streq(u->active_state, "active") && scan.libraries == 0 && scan.limit >= 0 &&
             u->rescan_delay == 0)
-                log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.",
+                log_unit_info(u->name, "No process of '%s' has mapped libssl yet, waiting for one.",
                               u->name);
         probe_set_config(u->manager->probe, u->index, u->generation, true);
 }
@@ -204,8 +204,8 @@ void openssl_update(Manager *m, Unit *started) {
                         r = sd_event_add_io(m->event, &m->library_events, r, EPOLLIN,
                                 on_missing_libraries_readable, m);
                 if (r < 0)
-                        (void) log_warning_errno(r, "Processes that load OpenSSL's library later will be "
-                                                    "missed: %m");
+                        (void) log_warning_errno(r, "Failed to set up notifications, processes that "
+                                                    "load libssl later will be missed: %m");
         }
 
         if (lost)

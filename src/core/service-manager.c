@@ -207,7 +207,7 @@ static void call_next_socket(ServiceManagerCall *c) {
                 r = call_get_all_of(c, name, on_socket);
                 if (r >= 0)
                         return;
-                log_debug_errno(r, "Failed to ask for '%s': %m", name);
+                log_debug_errno(r, "Failed to query '%s': %m", name);
         }
 }
 
@@ -275,7 +275,7 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error)
                         return 0;
         }
         if (r < 0)
-                log_debug_errno(r, "Failed to ask for what belongs to '%s': %m", c->properties.info.id);
+                log_debug_errno(r, "Failed to query units related to '%s': %m", c->properties.info.id);
         call_succeed(c);
         return 0;
 }
@@ -473,8 +473,8 @@ static int on_subscribed(sd_bus_message *m, void *userdata, sd_bus_error *error)
         const sd_bus_error *e = sd_bus_message_get_error(m);
 
         if (e && !sd_bus_error_has_name(e, PID1_NAME ".AlreadySubscribed"))
-                log_warning("Failed to subscribe to the service manager's signals, stops and starts of "
-                            "units will be noticed late: %s", e->message);
+                log_warning("Failed to subscribe to the service manager's signals, state changes of "
+                            "units will be detected late: %s", e->message);
         return 0;
 }
 

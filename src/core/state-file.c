@@ -134,7 +134,8 @@ static int state_write(Manager *m) {
                         r = sd_json_variant_append_array(&units, unit);
                 if (r < 0 && !u->state_unsaved)
                         log_unit_warning_errno(u->name, r,
-                                               "A restart of qosd will forget that '%s' is attached: %m",
+                                               "Failed to save '%s', a restart of qosd will forget "
+                                               "that it is attached: %m",
                                                u->name);
                 u->state_unsaved = r < 0;
         }
@@ -169,8 +170,8 @@ void manager_save(Manager *m) {
                 return;
         r = state_write(m);
         if (r < 0)
-                (void) log_warning_errno(r, "Failed to write '%s', a restart of qosd will forget what is "
-                                            "attached: %m", m->state_path);
+                (void) log_warning_errno(r, "Failed to write '%s', a restart of qosd will forget "
+                                            "attached units: %m", m->state_path);
 }
 
 typedef struct SavedUnit {
@@ -229,7 +230,7 @@ static void hold_restore_or_complain(Unit *u, HoldType type, bool own, sd_json_v
 
         if (r < 0)
                 log_unit_warning_errno(u->name, r,
-                                       "A hold of '%s' that was kept makes no sense, ignoring: %m", u->name);
+                                       "Invalid saved hold of '%s', ignoring: %m", u->name);
 }
 
 /* The book of contention of the previous run, if it is still there: else a new one is made. */
@@ -252,7 +253,8 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
         u->watched_since = saved->watched_since;
         if (r < 0) {
                 log_unit_warning_errno(u->name, r,
-                                       "The book of contention of '%s' was lost, its totals begin anew: %m",
+                                       "Failed to restore contention map of '%s', totals start from "
+                                       "zero: %m",
                                        u->name);
                 probe_remove_contention(u->manager->probe, u->index);
                 u->contention = NULL;
@@ -383,7 +385,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                                 r = u->base ? window_base_from_json(saved.base, u->base) : -ENOMEM;
                                 if (r < 0)
                                         log_unit_warning_errno(u->name, r,
-                                                               "The totals of '%s' make no sense: %m",
+                                                               "Invalid saved totals of '%s', "
+                                                               "ignoring: %m",
                                                                u->name);
                         }
                         unit_restore_contention(u, &saved);
@@ -393,7 +396,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                         manager_begin_history(m);
                 } else {
                         log_unit_warning_errno(u->name, r,
-                                               "The map of '%s' was lost, its totals begin anew: %m",
+                                               "Failed to restore map of '%s', totals start from "
+                                               "zero: %m",
                                                u->name);
                         probe_remove_unit(m->probe, saved.slot);
                 }
@@ -436,7 +440,7 @@ void manager_restore_state(Manager *m) {
         r = m->state_path ? state_read(m->state_path, &v) : -ENOENT;
         if (r < 0) {
                 if (r != -ENOENT)
-                        (void) log_warning_errno(r, "Failed to read '%s', nothing is attached: %m",
+                        (void) log_warning_errno(r, "Failed to read '%s', no units are restored: %m",
                                                  m->state_path);
                 (void) probe_adopt(m->probe, /* discard= */ true);
                 return;
@@ -445,7 +449,7 @@ void manager_restore_state(Manager *m) {
         checksum = sd_json_variant_string(sd_json_variant_by_key(v, "checksum"));
         units = sd_json_variant_by_key(v, "units");
         if (!sd_json_variant_is_array(units)) {
-                log_warning("'%s' has no list of units, nothing is attached.", m->state_path);
+                log_warning("'%s' has no list of units, no units are restored.", m->state_path);
                 units = NULL;
         }
         generation = sd_json_variant_by_key(v, "generation");
@@ -478,7 +482,7 @@ void manager_restore_state(Manager *m) {
 
                 r = unit_restore(m, sd_json_variant_by_index(units, i), adopted, &reason);
                 if (r < 0)
-                        (void) log_warning_errno(r, "Entry %zu in '%s' makes no sense, ignoring: %s", i,
+                        (void) log_warning_errno(r, "Invalid entry %zu in '%s', ignoring: %s", i,
                                                  m->state_path, reason ?: strerror(-r));
         }
 
@@ -509,5 +513,5 @@ void manager_restore_state(Manager *m) {
                         unit_start(u);
         manager_update_probes(m, NULL);
         manager_save(m);
-        log_info("Observing %u unit%s as before.", m->n_units, m->n_units == 1 ? "" : "s");
+        log_info("Restored %u unit%s.", m->n_units, m->n_units == 1 ? "" : "s");
 }

@@ -89,7 +89,7 @@ void threshold_update_flag(const Threshold *a, bool violated) {
                 level_remove(directory, a->rule.name);
         if (r < 0)
                 log_unit_warning_errno(a->unit->name, r,
-                                       "Failed to make the file that says that '%s' of '%s' is violated: %m",
+                                       "Failed to create flag file of threshold '%s' of '%s': %m",
                                        a->rule.name, a->unit->name);
 }
 

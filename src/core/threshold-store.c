@@ -33,8 +33,8 @@ int thresholds_list_to_json(const Unit *u, sd_json_variant **ret) {
                 /* The others are */
                 if (r < 0 && !a->unsaved)
                         log_unit_warning_errno(u->name, r,
-                                               "The threshold '%s' of '%s' cannot be kept over a restart of "
-                                               "qosd: %m", a->rule.name, u->name);
+                                               "Failed to save threshold '%s' of '%s', a restart of "
+                                               "qosd will forget it: %m", a->rule.name, u->name);
                 a->unsaved = r < 0;
         }
 
@@ -104,7 +104,6 @@ void threshold_monitor_from_json(Unit *u, sd_json_variant *v) {
 
                 if (r < 0)
                         log_unit_warning_errno(u->name, r,
-                                               "A threshold of '%s' that was kept makes no sense, ignoring: "
-                                               "%m", u->name);
+                                               "Invalid saved threshold of '%s', ignoring: %m", u->name);
         }
 }

@@ -147,7 +147,7 @@ static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, 
         Question *q = ASSERT_PTR(userdata);
 
         if (error < 0) {
-                log_unit_warning_errno(q->name, error, "'%s' cannot be observed as its unit file says: %s.",
+                log_unit_warning_errno(q->name, error, "Failed to attach '%s' by its unit file: %s.",
                                        q->name, e && e->message ? e->message : strerror(-error));
                 /* Perhaps it could before */
                 q->declared->failed = q->declared->failed || !e ||
@@ -168,13 +168,13 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
 
         q->call = NULL;
         if (error == -ENOENT) {
-                log_warning("'%s' asks to be observed, but is no unit, ignoring: %s", q->name,
+                log_warning("'%s' has [X-QoS], but is not a unit, ignoring: %s", q->name,
                             strempty(message));
                 question_end(q);
                 return;
         }
         if (error < 0) {
-                log_debug("The service manager could not be asked about '%s': %s", q->name,
+                log_debug("Failed to query '%s': %s", q->name,
                           strempty(message));
                 q->declared->failed = true;
                 question_end(q);
@@ -244,7 +244,7 @@ static void on_xqos_listed(int error, const char *names, void *userdata) {
 
         q->call = NULL;
         if (error < 0) {
-                (void) log_debug_errno(error, "The service manager could not be asked for '%s': %m",
+                (void) log_debug_errno(error, "Failed to list '%s': %m",
                                        q->name);
                 q->declared->failed = true;
         }
@@ -292,7 +292,7 @@ static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length,
                                        service_manager_load(d->manager->service_manager, q->name,
                                                             on_xqos_loaded, q, &q->call);
         if (r < 0) {
-                (void) log_debug_errno(r, "Failed to ask about '%.*s': %m", (int) length, name);
+                (void) log_debug_errno(r, "Failed to query '%.*s': %m", (int) length, name);
                 d->failed = true;
                 question_free(q);
                 return NULL;
@@ -383,7 +383,8 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
                                         name, *suffix);
                         r = xqos_loader_add_pattern(d, pattern);
                         if (r < 0) {
-                                log_warning_errno(r, "Failed to wait for units like '%s': %m", pattern);
+                                log_warning_errno(r, "Failed to subscribe to units matching '%s': %m",
+                                                  pattern);
                                 d->failed = true;
                         }
                         return;

@@ -37,7 +37,7 @@ static void set_observe(XqosSection *d, const char *path, unsigned line, char *v
                 ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
-                        log_warning("%s:%u: Observe= has names of probes " PROBES_LISTED
+                        log_warning("%s:%u: Observe= expects probes " PROBES_LISTED
                                     ", got '%s', ignoring it.", path, line, excerpt_of(word));
                 d->probes |= probe;
         }
@@ -50,11 +50,11 @@ static void set_exclude(XqosSection *d, const char *path, unsigned line, char *v
         for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
                 r = exclude_list_add(&d->excludes, word);
                 if (r == -E2BIG)
-                        log_warning("%s:%u: Exclude= has more than %u things, ignoring '%s'.", path, line,
-                                    EXCLUDES_MAX, excerpt_of(word));
+                        log_warning("%s:%u: Exclude= has more than %u exclusions, ignoring '%s'.",
+                                    path, line, EXCLUDES_MAX, excerpt_of(word));
                 else if (r < 0)
-                        log_warning("%s:%u: Exclude= has things like 'port:9100', 'http:/healthz' or "
-                                    "'redis:BRPOP', got '%s', ignoring it.",
+                        log_warning("%s:%u: Exclude= expects exclusions like 'port:9100', "
+                                    "'http:/healthz' or 'redis:BRPOP', got '%s', ignoring it.",
                                     path, line, excerpt_of(word));
         }
 }

@@ -286,7 +286,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *userdata) {
         FOREACH_UNIT(u, b->manager) {
                 r = unit_objects_emit_reading(b->objects, u);
                 if (r < 0)
-                        log_debug_errno(r, "Failed to signal the figures of '%s', ignoring: %m", u->name);
+                        log_debug_errno(r, "Failed to emit metrics of '%s', ignoring: %m", u->name);
         }
 
         dbus_server_arm_timer(b);
@@ -664,7 +664,7 @@ static int on_name_requested(sd_bus_message *m, void *userdata, sd_bus_error *er
 
         if (e) {
                 log_warning("Failed to acquire the name '" BUS_NAME
-                            "', clients on D-Bus do not find us: %s", e->message);
+                            "', qosd is not reachable over D-Bus: %s", e->message);
                 return 0;
         }
 
@@ -672,7 +672,7 @@ static int on_name_requested(sd_bus_message *m, void *userdata, sd_bus_error *er
         r = sd_bus_message_read(m, "u", &answer);
         if (r < 0 || (answer != 1 && answer != 4))
                 log_warning("The name '" BUS_NAME
-                            "' belongs to somebody else, clients on D-Bus do not find us.");
+                            "' is owned by another process, qosd is not reachable over D-Bus.");
         else
                 log_debug("Acquired the name '" BUS_NAME "'.");
         return 0;
@@ -682,7 +682,7 @@ static int on_name_lost(sd_bus_message *m, void *userdata, sd_bus_error *error) 
         const char *name;
 
         if (sd_bus_message_read(m, "s", &name) >= 0 && streq(name, BUS_NAME))
-                log_warning("Lost the name '" BUS_NAME "', clients on D-Bus do not find us any more.");
+                log_warning("Lost the name '" BUS_NAME "', qosd is no longer reachable over D-Bus.");
         return 0;
 }
 
@@ -702,7 +702,7 @@ static void on_bus_changed(sd_bus *bus, void *userdata) {
                 r = sd_bus_request_name_async(bus, b->slots + b->n_slots++, BUS_NAME, 0, on_name_requested,
                                               NULL);
         if (r < 0) {
-                (void) log_error_errno(r, "Failed to offer org.qosd1 on the system bus: %m");
+                (void) log_error_errno(r, "Failed to register objects on the system bus: %m");
                 bus_server_disconnect(b);
         }
 }

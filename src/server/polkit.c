@@ -59,7 +59,7 @@ static int on_answer(sd_bus_message *m, void *userdata, sd_bus_error *error) {
 
                 r = -sd_bus_error_get_errno(e);
                 if (!unavailable)
-                        log_warning("polkit cannot be asked, which is taken for no: %s", e->message);
+                        log_warning("Failed to query polkit, denying: %s", e->message);
                 unavailable = true;
         } else {
                 r = sd_bus_message_enter_container(m, 'r', "bba{ss}");

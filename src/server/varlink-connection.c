@@ -177,7 +177,7 @@ bool connection_may_see_peers(const Connection *c, const Unit *u) {
 /* What cannot be shown of one unit is no reason to show nothing of the others. */
 void unit_log_unshowable(Unit *u, int error) {
         if (!u->unshown)
-                log_unit_warning_errno(u->name, error, "'%s' cannot be shown, it is left out: %m", u->name);
+                log_unit_warning_errno(u->name, error, "Failed to read '%s', omitting it: %m", u->name);
         u->unshown = true;
 }
 

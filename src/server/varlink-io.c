@@ -284,7 +284,7 @@ static void io_run(VarlinkIo *p, uint64_t nsec) {
         if (r >= 0)
                 r = io_update(p);
         if (r < 0) {
-                (void) log_debug_errno(r, "Ending a varlink connection: %m");
+                (void) log_debug_errno(r, "Varlink connection failed, closing: %m");
                 (void) sd_varlink_close(link);
         }
 }
@@ -373,7 +373,7 @@ static int on_unread(sd_event_source *s, uint64_t usec, void *userdata) {
                 (void) sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
                 return 0;
         }
-        log_notice("A client has not read its replies for %llu s, it is cut off.",
+        log_notice("Client has not read replies for %llu s, disconnecting.",
                    (unsigned long long) (SLOW_READER_USEC / USEC_PER_SEC));
         (void) sd_varlink_close(link);
         return 0;

@@ -47,7 +47,7 @@ static int on_turn(void *userdata) {
                 if (s->unread_since == 0)
                         s->unread_since = now;
                 if (now > s->unread_since + SLOW_READER_USEC) {
-                        log_notice("A subscriber of user %u has not read for %llu s, it is cut off.",
+                        log_notice("Subscriber of user %u has not read for %llu s, disconnecting.",
                                    (unsigned) c->uid,
                                    (unsigned long long) (SLOW_READER_USEC / USEC_PER_SEC));
                         return -ETIMEDOUT;
@@ -59,7 +59,7 @@ static int on_turn(void *userdata) {
         s->tick = now / s->interval_usec * s->interval_usec;
         r = connection_send_round(c);
         if (r < 0)
-                (void) log_debug_errno(r, "Failed to send to a subscriber, it is cut off: %m");
+                (void) log_debug_errno(r, "Failed to send to a subscriber, disconnecting: %m");
         return r;
 }
 
@@ -181,10 +181,10 @@ static int server_check_limits(VarlinkServer *v, uid_t uid) {
         if (v->refused_at == 0 || now >= v->refused_at + REFUSED_USEC) {
                 v->refused_at = now;
                 if (full)
-                        log_notice("Others than root have %u connections, more are not accepted.",
+                        log_notice("Users other than root have %u connections, refusing more.",
                                    v->n_others);
                 else
-                        log_notice("User %u has %u connections, more are not accepted "
+                        log_notice("User %u has %u connections, refusing more "
                                    "(ConnectionsPerUserMax=).", (unsigned) uid, n);
         }
         return -EUSERS;

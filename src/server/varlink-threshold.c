@@ -138,7 +138,7 @@ static void connection_end_monitor(Connection *c) {
         uint64_t seq = c->monitor->seq;
 
         c->monitor = monitor_free(c->monitor);
-        log_notice("A subscriber of user %u to thresholds does not read, it gets no more.",
+        log_notice("Subscriber of user %u to thresholds is too slow, ending the subscription.",
                    (unsigned) c->uid);
         (void) sd_varlink_errorbo(c->link, INTERFACE ".TooSlow",
                                   SD_JSON_BUILD_PAIR_UNSIGNED("seq", seq),

@@ -42,7 +42,8 @@ static Manager* state_restore(sd_event *event, const char *complaint) {
         f = fopen(log_path, "re");
         check(f);
         while (fgets(line, sizeof(line), f)) {
-                bool names = strstr(line, "makes no sense") || strstr(line, path);
+                bool names = strstr(line, "Invalid entry") || strstr(line, "Invalid saved hold") ||
+                             strstr(line, "Invalid saved threshold") || strstr(line, path);
 
                 n += names;
                 n_expected += names && complaint && strstr(line, complaint);

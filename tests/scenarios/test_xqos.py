@@ -233,8 +233,8 @@ def what_is_wrong_is_said():
     wait_for("it is attached", lambda: s.name in listed())
     wait_for("the good one is there", lambda: set(states(s)) == {"good"})
     equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
-    for line in (f"{path}:4: Observe= has names of probes ('requests', 'tls', 'cpu', 'block', 'memory'), got 'nonsense'",
-                 f"{path}:5: Exclude= has things like 'port:9100'",
+    for line in (f"{path}:4: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory'), got 'nonsense'",
+                 f"{path}:5: Exclude= expects exclusions like 'port:9100'",
                  f"{path}:6: threshold 'slow: requests.server.rate > 5ms': expected a rate like",
                  f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude= or Threshold=",
                  f"{path}:11: expected 'Name=value' in [X-QoS], got 'without'"):
@@ -248,7 +248,7 @@ def what_is_wrong_is_said():
         os.unlink(path)
         reload()
         wait_for("it is let go", lambda: s.name not in listed())
-        wait_for("the journal has the name", lambda: journal_has(f"'{stray}' asks to be observed, but is no unit", since))
+        wait_for("the journal has the name", lambda: journal_has(f"'{stray}' has [X-QoS], but is not a unit", since))
     finally:
         os.unlink(os.path.join(scenario.UNIT_DIR, stray))
 

@@ -232,7 +232,7 @@ static void test_good_lines_around_bad_ones(void) {
             "[QoS]\n"
             "UnitsPerUserMax=9");       /* and no end of line */
         said = load(&c);
-        check(strstr(said, "/etc/qosd.conf:1: 'UnitsMax=3' stands before '[QoS]'"));
+        check(strstr(said, "/etc/qosd.conf:1: 'UnitsMax=3' is not in section '[QoS]'"));
         check(strstr(said, "/etc/qosd.conf:5: unknown setting 'Nonsense'"));
         check(!strstr(said, ":8:"));
         check(c.units_max == 5 && c.leases_per_uid_max == 6 && c.units_per_uid_max == 9);

@@ -76,9 +76,9 @@ static void test_bad(void) {
                 const char *text, *message;
         } table[] = {
                 { "Observe=cpu2",
-                  "/x.conf:2: Observe= has names of probes ('requests', 'tls', 'cpu', 'block', 'memory'), "
+                  "/x.conf:2: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory'), "
                   "got 'cpu2'" },
-                { "Exclude=nonsense",        "/x.conf:2: Exclude= has things like" },
+                { "Exclude=nonsense",        "/x.conf:2: Exclude= expects exclusions like" },
                 { "Threshold=slow",          "/x.conf:2: threshold 'slow': expected a name and a colon" },
                 { "Threshold=a: " RULE "ms", "/x.conf:2: threshold 'a: " RULE "ms': expected a rate" },
                 { "Limit=5",
@@ -92,7 +92,7 @@ static void test_bad(void) {
                 { "nonsense",                "/x.conf:2: expected 'Name=value' in [X-QoS], got 'nonsense'" },
                 { "Exclude=port:1 port:2 port:3 port:4 port:5 port:6 port:7 port:8 port:9 port:10 port:11 "
                   "port:12 port:13 port:14 port:15 port:16 port:17",
-                  "more than 16 things, ignoring 'port:17'" },
+                  "more than 16 exclusions, ignoring 'port:17'" },
         };
         char text[8192];
 
