@@ -16,14 +16,13 @@
 #include "startup.h"
 #include "varlink-server.h"
 
-/* How long the service manager may take to say what is in unit files: who is ordered after us goes on
- * without that. */
+/* Timeout for the contents of unit files: units ordered after qosd are not delayed any longer. */
 #define READY_USEC (5 * USEC_PER_SEC)
 /* It is counted in steps, each of which is one however long it took: in a long one programs were loaded, and
  * what the service manager has said meanwhile is not read yet. */
 #define READY_STEP_USEC (100 * USEC_PER_MSEC)
-/* How long all of it may hold them up, loading programs included: that takes a second or two, and more than
- * this only where the processor is emulated, and busy. */
+/* Total timeout for these units, including loading programs, which takes a second or two, and more than this
+ * only on a busy emulated CPU. */
 #define READY_MAX_USEC (60 * USEC_PER_SEC)
 
 static int on_reload(sd_event_source *source, const struct signalfd_siginfo *si, void *userdata) {
@@ -111,7 +110,7 @@ static void varlink_server_freep(VarlinkServer **v) {
 static int run(int argc, char *argv[]) {
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
         _cleanup_(manager_freep) Manager *m = NULL;
-        /* These go before it: they cancel what their clients wait for */
+        /* Freed before the manager: servers cancel operations of their clients */
         _cleanup_(event_journal_freep) EventJournal *event_journal = NULL;
         _cleanup_(bus_server_freep) BusServer *bus_server = NULL;
         _cleanup_(varlink_server_freep) VarlinkServer *varlink_server = NULL;
@@ -132,13 +131,13 @@ static int run(int argc, char *argv[]) {
         if (r < 0)
                 return log_error_errno(r, "Failed to add signal handlers: %m");
 
-        /* It serves all the same, and gives the reason to those who attach */
+        /* Serves clients nevertheless, and reports the reason on attach */
         r = kernel_support_check(&reason);
         if (r < 0)
                 (void) log_warning_errno(r, "Nothing can be measured on this kernel: %s.",
                                          reason ?: "its release is unknown");
 
-        /* Before anything is loaded: programs that an earlier run has left may be so again already here */
+        /* Before anything is loaded, which may happen here for programs of the previous run */
         r = ready_watch(READY_MAX_USEC);
         if (r < 0)
                 (void) log_warning_errno(r, "Failed to start a thread, units ordered after qosd may "

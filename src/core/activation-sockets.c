@@ -18,9 +18,9 @@ static bool unit_listens_on(const Unit *u, const struct qos_address *address) {
         return false;
 }
 
-/* Tells the kernel for whom PID 1 listens. Sockets are recognised by their address: where two units share
- * one, or PID 1 has two sockets with the same (in other namespaces, on other interfaces), they are left
- * alone, and become the unit's when it reads from them. */
+/* Assigns sockets of PID 1 to units. Sockets are identified by address. Addresses shared by two units, or by
+ * two sockets of PID 1 (in other namespaces, on other interfaces), are skipped: such a socket is assigned
+ * once the unit reads from it. */
 void manager_mark_listeners(Manager *m) {
         _cleanup_free_ struct qos_activation_socket *passed = NULL;
         size_t n_passed = 0;
@@ -75,7 +75,7 @@ void manager_mark_listeners(Manager *m) {
         (void) probe_find_activation_sockets(m->probe, &passed, &n_passed);
 }
 
-/* The group of a socket's unit belongs to the service: in there PID 1 calls listen(). */
+/* The control group of a socket unit belongs to the service: PID 1 calls listen() from within it. */
 void unit_own_socket_groups(Unit *u) {
         size_t l;
 
@@ -102,7 +102,7 @@ void unit_own_socket_groups(Unit *u) {
         }
 }
 
-/* Those that are not among keep. */
+/* Except for the groups in keep. */
 void unit_disown_socket_groups(Unit *u, const char *keep) {
         size_t l;
 
@@ -122,7 +122,7 @@ void unit_disown_socket_groups(Unit *u, const char *keep) {
         }
 }
 
-/* What PID 1 says of the unit's sockets. */
+/* Takes over the sockets of the unit from its properties. */
 void unit_set_sockets(Unit *u, const UnitInfo *info) {
         bool listened = u->n_listen > 0;
         struct qos_address *listen;

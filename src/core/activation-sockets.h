@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Sockets that PID 1 opens for a unit. */
+/* Sockets opened by PID 1 for units. */
 
 #include "manager.h"
 #include "service-manager.h"

@@ -12,7 +12,7 @@
 #include "unit-internal.h"
 #include "unit-table.h"
 
-/* Attaches that wait for PID 1 at a time: each holds some memory, and PID 1 answers in a millisecond. */
+/* Pending attaches: each takes memory, and PID 1 replies within milliseconds. */
 #define OPERATIONS_MAX 1024U
 
 struct AttachOperation {
@@ -20,10 +20,10 @@ struct AttachOperation {
         AttachOperation *next;
         ServiceManagerCall *call;
 
-        char *written;                  /* the name as the client wrote it */
+        char *written;                  /* name as passed by the client */
         char *name;                     /* mangled */
         char *owner;
-        AttachRequest request;          /* the strings above instead of the client's */
+        AttachRequest request;          /* strings point to the above */
         QosErrorCode suggest_code;
         char *suggest_message;
 
@@ -53,7 +53,7 @@ AttachOperation* attach_operation_cancel(AttachOperation *o) {
         return attach_operation_free(o);
 }
 
-/* The one place that calls the handler; o is gone afterwards. */
+/* Calls the handler, exactly once, and frees o. */
 static void attach_operation_finish(AttachOperation *o, int error, const QosError *e, Unit *u) {
         manager_attach_handler_t handler = o->handler;
         void *userdata = o->userdata;
@@ -63,7 +63,7 @@ static void attach_operation_finish(AttachOperation *o, int error, const QosErro
         handler(m, error, e, u, userdata);
 }
 
-/* Without them, whatever the reason, it is said without. */
+/* On error, the message has no suggestions. */
 static void on_suggestions(int error, const char *names, void *userdata) {
         AttachOperation *o = ASSERT_PTR(userdata);
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -78,7 +78,7 @@ static void on_suggestions(int error, const char *names, void *userdata) {
         attach_operation_finish(o, r, &e, NULL);
 }
 
-/* The unit is only a name for others: looks which. pattern as in systemctl. */
+/* The unit has no control group: suggest those that it stands for. pattern as in systemctl. */
 static void attach_operation_suggest(AttachOperation *o, QosErrorCode code, const char *message) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_free_ char *stem = NULL, *pattern = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* An attach that waits until PID 1 has resolved the name. */
+/* An attach that waits for PID 1 to resolve the name. */
 
 #include "manager.h"
 

@@ -23,7 +23,7 @@ static void hold_release(Hold *h) {
                 manager_keep_programs(m);
         hold_free(h);
         if (!u->holds) {
-                /* Already now: after a crash halfway the next run finishes it */
+                /* Before detaching: after a crash in between, the next run completes it */
                 manager_save(m);
                 unit_detach(u);
         } else {
@@ -42,7 +42,7 @@ static int on_hold_expired(sd_event_source *source, uint64_t usec, void *userdat
         return 0;
 }
 
-/* Takes a hold, or renews the one that is there. */
+/* Takes a hold, or renews the existing one. */
 int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
         _cleanup_free_ char *owner = NULL;
         _cleanup_free_ Hold *new = NULL;
@@ -96,8 +96,8 @@ int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
 
 /* ---- attaching ---------------------------------------------------------------------------------------- */
 
-/* The attached unit with that control group, or the one with that name: where it is to lie may have changed
- * while it did not run. */
+/* Finds the attached unit by control group, or by name: the control group of an inactive unit may have
+ * changed. */
 static Unit* unit_find_attached(Manager *m, const UnitInfo *info) {
         Unit *moved = NULL;
 
@@ -114,7 +114,7 @@ static Unit* unit_find_attached(Manager *m, const UnitInfo *info) {
         return moved;
 }
 
-/* What a user may hold. u: NULL for a unit that is not attached; retained: its former unit map, or NULL. */
+/* Checks the limits of a user. u: NULL if the unit is not attached; retained: its retained map, or NULL. */
 static int attach_check_user(Manager *m, const AttachRequest *request, Unit *u, const Unit *retained,
                              QosError *e) {
         char limit[16];
@@ -139,7 +139,7 @@ static int attach_check_user(Manager *m, const AttachRequest *request, Unit *u, 
         return 0;
 }
 
-/* Makes a unit in a free slot, or in that of its retained map, if there may be one more. */
+/* Creates a unit in a free slot, or in that of its retained map, if the limit permits. */
 static int attach_new_unit(Manager *m, const AttachRequest *request, const UnitInfo *info,
                            const Unit *retained, Unit **ret, QosError *e) {
         unsigned max = request->uid == 0 ? m->config.units_max : limit_for_unprivileged(m->config.units_max),

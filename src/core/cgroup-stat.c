@@ -9,17 +9,16 @@
 #include "cgroup-stat.h"
 #include "util.h"
 
-/* How old the last reading may be: the kernel adds up memory.stat over all CPUs each time. */
+/* Maximum age of the last reading: the kernel sums up memory.stat over all CPUs each time. */
 #define AGE_NSEC (100 * NSEC_PER_MSEC)
-/* How old those that are kept are when the next one is: a second, less what the timers of those who look are
- * early; and ten. */
+/* Distances of stored readings: one second minus tolerance for early timers, and ten. */
 #define FINE_AGE_NSEC (900 * NSEC_PER_MSEC)
 #define COARSE_AGE_NSEC (9 * NSEC_PER_SEC)
 
 static const char *const file_table[USAGE_FILES] = { "cpu.pressure", "memory.pressure", "io.pressure",
                                                      "cpu.stat", "memory.stat" };
 
-/* Those of a file stand together. */
+/* Sorted by file. */
 static const struct {
         const char *file;
         const char *name;
@@ -63,8 +62,8 @@ static bool parse_number(const char **p, uint64_t *ret) {
         return *p > begin;
 }
 
-/* "12.50": both numbers are exact, so that the quotient is what strtod() has, which takes ten times as
- * long. */
+/* Parses "12.50". Numerator and denominator are exact, so that the quotient equals the result of strtod(),
+ * in a tenth of the time. */
 static bool parse_decimal(const char **p, double *ret) {
         uint64_t n, scale = 1;
 
@@ -77,7 +76,7 @@ static bool parse_decimal(const char **p, double *ret) {
         return true;
 }
 
-/* "some avg10=1.00 avg60=0.50 avg300=0.10 total=12345", or "nr_periods 5" */
+/* Parses "some avg10=1.00 avg60=0.50 avg300=0.10 total=12345" or "nr_periods 5". */
 static void line_parse(const char *file, const char *line, UsageReading *r) {
         size_t l = strcspn(line, " \n");
         const char *p = line + l;
@@ -124,7 +123,7 @@ static void files_close(UsageFiles *f) {
         f->control_group = NULL;
 }
 
-/* Fails where there is no such control group. */
+/* Fails if the control group does not exist. */
 static int files_open(UsageFiles *f, const char *control_group) {
         char path[PATH_MAX];
         struct stat st;
@@ -142,9 +141,9 @@ static int files_open(UsageFiles *f, const char *control_group) {
         return 0;
 }
 
-/* -ENODEV: the control group is gone, whatever has its path now. */
+/* -ENODEV: the control group was removed, even if another one has its path. */
 static int file_read(UsageFiles *f, unsigned i, UsageReading *ret) {
-        /* The largest, memory.stat, has some 2 KiB */
+        /* memory.stat is the largest, with some 2 KiB */
         char path[PATH_MAX], text[8192];
         ssize_t n;
 
@@ -156,7 +155,7 @@ static int file_read(UsageFiles *f, unsigned i, UsageReading *ret) {
                 if (f->fds[i] < 0)
                         return 0;
         }
-        n = pread(f->fds[i], text, sizeof(text) - 1, 0); /* fails where pressure is not measured */
+        n = pread(f->fds[i], text, sizeof(text) - 1, 0); /* fails if pressure is disabled */
         if (n < 0)
                 return errno == ENODEV ? -ENODEV : 0;
         text[n] = 0;
@@ -171,7 +170,7 @@ void usage_read(UsageFiles *f, const char *control_group, bool memory, uint64_t 
         if (f->control_group && !streq_ptr(f->control_group, control_group))
                 files_close(f);
 
-        /* Once more if it was another control group that had the path */
+        /* Reopen once if the path belongs to another control group now */
         for (unsigned try = 0; try < 2; try++) {
                 int r = 0;
 
@@ -212,10 +211,10 @@ void usage_add(Usage *u, const UsageReading *r) {
                         continue;
                 }
                 if (value == ABSENT)
-                        continue; /* the unit does not run now */
+                        continue; /* the unit is inactive */
                 if (u->sum.values[i] == ABSENT)
                         u->sum.values[i] = 0;
-                /* A control group that is a new one has begun with 0, as what was not there before */
+                /* Counters of a new control group, and new counters, start from 0 */
                 u->sum.values[i] += before != ABSENT && r->group == u->last.group &&
                                     value >= before ? value - before : value;
         }
@@ -259,7 +258,7 @@ int usage_get(const Usage *u, uint64_t window, UsageSum *ret) {
 
         begin = u->sum.at - MIN(window, u->sum.at);
         if (begin <= u->since)
-                from = &zero; /* all of it */
+                from = &zero; /* since the first reading */
         else {
                 from = nearest(u->fine, MIN(u->n_fine, USAGE_FINE), begin, NULL);
                 from = nearest(u->coarse, MIN(u->n_coarse, USAGE_COARSE), begin, from);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the kernel itself counts for a unit's control group, in its files: pressure, CPU quota, and some of
- * its memory. The files have totals; what a window had is the difference to a reading of when it began, of
- * which some are kept. They are read when somebody looks at the unit, and when its history is collected:
- * nobody is woken for them. */
+/* Statistics of a control group from the kernel's files: pressure, CPU quota and memory. The files have
+ * totals; windows are differences to stored readings. Files are read along with snapshots and the history,
+ * without a timer of their own. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +12,7 @@
 #include "snapshot.h"
 
 typedef enum UsageCounter {
-        USAGE_CPU_SOME,                 /* pressure: microseconds */
+        USAGE_CPU_SOME,                 /* pressure, us */
         USAGE_CPU_FULL,
         USAGE_MEMORY_SOME,
         USAGE_MEMORY_FULL,
@@ -21,41 +20,41 @@ typedef enum UsageCounter {
         USAGE_IO_FULL,
         USAGE_QUOTA_PERIODS,
         USAGE_QUOTA_THROTTLED_PERIODS,
-        USAGE_QUOTA_THROTTLED_TIME,     /* microseconds */
+        USAGE_QUOTA_THROTTLED_TIME,     /* us */
         USAGE_SWAP_INS,
         USAGE_REFAULTS,
         _USAGE_MAX,
         _USAGE_PRESSURES = USAGE_QUOTA_PERIODS,
-        _USAGE_MEMORY = USAGE_SWAP_INS, /* from here on: what takes the kernel a while to add up */
+        _USAGE_MEMORY = USAGE_SWAP_INS, /* counters from here on are expensive for the kernel to sum up */
 } UsageCounter;
 
-/* The kernel's own averages of pressure: 10 s, 60 s, 5 min. */
+/* The kernel's averages of pressure: 10 s, 60 s, 5 min. */
 #define USAGE_AVERAGES 3U
 
-/* ABSENT: the kernel has not got it, or it is not switched on for the unit. */
+/* ABSENT: not provided by the kernel, or controller not enabled. */
 typedef struct UsageReading {
         uint64_t at;                    /* CLOCK_MONOTONIC ns; 0: none */
-        uint64_t group;                 /* the control group, as its inode; 0: none */
+        uint64_t group;                 /* inode number of the control group; 0: none */
         uint64_t values[_USAGE_MAX];
         double averages[_USAGE_PRESSURES][USAGE_AVERAGES]; /* 0 … 1; NaN: none */
 } UsageReading;
 
-/* What was counted since the first reading, over restarts of the unit. */
+/* Counters since the first reading, summed over restarts of the unit. */
 typedef struct UsageSum {
         uint64_t at;
         uint64_t values[_USAGE_MAX];
 } UsageSum;
 
-/* Sums of about each second for the short windows, of about each ten for those of 60 s and 5 min. */
+/* Readings about one second apart for short windows, about ten seconds apart for those of 60 s and 5 min. */
 #define USAGE_FINE 16U
 #define USAGE_COARSE 40U
 
-/* The files, which are kept open: to find them by their paths takes three times as long as to read them. */
+/* Open files: opening takes three times as long as reading. */
 #define USAGE_FILES 5U
 typedef struct UsageFiles {
-        char *control_group;            /* NULL: none is open */
+        char *control_group;            /* NULL: not open */
         uint64_t group;                 /* as in UsageReading */
-        int fds[USAGE_FILES];           /* negative: not there */
+        int fds[USAGE_FILES];           /* negative: does not exist */
 } UsageFiles;
 
 typedef struct Usage {
@@ -64,21 +63,21 @@ typedef struct Usage {
         UsageReading last;
         UsageSum sum;
         UsageSum fine[USAGE_FINE], coarse[USAGE_COARSE];
-        unsigned n_fine, n_coarse;      /* that were written in all */
+        unsigned n_fine, n_coarse;      /* number ever stored */
 } Usage;
 
-/* Takes over what a file says. */
+/* Parses the contents of a file. */
 void usage_parse(const char *file, const char *text, UsageReading *r);
 
-/* Reads the files; memory: also those that take long. */
+/* Reads the files; memory: including expensive ones. */
 void usage_read(UsageFiles *files, const char *control_group, bool memory, uint64_t now, UsageReading *ret);
 
 Usage* usage_free(Usage *u);
 
-/* Whether it is time for another reading. */
+/* Whether the last reading is too old. */
 bool usage_is_old(const Usage *u, uint64_t now);
 void usage_add(Usage *u, const UsageReading *r);
 
-/* What was counted in the window, and in ret->at over how many ns: up to a sixth more or less. -ENODATA:
- * nobody looked when the window began. */
+/* Counters over a window, and in ret->at the time covered in ns, which may differ by a sixth. -ENODATA: no
+ * reading from the beginning of the window. */
 int usage_get(const Usage *u, uint64_t window, UsageSum *ret);

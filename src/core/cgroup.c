@@ -17,15 +17,15 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* Control groups of a unit that are taken over at attach, and how deep: those made later inherit in the
- * kernel. A unit with more is a container host whose containers want attaches of their own. */
+/* Limits for control groups assigned at attach; those created later inherit in the kernel. More than these
+ * indicates a container host, where containers should be attached individually. */
 #define GROUPS_MAX 16384U
 #define GROUP_DEPTH_MAX 32U
 
 /* ---- observing ---------------------------------------------------------------------------------------- */
 
-/* Whether a group, and with it all below, belongs to another unit that keeps it: one that lies in this one,
- * or for which the service manager listens there. */
+/* Whether a group, with all descendants, stays assigned to another unit: one contained in this one, or one
+ * with sockets opened by the service manager. */
 static bool group_is_others(const Unit *u, int fd) {
         struct qos_owner owner;
         const Unit *other;
@@ -43,8 +43,8 @@ static bool group_is_own(const Unit *u, int fd) {
                 owner.slot == u->index && owner.generation == u->generation;
 }
 
-/* Makes the group and those below it the unit's, or those that are the unit's another's (NULL: nobody's).
- * Depth first: a group that is made meanwhile inherits from one that is done, or is found by the walk. */
+/* Assigns the group and its descendants to the unit, or those of the unit to another one (NULL: to none).
+ * Depth first: a group created meanwhile inherits from one already assigned, or is found by the walk. */
 void cgroup_reassign(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *n) {
         Manager *m = u->manager;
         DIR *d;
@@ -98,8 +98,7 @@ int cgroup_open(const char *control_group) {
         return fd < 0 ? -errno : fd;
 }
 
-/* Calls f for the groups that the unit has now: its own, or those of its instances, which lie beside each
- * other. */
+/* Calls f for the root groups of the unit: its own one, or those of its instances, which are siblings. */
 static void unit_for_each_root(Unit *u, void (*f)(Unit *u, int fd, bool instance, void *userdata),
                                void *userdata) {
         _cleanup_close_ int fd = cgroup_open(u->control_group);
@@ -148,7 +147,7 @@ static void give_root(Unit *u, int fd, bool instance, void *userdata) {
         cgroup_reassign(u, to, fd, 0, &give->n);
 }
 
-/* They become the unit's, or that of the one they lie in. Returns how many. */
+/* Assigns the groups to the unit, or to its innermost ancestor. Returns their number. */
 unsigned unit_reassign_cgroups(Unit *u, bool own) {
         Give give = { .own = own };
 
@@ -199,7 +198,7 @@ void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata),
         unit_for_each_root(u, walk_group, &walk);
 }
 
-/* Tells the kernel whose the unit's control group is, now or when it is made. */
+/* Assigns the control group of the unit, existing or future. */
 void unit_claim_cgroup(Unit *u) {
         Manager *m = u->manager;
         unsigned n;
@@ -208,7 +207,7 @@ void unit_claim_cgroup(Unit *u) {
         if (!u->view || isempty(u->control_group))
                 return;
 
-        /* The path first: a group made between the two is found by one or the other */
+        /* Path first: a group created in between is found by one or the other */
         r = probe_assign_path(m->probe, u->control_group, u->index, u->generation);
         if (r >= 0 && u->instances)
                 r = probe_assign_path(m->probe, u->instances, u->index, u->generation);
@@ -219,7 +218,7 @@ void unit_claim_cgroup(Unit *u) {
 
         n = unit_reassign_cgroups(u, true);
         if (n == 0)
-                return; /* not running */
+                return; /* inactive */
         if (n > GROUPS_MAX)
                 log_warning("'%s' has more than %u control groups, not observing the others.", u->name,
                             GROUPS_MAX);
@@ -230,8 +229,8 @@ void unit_claim_cgroup(Unit *u) {
                                        u->name);
 }
 
-/* How often they are looked for while more and more are lost, as where memory is short: it is a walk over
- * the directories of all units. */
+/* Interval of scans while groups are lost continuously for lack of memory: a scan walks the directories of
+ * all units. */
 #define LOST_GROUPS_NSEC (5 * NSEC_PER_SEC)
 
 void manager_find_lost_groups(Manager *m, uint64_t now) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The control groups of a unit: which there are, and to whom they belong in the kernel. */
+/* Control groups of a unit, and their assignment in the kernel. */
 
 #include "manager.h"
 

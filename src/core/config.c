@@ -8,13 +8,13 @@
 #include "log.h"
 #include "parse.h"
 
-/* No line of ours needs more; a file with longer ones is no configuration. */
+/* Longer lines are invalid. */
 #define LINE_MAX_BYTES 4096U
 
-/* Drop-ins in all directories together. */
+/* In all directories together. */
 #define DROPINS_MAX 256U
 
-static const char *const directories[] = { "/etc", "/run", "/usr/lib" }; /* the first one wins */
+static const char *const directories[] = { "/etc", "/run", "/usr/lib" }; /* in descending priority */
 
 void config_set_defaults(Config *c) {
         *c = (Config) {
@@ -46,8 +46,7 @@ static int parse_number(const char *s, unsigned min, unsigned max, unsigned *ret
         return 0;
 }
 
-/* Each returns what was expected when the value is not it, NULL when it is taken. An empty value is the
- * default. */
+/* Setters return NULL on success, or what was expected. An empty value resets to the default. */
 static const char* set_units_max(Config *c, const char *value) {
         return parse_number(value, 1, 256, &c->units_max) < 0 ? "a number from 1 to 256" : NULL;
 }
@@ -112,7 +111,7 @@ static const char* set_minimum_samples(Config *c, const char *value) {
 static const struct {
         const char *name;
         const char* (*set)(Config *c, const char *value);
-        size_t offset, size;            /* of the field, for the way back to the default */
+        size_t offset, size;            /* of the field, for resetting it */
 } settings[] = {
         SETTING("UnitsMax",              set_units_max,       units_max),
         SETTING("DefaultProbes",         set_default_probes,  default_probes),
@@ -136,9 +135,9 @@ static char* strip(char *s) {
 typedef struct Parser {
         const char *path;
         enum {
-                SECTION_NONE,           /* before the first one */
+                SECTION_NONE,           /* before the first section */
                 SECTION_OURS,
-                SECTION_OTHER,          /* that was complained about, or is not for us */
+                SECTION_OTHER,          /* unknown or invalid, already logged */
         } section;
 } Parser;
 
@@ -225,7 +224,7 @@ static int parse_file(const char *path, Config *c) {
                         continue;
                 }
 
-                /* Comments also within a continued line, as in systemd */
+                /* Comments also within a continued line, as systemd does */
                 if (strchr("#;", buffer[strspn(buffer, " \t")]) && buffer[strspn(buffer, " \t")] != 0)
                         continue;
 
@@ -248,7 +247,7 @@ static int parse_file(const char *path, Config *c) {
                 parse_line(&p, first, joined, c);
                 used = 0;
         }
-        if (ferror(f)) /* a directory, for instance */
+        if (ferror(f)) /* for instance a directory */
                 (void) log_warning_errno(-errno, "Failed to read '%s', ignoring: %m", path);
         if (used > 0)
                 parse_line(&p, first, joined, c);

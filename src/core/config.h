@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* /etc/qosd.conf and the drop-ins in qosd.conf.d/ below /etc, /run and /usr/lib, as systemd reads its own: a
- * file in /etc hides one of the same name in /run, that one in /usr/lib; main file first, then drop-ins by
- * name. */
+/* qosd.conf and drop-ins in qosd.conf.d/, below /etc, /run and /usr/lib. As in systemd, a file in /etc hides
+ * one of the same name in /run, which hides one in /usr/lib; drop-ins are read after the main file, sorted
+ * by name. */
 
 #include "unit.h"
 
@@ -11,19 +11,19 @@ typedef struct Config {
         unsigned units_max;                     /* UnitsMax=, 1 … 256, default 256 */
         ProbeMask default_probes;               /* DefaultProbes=, default "requests cpu" */
         uint64_t default_window_nsec;           /* DefaultWindow=, default 10s */
-        unsigned connections_per_uid_max;       /* ConnectionsPerUserMax=, varlink, default 128 (root: no
-                                                 * limit of ours) */
+        unsigned connections_per_uid_max;       /* ConnectionsPerUserMax=, varlink, default 128 (root:
+                                                 * unlimited) */
         unsigned leases_per_uid_max;            /* LeasesPerUserMax=, default 64 */
-        unsigned units_per_uid_max;             /* UnitsPerUserMax=: units that one non-root uid keeps
-                                                 * attached, default 32 */
+        unsigned units_per_uid_max;             /* UnitsPerUserMax=: units kept attached by a user other than
+                                                 * root, default 32 */
         uint64_t interval_min_usec;             /* IntervalMinSec=: shortest interval of a stream, default
                                                  * 100ms */
-        unsigned minimum_samples;               /* MinimumSamples=: n * min(q, 1-q) for a quantile to be
-                                                 * shown, default 5, at least 5 */
+        unsigned minimum_samples;               /* MinimumSamples=: minimum of n * min(q, 1-q) for a quantile
+                                                 * to be shown, default 5, at least 5 */
 } Config;
 
 void config_set_defaults(Config *c);
 
-/* Parses everything anew into ret. Bad lines are logged (file, line, reason) and ignored, the rest stays in
- * force. root: a directory prefix for tests, normally "". Fails only when memory runs out. */
+/* Parses all files into ret. Invalid lines are logged (file, line, reason) and ignored. root: directory
+ * prefix for tests, normally "". Fails with -ENOMEM only. */
 int config_load(const char *root, Config *ret);

@@ -6,7 +6,7 @@
 #include "log.h"
 #include "probe.h"
 
-/* ---- books -------------------------------------------------------------------------------------------- */
+/* ---- contention maps ---------------------------------------------------------------------------------- */
 
 static ContentionSource unit_get_contention_source(const Unit *u) {
         return (ContentionSource) {
@@ -75,7 +75,7 @@ void unit_close_contention(Unit *u, const Unit *inner) {
         unit_add_contention_or_warn(u, inner, -1);
 }
 
-/* What its own holds ask for, or those of a unit that it lies in. */
+/* Probes requested by holds of the unit or its ancestors. */
 static ProbeMask unit_get_missing_libraries(const Unit *u) {
         ProbeMask wanted = 0;
 
@@ -100,7 +100,7 @@ static void unit_create_contention(Unit *u) {
         u->contention_since = now;
 }
 
-/* What its books have by now is not its own. */
+/* Excludes what its sources have counted so far. */
 static void unit_init_contention(Unit *u) {
         Manager *m = u->manager;
 
@@ -155,14 +155,13 @@ static void threads_find(Manager *m) {
                                             "not accounted: %m");
 }
 
-/* How often somebody who moves processes to and fro makes us look: it takes a pass over all threads of the
- * machine. */
+/* Minimum interval of thread scans caused by migrations: a scan visits all threads of the machine. */
 #define MOVES_USEC (250 * USEC_PER_MSEC)
 
 static int on_moves_committed(sd_event_source *source, uint64_t usec, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
-        /* From here on we are told again */
+        /* Re-enables notifications */
         threads_find(m);
         return 0;
 }
@@ -188,7 +187,7 @@ static int on_moves(sd_event_source *source, int fd, uint32_t revents, void *use
         return 0;
 }
 
-/* The book of the machine, which shares are taken of. Without it there are none. */
+/* Contention map of the machine, the base of shares of devices. */
 static void contention_update_machine(Manager *m, bool wanted) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
@@ -209,8 +208,8 @@ static void contention_update_machine(Manager *m, bool wanted) {
         }
 }
 
-/* The unit's shares of devices are taken of what these have done since now. adopted: the unit has a book
- * that is older. */
+/* Shares of devices are relative to the I/O of the machine from now on. adopted: the unit has an older
+ * contention map. */
 static void unit_begin_shares(Unit *u, bool adopted) {
         Manager *m = u->manager;
         const ContentionSource book = { .map = m->machine, .since = m->machine_since };
@@ -221,7 +220,7 @@ static void unit_begin_shares(Unit *u, bool adopted) {
                 return;
         u->machine_base_at = now_nsec(CLOCK_MONOTONIC);
         u->shares_since = adopted ? u->machine_base_at : 0;
-        /* which has no shards: never fails */
+        /* no per-CPU maps: cannot fail */
         (void) contention_counts_add(u->machine_base, &book, u->machine_base_at, 1);
 }
 
@@ -257,8 +256,8 @@ void contention_update(Manager *m) {
                         continue;
                 wanted = unit_get_missing_libraries(u);
                 adopted = u->contention && u->contention_probes == 0;
-                /* The time of threads is counted from when the book was made: not in one that is older. A
-                 * book of the previous run is watched with what it was. */
+                /* Thread times are counted since the map was created, so probes cannot be added to an older
+                 * one. A map of the previous run keeps its probes */
                 if (u->contention &&
                     (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && !adopted)))
                         unit_destroy_contention(u);
@@ -270,9 +269,9 @@ void contention_update(Manager *m) {
                 if (wanted & PROBE_BLOCK && (!u->machine_base || !(u->contention_probes & PROBE_BLOCK)))
                         unit_begin_shares(u, adopted);
                 if (wanted != u->contention_probes || (wanted != 0 && !u->usage)) {
-                        /* What is read for the first time begins with 0 now */
+                        /* Restart from 0 */
                         usage_free(u->usage);
-                        /* without it the files are not read */
+                        /* NULL on -ENOMEM: files are not read */
                         u->usage = wanted != 0 ? new0(Usage, 1) : NULL;
                         u->contention_probes = wanted;
                         unit_collect_usage(u);
@@ -298,7 +297,7 @@ void contention_update(Manager *m) {
         threads_find(m);
 }
 
-/* ---- a restart of qosd -------------------------------------------------------------------------------- */
+/* ---- serialization ------------------------------------------------------------------------------------ */
 
 int contention_base_to_json(const ContentionCounts *base, sd_json_variant **ret) {
         return numbers_to_json((const uint64_t*) base, CONTENTION_WORDS, ret);

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Which units have a book of contention, and what threads are in it. */
+/* Contention maps of units, and the probes "cpu", "block" and "memory". */
 
 #include "contention-window.h"
 #include "manager.h"
 
-/* The probes whose figures are in the book of contention. */
+/* Probes that need a contention map. */
 #define PROBES_CONTENTION (PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
 
-/* What units are watched with has changed, or which control groups are whose: makes and closes books, loads
- * and unloads the programs, looks for threads. */
+/* To be called when probes or control groups of units have changed: creates and destroys contention maps,
+ * loads and unloads programs, finds threads. */
 void contention_update(Manager *m);
 
-/* Before the programs are unloaded for good. */
+/* To be called before programs are unloaded. */
 void contention_stop(Manager *m);
 
-/* Its own book and those of the units in it; false: it is not watched. buffer: of UNITS_MAX_LIMIT. */
+/* Contention maps of the unit and its descendants; false: contention is not observed. buffer:
+ * UNITS_MAX_LIMIT elements. */
 bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, ContentionSources *ret);
 
-/* A book becomes part of a unit's figures, or no longer is: what it has counted before is not the unit's,
- * and what it had counted by now is. */
+/* A contention map is added to or removed from the sources of a unit: what it counted before being added is
+ * not the unit's, and what it has counted by its removal remains. */
 void unit_open_contention(Unit *u, const Unit *inner);
 void unit_close_contention(Unit *u, const Unit *inner);
 
-/* The unit takes over the book of one that was detached and is in other units' figures still. */
+/* Moves the contention map of a retained unit that is attached again. */
 void unit_adopt_contention(Unit *u, Unit *closed);
 
-/* For a restart of qosd. */
+/* Serialization for the state file. */
 int contention_base_to_json(const ContentionCounts *base, sd_json_variant **ret);
 int contention_base_from_json(sd_json_variant *v, ContentionCounts *ret);

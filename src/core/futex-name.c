@@ -10,8 +10,8 @@
 
 typedef struct MappingQuery {
         uint64_t address;
-        struct qos_mapping base;        /* of the last file that begins below the address */
-        struct qos_mapping part;        /* what there is at the address */
+        struct qos_mapping base;        /* mapping of the beginning of the file */
+        struct qos_mapping part;        /* mapping of the address */
         bool based, there;
 } MappingQuery;
 
@@ -36,7 +36,7 @@ static const char* mapping_get_name(const struct qos_mapping *m) {
         return slash ? slash + 1 : m->path;
 }
 
-/* 0: the address is none of the file's, or the file cannot be read. */
+/* 0: not found, or the file cannot be read. */
 static int mapping_find_object(const MappingQuery *q, char **ret) {
         const struct qos_mapping *m = &q->base;
         _cleanup_close_ int fd = -EBADF;
@@ -47,7 +47,7 @@ static int mapping_find_object(const MappingQuery *q, char **ret) {
         int r;
 
         fd = open(m->path, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
-        /* Perhaps another file has the path by now, or for us */
+        /* The path may refer to another file by now, or in this mount namespace */
         if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_ino != m->inode ||
             symbols_new_all(fd, &symbols) < 0)
                 return 0;

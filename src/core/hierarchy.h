@@ -1,61 +1,60 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Units in units: a service in a slice, both attached. A control group books for the innermost unit around
- * it, and what a unit shows is the sum of its own book and of those of all units in it (window.h). Here is
- * decided who lies in whom, whose books are whose, and what becomes of the book of a unit that is detached
- * while it lies in another: that has to go on with it for as long as windows reach back, and with its totals
- * for ever. */
+/* Nested units, such as a service in a slice, both attached. A control group counts for its innermost unit,
+ * and a unit shows the sum of its own map and those of all its descendants (window.h). This file tracks
+ * which units contain which and which maps a unit sums up, and retains the map of a unit that was detached
+ * inside another one until no window of its ancestors reaches it. Then its counters are merged into
+ * theirs. */
 
 #include <systemd/sd-json.h>
 
 #include "manager.h"
 #include "window.h"
 
-/* Does the one have groups that lie in groups of the other? By the paths alone: neither need be running. */
+/* Whether a unit contains another one, by their paths: neither has to be active. */
 bool unit_is_ancestor(const Unit *outer, const Unit *inner);
-/* The first slot, from this one on, of a unit that lies in the unit, gone ones included; UNITS_MAX_LIMIT:
- * there is none. Without comparing paths each time, for what is done for each reading. */
+/* First slot, from the given one on, of a descendant of the unit, including retained ones; UNITS_MAX_LIMIT:
+ * none. Cached, for use in every snapshot. */
 unsigned unit_next_inner_slot(const Unit *u, unsigned slot);
 
-/* The innermost attached unit around a unit, or besides it around the path of a control group; NULL:
- * none. */
+/* Innermost attached ancestor of a unit, or of the path of a control group; NULL: none. */
 Unit* unit_find_ancestor(const Unit *u);
 Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group);
 
-/* Whose books are the unit's: fills in both, buffer has room for UNITS_MAX_LIMIT. */
+/* Sources of the unit: fills in both; buffer has UNITS_MAX_LIMIT elements. */
 void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret);
 
-/* Whether the figures of the unit are in its own book alone, and that has none of others: then it may be
- * given away as it is. */
+/* Whether the unit's map alone has its metrics, and has no others, so that it can be exported. */
 bool unit_is_whole(const Unit *u);
-/* Its map is of no use any more to those who have it. */
+/* Ends exports of its map. */
 void unit_end_export(Unit *u);
 
-/* Tells the kernel who lies in whom. look: one that was just attached, whose sockets may be those of units
- * around it. */
+/* Updates the hierarchy in the kernel. look: a unit just attached, to which sockets of its ancestors may
+ * belong; or NULL. */
 void hierarchy_push_to_kernel(Manager *m, const Unit *look);
-/* Lets the kernel look through its sockets, after hierarchy_push_to_kernel(). */
+/* Reassigns the kernel's known sockets, after hierarchy_push_to_kernel(). */
 void hierarchy_reassign_sockets(Manager *m);
 
-/* The unit has its map: what its books had until now is not its own. */
+/* The unit has got its map: what its sources have counted so far is not part of it. */
 int unit_init_offset(Unit *u);
-/* The closed book of a unit that is attached again; NULL: there is none. */
+/* Retained unit with that name and path; NULL: none. */
 Unit* retained_find(Manager *m, const char *control_group);
-/* The unit was detached, holds no groups any more, and lies in another: its book is closed. Consumes u. */
+/* Retains the map of a unit that was detached inside another one, and holds no control groups any more.
+ * Consumes u. */
 void unit_retain(Unit *u);
-/* Lets go of closed books that no unit is left for. */
+/* Frees retained units without ancestors. */
 void retained_gc(Manager *m);
-/* Waits for the time when closed books have left all windows. */
+/* Schedules the merge of retained units. */
 void hierarchy_schedule(Manager *m);
 
-/* The unit's control groups lie elsewhere than was known. */
+/* To be called when the control group path of the unit has changed. */
 int unit_relocate(Unit *u, const char *control_group, const char *instances);
 
-/* Tells the views of all units around it and in it. */
+/* Notifies clients of all ancestors and descendants. */
 void hierarchy_notify_relatives(const Unit *u);
 
-/* For a restart of qosd. Of numbers that mostly are 0: those that are not, each behind its place. */
+/* Serialization for the state file: mostly zeros, hence non-zero values with their indices. */
 int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **ret);
 int numbers_from_json(sd_json_variant *v, size_t n, uint64_t *ret);
 int window_base_to_json(const CounterOffset *base, sd_json_variant **ret);

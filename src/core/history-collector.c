@@ -12,11 +12,11 @@
 #include "threshold-monitor.h"
 #include "unit-map.h"
 
-/* How often the history takes over what the kernel has: it keeps WINDOW_STEPS steps, and a late wake-up or a
- * crash of ours must not cost any. */
+/* Interval of collecting: the kernel keeps WINDOW_STEPS steps, which leaves time for late wakeups and a
+ * restart. */
 #define HISTORY_USEC (5 * (HISTORY_FINE_NSEC / NSEC_PER_USEC))
 
-/* Programs that were about to book something when a step ended have done so by then. */
+/* Delay for programs that are still recording at the end of a step. */
 #define HISTORY_DELAY_USEC (100 * USEC_PER_MSEC)
 
 static int history_path(const Manager *m, unsigned slot, char **ret) {
@@ -36,7 +36,7 @@ void unit_forget_history(Manager *m, unsigned slot) {
                 (void) unlink(path);
 }
 
-/* Takes over what the kernel knows, and keeps it for the next run. */
+/* Collects the steps of all units, and saves the histories. */
 void manager_collect_history(Manager *m) {
         FOREACH_UNIT(u, m) {
                 _cleanup_free_ char *path = NULL;
@@ -69,8 +69,7 @@ static int on_history(sd_event_source *source, uint64_t usec, void *userdata) {
         return 0;
 }
 
-/* At once, as the previous run may not have been there when it was time; then at multiples of the
- * interval. */
+/* Immediately, to catch up after a restart, then at multiples of the interval. */
 void manager_begin_history(Manager *m) {
         int r;
 

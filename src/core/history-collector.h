@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Takes a step of all units' histories each second, and keeps them in files. */
+/* Collects the histories of all units, and stores them in files. */
 
 #include "manager.h"
 

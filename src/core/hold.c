@@ -28,7 +28,7 @@ int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *
         for (const Hold *h = u ? u->holds : NULL; h; h = h->next) {
                 if (request && hold_is(h, request->type, request->lease_key, request->owner_uid))
                         continue;
-                /* Whose traffic it is does not decide what others see of it */
+                /* Owners of the control group do not affect what others see */
                 if (others && h->owner_uid != 0)
                         continue;
                 r = exclude_list_merge(&l, &h->excludes);
@@ -103,14 +103,14 @@ unsigned manager_count_units(Manager *m, uid_t uid) {
                                 break;
                         }
 
-        /* Also those whose books are not free yet */
+        /* Also retained units occupy slots */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->retained[i] && m->retained[i]->last_uid == uid)
                         n++;
         return n;
 }
 
-/* Whether root is among those who hold it. */
+/* Whether root has one of the holds. */
 bool unit_is_held_by_root(const Unit *u) {
         for (const Hold *h = u->holds; h; h = h->next)
                 if (h->uid == 0)

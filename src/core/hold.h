@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Who holds a unit, and what follows from all holds together. */
+/* Holds of a unit, and their combined probes and exclusions. */
 
 #include "manager.h"
 

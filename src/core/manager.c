@@ -21,7 +21,7 @@
 #include "unit-map.h"
 #include "xqos-loader.h"
 
-/* How long to wait before the system bus is tried again. */
+/* Interval of reconnects to the system bus. */
 #define RECONNECT_USEC USEC_PER_SEC
 
 /* ---- attaching ---------------------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ int manager_get_probes(Manager *m, ProbesInfo *ret) {
         return probe_get_info(m->probe, ret);
 }
 
-/* ---- PID 1 says that something changed ---------------------------------------------------------------- */
+/* ---- changes reported by PID 1 ------------------------------------------------------------------------ */
 
 static void unit_refresh(Unit *u);
 
@@ -47,7 +47,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
 
         u->refresh = NULL;
         if (error < 0) {
-                if (error != -ENOTCONN) /* which is logged once for all */
+                if (error != -ENOTCONN) /* logged once for all units */
                         log_unit_warning_errno(u->name, error,
                                                "Failed to query properties of '%s', its state and "
                                                "control group may be outdated: %s",
@@ -82,7 +82,8 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
 
         unit_set_sockets(u, info);
         if (changed) {
-                /* Known in the kernel already, but for sockets that somebody else opened for the unit */
+                /* The kernel recognizes the path already, except for sockets that others have opened for the
+                 * unit */
                 if (!isempty(group))
                         unit_claim_cgroup(u);
                 manager_update_probes(m, u);
@@ -110,8 +111,7 @@ static void unit_refresh(Unit *u) {
                                        u->name);
 }
 
-/* A socket has been started or stopped: perhaps it is one of an attached service, that PID 1 had not loaded
- * before. */
+/* A socket was started or stopped: it may be one of an attached service that PID 1 had not loaded before. */
 static void on_socket_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
@@ -135,10 +135,10 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
                 xqos_loader_scan(m->declared);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------- */
+/* ---- manager ------------------------------------------------------------------------------------------ */
 
-/* What the service manager passed: our socket, and what the previous run has put into the descriptor
- * store. */
+/* Takes the descriptors passed by the service manager: the varlink socket, and the descriptor store of the
+ * previous run. */
 static void manager_take_fds(Manager *m) {
         _cleanup_free_ char *unknown = NULL;
         unsigned n_unknown = 0;
@@ -159,7 +159,8 @@ static void manager_take_fds(Manager *m) {
                         m->root_listen_fd = fd;
                 else if (!probe_take_fd(m->probe, names[i], fd)) {
                         log_debug("Unknown descriptor '%s' received from the service manager.", names[i]);
-                        /* A link of another version, whose program would run for as long as it is stored */
+                        /* May be a link of another version: its program would run for as long as it is
+                         * stored */
                         (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s",
                                           names[i]);
                         close_fd(fd);
@@ -170,7 +171,7 @@ static void manager_take_fds(Manager *m) {
         }
         free(names);
 
-        /* After an upgrade there may be a hundred of them */
+        /* May be many after an upgrade */
         if (n_unknown > 0)
                 log_warning("Removed %u unknown descriptor%s from the descriptor store: '%s'%s",
                             n_unknown, n_unknown == 1 ? "" : "s", strempty(unknown),
@@ -229,7 +230,7 @@ Manager* manager_free(Manager *m) {
         if (!m)
                 return NULL;
 
-        /* Servers are gone by now, and have cancelled what their clients wait for */
+        /* Servers have been freed, and have cancelled the operations of their clients */
         assert(!m->observers);
         while (m->operations)
                 attach_operation_free(m->operations);
@@ -244,8 +245,8 @@ Manager* manager_free(Manager *m) {
         openssl_stop(m);
         contention_stop(m);
 
-        /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with
-         * our descriptors, if the service manager does not keep others */
+        /* The state file stays for the next run. Maps and programs are freed with their descriptors, unless
+         * the descriptor store has them */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] || m->retained[i])
                         unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->retained[i]));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the daemon does, independent of who asks: the servers call these and translate, and learn what
- * happens as observers (observer.h). Not thread-safe, one event loop. */
+/* The core of the daemon, independent of its interfaces: servers call these functions, and register
+ * observers (observer.h). Not thread-safe, runs in one event loop. */
 
 #include <systemd/sd-bus.h>
 #include <systemd/sd-event.h>
@@ -25,69 +25,66 @@ typedef struct ManagerObserver ManagerObserver; /* observer.h */
 
 struct Manager {
         sd_event *event;
-        sd_bus *bus;                    /* the system bus; NULL while it is away */
+        sd_bus *bus;                    /* system bus; NULL while disconnected */
         Config config;
 
         Probe *probe;                   /* probe.c: everything in the kernel */
         ServiceManager *service_manager; /* service-manager.c: PID 1 */
         ThresholdMonitor *thresholds;
         XqosLoader *declared;
-        bool ready;                     /* the service manager knows */
+        bool ready;                     /* the service manager was notified */
         ManagerObserver *observers;
 
         Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: free */
         unsigned n_units;
-        uint32_t generation;            /* of the newest unit */
-        Unit *retained[UNITS_MAX_LIMIT];  /* detached ones that lie in attached ones (hierarchy.h); each has
-                                           * its slot to itself */
-        uint64_t inner[UNITS_MAX_LIMIT][UNITS_MAX_LIMIT / 64]; /* of an attached one, the slots of those that
-                                                                * lie in it, by bits; gone ones, too */
-        bool hierarchy_valid;                /* … that is so; false when a slot has a new unit, or one lies
-                                              * elsewhere than before */
-        sd_event_source *fold;          /* while there are such */
+        uint32_t generation;            /* generation of the newest unit */
+        Unit *retained[UNITS_MAX_LIMIT];  /* detached units inside attached ones (hierarchy.h), by slot */
+        /* bitmaps of the descendants of each attached unit, including retained ones */
+        uint64_t inner[UNITS_MAX_LIMIT][UNITS_MAX_LIMIT / 64];
+        bool hierarchy_valid;                /* inner is up to date; cleared when a unit is added or its path
+                                              * changes */
+        sd_event_source *fold;          /* timer, while there are retained units */
 
-        int listen_fd, root_listen_fd;  /* the varlink sockets that the service manager passed; negative:
+        int listen_fd, root_listen_fd;  /* varlink sockets passed by the service manager; negative: none */
+        TurnQueue *turns;               /* clients of both buses */
+        AttachOperation *operations;    /* attaches waiting for PID 1 */
+        sd_event_source *reconnect;     /* timer, while the bus is disconnected */
+        char *state_path;               /* state file for restarts of qosd; NULL: none */
+        char *history_prefix;           /* path of history files, without the number of the slot; NULL:
                                          * none */
-        TurnQueue *turns;               /* of clients of both buses */
-        AttachOperation *operations;    /* attaches that wait for PID 1 */
-        sd_event_source *reconnect;     /* while the bus is away */
-        char *state_path;               /* what a restart of qosd must know; NULL: nowhere to keep it */
-        char *history_prefix;           /* path of the histories' files, up to the number of the slot; NULL
-                                         * as well */
-        sd_event_source *history;       /* while a unit is observed */
+        sd_event_source *history;       /* timer, while a unit is observed */
 
-        uint32_t contention_generation; /* of the newest book of contention */
-        uint64_t faults_at;             /* when the newest page faults were booked, CLOCK_MONOTONIC ns; 0:
+        uint32_t contention_generation; /* generation of the newest contention map */
+        uint64_t faults_at;             /* CLOCK_MONOTONIC ns when page faults were last recorded; 0:
                                          * never */
-        const struct qos_contention_map *machine; /* that of all devices (probe.h), while a unit is watched
-                                                   * with "block" */
-        uint64_t machine_since;         /* when that was made, CLOCK_MONOTONIC ns */
-        sd_event_source *moves;         /* while there is one */
-        sd_event_source *moves_timer;   /* while threads are to be looked for a little later … */
-        uint64_t moves_at;              /* … and when that was last done or will be, CLOCK_MONOTONIC usec */
+        const struct qos_contention_map *machine; /* contention map of the machine (probe.h), while a unit is
+                                                   * observed with "block" */
+        uint64_t machine_since;         /* CLOCK_MONOTONIC ns of its creation */
+        sd_event_source *moves;         /* notifications of migrations, while there is a contention map */
+        sd_event_source *moves_timer;   /* delayed scan for threads */
+        uint64_t moves_at;              /* CLOCK_MONOTONIC us of the last or next scan */
 
-        uint64_t keep_programs_until;   /* programs that no unit needs stay loaded, CLOCK_MONOTONIC usec … */
-        sd_event_source *keep_programs_timer; /* … and are unloaded then */
+        uint64_t keep_programs_until;   /* CLOCK_MONOTONIC us until which unused programs stay loaded */
+        sd_event_source *keep_programs_timer; /* timer for that time */
 
-        /* While a unit is watched (openssl.h) */
+        /* While a unit is observed with "tls" (openssl.h) */
         unsigned n_watched;
         sd_event_source *library_events;
-        sd_event_source *library_timer; /* while a unit is to be looked at */
+        sd_event_source *library_timer; /* timer for the next scan of a unit */
         uint64_t library_swept_at;      /* CLOCK_MONOTONIC ns */
 
-        /* The gauges that only the kernel can fill in, for all units at once */
+        /* Gauges updated by iterators, for all units at once */
         uint64_t listeners_at;          /* CLOCK_MONOTONIC ns */
         uint64_t listeners_session;
-        uint64_t gauges_at;             /* the same of the others */
+        uint64_t gauges_at;             /* CLOCK_MONOTONIC ns, of the other gauges */
         uint64_t oldest_session;
         uint64_t gauge_sessions[QOS_GAUGES];
-        uint64_t udp_expired_at;        /* … when it was looked at what was asked over UDP */
-        uint64_t missed_at;             /* … when it was noticed that the kernel has skipped runs of
-                                         * programs; 0: it was not */
-        uint64_t reconciled_at;         /* … when the gauges were last corrected for that */
-        uint64_t lost_groups;           /* probe_get_lost_groups(), when the groups of units were last looked
-                                         * for … */
-        uint64_t lost_groups_at;        /* … and when that was */
+        uint64_t udp_expired_at;        /* CLOCK_MONOTONIC ns of the last expiry of UDP requests */
+        uint64_t missed_at;             /* CLOCK_MONOTONIC ns when skipped program runs were last found; 0:
+                                         * never */
+        uint64_t reconciled_at;         /* CLOCK_MONOTONIC ns when gauges were last corrected */
+        uint64_t lost_groups;           /* probe_get_lost_groups() at the last scan for lost groups */
+        uint64_t lost_groups_at;        /* CLOCK_MONOTONIC ns of that scan */
 };
 
 static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {
@@ -100,105 +97,100 @@ static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {
         return NULL;
 }
 
-/* Each attached unit, by its slot. It may be detached in the body of the loop, and others attached. */
+/* Iterates over attached units by slot. The loop body may detach the unit, and attach others. */
 #define FOREACH_UNIT(u, m) for (Unit *const *u##_slot = (m)->units, *u; \
                                 (u = manager_next_unit(m, &u##_slot)); )
 
-/* Everything but the buses: no system bus is connected to, nothing listened on. Takes over what a previous
- * run left. */
+/* Creates the core without connections to buses and clients. Adopts the state of the previous run. */
 int manager_new(sd_event *event, Manager **ret);
 Manager* manager_free(Manager *m);
 
-/* Connects to the system bus and stays connected: the bus may come late and go away. */
+/* Connects to the system bus, and reconnects when disconnected. */
 int manager_connect_bus(Manager *m);
-/* For tests: this is the system bus. */
+/* For tests: uses this bus as system bus. */
 int manager_set_bus(Manager *m, sd_bus *bus);
 
-/* Reads the configuration anew. */
+/* Reloads the configuration. */
 void manager_reload(Manager *m);
 
-/* Keeps what a restart of qosd must know. */
+/* Writes the state file. */
 void manager_save(Manager *m);
 
-/* Calls f for each control group that the unit has now, those below them included, with its directory's
- * descriptor. */
+/* Calls f for each current control group of the unit, including descendants, with a descriptor of its
+ * directory. */
 void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata);
 
-/* Looks for the control groups of all units again where the kernel could not note the owner of one that was
- * made (now: CLOCK_MONOTONIC ns). */
+/* Reassigns the control groups of all units if the kernel failed to store the owner of a new one (now:
+ * CLOCK_MONOTONIC ns). */
 void manager_find_lost_groups(Manager *m, uint64_t now);
 
-/* What unit files say is in force, or it will be later: units that are ordered after qosd may start. */
+/* Unit files are in effect, or will be later: units ordered after qosd may start. */
 void manager_notify_ready(Manager *m);
 
-/* The sentence for systemctl status. */
+/* Status text for sd_notify(). */
 void manager_notify_status(Manager *m);
 
 /* ---- attach and detach -------------------------------------------------------------------------------- */
 
 typedef struct AttachRequest {
-        const char *name;               /* as the client wrote it: "nginx", "nginx.service", an alias,
+        const char *name;               /* as passed by the client: "nginx", "nginx.service", an alias,
                                          * "/system.slice/x.service" */
         ProbeMask probes;               /* 0: the configured default */
         ExcludeList excludes;
         HoldType type;
         uid_t uid, owner_uid;           /* see struct Hold */
         const char *owner;              /* see Hold.owner */
-        void *lease_key;                /* for HOLD_LEASE: any pointer that identifies the connection until
+        void *lease_key;                /* for HOLD_LEASE: pointer that identifies the connection until
                                          * manager_release_lease(); NULL otherwise */
-        uint64_t duration_usec;         /* for HOLD_ADMINISTRATOR: until detached after this long;
-                                         * USEC_INFINITY */
+        uint64_t duration_usec;         /* for HOLD_ADMINISTRATOR: time until detach; USEC_INFINITY */
 } AttachRequest;
 
-/* Called exactly once, from the event loop or from within manager_attach(). error < 0: e says why, u is
- * NULL; otherwise u is attached. Both are the manager's. */
+/* Called exactly once, from the event loop or from within manager_attach(). error < 0: described by e, u is
+ * NULL; otherwise u is attached. Both are owned by the manager. */
 typedef void (*manager_attach_handler_t)(Manager *m, int error, const QosError *e, Unit *u, void *userdata);
 
-/* Resolves the name with PID 1 (asynchronously), takes a hold, starts to observe. Attaching what the same
- * holder already holds renews the hold (probes, excludes and duration replaced). Returns 0 if the handler
- * was or will be called; negative (and no call) only when memory ran out. On ret_operation see
+/* Resolves the name with PID 1 (asynchronously), takes a hold, and starts observing. If the client already
+ * has a hold, it is renewed, and its probes, exclusions and duration are replaced. Returns 0 if the handler
+ * was or will be called; negative, without a call, on -ENOMEM only. For ret_operation see
  * attach_operation_cancel(). */
 int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler,
                    void *userdata, AttachOperation **ret_operation);
 
-/* What all who hold the unit leave out of its figures; those to whom only the control group belongs as long
- * as it is held by no other. request: who is about to join them, instead of what it holds by now; or NULL.
- * -E2BIG: that would be too much. */
+/* Combined exclusions of all holds; those of control group owners only count while there is no other hold.
+ * request: hold about to be added or renewed; or NULL. -E2BIG: too many. */
 int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret);
 
-/* For a client that went away meanwhile: the handler will not be called. Pointer is invalid after the
- * handler ran. */
+/* Cancels an attach, for clients that disconnect: the handler will not be called. o is invalid once the
+ * handler has run. */
 AttachOperation* attach_operation_cancel(AttachOperation *o);
 
-/* Drops the caller's hold: the lease of the connection; or (lease_key NULL) that of the control group's
- * owner, or, for the administrator, his own and those. name as above, but only attached units are looked at
- * (by name, alias-free, ".service" appended as systemctl does, or path). Fails with NotAttached, also when
- * somebody else's hold is all there is. */
+/* Drops the caller's hold: the lease of the connection; or (lease_key NULL) the hold of the control group's
+ * owner, or, for the administrator, both the administrator's and the owner's. name as above, but resolved
+ * among attached units only (by name without aliases, ".service" is appended as by systemctl, or by path).
+ * Fails with NotAttached, also if all holds belong to others. */
 int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_uid, QosError *e);
 
-/* What unit files have said of the unit and no longer do is taken back; the unit may be gone then. */
+/* Drops the hold of unit files that no longer have the section; the unit may be freed. */
 void unit_drop_file_settings(Unit *u);
 
-/* All leases of a connection that ended, of units and of thresholds. */
+/* Drops all leases of a connection, of units and thresholds. */
 void manager_release_lease(Manager *m, void *lease_key);
 
-/* Leases a uid has at the moment, for the limit in the configuration (manager_attach() enforces it
- * itself). */
+/* Number of leases of a user; the limit is enforced by manager_attach(). */
 unsigned manager_count_leases(Manager *m, uid_t uid);
 
-/* NULL with NotAttached (or InvalidUnitName); same name rules as manager_detach(). */
+/* NULL with NotAttached (or InvalidUnitName); names are resolved as by manager_detach(). */
 Unit* manager_get_unit(Manager *m, const char *name, QosError *e);
 
-/* Does uid own the control group of this unit (design: a caller may attach what its own uid owns)? Resolves
- * like manager_attach but without PID 1: only a path argument ("/user.slice/…") can be owned by other than
- * root. */
+/* Whether the user owns the control group, which permits attaching it. Resolves names like manager_attach(),
+ * but without PID 1: only paths ("/user.slice/...") can have owners other than root. */
 bool manager_uid_owns(Manager *m, const char *name, uid_t uid);
 
-/* Whether it is not enough for these probes (0: the default ones) to own the control group. Fills e (if not
- * NULL) with what to say to an owner who gets no more than that. */
+/* Whether these probes (0: the default) require more than ownership of the control group. If so, fills in e
+ * (unless NULL) for owners without further authorization. */
 bool manager_probes_are_restricted(Manager *m, ProbeMask probes, QosError *e);
 
-/* The same of a unit that is attached, by whatever name: may this user see with whom it talks? */
+/* As manager_uid_owns(), for an attached unit by any name: whether the user may see its peers. */
 bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid);
 
 /* ---- probes ------------------------------------------------------------------------------------------- */

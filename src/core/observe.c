@@ -18,7 +18,7 @@
 
 /* ---- observing ---------------------------------------------------------------------------------------- */
 
-/* Goes on in the book of before: the units around it do. */
+/* Continues with the retained map: ancestors still sum it up. */
 static void unit_reuse_retained(Unit *u, Unit *retained) {
         Manager *m = u->manager;
 
@@ -30,7 +30,7 @@ static void unit_reuse_retained(Unit *u, Unit *retained) {
         unit_free(retained);
 }
 
-/* Tells the kernel what is the unit's, of which there is a map. */
+/* Assigns control groups and sockets to a unit that has a map. */
 void unit_claim_cgroups(Unit *u) {
         hierarchy_push_to_kernel(u->manager, u);
         unit_claim_cgroup(u);
@@ -39,10 +39,10 @@ void unit_claim_cgroups(Unit *u) {
                 hierarchy_reassign_sockets(u->manager);
 }
 
-/* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the
- * reason. */
-/* What units are watched with has changed, or where they lie. started: a unit whose processes are others
- * now; or NULL. */
+/* Starts counting, if possible. Otherwise the unit stays attached without metrics, and the reason is
+ * reported. */
+/* To be called when probes or the hierarchy of units have changed. started: unit that has new processes; or
+ * NULL. */
 void manager_update_probes(Manager *m, Unit *started) {
         openssl_update(m, started);
         contention_update(m);
@@ -71,7 +71,7 @@ void unit_start(Unit *u) {
                 if (r < 0) {
                         probe_remove_unit(m->probe, u->index);
                         u->view = NULL;
-                        u->contention = NULL; /* of before, see unit_reuse_retained() */
+                        u->contention = NULL; /* of the previous attach, see unit_reuse_retained() */
                         u->contention_cpus = NULL;
                         u->contention_probes = 0;
                 }
@@ -83,7 +83,7 @@ void unit_start(Unit *u) {
                 return;
         }
 
-        /* Before there is anything to count */
+        /* Before anything is counted */
         unit_apply_excludes(u);
         unit_claim_cgroups(u);
         if (u->n_listen > 0)
@@ -124,12 +124,12 @@ static int on_programs_unused(sd_event_source *source, uint64_t usec, void *user
         return 0;
 }
 
-/* Loading takes two to three seconds of CPU time in which nobody is served. A user other than root who
- * attaches and detaches all the time makes us load once in this time at most, and so has a fifth of the
- * daemon as with all other requests. */
+/* Loading takes two to three seconds of CPU time, during which no client is served. Keeping programs loaded
+ * this long limits a user who attaches and detaches in a loop to a fifth of the daemon's time, as for other
+ * requests. */
 #define PROGRAMS_KEEP_USEC (15 * USEC_PER_SEC)
 
-/* To be called when a user other than root has no use for programs any more. */
+/* To be called when a user other than root no longer needs programs. */
 void manager_keep_programs(Manager *m) {
         sd_event_source *timer = NULL;
         uint64_t until = now_usec(CLOCK_MONOTONIC) + PROGRAMS_KEEP_USEC;
@@ -144,7 +144,7 @@ void manager_keep_programs(Manager *m) {
 
 /* ---- holds -------------------------------------------------------------------------------------------- */
 
-/* No longer observes the unit, which is gone then; its book is not if units around it have a part in it. */
+/* Stops observing the unit and frees it. Its map is retained if ancestors sum it up. */
 void unit_stop(Unit *u) {
         bool close = u->view && unit_find_ancestor(u);
         Manager *m = u->manager;
@@ -173,19 +173,19 @@ void unit_stop(Unit *u) {
         }
 
         if (u->view)
-                /* and its book of contention, which is in no other unit's figures */
+                /* with its contention map, which ancestors have already merged */
                 probe_remove_unit(m->probe, u->index);
         unit_free(u);
         retained_gc(m);
         hierarchy_push_to_kernel(m, NULL);
 }
 
-/* The last hold is gone. */
+/* The last hold was dropped. */
 void unit_detach(Unit *u) {
         Manager *m = u->manager;
         bool listened = u->n_listen > 0;
 
-        threshold_monitor_unit_detached(u); /* as long as others know the unit */
+        threshold_monitor_unit_detached(u); /* while observers can still find the unit */
         manager_emit_unit_detaching(u);
         if (u->name[0] != '/')
                 service_manager_unwatch(m->service_manager, u->name);
@@ -198,14 +198,14 @@ void unit_detach(Unit *u) {
                         manager_stop_probe(m);
                 m->history = sd_event_source_disable_unref(m->history);
         } else if (listened)
-                manager_mark_listeners(m); /* perhaps another unit has these addresses to itself now */
+                manager_mark_listeners(m); /* the addresses may be unambiguous for another unit now */
         manager_update_probes(m, NULL);
         manager_notify_status(m);
 }
 
 /* ---- attaching ---------------------------------------------------------------------------------------- */
 
-/* Its control group is, or will be, another one. */
+/* The control group path has changed. */
 void unit_set_cgroup(Unit *u, const char *control_group) {
         if (u->view)
                 probe_unassign_path(u->manager->probe, u->control_group);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Starts and stops to observe a unit. */
+/* Starts and stops observing a unit. */
 
 #include "manager.h"
 #include "service-manager.h"

@@ -3,7 +3,7 @@
 #include "manager.h"
 #include "observer.h"
 
-/* The next one is read after the call: others may come and go in it. */
+/* Reads the next pointer after the call: handlers may add and remove observers. */
 #define EMIT(m, handler, ...)                                                                           \
         for (const ManagerObserver *_o = (m)->observers; _o; _o = _o->next)                             \
                 if (_o->handler)                                                                        \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What happens to units, for all that want to know: the core calls no server by name.
+/* Notifications about units: the core calls no server by name.
  *
- * Observers are called in the order in which they were added, from within the core's own functions: they may
- * not attach or detach units. Handlers that are NULL are not called. */
+ * Observers are called in the order of registration, from within functions of the core, and must not attach
+ * or detach units. Handlers may be NULL. */
 
 #include <systemd/sd-bus.h>
 
@@ -15,25 +15,25 @@ typedef struct ManagerObserver ManagerObserver;
 
 struct ManagerObserver {
         void (*unit_attached)(Unit *u, void *userdata);
-        /* Its state, control group, invocation, holds, thresholds, relatives, or whether it is degraded */
+        /* State, control group, invocation, holds, thresholds, hierarchy or degraded state have changed */
         void (*unit_changed)(Unit *u, void *userdata);
-        /* It can still be found by its name; its thresholds have had their last events */
+        /* About to be detached: still found by name; last events of its thresholds have been emitted */
         void (*unit_detaching)(Unit *u, void *userdata);
         void (*threshold_event)(Unit *u, const ThresholdEvent *e, void *userdata);
-        /* All thresholds of a unit were evaluated, and there were events: what is queued should leave now,
-         * not when those of all other units were evaluated, too */
+        /* All thresholds of the unit were evaluated, with events: queued data should be sent now, not after
+         * the evaluation of all other units */
         void (*unit_evaluated)(Unit *u, void *userdata);
-        /* There were events, and all observers have been told of each: what takes long is done now.
-         * threshold_monitor_foreach_event() has them */
+        /* All observers have got the events of this round: time for slow operations. The events are provided
+         * by threshold_monitor_foreach_event() */
         void (*round_end)(Manager *m, void *userdata);
-        /* The system bus was connected to. NULL: it is about to be disconnected from. The handler may add
-         * and remove other observers */
+        /* Connected to the system bus. NULL: about to be disconnected. The handler may add and remove other
+         * observers */
         void (*bus_changed)(sd_bus *bus, void *userdata);
         void *userdata;
         ManagerObserver *next;
 };
 
-/* The observer is the caller's, and has to stay until it is removed. */
+/* The caller owns the observer, which has to stay valid until removed. */
 void manager_add_observer(Manager *m, ManagerObserver *o);
 void manager_remove_observer(Manager *m, ManagerObserver *o);
 

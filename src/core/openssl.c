@@ -9,17 +9,17 @@
 #include "openssl.h"
 #include "probe.h"
 
-/* Processes of a unit that are looked at: it takes some tens of microseconds for each, and those of a
- * service are mostly alike. */
+/* Processes scanned per unit: a scan takes some tens of microseconds each, and processes of a service are
+ * mostly alike. */
 #define PROCESSES_MAX 1024U
 
-/* How soon a unit is looked at again in which the kernel misses a library, and no look has found another
- * one: this, and twice as long each time. What is not OpenSSL is missed as long as it runs. */
+/* Initial delay before a unit is scanned again because of a missing library; doubled when nothing new is
+ * found. A library other than OpenSSL is missing for as long as it is used. */
 #define RESCAN_NSEC (10 * NSEC_PER_MSEC)
 #define RESCAN_MAX_NSEC (60 * NSEC_PER_SEC)
 
-/* How long after which it is looked again whether libraries are not in use any more, while others wait for
- * their places: it takes a look at all processes of all units. */
+/* Interval of sweeps for unused libraries while the limit prevents probing others: a sweep scans all
+ * processes of all units. */
 #define SWEEP_NSEC (10 * NSEC_PER_SEC)
 
 typedef struct ProcessScan {
@@ -61,7 +61,7 @@ static void openssl_scan_unit(Unit *u) {
                 log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are probed: %s.", u->name,
                               probe_library_limit_reason(scan.limit));
         u->library_limit = scan.limit;
-        u->wanted = scan.limit < 0; /* others may stop to use theirs */
+        u->wanted = scan.limit < 0; /* retried, as other libraries may become unused */
         if (streq(u->active_state, "active") && scan.libraries == 0 && scan.limit >= 0 &&
             u->rescan_delay == 0)
                 log_unit_info(u->name, "No process of '%s' has mapped libssl yet, waiting for one.",
@@ -69,7 +69,7 @@ static void openssl_scan_unit(Unit *u) {
         probe_set_config(u->manager->probe, u->index, u->generation, true);
 }
 
-/* Lets go of libraries that no process has any more, and has others take their places. */
+/* Releases unused libraries, and scans the units that are waiting for space. */
 static void library_sweep(Manager *m) {
         probe_begin_libraries(m->probe);
         FOREACH_UNIT(u, m)
@@ -86,7 +86,7 @@ static void library_sweep(Manager *m) {
 
 static int on_rescan(sd_event_source *source, uint64_t usec, void *userdata);
 
-/* When the next unit is due. */
+/* Arms the timer for the next unit. */
 static void library_schedule(Manager *m) {
         uint64_t next = UINT64_MAX;
 
@@ -141,7 +141,7 @@ static int on_missing_libraries_readable(sd_event_source *source, int fd, uint32
         return 0;
 }
 
-/* Its own holds ask for it, or those of a unit that it lies in. */
+/* Whether holds of the unit or its ancestors request the probe. */
 static bool unit_wants_tls(const Unit *u) {
         for (const Unit *o = u; o; o = unit_find_ancestor(o))
                 if (o->probes & PROBE_TLS)
@@ -173,7 +173,7 @@ void openssl_update(Manager *m, Unit *started) {
                 watch = unit_wants_tls(u);
                 n += watch;
                 if (watch == u->watched && u != started) {
-                        /* Perhaps one of the run before was, by a lease */
+                        /* May be set by a lease of the previous run */
                         if (!watch)
                                 probe_set_config(m->probe, u->index, u->generation, false);
                         continue;
@@ -209,6 +209,6 @@ void openssl_update(Manager *m, Unit *started) {
         }
 
         if (lost)
-                library_sweep(m); /* what the others have is kept */
+                library_sweep(m); /* libraries of other units are kept */
         openssl_scan(m);
 }

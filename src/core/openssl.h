@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The probe "tls": which units have it, and where their processes have OpenSSL's library. They are looked at
- * when a unit gets the probe, when it has started, and when the kernel has seen one of them read sealed
- * bytes without a library that is known: one that has loaded it since, or another version, or something that
- * is not OpenSSL and never will be. */
+/* The probe "tls": units that have it, and instances of libssl in their processes. Processes are scanned
+ * when a unit gets the probe, when it has started, and when the kernel finds it reading TLS records by an
+ * unknown library: one loaded later, another version, or something other than OpenSSL. */
 
 #include "manager.h"
 
-/* Holds have changed, or what is observed. started: a unit whose processes are others now; NULL: none is. */
+/* To be called when holds or the hierarchy have changed. started: unit with new processes; or NULL. */
 void openssl_update(Manager *m, Unit *started);
 
 /* Nothing is observed any more. */

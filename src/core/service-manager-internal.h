@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the client of PID 1 and the reader of its replies share. */
+/* Shared by the PID 1 client and the parser of its replies. */
 
 #include "service-manager.h"
 #include "unit-map.h"
 
-/* What PID 1 says of one unit. */
+/* Properties of a unit. */
 typedef struct Properties {
-        sd_bus_message *message;        /* info points into it */
+        sd_bus_message *message;        /* owns what info points to */
         UnitInfo info;
         char *names, *triggers, *triggered_by;
         char *fragment, **drop_ins, **files;

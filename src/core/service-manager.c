@@ -8,12 +8,11 @@
 #define PID1_NAME "org.freedesktop.systemd1"
 #define PID1_PATH "/org/freedesktop/systemd1"
 
-/* Names that a "did you mean" lists. */
+/* Maximum number of suggestions. */
 #define SUGGESTIONS_MAX 5
 
-/* How many calls wait for a reply at a time. dbus-daemon lets a connection wait for 128, and refuses the
- * next ones at once: after a start of qosd with more units half of them stayed as they were before it. The
- * rest is for calls to others than PID 1. */
+/* Concurrent calls. dbus-daemon limits pending replies to 128 per connection and rejects further calls, so
+ * that with many units the rest would be lost. Leaves some for calls to other services. */
 #define CALLS_MAX 64U
 
 typedef struct Watch {
@@ -29,13 +28,13 @@ struct ServiceManagerCall {
         sd_bus_slot *slot;
         int (*start)(ServiceManagerCall *c);
         bool started;
-        char *name;                     /* of the unit, or the pattern */
+        char *name;                     /* of the unit, or pattern */
         service_manager_unit_handler_t unit_handler;
         service_manager_list_handler_t list_handler;
         void *userdata;
 
-        Properties properties;          /* of the unit, while others are asked about that belong to it */
-        char *sockets;                  /* yet to be asked about, space separated */
+        Properties properties;          /* of the unit, while related units are queried */
+        char *sockets;                  /* remaining sockets to be queried, space separated */
         char *socket_groups;
         char *instances;
 };
@@ -52,12 +51,12 @@ struct ServiceManager {
         service_manager_changed_t changed;
         void *userdata;
         Watch *watches;
-        ServiceManagerCall *calls;      /* the newest first */
+        ServiceManagerCall *calls;      /* newest first */
         unsigned n_started;
-        sd_event_source *start_source;  /* starts those that wait */
+        sd_event_source *start_source;  /* starts pending calls */
 };
 
-/* ---- questions ---------------------------------------------------------------------------------------- */
+/* ---- calls -------------------------------------------------------------------------------------------- */
 
 ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c) {
         ServiceManager *s;
@@ -73,8 +72,7 @@ ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c) {
                 }
         if (c->started) {
                 s->n_started--;
-                /* Not from here: handlers of others would be called in the midst of whatever ends this
-                 * one */
+                /* Deferred, as handlers must not run within whatever ends this call */
                 if (s->start_source)
                         (void) sd_event_source_set_enabled(s->start_source, SD_EVENT_ONESHOT);
         }
@@ -92,7 +90,7 @@ static void call_finish(ServiceManagerCall *c, int error, const char *message, c
                         const char *names) {
         ServiceManagerCall copy = *c;
 
-        /* What info points to outlives the call */
+        /* info points to memory that outlives the call */
         c->properties = (Properties) {};
         c->socket_groups = c->instances = NULL;
         service_manager_call_free(c);
@@ -117,12 +115,12 @@ static void call_succeed(ServiceManagerCall *c) {
 
 static int call_get_all(ServiceManagerCall *c, const char *path, sd_bus_message_handler_t handler) {
         c->slot = sd_bus_slot_unref(c->slot);
-        /* The empty interface: those of all kinds of units in one answer */
+        /* The empty interface returns the properties of all interfaces */
         return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, path,
                                         "org.freedesktop.DBus.Properties", "GetAll", handler, c, "s", "");
 }
 
-/* Asking PID 1 for a unit by its path loads it. */
+/* Loads the unit, as PID 1 does for calls on its object path. */
 static int call_get_all_of(ServiceManagerCall *c, const char *name, sd_bus_message_handler_t handler) {
         _cleanup_free_ char *path = NULL;
         int r;
@@ -131,7 +129,7 @@ static int call_get_all_of(ServiceManagerCall *c, const char *name, sd_bus_messa
         return r < 0 ? r : call_get_all(c, path, handler);
 }
 
-/* Any instance tells where all of them are: this one is never started. */
+/* A fictitious instance shows the common path of all instances. It is never started. */
 static int on_instance(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_(properties_done) Properties instance = {};
         ServiceManagerCall *c = ASSERT_PTR(userdata);
@@ -150,7 +148,7 @@ static int on_instance(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         return 0;
 }
 
-/* PID 1 calls listen() from a process in the group of the socket's unit, except where it cannot filter
+/* PID 1 calls listen() in a process in the control group of the socket unit, unless it cannot filter
  * packets. */
 static int socket_groups_append(ServiceManagerCall *c, const UnitInfo *socket) {
         _cleanup_free_ char *group = NULL, *all = NULL;
@@ -176,8 +174,8 @@ static int on_socket(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_(properties_done) Properties socket = {};
         ServiceManagerCall *c = ASSERT_PTR(userdata);
 
-        /* One that cannot be asked about, or is not there, starts nothing. Of one that accepts by itself the
-         * connections are not this service's */
+        /* Ignore sockets that cannot be queried or do not exist. Connections of Accept=yes do not belong to
+         * this service */
         if (!sd_bus_message_is_method_error(m, NULL) && properties_read(m, &socket) >= 0 &&
             !socket.info.accept &&
             names_contain(socket.info.triggers, c->properties.info.id) &&
@@ -211,8 +209,8 @@ static void call_next_socket(ServiceManagerCall *c) {
         }
 }
 
-/* Sockets that start a service: PID 1 knows those that it has loaded, and the one of the same name may yet
- * be. */
+/* Queries the sockets that activate a service: those known to PID 1, and the one with the same name, which
+ * may not be loaded. */
 static int call_list_sockets(ServiceManagerCall *c) {
         const char *id = c->properties.info.id, *known = strempty(c->properties.triggered_by);
         int stem = strlen(id) - strlen(".service");
@@ -237,7 +235,7 @@ static int call_get_instance(ServiceManagerCall *c) {
         const char *id = c->properties.info.id;
         _cleanup_free_ char *name = NULL;
 
-        /* A socket "foo@a.socket" has instances "foo@….service" as well */
+        /* "foo@a.socket" has instances "foo@….service" as well */
         if (asprintf(&name, "%.*s@0.service", (int) MIN(strcspn(id, "@"), strlen(id) - strlen(".socket")),
                      id) < 0) {
                 name = NULL;
@@ -288,7 +286,7 @@ static int on_unit_loaded(sd_bus_message *m, void *userdata, sd_bus_error *error
         if (sd_bus_message_is_method_error(m, NULL)) {
                 const sd_bus_error *e = sd_bus_message_get_error(m);
 
-                /* This is an answer, others tell that there was none */
+                /* These errors are results; others mean that the query failed */
                 call_finish(c, sd_bus_error_has_names(e, SD_BUS_ERROR_INVALID_ARGS, PID1_NAME
                                                       ".NoSuchUnit") ? -ENOENT : -sd_bus_error_get_errno(e),
                             e->message, NULL, NULL);
@@ -328,7 +326,7 @@ static int on_start(sd_event_source *source, void *userdata) {
         return 0;
 }
 
-/* Starts it now, or when others have ended. */
+/* Starts the call now, or queues it. */
 static int call_new(ServiceManager *s, int (*start)(ServiceManagerCall *c), const char *name,
                     service_manager_unit_handler_t unit_handler, service_manager_list_handler_t list_handler,
                     void *userdata,
@@ -431,7 +429,7 @@ static int on_loaded_listed(sd_bus_message *m, void *userdata, sd_bus_error *err
         if (fclose(f) != 0 && r >= 0)
                 r = -ENOMEM;
 
-        /* Half of them would be taken for all */
+        /* A partial list must not be taken for a complete one */
         call_finish(c, MIN(r, 0), NULL, NULL, r < 0 ? NULL : names);
         return 0;
 }
@@ -553,7 +551,7 @@ static int watch_install(ServiceManager *s, Watch *w) {
                                          "PropertiesChanged", on_unit_changed, NULL, w);
 }
 
-/* That unit files were read anew, by the same service manager or another one. */
+/* daemon-reload, of the same service manager or a new one. */
 static int service_manager_listen_always(ServiceManager *s) {
         int r;
 
@@ -595,9 +593,9 @@ int service_manager_listen_loaded(ServiceManager *s, service_manager_loaded_t ha
         return same ? 0 : service_manager_install_loaded(s);
 }
 
-/* Nothing attached: nothing else is listened to. */
+/* Subscribes to signals needed while units are attached. */
 static int service_manager_listen(ServiceManager *s) {
-        /* A socket has been started or stopped. Its own signals tell of each connection */
+        /* Start or stop of sockets, whose own signals are too frequent: one per connection */
         return sd_bus_match_signal_async(s->bus, &s->job_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
                                          "JobRemoved",
                                          on_job_removed, NULL, s);

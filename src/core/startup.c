@@ -19,7 +19,7 @@ bool ready_notify(void) {
         return true;
 }
 
-/* A thread, as the service manager takes no word from other processes. */
+/* A thread, as the service manager ignores notifications of other processes. */
 static void* watch(void *userdata) {
         uint64_t until = now_nsec(CLOCK_MONOTONIC) + watch_usec * NSEC_PER_USEC;
         struct timespec ts = { .tv_sec = (time_t) (until / NSEC_PER_SEC),
@@ -37,7 +37,7 @@ int ready_watch(uint64_t usec) {
         int r;
 
         watch_usec = usec;
-        /* Signals are for the event loop: one that the thread took would end all of us */
+        /* Signals are handled by the event loop: this thread must not receive them */
         (void) sigfillset(&all);
         (void) pthread_sigmask(SIG_SETMASK, &all, &before);
         r = pthread_create(&thread, NULL, watch, NULL);

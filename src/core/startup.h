@@ -4,10 +4,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Who is ordered after us waits until we say that we are ready. Says so after that time in any case, also
- * while the event loop does not run since the kernel looks at programs. Once in a process. Negative: nobody
- * will, ready_notify() alone does. */
+/* Notifies the service manager after a timeout, unless ready_notify() was called before, from a thread, as
+ * the event loop is blocked while programs are loaded: units ordered after qosd must not wait longer.
+ * Effective once per process. Negative: there will be no timeout. */
 int ready_watch(uint64_t usec);
 
-/* Whether that was news: false, if it was said before. */
+/* Notifies readiness. Returns false if that was already done. */
 bool ready_notify(void);

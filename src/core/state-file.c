@@ -23,7 +23,7 @@
 #include "unit-table.h"
 #include "window.h"
 
-/* As exclude_list_add() takes them */
+/* In the format of exclude_list_add(). */
 static int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
@@ -125,7 +125,7 @@ static int state_write(Manager *m) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *unit = NULL;
                 Unit *u;
 
-                /* Closed books are units that nobody holds */
+                /* Retained units have no holds */
                 if (!m->units[i] && !m->retained[i])
                         continue;
                 u = m->units[i] ?: m->retained[i];
@@ -209,7 +209,7 @@ static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
                 return r;
         request = (AttachRequest) {
                 .type = type,
-                /* it may have had none but what only a newer qosd knows */
+                /* all probes may be unknown to this version */
                 .probes = (hold.probes & _PROBE_ALL) ?: PROBE_REQUESTS,
                 .uid = hold.uid,
                 .owner_uid = own ? hold.uid : 0,
@@ -220,7 +220,7 @@ static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
                                                 sd_json_variant_by_index(hold.exclude, i))));
         r = unit_hold(u, &request, hold.expires);
         if (r >= 0 && type == HOLD_FILE)
-                /* until the first look has ended, which tells whether it is */
+                /* until the first scan of unit files has ended */
                 unit_find_hold(u, HOLD_FILE, NULL, 0)->named = true;
         return r;
 }
@@ -233,12 +233,12 @@ static void hold_restore_or_complain(Unit *u, HoldType type, bool own, sd_json_v
                                        "Invalid saved hold of '%s', ignoring: %m", u->name);
 }
 
-/* The book of contention of the previous run, if it is still there: else a new one is made. */
+/* Adopts the contention map of the previous run; if it is missing, a new one is created. */
 static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
         int r;
 
         if (saved->contention_since == 0) {
-                /* One that was made when there was no time to note it */
+                /* Created right before a crash, and not recorded */
                 probe_remove_contention(u->manager->probe, u->index);
                 return;
         }
@@ -262,8 +262,7 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
         }
 }
 
-/* What is written there has passed such checks before: this is about files that somebody has changed, or a
- * disk. */
+/* Values were validated before they were written: protects against modified or corrupt files. */
 static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved, bool held) {
         _cleanup_free_ char *name = NULL;
 
@@ -287,7 +286,7 @@ static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved,
         return NULL;
 }
 
-/* ret_reason: why the entry is of no use, if -EBADMSG is returned. */
+/* ret_reason: set if -EBADMSG is returned. */
 static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char **ret_reason) {
         static const sd_json_dispatch_field unit_table[] = {
                 { "name",                   SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string,
@@ -351,8 +350,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                 return r;
 
         if (!held) {
-                /* Leases only, whose connections ended with the previous run, or a closed book: see
-                 * state_restore() */
+                /* Has leases only, which ended with the previous run, or is retained: see
+                 * manager_restore_state() */
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
                 if (r < 0)
                         probe_remove_unit(m->probe, saved.slot);
@@ -390,7 +389,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                                                                u->name);
                         }
                         unit_restore_contention(u, &saved);
-                        /* Above all that the previous run has given */
+                        /* Greater than any seq of the previous run */
                         u->seq = now_usec(CLOCK_BOOTTIME);
                         unit_apply_excludes(u); /* without those of leases, which have ended */
                         manager_begin_history(m);
@@ -403,7 +402,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                 }
         }
 
-        /* Without a hold it is let go at once */
+        /* Without holds it is detached later on */
         if (u->holds && u->name[0] != '/')
                 (void) service_manager_watch(m->service_manager, u->name);
         return 0;
@@ -414,7 +413,7 @@ static int state_read(const char *path, sd_json_variant **ret) {
         _cleanup_close_ int fd = -EBADF;
         struct stat st;
 
-        /* To open a pipe could wait */
+        /* Do not block on FIFOs */
         fd = open(path, O_RDONLY|O_NONBLOCK|O_NOCTTY|O_CLOEXEC);
         if (fd < 0)
                 return -errno;
@@ -429,7 +428,7 @@ static int state_read(const char *path, sd_json_variant **ret) {
         return sd_json_parse_file(f, path, 0, ret, NULL, NULL);
 }
 
-/* Goes on where the previous run ended. */
+/* Restores the state of the previous run. */
 void manager_restore_state(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         sd_json_variant *units, *generation, *crossings, *crossings_begin, *contention_generation;
@@ -454,8 +453,8 @@ void manager_restore_state(Manager *m) {
         }
         generation = sd_json_variant_by_key(v, "generation");
         contention_generation = sd_json_variant_by_key(v, "contentionGeneration");
-        /* Above those that were not noted before a crash, which groups and sockets have still: no more than
-         * units, or books, may be */
+        /* Skip generations that may be in use by groups and sockets, but were not saved before a crash: at
+         * most one per slot */
         if (sd_json_variant_is_unsigned(generation))
                 m->generation = sd_json_variant_unsigned(generation) + UNITS_MAX_LIMIT;
         crossings = sd_json_variant_by_key(v, "crossings");
@@ -486,14 +485,14 @@ void manager_restore_state(Manager *m) {
                                                  m->state_path, reason ?: strerror(-r));
         }
 
-        /* What nobody holds goes on only as a part of others. These are all there by now */
+        /* Units without holds continue only if retained by ancestors, which have been restored by now */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && !m->units[i]->holds)
                         unit_stop(m->units[i]);
                 else if (!m->units[i])
                         unit_forget_history(m, i);
 
-        /* Of units that were being attached, or folded, when the previous run ended */
+        /* Maps of units that were being attached or merged when the previous run ended */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (!m->retained[i] && !(m->units[i] && m->units[i]->view) && probe_has_unit(m->probe, i)) {
                         probe_remove_unit(m->probe, i);
@@ -508,7 +507,7 @@ void manager_restore_state(Manager *m) {
         manager_start_probe(m);
         FOREACH_UNIT(u, m)
                 if (u->view && orphans)
-                        unit_claim_cgroups(u); /* some of which had gone over to them */
+                        unit_claim_cgroups(u); /* some control groups may be assigned to detached units */
                 else
                         unit_start(u);
         manager_update_probes(m, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What a restart of qosd must know. */
+/* State kept over restarts of qosd. */
 
 #include "manager.h"
 

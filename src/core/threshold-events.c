@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Changes of state, and who is told. */
+/* Events and rate limits. */
 
 #include "log.h"
 #include "threshold-internal.h"
@@ -12,8 +12,7 @@ const char* state_share_name(const ShareChange *c) {
         abort();
 }
 
-/* Those who have not said anything for long, and of whom nothing is left out, are forgotten. NULL: memory
- * ran out. */
+/* Entries of inactive users without suppressed events are freed. NULL: -ENOMEM. */
 static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *thresholds, uid_t uid, uint64_t now) {
         UserRateLimit *t;
 
@@ -41,7 +40,7 @@ static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *thresholds, uid_t
         return t;
 }
 
-/* The state has changed. l: what was looked at; NULL: nothing. */
+/* Emits a state change. l: sample; NULL: none. */
 static void threshold_notify(Threshold *a, uint64_t suppressed, const ThresholdSample *l) {
         Manager *m = a->unit->manager;
         ThresholdMonitor *thresholds = m->thresholds;
@@ -51,7 +50,7 @@ static void threshold_notify(Threshold *a, uint64_t suppressed, const ThresholdS
         thresholds->seq++;
         unit = strdup(a->unit->name);
         if (!unit)
-                (void) log_oom(); /* the event is lost, and threshold_monitor_foreach_event() says so */
+                (void) log_oom(); /* the event is lost, which threshold_monitor_foreach_event() reports */
         free(e->unit);
         *e = (ThresholdEvent) {
                 .seq = thresholds->seq,
@@ -73,8 +72,8 @@ static void threshold_notify(Threshold *a, uint64_t suppressed, const ThresholdS
         manager_emit_threshold_event(a->unit, e);
 }
 
-/* Tells what the state has become, if that is news and its user has not had too much to say. Returns true if
- * it was told. */
+/* Emits an event if the state differs from the one last reported, and the rate limit permits. Returns true
+ * if it did. */
 bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
                 const ThresholdSample *l) {
         bool changed = a->machine.state != previous, waited = previous != a->told,
@@ -92,12 +91,11 @@ bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t
 
                 if (!t && l)
                         return false;
-                /* What it was before will not be told any more; nor that it has become what everybody thinks
-                 * it is */
+                /* The state pending before is superseded, and so is a return to the state last reported */
                 if (t && changed && waited)
                         t->suppressed += 1 + !news;
-                /* Its end, when nobody looks any more, is always told: there is no other chance, and one
-                 * told before it for each */
+                /* The final state is always reported: there is no later opportunity, and at most one per
+                 * event before */
                 if (!news || (l && t->n >= CROSSINGS_PER_UID_MAX))
                         return false;
                 if (t) {
@@ -124,7 +122,7 @@ void threshold_monitor_set_seq(Manager *m, uint64_t seq, uint64_t begin) {
         m->thresholds->ended = seq;
 }
 
-/* NULL: it is no longer known, or was of a run before this one. */
+/* NULL: overwritten, or of a previous run. */
 static const ThresholdEvent* threshold_monitor_get_event(const ThresholdMonitor *thresholds, uint64_t seq) {
         const ThresholdEvent *e = thresholds->events + seq % THRESHOLD_EVENTS_MAX;
 
@@ -156,7 +154,7 @@ int threshold_monitor_foreach_event(Manager *m, uint64_t since,
         return 0;
 }
 
-/* After all others were told what has happened: observers that take long do it now. */
+/* To be called after a round of evaluations, for observers with slow operations. */
 void threshold_monitor_end_round(ThresholdMonitor *thresholds) {
         if (thresholds->ended == thresholds->seq)
                 return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Files of thresholds that are violated. */
+/* Flag files of violated thresholds. */
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,8 +9,7 @@
 #include "log.h"
 #include "threshold-internal.h"
 
-/* The name of a unit as that of a directory; that of a control group's path as systemd-escape --path has
- * it. */
+/* Directory of a unit: its name, or a control group path escaped as by systemd-escape --path. */
 static int level_directory(const ThresholdMonitor *thresholds, const char *unit, char **ret) {
         char name[NAME_MAX + 1];
         size_t n = 0;
@@ -45,7 +44,7 @@ static int level_create(const char *directory, const Threshold *a) {
                 path = NULL;
                 return -ENOMEM;
         }
-        /* For everybody, as thresholds are */
+        /* Readable by everyone, hence without private selectors */
         r = threshold_rule_format(&a->rule, /* named= */ false, &rule);
         if (r < 0)
                 return r;
@@ -56,7 +55,7 @@ static int level_create(const char *directory, const Threshold *a) {
                 return -errno;
         fd = open(path, O_WRONLY|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0644);
         if (fd < 0 && errno == EEXIST)
-                return 0; /* still: who watches it would take it for news */
+                return 0; /* unchanged: rewriting would trigger watchers */
         if (fd < 0 || fchmod(fd, 0644) < 0 || dprintf(fd, "%s\n", rule) < 0)
                 return -errno;
         return 0;
@@ -71,10 +70,10 @@ static void level_remove(const char *directory, const char *name) {
                 return;
         }
         (void) unlink(path);
-        (void) rmdir(directory); /* with the last one */
+        (void) rmdir(directory); /* if empty */
 }
 
-/* There is a file if, and only if, the threshold is violated. */
+/* The file exists if, and only if, the threshold is violated. */
 void threshold_update_flag(const Threshold *a, bool violated) {
         ThresholdMonitor *thresholds = a->unit->manager->thresholds;
         _cleanup_free_ char *directory = NULL;
@@ -93,7 +92,7 @@ void threshold_update_flag(const Threshold *a, bool violated) {
                                        a->rule.name, a->unit->name);
 }
 
-/* Takes away those of before that are no longer right. */
+/* Removes outdated files of the previous run. */
 static void directory_prune(const ThresholdMonitor *thresholds) {
         DIR *d;
 
@@ -130,7 +129,7 @@ static void directory_prune(const ThresholdMonitor *thresholds) {
                                 (void) unlinkat(dirfd(files), file->d_name, 0);
                 }
                 (void) closedir(files);
-                (void) unlinkat(dirfd(d), de->d_name, AT_REMOVEDIR); /* if nothing is left */
+                (void) unlinkat(dirfd(d), de->d_name, AT_REMOVEDIR); /* if empty */
         }
         (void) closedir(d);
 }

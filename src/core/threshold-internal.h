@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the files of thresholds share. */
+/* Shared by the threshold modules. */
 
 #include "manager.h"
 #include "observer.h"
 #include "threshold-monitor.h"
 #include "threshold-sample.h"
 
-/* A user whose thresholds change. */
+/* Rate limit of a user's events. */
 typedef struct UserRateLimit {
         struct UserRateLimit *next;
         uid_t uid;
-        uint64_t since;                 /* CLOCK_MONOTONIC ns: since then … */
-        unsigned n;                     /* … so many changes were told */
-        uint64_t suppressed;              /* that were not, and nobody knows of yet */
+        uint64_t since;                 /* CLOCK_MONOTONIC ns: start of the period */
+        unsigned n;                     /* events emitted in it */
+        uint64_t suppressed;              /* suppressed events not reported yet */
 } UserRateLimit;
 
 struct ThresholdMonitor {
         Manager *manager;
         UserRateLimit *rate_limits;
         sd_event_source *timer;
-        bool saving;                    /* something is to be kept after this round */
+        bool saving;                    /* state has to be saved after this round */
         unsigned n;
         uint64_t seq;                   /* of the newest event */
-        uint64_t seq_begin;             /* before the first */
-        ThresholdEvent events[THRESHOLD_EVENTS_MAX]; /* by seq, modulo */
-        uint64_t ended;                 /* the newest event when a round ended last */
-        char *directory;                /* of the files of violated thresholds; NULL: nowhere */
+        uint64_t seq_begin;             /* before the first event */
+        ThresholdEvent events[THRESHOLD_EVENTS_MAX]; /* ring, by seq */
+        uint64_t ended;                 /* newest event at the end of the last round */
+        char *directory;                /* of flag files; NULL: none */
 };
 
 /* threshold-monitor.c */

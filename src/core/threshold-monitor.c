@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* When thresholds are evaluated. */
+/* Evaluation of thresholds. */
 
 #include <math.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "threshold-internal.h"
 #include "threshold-monitor.h"
 
-/* ---- looking ------------------------------------------------------------------------------------------ */
+/* ---- evaluation --------------------------------------------------------------------------------------- */
 
 Threshold* threshold_next(const Unit *u, const Threshold *a) {
         Threshold *i = a ? a->next : u->thresholds;
@@ -18,7 +18,7 @@ Threshold* threshold_next(const Unit *u, const Threshold *a) {
         return i;
 }
 
-/* True if that was news for somebody, who may have done anything to the unit's thresholds. */
+/* Returns true if an event was emitted, whose handlers may have changed the unit's thresholds. */
 static bool threshold_evaluate(Threshold *a, const ThresholdSample *l) {
         ThresholdState previous = a->machine.state;
 
@@ -40,7 +40,7 @@ static bool threshold_evaluate(Threshold *a, const ThresholdSample *l) {
         return true;
 }
 
-/* The first that is due of those that are looked at so often or more: these come first. */
+/* First due threshold of those with at most this period; thresholds are sorted by period. */
 static Threshold* unit_find_due(const Unit *u, uint64_t now, uint64_t period) {
         Threshold *a = u->thresholds;
 
@@ -49,7 +49,7 @@ static Threshold* unit_find_due(const Unit *u, uint64_t now, uint64_t period) {
         return a && a->period <= period ? a : NULL;
 }
 
-/* One reading for all that are due and have the window. Returns true if there was news for somebody. */
+/* Evaluates all due thresholds with the same window by one reading. Returns true if events were emitted. */
 static bool unit_evaluate_thresholds(Unit *u, uint64_t now, uint64_t period) {
         bool news = false;
 
@@ -83,7 +83,7 @@ static bool unit_evaluate_thresholds(Unit *u, uint64_t now, uint64_t period) {
         }
 }
 
-/* At the next multiple of the shortest period that is needed; not at all while there is no threshold. */
+/* Arms the timer at the next multiple of the shortest period, or disarms it without thresholds. */
 void monitor_arm_timer(Manager *m, bool at_once) {
         uint64_t period = 0, now = now_nsec(CLOCK_MONOTONIC);
         ThresholdMonitor *thresholds = m->thresholds;
@@ -112,8 +112,7 @@ static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *user
         ThresholdMonitor *thresholds = ASSERT_PTR(userdata);
         Manager *m = thresholds->manager;
 
-        /* Those of all units that cannot wait before those that can: the readings of longer windows take ten
-         * times as long */
+        /* Short periods of all units first: readings of longer windows take ten times as long */
         for (int slow = 0; slow < 2; slow++)
                 FOREACH_UNIT(u, m) {
                         if (!u->thresholds || (slow && now < u->threshold_monitor_slow_at))
@@ -124,9 +123,9 @@ static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *user
                         if (!unit_evaluate_thresholds(u, now, slow ? THRESHOLD_PERIOD_MAX_NSEC :
                                                       THRESHOLD_PERIOD_MIN_NSEC))
                                 continue;
-                        /* Not when all others have been looked at, too */
+                        /* Send events before other units are evaluated */
                         manager_emit_unit_evaluated(u);
-                        /* Before the first ones are overwritten */
+                        /* Process events before the ring wraps */
                         if (thresholds->seq - thresholds->ended > THRESHOLD_EVENTS_MAX -
                             THRESHOLDS_PER_UNIT_MAX)
                                 threshold_monitor_end_round(thresholds);
@@ -156,8 +155,7 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
             !unit_count_within(a->unit, a->rule.metric, WINDOW_TOTAL, a->rule.limit, &good, &total))
                 return false;
 
-        /* An answer that is still leaving may turn out to be beyond the limit after all; and totals may have
-         * begun anew */
+        /* Counts may decrease when a response in transmission exceeds the limit, and when totals restart */
         *ret = (ErrorBudget) {
                 .total = total - MIN(total, a->total_before),
                 .burn_rate_short = threshold_get_burn_rate(a, BURN_RATE_SHORT_NSEC, q),
@@ -168,7 +166,7 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
         return true;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------- */
+/* ---- monitor ------------------------------------------------------------------------------------------ */
 
 int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         const char *directories;
@@ -179,20 +177,20 @@ int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         if (!thresholds)
                 return -ENOMEM;
         thresholds->manager = m;
-        /* If nothing is known of a run before: beyond all that it may have given, which come less often than
-         * this counts */
+        /* Without saved state: greater than any number of a previous run, as there are fewer events than
+         * microseconds */
         thresholds->seq = thresholds->seq_begin = now_nsec(CLOCK_REALTIME) / NSEC_PER_USEC;
         thresholds->ended = thresholds->seq;
 
         r = sd_event_add_time(m->event, &thresholds->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC,
                               on_threshold_timer, thresholds);
-        /* Before clients, who could keep the loop so busy that what has to be so for a while never was */
+        /* Before clients, which could otherwise delay evaluations so much that durations never elapse */
         if (r >= 0)
                 r = sd_event_source_set_priority(thresholds->timer, SD_EVENT_PRIORITY_IMPORTANT);
         if (r >= 0)
                 r = sd_event_source_set_enabled(thresholds->timer, SD_EVENT_OFF);
 
-        /* The second one of RuntimeDirectory= */
+        /* Second directory of RuntimeDirectory= */
         directories = getenv("RUNTIME_DIRECTORY");
         directories = directories ? strchr(directories, ':') : NULL;
         if (r >= 0 && directories) {
@@ -211,8 +209,8 @@ int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         return 0;
 }
 
-/* The files stay: they are right when the next run begins, and a stop of the service takes their directory
- * away. */
+/* Flag files stay, for the next run; the service manager removes their directory when the service is
+ * stopped. */
 ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *thresholds) {
         if (!thresholds)
                 return NULL;

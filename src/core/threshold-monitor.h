@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The thresholds of units in the daemon: who has set them, when their metrics are looked at, and who is
- * told. What a rule means, and when its state changes, is threshold.h's. */
+/* Thresholds of units: sources, periodic evaluation and events. Rules and the state machine are in
+ * threshold.h. */
 
 #include <systemd/sd-json.h>
 
@@ -10,31 +10,29 @@
 #include "threshold-sample.h"
 #include "threshold.h"
 
-/* A person looks at a few of these, a program that makes them in a loop is stopped before it costs: each is
- * a comparison, and each window of a unit one reading a second, or ten. */
+/* Per unit. An evaluation is a comparison, and per distinct window one reading per second, or ten. */
 #define THRESHOLDS_PER_UNIT_MAX 32U
 
-/* All units together: eight for each that there may be. */
+/* All units: eight for each. */
 #define THRESHOLDS_MAX 2048U
 
-/* Of one user, root apart, conditions that are waited for included. */
+/* Per user other than root, including pending conditions. */
 #define THRESHOLDS_PER_UID_MAX 128U
 
-/* Changes of states of one user's thresholds that are told in so long a time, root apart: all of them may
- * change at once. A state that goes on changing is told when there is room again, as it is then. */
+/* Events per user other than root and period: all thresholds may change once. Further changes are
+ * suppressed, and the resulting state is reported later. */
 #define CROSSINGS_PER_UID_MAX THRESHOLDS_PER_UID_MAX
 #define CROSSINGS_NSEC (10 * NSEC_PER_SEC)
 
-/* Events that are kept for those who come back for them: half a kilobyte each. More than this was not an
- * outage of a subscriber, but of all units. */
+/* Events kept for clients that reconnect, half a KiB each. */
 #define THRESHOLD_EVENTS_MAX 1024U
 
 typedef enum ThresholdSource {
-        THRESHOLD_SOURCE_ADMINISTRATOR,    /* "qosctl set-threshold": until it is cleared, or the unit is no
-                                            * longer observed */
-        THRESHOLD_SOURCE_LEASE,            /* as long as the connection or the bus name of who asked */
+        THRESHOLD_SOURCE_ADMINISTRATOR,    /* "qosctl set-threshold": until cleared, or the unit is
+                                            * detached */
+        THRESHOLD_SOURCE_LEASE,            /* until its connection or bus name ends */
         THRESHOLD_SOURCE_FILE,             /* in a unit file */
-        THRESHOLD_SOURCE_CONDITION,        /* has no name, and is nobody's but who waits for it */
+        THRESHOLD_SOURCE_CONDITION,        /* unnamed, for a waiting client */
         _THRESHOLD_SOURCE_MAX,
 } ThresholdSource;
 
@@ -42,63 +40,63 @@ const char* threshold_source_to_string(ThresholdSource s);      /* "administrato
 
 typedef struct Threshold Threshold;
 
-/* The condition holds, or (e) the unit is no longer observed. The alarm is gone afterwards. */
+/* The condition holds, or (e) the unit is no longer observed. The threshold has been freed. */
 typedef void (*threshold_handler_t)(const Threshold *a, const QosError *e, void *userdata);
 
 struct Threshold {
-        /* As in the rule */
+        /* copied from the rule */
         Threshold *next;
         uint64_t period;                /* threshold_rule_get_period() */
-        uint64_t next_evaluation;                /* for the next look, CLOCK_MONOTONIC ns; 0: at once */
+        uint64_t next_evaluation;                /* CLOCK_MONOTONIC ns of the next evaluation; 0:
+                                                  * immediately */
         Unit *unit;
         ThresholdMachine machine;
-        ThresholdState told;            /* the state that everybody was told */
+        ThresholdState told;            /* state last reported */
         ThresholdSource source;
-        double value;                   /* at the last look; NaN: none */
-        uint64_t samples;               /* ABSENT: not known */
+        double value;                   /* of the last evaluation; NaN: none */
+        uint64_t samples;               /* ABSENT: unknown */
         ThresholdRule rule;
 
         uid_t uid, owner_uid;
         void *lease_key;                /* as in struct Hold */
         char *origin;                   /* file and line; NULL: not from a file */
-        bool seen;                      /* by the newest look at unit files (xqos-loader.c) */
-        bool unsaved;                   /* the last attempt to keep it failed, which was said */
+        bool seen;                      /* found by the latest scan of unit files (xqos-loader.c) */
+        bool unsaved;                   /* saving has failed, and was logged */
 
         uint64_t since;                 /* of the state, CLOCK_REALTIME ns */
 
-        uint64_t good_before, total_before; /* what threshold_count() does not count */
+        uint64_t good_before, total_before; /* offsets of threshold_count() */
 
         threshold_handler_t handler;        /* of a condition */
         void *userdata;
 };
 
-/* What an objective asks for, "p99 within 20ms", of a hundred requests ninety-nine, and what there was of
- * it. */
+/* Progress of an objective: "p99 within 20ms" allows one percent of requests to miss it. */
 typedef struct ErrorBudget {
-        uint64_t good, total;           /* requests since it was set, within the limit, and all */
-        double burn_rate_short, burn_rate_long;   /* how much of what may be beyond the limit was, over these
-                                                   * windows: 1 is all of it; NaN: no requests */
+        uint64_t good, total;           /* requests since it was set: within the limit, and all */
+        double burn_rate_short, burn_rate_long;   /* fraction of requests that missed it over these windows,
+                                                   * relative to the error budget; NaN: no requests */
 } ErrorBudget;
 
 #define BURN_RATE_SHORT_NSEC (60 * NSEC_PER_SEC)
 #define BURN_RATE_LONG_NSEC (300 * NSEC_PER_SEC)
 
-/* False: it is no objective about requests. Takes three readings. */
+/* False: not an objective on requests. Takes three readings. */
 bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret);
 
-/* A change of a state. */
+/* State change of a threshold. */
 typedef struct ThresholdEvent {
-        uint64_t seq;                   /* counts all events of qosd, also over a restart */
+        uint64_t seq;                   /* number over all events of qosd, also across restarts */
         uint64_t timestamp;             /* CLOCK_REALTIME ns */
         char *unit;
         ThresholdRule rule;
         ThresholdState state, previous;
         double value;                   /* NaN: none */
-        uint64_t samples;               /* ABSENT: not known */
-        uint64_t suppressed;              /* changes of the same user's thresholds before this one that were
-                                           * not told */
-        ShareChange shares[SHARE_CHANGES_MAX]; /* where the time of the unit's threads goes now, and does not
-                                                * mostly */
+        uint64_t samples;               /* ABSENT: unknown */
+        uint64_t suppressed;              /* preceding events of the same user's thresholds that were
+                                           * suppressed */
+        ShareChange shares[SHARE_CHANGES_MAX]; /* states of threads with a share that differs from the usual
+                                                * one */
         size_t n_shares;
 } ThresholdEvent;
 
@@ -106,10 +104,10 @@ typedef struct ThresholdEvent {
 const char* state_share_name(const ShareChange *c);
 
 typedef struct ThresholdRequest {
-        const char *unit;               /* as the client wrote it */
+        const char *unit;               /* as passed by the client */
         const char *threshold;
         ThresholdSource source;
-        uid_t uid, owner_uid;           /* as in struct Hold: the latter may change what is his own alone */
+        uid_t uid, owner_uid;           /* as in struct Hold; an owner may change own thresholds only */
         void *lease_key;
         const char *origin;
         threshold_handler_t handler;
@@ -119,38 +117,37 @@ typedef struct ThresholdRequest {
 int threshold_monitor_new(Manager *m, ThresholdMonitor **ret);
 ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *thresholds);
 
-/* Sets a threshold, instead of the one of this name that the same source has set; or waits for a
- * condition. */
+/* Sets a threshold, replacing the one with the same name and source; or waits for a condition. */
 int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, QosError *e);
 int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid,
                     QosError *e);
 void threshold_free(Threshold *a);
 
-/* Takes back those of the unit that its files no longer have. */
+/* Removes thresholds of the unit that its files no longer have. */
 void threshold_monitor_forget_files(Unit *u);
 
 /* The connection or bus name has ended. */
 void threshold_monitor_release(Manager *m, const void *lease_key);
 bool threshold_monitor_have_lease(const Manager *m, const void *lease_key);
 
-/* The unit is about to go. */
+/* The unit is about to be freed. */
 void threshold_monitor_unit_detached(Unit *u);
 
-/* What a client is shown: the next one of those that have a name; NULL: begin. */
+/* Iterates over named thresholds; NULL: first. */
 Threshold* threshold_next(const Unit *u, const Threshold *a);
 
-/* The number of the newest event, and the one that came before the first: those before it were never given,
- * or by a qosd of which nothing is known. Of those after another: how many are no longer known, and the
- * rest. */
+/* Number of the newest event, and the last one before the first event known.
+ * threshold_monitor_foreach_event() reports events after a number, and how many of these are no longer
+ * known. */
 uint64_t threshold_monitor_get_seq(const Manager *m);
 uint64_t threshold_monitor_get_seq_begin(const Manager *m);
 uint64_t threshold_monitor_count_missed(const Manager *m, uint64_t since);
 int threshold_monitor_foreach_event(Manager *m, uint64_t since,
                                     int (*f)(const ThresholdEvent *e, void *userdata), void *userdata);
 
-/* For a restart of qosd. */
+/* Serialization for the state file. */
 int thresholds_list_to_json(const Unit *u, sd_json_variant **ret);
 void threshold_monitor_from_json(Unit *u, sd_json_variant *v);
 void threshold_monitor_set_seq(Manager *m, uint64_t seq, uint64_t begin);
-/* All units of before are there: files of thresholds that are violated no more go. */
+/* All units are restored: removes outdated flag files. */
 void threshold_monitor_restored(Manager *m);

@@ -17,12 +17,12 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-/* Whether the metric lies in this member of struct Metrics. */
+/* Whether the metric is in this member of struct Metrics. */
 #define METRIC_IS_IN(metric, \
                      member) ((metric)->offset - \
                               offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
 
-/* Requests of which no answer has begun to leave for longer than the limit: so many at least. */
+/* Number of requests without response that are older than the limit; lower bound. */
 static uint64_t count_pending_requests(const Manager *m, const WindowSources *w, double limit,
                                        unsigned *ret_last_bin) {
         uint64_t n = 0, before;
@@ -47,7 +47,7 @@ static uint64_t count_pending_requests(const Manager *m, const WindowSources *w,
         return n;
 }
 
-/* Of which a threshold knows what waits, and what was within its limit. */
+/* Whether the metric is a quantile for which pending requests and objectives are supported. */
 static bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution,
                                        double *ret_q) {
         const char *name;
@@ -84,7 +84,7 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
 }
 
 void threshold_sample_init(ThresholdSample *l, uint64_t window) {
-        /* Not the readings, which are large */
+        /* Do not clear readings, which are large */
         l->window = window;
         l->distributions = 0;
         l->needs_requests = l->needs_gauges = l->needs_listeners = l->needs_rows = l->needs_contention =
@@ -146,13 +146,12 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
                 unit_get_sources(u, buffer, &sources);
                 if (l->needs_listeners)
                         listeners_refresh(m, now, false);
-                /* Together with the rows, for which the sessions have to be those of one look */
+                /* Together with rows, as sessions have to be from the same run of iterators */
                 if (l->needs_gauges || l->needs_rows)
                         gauges_refresh(m, now, false);
                 r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
                 if (r == -EAGAIN) {
-                        /* Who was held up since then looks for what is overwritten by now: that is no reason
-                         * not to know anything */
+                        /* The data has been overwritten since: read the present instead of failing */
                         l->now = now = now_nsec(CLOCK_MONOTONIC);
                         l->timestamp = now_nsec(CLOCK_REALTIME);
                         r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
@@ -204,7 +203,7 @@ size_t unit_get_state_share_changes(Unit *u, uint64_t now, uint64_t window,
                 ShareChange c = { state, current.shares[state], usual.shares[state] };
                 size_t i;
 
-                /* Also if one of them is not known */
+                /* Also skips unknown values */
                 if (!(fabs(c.share - c.usual) >= SHARE_CHANGE_MIN))
                         continue;
                 for (i = n; i > 0 && fabs(c.share - c.usual) > fabs(ret[i - 1].share - ret[i - 1].usual);
@@ -218,7 +217,7 @@ size_t unit_get_state_share_changes(Unit *u, uint64_t now, uint64_t window,
         return n;
 }
 
-/* The metric of what the rule chooses. */
+/* Value of the metric restricted by the rule's selector. */
 static double sample_get_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule,
                 uint64_t *ret_samples) {
         const Metrics *values = &l->metrics;
@@ -266,7 +265,7 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
                 return real;
 
         *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;
-        /* Where questions overlap it is not known what waits, either */
+        /* With overlapping requests, pending ones are unknown as well */
         if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT ||
             server->oldest_in_flight <= rule->limit)
                 return real;
@@ -279,7 +278,7 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
                                     &samples);
         *ret_samples = samples;
         if (value == WINDOW_WAITING)
-                /* What is the oldest in flight may be one that asked to wait */
+                /* The oldest request in flight may be a long poll */
                 return last_bin + 1 == QOS_WAITING_BINS ? server->oldest_in_flight :
                         MIN(server->oldest_in_flight, QOS_WAITING_NSEC(last_bin + 1) - 1);
         return value == ABSENT ? NAN : value;

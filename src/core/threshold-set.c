@@ -33,8 +33,7 @@ void threshold_free(Threshold *a) {
         free(a);
 }
 
-/* Who acts on it would go on for ever: what is no longer looked at is unknown, and that is told as any other
- * change. */
+/* Reports a final "unknown" state: clients would otherwise act on the last state forever. */
 static void threshold_remove(Threshold *a) {
         ThresholdState previous = a->machine.state;
 
@@ -132,7 +131,7 @@ static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
         return 0;
 }
 
-/* Who owns the control group may not change what the administrator has set. */
+/* Owners of the control group must not change thresholds of the administrator. */
 static bool threshold_is_for(const Threshold *a, uid_t owner_uid) {
         return owner_uid == 0 || a->owner_uid == owner_uid;
 }
@@ -164,7 +163,7 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
                                      "set by the administrator",
                                      strempty(a->origin));
         if (a && rule_equal(&a->rule, &rule)) {
-                /* The same once more changes nothing */
+                /* An unchanged threshold keeps its state */
                 a->seen = true;
                 (void) free_and_strdup(&a->origin, request->origin);
                 if (ret)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What is known of thresholds over a restart of qosd. */
+/* Thresholds in the state file. */
 
 #include "log.h"
 #include "threshold-internal.h"
@@ -12,14 +12,14 @@ int thresholds_list_to_json(const Unit *u, sd_json_variant **ret) {
         for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a)) {
                 _cleanup_free_ char *rule = NULL;
 
-                /* Those who hold leases will have lost their connections */
+                /* Leases end with the connections of this run */
                 if (a->source == THRESHOLD_SOURCE_LEASE)
                         continue;
                 r = threshold_rule_format(&a->rule, /* named= */ true, &rule);
                 if (r >= 0)
                         r = sd_json_variant_append_arraybo(&array,
                                 SD_JSON_BUILD_PAIR_STRING("threshold", rule),
-                                /* If that is not what it is, it is still to be told */
+                                /* state last reported: a difference is reported after the restart */
                                 SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->told)),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("since", a->since),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("violatedSince", a->machine.violated_since),
@@ -30,7 +30,7 @@ int thresholds_list_to_json(const Unit *u, sd_json_variant **ret) {
                                                              SD_JSON_BUILD_UNSIGNED(a->owner_uid)),
                                 SD_JSON_BUILD_PAIR_CONDITION(!!a->origin, "origin",
                                                              SD_JSON_BUILD_STRING(a->origin)));
-                /* The others are */
+                /* Continue with the others */
                 if (r < 0 && !a->unsaved)
                         log_unit_warning_errno(u->name, r,
                                                "Failed to save threshold '%s' of '%s', a restart of "

@@ -82,7 +82,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 if (streq(metric, contention_distributions[waits].name))
                         break;
 
-        /* The figures that endpoints and peers have, and what the unit asks of others is its peers' */
+        /* Metrics that endpoints and peers have; the client role is the sum of its peers */
         of_rows = r >= 0 && streq(name, "requests.client.latency");
         if (of_rows)
                 selector.client = true;
@@ -94,7 +94,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                                      "'%.200s' is not a distribution, expected one like "
                                      "'requests.server.latency'", metric);
 
-        /* For seq, and to know whether the figures mean anything */
+        /* For seq, and for whether metrics are valid */
         snapshot_read(u, NULL, window, &snapshot, &rows);
 
         if (of_rows) {
@@ -104,7 +104,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 rows_sum(u, &rows, &selector, &value, &row);
                 if (!row.measured || row.count == ABSENT)
                         return -ENODATA;
-                /* Any distribution on this grid */
+                /* Any distribution with coarse bins */
                 return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells,
                                       value.sums[QOS_ENTRY_SUM_LATENCY], ret);
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The steps of a unit's history. */
+/* Steps of a unit's history. */
 
 #include "cgroup-stat.h"
 #include "contention-probe.h"
@@ -16,8 +16,8 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-/* One interval is enough: of steps older than those that are still to be collected nobody asks, and what
- * lies between two that are close is no better known to be well. */
+/* A single interval is sufficient: only steps not collected yet are of interest, and a gap between close
+ * intervals is not known to be good either. */
 void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
         if (from > u->violated_until + WINDOW_STEPS * WINDOW_STEP_NSEC)
                 u->violated_since = from;
@@ -25,7 +25,7 @@ void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
         u->violated_until = MAX(u->violated_until, until);
 }
 
-/* What the step has of contention; in newest also what is only known of now. */
+/* Fills in contention of a step; newest: also values known for the present only. */
 static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep *s) {
         uint64_t programs = probe_get_programs(u->manager->probe), *a = s->amounts;
         ContentionSource buffer[UNITS_MAX_LIMIT];
@@ -110,7 +110,7 @@ int unit_collect_history(Unit *u) {
         missed_refresh(u->manager, now);
         unit_get_sources(u, buffer, &sources);
 
-        /* Also those that were collected before, see window_read_step() */
+        /* Includes steps already collected, see window_read_step() */
         first = current - MIN(current, (uint64_t) WINDOW_STEPS);
         first = MAX(first, u->attached_since_monotonic / WINDOW_STEP_NSEC);
         for (uint64_t n = first; n < current; n++) {
@@ -126,9 +126,9 @@ int unit_collect_history(Unit *u) {
 
                 r = window_read_step(&sources, n, &reading, &gauges);
                 if (r < 0)
-                        continue; /* it stays as it is known, or a gap */
+                        continue; /* keep the previous values, or the gap */
 
-                /* Mostly it has not changed since */
+                /* Mostly unchanged since the last time */
                 violated = u->violated_until > n * WINDOW_STEP_NSEC &&
                            u->violated_since < (n + 1) * WINDOW_STEP_NSEC;
                 signature = reading.signature ^ gauges.in_flight << 32 ^ gauges.open ^ (uint64_t) violated <<
@@ -140,8 +140,7 @@ int unit_collect_history(Unit *u) {
                 step.timestamp = realtime - MIN(realtime, now - n * WINDOW_STEP_NSEC);
                 step.covered = reading.covered;
 
-                /* What was counted; whether it means something is decided when it is shown, for a step of
-                 * any length */
+                /* Raw counters: validity is decided when steps are shown, possibly merged */
                 step.overlaps = reading.cells[QOS_COUNTER_OVERLAPS];
                 step.missed = window_is_incomplete(&reading);
                 metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);

@@ -11,7 +11,7 @@
 #include "probe.h"
 #include "unit-peers.h"
 
-/* A row passes from one peer to another ten times a second at most, and that takes some 10 us. */
+/* Retries: an entry is reassigned ten times a second at most, which takes some 10 us. */
 #define TRIES_MAX 16
 
 /* ---- reading ------------------------------------------------------------------------------------------ */
@@ -40,8 +40,8 @@ static bool entry_is_same(const Row *a, const Row *b) {
                 memcmp(a->address, b->address, sizeof(a->address)) == 0;
 }
 
-/* Adds a row, or what is in one to that of the same name: two programs that saw it first at once
- * (entry_find()), or two units of which one lies in the other. What has no place is part of the rest. */
+/* Adds a row, merging rows with the same name: of two programs that raced for an entry (entry_find()), or of
+ * nested units. Rows beyond the limit are added to the others. */
 static void rows_add(RowsReading *rows, const RowReading *r) {
         RowReading rest = { .row = { .kind = r->row.kind == ROW_PEER ? ROW_PEER : ROW_ENDPOINT,
                                      .rest = true }, .value = r->value };
@@ -55,14 +55,14 @@ static void rows_add(RowsReading *rows, const RowReading *r) {
                 n += !rows->rows[k].row.rest;
         }
 
-        /* Two places are kept for the rest */
+        /* Two rows are reserved for the others */
         if (r->row.rest || n < SNAPSHOT_ROWS_MAX - 2)
                 rows->rows[rows->n++] = *r;
-        else if (r->row.kind != ROW_EXCLUDED) /* which is in no figures, anyway */
+        else if (r->row.kind != ROW_EXCLUDED) /* not part of the unit's metrics anyway */
                 rows_add(rows, &rest);
 }
 
-/* All of one book. -EAGAIN: the figures cannot be had. */
+/* Reads all entries of a map. -EAGAIN: not consistent. */
 static int peers_read_source(const WindowSource *b, const uint64_t *sessions, uint64_t attached_at,
                              uint64_t now, uint64_t window, RowsReading *rows) {
         static const RowKind kinds[] = {
@@ -76,7 +76,7 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
         WindowReading reading;
         int r = 0;
 
-        /* What is in flight on sockets that only an iterator counts */
+        /* Requests in flight counted by iterators */
         for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
                 if (rows->measured && sessions[g] != 0 && b->map->gauges[g].session == sessions[g]) {
                         first.value.in_flight += b->map->gauges[g].in_flight;
@@ -85,7 +85,7 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                 }
 
         if (rows->measured) {
-                /* Only the first endpoint is told from the others by what they have not */
+                /* The first endpoint is the unit minus the other endpoints */
                 if (b->map->names[0].kind != QOS_ENTRY_FREE)
                         r = window_read_some(&alone, now, window, 1U << QOS_LATENCY, &reading);
                 if (b->map->names[0].kind != QOS_ENTRY_FREE && r >= 0) {
@@ -108,12 +108,12 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                                                        QOS_ENTRY_ENDPOINT : QOS_ENTRY_PEER };
                 if (name.kind == QOS_ENTRY_FREE || name.kind >= ELEMENTSOF(kinds))
                         continue;
-                /* A peer that has got the row just now, and has not written its name yet */
+                /* An entry just assigned, without its name yet */
                 if (name.kind == QOS_ENTRY_PEER && name.address.family == AF_UNIX && name.path[0] == 0) {
                         name = (struct qos_peer_key) { .kind = QOS_ENTRY_PEER };
                         rest = true;
                 }
-                /* All have a row of their own; or a peer has got one, and never came again */
+                /* No others so far, or an entry that was assigned and never used */
                 if ((rest || name.kind == QOS_ENTRY_PEER) && !window_row_is_used(b->map, i))
                         continue;
                 row.value = (WindowRow) {};
@@ -131,7 +131,7 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                 memcpy(row.row.path, name.path, sizeof(name.path));
                 utf8_sanitize(row.row.path);
 
-                /* The first endpoint comes last, and has what no other has */
+                /* The first endpoint is calculated last */
                 if (i == 0)
                         row.value = first.value;
                 else if (row.row.kind == ROW_ENDPOINT)
@@ -143,8 +143,7 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
 
 void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, uint64_t window,
                uint64_t covered, RowsReading *ret) {
-        /* Of books that had something before the unit was attached it is not known what their rows had then,
-         * only what all peers had together */
+        /* Maps older than the attach: only the sum of peers at that time is known, not single entries */
         bool before = w->base && covered == now - MIN(now, w->attached_at);
         bool measurable = sessions && window_is_for_rows(window) && !before;
 
@@ -152,12 +151,12 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
                 uint64_t folds = 0, again = 0;
                 int r = 0;
 
-                /* Not the rows, which are large */
+                /* Do not clear the rows, which are large */
                 ret->n = 0;
                 ret->measured = measurable;
                 ret->covered = covered;
 
-                /* A row that becomes part of the rest meanwhile would be in both, or in none */
+                /* An entry merged into the others meanwhile would be counted twice, or not at all */
                 for (size_t i = 0; i < w->n; i++)
                         folds += __atomic_load_n(&w->sources[i].map->folds, __ATOMIC_ACQUIRE);
                 for (size_t i = 0; i < w->n && r >= 0; i++)
@@ -181,7 +180,7 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
                 window_sources_read_peers(w, &ret->peers);
 }
 
-/* ---- what it means ------------------------------------------------------------------------------------ */
+/* ---- conversion --------------------------------------------------------------------------------------- */
 
 static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row *row) {
         uint64_t count = from->cells[QOS_ENTRY_COUNT];
@@ -196,8 +195,8 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row
         row->in_flight = from->in_flight;
         row->bytes_in = from->sums[QOS_ENTRY_SUM_BYTES_IN];
         row->bytes_out = from->sums[QOS_ENTRY_SUM_BYTES_OUT];
-        /* Nobody gives up by himself on a Unix socket. Not every kernel tells that one is closed, and none
-         * how much a unit asks there */
+        /* Requests do not time out on Unix sockets. Closing is not observable on all kernels, nor are bytes
+         * of the client role */
         if (row->family == AF_UNIX) {
                 row->errors_timeout = ABSENT;
                 if (!(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_UNIX_CLOSE)))
@@ -269,8 +268,8 @@ uint64_t rows_get_signature(const RowsReading *rows, uint64_t signature) {
         return signature;
 }
 
-/* Whether who connects to this address reaches a socket that listens on that one. Of a listener on all
- * addresses it is only known for those that are always this machine's. */
+/* Whether connecting to this address reaches a listener on that one. For listeners on all addresses, only
+ * loopback addresses are certain to be local. */
 static bool address_reaches(const Row *row, const struct qos_address *listen) {
         static const uint8_t any[16] = {}, loopback6[16] = { [15] = 1 };
         bool local;

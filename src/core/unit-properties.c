@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What PID 1 says of a unit. */
+/* Parser of unit properties of PID 1. */
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -8,15 +8,14 @@
 #include "service-manager-internal.h"
 #include "unit-name.h"
 
-/* Of one unit: sockets that are asked about, and addresses they listen on. More are found when the service
- * reads. */
+/* Limits per unit: sockets to be queried, and their addresses. Others are found when the service reads from
+ * them. */
 #define SOCKETS_MAX 32
 #define LISTEN_MAX 64
 
 /* ---- names -------------------------------------------------------------------------------------------- */
 
-/* Names that would collide with the kernel's own files in the directory above get an underscore (systemd's
- * cg_escape(), whose list this is). */
+/* As cg_escape() in systemd: names that collide with files of the kernel are prefixed with an underscore. */
 static bool control_group_name_needs_escape(const char *name) {
         static const char *const controllers[] = {
                 "cpu", "cpuacct", "cpuset", "io", "blkio", "memory", "devices", "pids", "hugetlb", "misc",
@@ -35,7 +34,7 @@ static bool control_group_name_needs_escape(const char *name) {
 }
 
 int unit_get_default_control_group(const char *name, const char *slice, char **ret) {
-        /* A slice "a-b.slice" lies in "a.slice": every dash is a level, each of at most a name's length */
+        /* "a-b.slice" is contained in "a.slice": each dash is a level of the path */
         _cleanup_free_ char *path = NULL, *stem = NULL;
         const char *s = endswith(name, ".slice") ? name : slice;
         size_t l, size;
@@ -98,7 +97,7 @@ int listen_address_parse(const char *s, struct qos_address *ret) {
                 return -EAFNOSUPPORT;
         memcpy(host, s, l);
         host[l] = 0;
-        /* Behind the port may be the interface of a link-local address */
+        /* Link-local addresses have an interface behind the port */
         port = strtoul(colon + 1, (char**) &end, 10);
         if ((*end != 0 && *end != '%') || port == 0 || port > UINT16_MAX ||
             inet_pton(a.family, host, a.address) != 1)
@@ -109,7 +108,7 @@ int listen_address_parse(const char *s, struct qos_address *ret) {
         return 0;
 }
 
-/* ---- questions ---------------------------------------------------------------------------------------- */
+/* ---- properties --------------------------------------------------------------------------------------- */
 
 void properties_done(Properties *p) {
         sd_bus_message_unref(p->message);
@@ -118,15 +117,15 @@ void properties_done(Properties *p) {
         free(p->triggered_by);
         free(p->fragment);
         strv_free(p->drop_ins);
-        free(p->files); /* what is in there belongs to the two */
+        free(p->files); /* strings are owned by the messages */
         free(p->listen);
         *p = (Properties) {};
 }
 
-/* Aliases of a unit that are remembered: a unit with more is still found by its own name. */
+/* Aliases kept per unit: with more, it is still found by its name. */
 #define ALIASES_MAX 16
 
-/* Those of an array of names that end so, at most max: space separated. */
+/* Reads an array of names with this suffix, at most max: space separated. */
 static int names_read(sd_bus_message *m, const char *suffix, unsigned max, char **ret) {
         size_t size = max * (UNIT_NAME_MAX + 1) + 1;
         _cleanup_free_ char *buffer = NULL;

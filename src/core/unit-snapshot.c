@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Maps of the kernel -> what every interface shows of a unit. */
+/* Creates snapshots from maps of the kernel. */
 
 #include <limits.h>
 #include <math.h>
@@ -20,27 +20,25 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-/* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how
- * many there are, and readers do not look more often than they change on a screen. */
+/* Maximum age of gauges of listeners and connections: iterating takes time in proportion to their number,
+ * and display rates are lower. */
 #define GAUGES_AGE_NSEC (20 * NSEC_PER_MSEC)
 
-/* How often what was asked over UDP is looked through for what nobody has answered: after 10 s that is, one
- * more does no harm. */
+/* Interval of expiring UDP requests, which have a timeout of 10 s. */
 #define UDP_EXPIRE_NSEC NSEC_PER_SEC
 
-/* Where the kernel has skipped runs of programs: how often the gauges are corrected, and for how long after
- * that. What is found twice is corrected, what changes in the meantime is left for a quieter moment. */
+/* Interval of gauge corrections after the kernel has skipped programs, and their duration. A correction has
+ * to be found twice; whatever changes meanwhile is left for later. */
 #define RECONCILE_NSEC (5 * NSEC_PER_SEC)
 #define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
 
-/* How long a reading is given again while nothing happens: rates are per time that passes. */
+/* How long an unchanged snapshot is reused: rates decrease with time. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
 #define REQUIRES_CLOCK (REQUIRES_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
 #define REQUIRES_IN_FLIGHT (REQUIRES_CLOCK | \
                          PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
-#define REQUIRES_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else
-                                                              * tells */
+#define REQUIRES_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* the only source for older ones */
 #define REQUIRES_CONTENT (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
 #define REQUIRES_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
 #define REQUIRES_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | \
@@ -48,13 +46,13 @@
                    PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
 #define REQUIRES_ENDS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
 
-/* ---- the numbers -------------------------------------------------------------------------------------- */
+/* ---- requests ----------------------------------------------------------------------------------------- */
 
 bool programs_attached(uint64_t programs, uint64_t needed) {
         return (programs & needed) == needed;
 }
 
-/* All books together. Two programs that run at once may be seen in the wrong order: not below zero */
+/* Sum over all maps. Clamped, as concurrent updates may be seen in the wrong order. */
 static uint64_t gauge(const WindowSources *w, size_t offset) {
         int64_t n = 0;
 
@@ -66,7 +64,7 @@ static uint64_t gauge(const WindowSources *w, size_t offset) {
 
 #define GAUGE(w, member) gauge(w, offsetof(struct qos_unit_map, member))
 
-/* A question that came since the last look has no age yet. */
+/* Requests that arrived since the last run have no age yet. */
 static bool gauges_are_missing(const Manager *m, const WindowSources *w) {
         for (size_t i = 0; i < w->n; i++)
                 if ((m->oldest_session == 0 || w->sources[i].map->oldest_session != m->oldest_session) &&
@@ -85,14 +83,13 @@ static bool manager_has_in_flight(const Manager *m) {
         return false;
 }
 
-/* Whether anything was ever counted there, modulo 2^32 included. */
+/* Whether a counter was ever incremented, even if it has wrapped to 0. */
 static bool cell_is_used(const struct qos_unit_map *map, enum qos_counter cell) {
         return (__atomic_load_n(&map->cells[cell], __ATOMIC_RELAXED) |
                 __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
 }
 
-/* A question over UDP is in flight only on a socket that has answered something (udp.h), which was
- * counted. */
+/* Requests over UDP are in flight only on sockets that have sent a counted response (udp.h). */
 static bool manager_has_udp(const Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *u = m->units[i] ?: m->retained[i];
@@ -104,7 +101,7 @@ static bool manager_has_udp(const Manager *m) {
         return false;
 }
 
-/* missing: something is in flight that was not at the last look, perhaps in a queue of accept(). */
+/* missing: there are requests in flight that were not at the last run, possibly in an accept queue. */
 void listeners_refresh(Manager *m, uint64_t now, bool missing) {
         if (m->listeners_at != 0 && now < m->listeners_at + GAUGES_AGE_NSEC && !missing)
                 return;
@@ -114,7 +111,7 @@ void listeners_refresh(Manager *m, uint64_t now, bool missing) {
                 m->listeners_session = 0;
 }
 
-/* What the kernel has skipped since the last look. */
+/* Records program runs skipped since the last time. */
 void missed_refresh(Manager *m, uint64_t now) {
         if (probe_count_missed(m->probe))
                 m->missed_at = now;
@@ -132,15 +129,15 @@ void gauges_refresh(Manager *m, uint64_t now, bool missing) {
         m->gauges_at = now;
         manager_find_lost_groups(m, now);
         missed_refresh(m, now);
-        /* What is not in flight has no age. Whatever comes from now on has none that is known, as if it came
-         * after the look */
+        /* Without requests in flight, there is no oldest one. Requests that arrive later have no known age,
+         * as those after the run */
         if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->oldest_session) < 0)
                 m->oldest_session = 0;
         if (now >= m->udp_expired_at + UDP_EXPIRE_NSEC) {
                 m->udp_expired_at = now;
                 (void) probe_expire_udp(m->probe);
         }
-        /* The table of peers has room for many, and to look through it takes as long if it is empty */
+        /* Iterating the table of peers takes its full time even if it is empty */
         for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
                 if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) ||
                     probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
@@ -148,12 +145,12 @@ void gauges_refresh(Manager *m, uint64_t now, bool missing) {
 }
 
 static void client_set_absent(ClientRole *c) {
-        memset(c, 0xff, sizeof(*c)); /* all integers, but one */
+        memset(c, 0xff, sizeof(*c)); /* all are integers, except for one */
         c->rate = NAN;
 }
 
 static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint64_t now, Server *s) {
-        /* a book with no session does not listen, or has nothing in flight */
+        /* maps without valid session have no listeners, or no requests in flight */
         uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX;
         Manager *m = u->manager;
 
@@ -168,7 +165,7 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
                     __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
                         oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
 
-                /* What is in flight on sockets that only an iterator counts */
+                /* Requests in flight counted by iterators */
                 for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
                         if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g]) {
                                 counted += map->gauges[g].in_flight;
@@ -193,7 +190,7 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
                 s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
 }
 
-/* As they are counted, whatever that means. */
+/* Raw counters, without regard to validity. */
 void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
@@ -262,14 +259,13 @@ const ServerDistribution server_distributions[QOS_DISTRIBUTIONS] = {
         [QOS_ANSWER]     = { "requests.server.answer",    REQUIRES_EXCHANGES, offsetof(Server, answer)     },
 };
 
-/* Of requests, in which states the threads were that served them. */
+/* Thread states during requests. */
 static void service_fill(const WindowReading *reading, uint64_t programs, Server *s) {
         const uint64_t *sums = reading->sums + QOS_SUM_STATES;
         uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
         double all = 0;
 
-        /* Clocks differ by some microseconds; and a request is counted when it is answered, and attributed a
-         * moment later */
+        /* Clocks differ by microseconds; and requests are attributed slightly later than counted */
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 all += MAX((int64_t) sums[i], INT64_C(0));
         if (s->count > 0)
@@ -282,7 +278,7 @@ static void service_fill(const WindowReading *reading, uint64_t programs, Server
                                                              all, 1);
 }
 
-/* Of the distributions those that were read, by bits; the others are absent. */
+/* distributions: bitmask of those that were read; the others are set to absent. */
 void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions,
                   uint64_t now, Metrics *ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
@@ -314,7 +310,7 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
 
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN :
                   s->count * (double) NSEC_PER_SEC / reading->covered;
-        /* Of connections that are only learned when they are read, what came before is not counted */
+        /* Connections found when first read from lack the bytes before */
         s->bytes_in = programs_attached(programs, PROGRAM_BIT(PROGRAM_INGRESS) |
                                         PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ?
                                         reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
@@ -322,7 +318,7 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
                        reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
 
         gauges_fill(u, w, programs, now, s);
-        client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
+        client_set_absent(&ret->requests.client); /* set by rows_fill(), if needed */
 }
 
 #define REQUIRES_RECLAIM (PROGRAM_BIT(PROGRAM_RECLAIM_BEGIN) | PROGRAM_BIT(PROGRAM_RECLAIM_END) | \
@@ -364,8 +360,8 @@ void states_fill(const ContentionReading *reading, uint64_t programs, unsigned m
                 contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
 }
 
-/* Whether all that the unit has answered, and all that it has in flight, came over TCP: only there each end
- * of a question is seen when it happens, so that the serving clock can go. */
+/* Whether all requests were on TCP: only there both ends of a request are seen as they happen, as the
+ * serving clock requires. */
 bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading) {
         if (reading->cells[QOS_COUNTER_UNIX] > 0 || reading->cells[QOS_COUNTER_UDP] > 0)
                 return false;
@@ -382,7 +378,7 @@ static void serving_fill(const ContentionReading *reading, uint64_t programs, Co
         if (!programs_attached(programs, REQUIRES_STATES | REQUIRES_CLOCK))
                 return;
 
-        /* Whether units in it have served at the same time or one after the other is not known */
+        /* Whether descendants have served concurrently is unknown */
         if (reading->n_serving <= 1 && reading->covered > 0)
                 c->serving.share = (double) reading->counts.served / reading->covered;
         c->serving.thread_time = 0;
@@ -476,8 +472,8 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
                 *pressures[i].time = usec_to_nsec(usec);
                 if (usec != ABSENT && sum.at > 0)
                         *pressures[i].share = MIN(1.0, (double) usec * NSEC_PER_USEC / sum.at);
-                /* Where nobody looked when the window began the kernel's own average does, which reaches
-                 * back further, with less weight */
+                /* If there is no reading from the beginning of the window, use the kernel's average, which
+                 * is exponentially weighted */
                 for (unsigned k = 0; !known && k < USAGE_AVERAGES; k++)
                         if (window == averages[k])
                                 *pressures[i].share = u->usage->last.averages[pressures[i].counter][k];
@@ -491,7 +487,7 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
         c->memory.refaults = sum.values[USAGE_REFAULTS];
 }
 
-/* The newest fault of each thread is not booked before its next one: somebody has to look. As
+/* The latest fault of each thread is only recorded at its next one, or by this iterator. As
  * gauges_refresh(). */
 void faults_refresh(Manager *m, uint64_t now) {
         if (m->faults_at != 0 && now < m->faults_at + GAUGES_AGE_NSEC)
@@ -500,8 +496,8 @@ void faults_refresh(Manager *m, uint64_t now) {
         (void) probe_find_faults(m->probe);
 }
 
-/* Whether the kernel notes for whom it writes: the io controller is there for the unit itself, not only for
- * what is around it. */
+/* Whether writeback is attributed: the io controller is enabled for the unit itself, not only for an
+ * ancestor. */
 static bool unit_has_io_controller(const Unit *u) {
         char path[PATH_MAX];
 
@@ -511,7 +507,8 @@ static bool unit_has_io_controller(const Unit *u) {
                         u->control_group) < (int) sizeof(path) && access(path, F_OK) >= 0;
 }
 
-/* As metrics_fill(). Without cells what comes from them is absent, and without a clock what goes by that. */
+/* As metrics_fill(). cells, clock: whether these were read and are valid; otherwise values derived from them
+ * are absent. */
 void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
                           Contention *c) {
         uint64_t programs = probe_get_programs(u->manager->probe);
@@ -529,8 +526,8 @@ void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t wi
         usage_fill(u, window, c);
 }
 
-/* Reads the window and all since the attach, of whose readings the latter has a signature. False: there is
- * none, or it could not be read. */
+/* Reads the window and the total since attach; only the latter has a signature. False: not observed, or not
+ * readable. */
 static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, ContentionReading *ret,
                                  ContentionReading *ret_total) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
@@ -543,14 +540,14 @@ static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, Content
         return contention_read(&sources, now, window, ret, ret_total) >= 0;
 }
 
-/* ---- what it costs ------------------------------------------------------------------------------------ */
+/* ---- overhead ----------------------------------------------------------------------------------------- */
 
 static uint64_t contention_get_cost(const ContentionReading *reading) {
         return reading->counts.counters[QOS_CONTENTION_CPU_COST] + reading->counts.sums[QOS_COST_NSEC];
 }
 
-/* In CPUs. What has books of contention has them since it was attached or later: not longer than the window
- * of requests reaches. */
+/* In CPUs. Contention maps exist since the attach or later, and cover no more than the window of
+ * requests. */
 static double cost_get_share(const WindowReading *reading, uint64_t contention) {
         return reading->covered > 0 ? (double) (reading->sums[QOS_SUM_COST] + contention) /
                reading->covered : NAN;
@@ -574,7 +571,7 @@ void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]) {
                 target[n] = 0;
                 name = strrchr(target, '/');
                 (void) snprintf(ret, DEVICE_NAME_MAX, "%.31s", name ? name + 1 : target);
-        } else /* it is gone */
+        } else /* removed */
                 (void) snprintf(ret, DEVICE_NAME_MAX, "%u:%u", device >> 20, device & ((1U << 20) - 1));
 }
 
@@ -646,7 +643,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
                 .window = window,
                 .timestamp = at ? at->realtime : now_nsec(CLOCK_REALTIME),
                 .cost_share = NAN,
-                .drops = 0, /* nothing is counted: nothing is lost */
+                .drops = 0, /* without data, nothing is lost */
         };
 
         assert(window_is_valid(window));
@@ -697,8 +694,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         } else if (!u->contention)
                 s.cost_share = cost_get_share(&reading, 0);
 
-        /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same
-         * seq */
+        /* No event, and nothing in flight that ages: reuse the snapshot and its seq */
         if (!at && u->cached_at != 0 && u->cached.window == window &&
             u->cached_signature == total.signature &&
             u->cached_boundary == reading.boundary && now < u->cached_at + SNAPSHOT_AGE_NSEC &&
@@ -739,7 +735,7 @@ void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size
         }
 }
 
-/* What the programs of contention have taken by now; ABSENT: that cannot be read. */
+/* Run time of contention programs so far; ABSENT: not readable. */
 static uint64_t unit_get_contention_cost(Unit *u, uint64_t now) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
@@ -771,7 +767,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         WindowSources sources;
         bool missing;
 
-        assert(u->view); /* it does not go again while the unit is attached */
+        assert(u->view); /* not removed while the unit is attached */
 
         *ret = (Snapshot) {
                 .seq = ++u->seq,
@@ -785,7 +781,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         listeners_refresh(u->manager, now, missing);
         gauges_refresh(u->manager, now, missing);
         window_read_since(&sources, now, mark, &reading);
-        (void) window_read(&sources, now, WINDOW_TOTAL, &total); /* which never fails */
+        (void) window_read(&sources, now, WINDOW_TOTAL, &total); /* cannot fail */
         ret->covered = reading.covered;
         ret->drops = total.cells[QOS_COUNTER_DROPS];
         metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
@@ -794,7 +790,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         contention_set_absent(&ret->totals);
         overhead_now = unit_get_contention_cost(u, now);
         if (cost != ABSENT && overhead_now != ABSENT)
-                /* Its books may have been closed since, or be new */
+                /* Maps may have been destroyed or created since */
                 ret->cost_share = cost_get_share(&reading, overhead_now >= cost
                         ? overhead_now - cost : overhead_now);
 }
@@ -811,7 +807,7 @@ const char* unit_degraded_reason(Unit *u) {
         static const struct {
                 ProbeMask probe;
                 const char *name;
-                uint64_t needs;         /* without these there is next to nothing */
+                uint64_t needs;         /* required for any useful metrics */
         } table[] = {
                 { PROBE_CPU,    "cpu",    REQUIRES_STATES },
                 { PROBE_BLOCK,  "block",  REQUIRES_BLOCK  },

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The parts that a snapshot is made of, for readings that take less than all of it. */
+/* Parts of a snapshot, for readers that do not need all of it. */
 
 #include "contention-window.h"
 #include "manager.h"
 #include "unit-peers.h"
 #include "window.h"
 
-/* Which programs a figure needs: without one of them it is not measured. */
+/* Programs required by metrics: without one of them, the metric is not measured. */
 #define REQUIRES_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
 #define REQUIRES_ARRIVALS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
 
@@ -16,10 +16,10 @@
                          PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
                       PROGRAM_BIT(PROGRAM_FIND_THREADS))
 
-/* The distributions of the server role. */
+/* Distributions of the server role. */
 typedef struct ServerDistribution {
         const char *name;
-        uint64_t needs;                 /* programs, REQUIRES_* */
+        uint64_t needs;                 /* bitmask of programs, REQUIRES_* */
         size_t offset;                  /* in struct Server */
 } ServerDistribution;
 

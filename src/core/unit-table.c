@@ -18,12 +18,12 @@ Unit* manager_find_unit(Manager *m, const char *name) {
         return NULL;
 }
 
-/* As /proc/PID/cgroup shows it: "/a/b", and nothing that leads elsewhere. The root is everybody's. */
+/* Accepts canonical paths as in /proc/PID/cgroup: "/a/b". The root is not a unit. */
 int control_group_path_check(const char *path) {
         const char *s = path;
 
         if (strlen(path) >= PATH_MAX)
-                return -EINVAL; /* nothing that can be opened */
+                return -EINVAL; /* too long */
 
         do {
                 size_t l;
@@ -41,7 +41,7 @@ int control_group_path_check(const char *path) {
         return 0;
 }
 
-/* From what a client wrote to how units are called in here. */
+/* Completes a name passed by a client. */
 int unit_name_complete(const char *written, char **ret, QosError *e) {
         int r;
 

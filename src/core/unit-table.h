@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Finds units by name. */
+/* Lookup of units by name. */
 
 #include "manager.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* One observed unit: who it is, who holds it, and its readings. */
+/* An observed unit: identity, holds and snapshots. */
 
 #include <sys/types.h>
 
@@ -37,10 +37,9 @@ typedef struct ServiceManagerCall ServiceManagerCall;
 #define UNIT_STARTS_KEPT 16U
 
 typedef enum HoldType {
-        HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, an expiry, or the next boot */
-        HOLD_FILE,              /* [X-QoS] in the unit's files: as long as it stands there */
-        HOLD_LEASE,             /* lives as long as the connection (varlink) or bus name (D-Bus) of who
-                                 * asked */
+        HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, expiry or reboot */
+        HOLD_FILE,              /* [X-QoS] in unit files, for as long as it is there */
+        HOLD_LEASE,             /* until the connection (varlink) or bus name (D-Bus) of the client ends */
         _HOLD_TYPE_MAX,
 } HoldType;
 
@@ -51,35 +50,35 @@ struct Hold {
         HoldType type;
         ProbeMask probes;
         ExcludeList excludes;
-        uid_t uid;                      /* who asked */
-        uid_t owner_uid;                /* … and may for no other reason than that the control group is his
-                                         * own; 0: the administrator, or whom polkit takes for one */
-        char *owner;                    /* for people: "varlink 1234 (qosctl)", ":1.42"; NULL for the
+        uid_t uid;                      /* of the client */
+        uid_t owner_uid;                /* if authorized by ownership of the control group only; 0:
+                                         * administrator, or authorized by polkit */
+        char *owner;                    /* for messages: "varlink 1234 (qosctl)", ":1.42"; NULL for the
                                          * administrator's */
-        uint64_t expires;               /* CLOCK_BOOTTIME usec, or USEC_INFINITY */
+        uint64_t expires;               /* CLOCK_BOOTTIME us, or USEC_INFINITY */
         sd_event_source *expiry;
-        void *lease_key;                /* identifies the connection a lease belongs to */
-        bool seen;                      /* by the newest look at unit files (xqos-loader.c) */
-        bool named;                     /* … as the unit's own, not only as those of a template or of all
-                                         * that begin so, by the newest that has ended … */
-        bool seen_named;                /* … and by the newest */
+        void *lease_key;                /* identifies the connection of a lease */
+        bool seen;                      /* found by the latest scan of unit files (xqos-loader.c) */
+        bool named;                     /* found in files of the unit itself, not of a template or prefix, by
+                                         * the last completed scan */
+        bool seen_named;                /* same, by the current scan */
         Hold *next;
 };
 
 struct Unit {
         Manager *manager;
-        unsigned index;                 /* of the slot, 0 … units_max - 1 */
-        uint32_t generation;            /* distinguishes users of the same slot over time */
+        unsigned index;                 /* slot, 0 … units_max - 1 */
+        uint32_t generation;            /* distinguishes successive units in the slot */
 
-        char *name;                     /* "nginx.service", or the control group's path if it was attached by
-                                         * path */
-        char *aliases;                  /* PID 1's names for it, space separated; NULL: not known (yet) */
-        char *control_group;            /* as PID 1 shows it, "/system.slice/nginx.service"; expected one
-                                         * while it is not running */
-        char *instances;                /* a socket that stands for its instances: how the paths of their
-                                         * groups begin; or NULL */
-        char *socket_groups;            /* of the sockets that start it alone, space separated; or NULL */
-        struct qos_address *listen;     /* where PID 1 listens for it (TCP) */
+        char *name;                     /* "nginx.service", or a path if attached by control group path */
+        char *aliases;                  /* names known to PID 1, space separated; NULL: unknown */
+        char *control_group;            /* "/system.slice/nginx.service", as in properties of PID 1; of an
+                                         * inactive unit the expected one */
+        char *instances;                /* of a socket with Accept=yes: common prefix of the control group
+                                         * paths of its instances; or NULL */
+        char *socket_groups;            /* control groups of sockets that activate this unit only, space
+                                         * separated; or NULL */
+        struct qos_address *listen;     /* TCP addresses of its sockets at PID 1 */
         size_t n_listen;
         sd_id128_t invocation_id;       /* null if unknown */
         char *active_state;             /* PID 1's word: "active", "inactive", "failed"... never NULL */
@@ -92,139 +91,134 @@ struct Unit {
         uint64_t attached_since_monotonic; /* CLOCK_MONOTONIC, ns */
 
         Hold *holds;
-        ProbeMask probes;               /* the union over the holds */
-        uid_t last_uid;                 /* of the hold that went last */
+        ProbeMask probes;               /* union over all holds */
+        uid_t last_uid;                 /* of the hold dropped last */
 
-        const struct qos_unit_map *view;    /* the mmapped slot; NULL when the probe could not be loaded */
-        uint64_t map_created;            /* when that was made, CLOCK_MONOTONIC ns: the unit may have been
-                                          * attached before, in another */
+        const struct qos_unit_map *view;    /* its map, mapped read-only; NULL: no programs loaded */
+        uint64_t map_created;            /* CLOCK_MONOTONIC ns of its creation; may precede the attach */
         CounterOffset *base;               /* see window.h; NULL: none */
-        const struct qos_contention_map *contention; /* its book of contention, mmapped; NULL: it is not
-                                                      * watched so (contention-probe.h) */
-        const struct qos_contention_cpu *contention_cpus; /* … of each CPU */
-        uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns … */
-        uint64_t watched_since;         /* … and when the unit came to be watched: it may have been before,
-                                         * and detached */
-        ProbeMask contention_probes;    /* what it is watched with in there, by its own holds or those of
-                                         * units around it */
+        const struct qos_contention_map *contention; /* contention map, mapped read-only; NULL: none
+                                                      * (contention-probe.h) */
+        const struct qos_contention_cpu *contention_cpus; /* its per-CPU part */
+        uint64_t contention_since;      /* CLOCK_MONOTONIC ns of its creation */
+        uint64_t watched_since;         /* CLOCK_MONOTONIC ns since when contention is observed; may be later
+                                         * than the creation */
+        ProbeMask contention_probes;    /* probes with contention map, of own holds and those of ancestors */
         ContentionCounts *contention_base; /* see ContentionSources.before; NULL: nothing */
-        ContentionCounts *machine_base; /* what the book of the machine had when the unit came to be watched
-                                         * with "block"; NULL: none */
-        uint64_t machine_base_at;       /* when that was, CLOCK_MONOTONIC ns */
-        uint64_t shares_since;          /* windows that begin before that have more of the unit than of the
-                                         * machine */
-        Usage *usage;                   /* what its control group's files say; NULL: they are not read */
-        bool given;                     /* its map, to some program to read */
-        uid_t given_uid;                /* … of that user, root if of several; so that the same one is not
-                                         * counted twice */
-        uint64_t retained_since;             /* of one that is detached, CLOCK_MONOTONIC ns (hierarchy.h) */
+        ContentionCounts *machine_base; /* contention map of the machine when "block" was added; NULL:
+                                         * none */
+        uint64_t machine_base_at;       /* CLOCK_MONOTONIC ns of that moment */
+        uint64_t shares_since;          /* windows that begin earlier have no valid shares of devices */
+        Usage *usage;                   /* statistics of its control group; NULL: not read */
+        bool given;                     /* its map was exported */
+        uid_t given_uid;                /* user of the exports, root if several; avoids counting the same map
+                                         * twice */
+        uint64_t retained_since;             /* CLOCK_MONOTONIC ns of the detach, for retained units
+                                              * (hierarchy.h) */
 
         uint64_t seq;
-        Snapshot cached;                /* the last reading, so that equal seq means equal content */
-        uint64_t cached_at;             /* CLOCK_MONOTONIC, ns; 0: none */
-        uint64_t cached_signature;      /* of the counters, and where the window began */
+        Snapshot cached;                /* last snapshot, so that equal seq means equal contents */
+        uint64_t cached_at;             /* CLOCK_MONOTONIC ns; 0: none */
+        uint64_t cached_signature;      /* of the counters and the beginning of the window */
         uint64_t cached_boundary;
 
-        /* threshold-monitor.h; those that are looked at most often first */
+        /* see threshold-monitor.h; sorted by period */
         Threshold *thresholds;
-        /* before that no other than these are due, CLOCK_MONOTONIC ns */
+        /* CLOCK_MONOTONIC ns of the next evaluation of longer periods */
         uint64_t threshold_monitor_slow_at;
 
         History *history;               /* history.h */
         struct {
                 uint64_t index;
                 uint64_t signature;
-        } collected[8];                 /* steps that went there, by index; one more than the kernel keeps */
+        } collected[8];                 /* steps collected, by index; one more than the kernel keeps */
 
         uint64_t violated_since, violated_until; /* see unit_note_violation(); 0: never */
 
-        bool history_unsaved;           /* the last attempt failed, which was said */
-        bool state_unsaved;             /* … to note that it is attached */
-        bool unshown;                   /* a reading could not be shown, which was said */
+        bool history_unsaved;           /* saving the history has failed, and was logged */
+        bool state_unsaved;             /* saving the state has failed, and was logged */
+        bool unshown;                   /* a snapshot could not be serialized, and it was logged */
 
         /* See openssl.h */
-        bool watched;                   /* its processes' use of OpenSSL's library is */
-        bool has_openssl;               /* one of them had it when they were looked at */
-        int library_limit;              /* … and why not all of theirs are watched, see
-                                         * probe_add_libraries() */
-        bool wanted;                    /* one is to be looked for, when it is time */
-        uint64_t looked_at;             /* when that was done, CLOCK_MONOTONIC ns … */
-        uint64_t rescan_delay;       /* … and how long to wait at least */
+        bool watched;                   /* observed with "tls" */
+        bool has_openssl;               /* a process had libssl mapped at the last scan */
+        int library_limit;              /* why not all instances are probed, see probe_add_libraries() */
+        bool wanted;                    /* scan pending */
+        uint64_t looked_at;             /* CLOCK_MONOTONIC ns of the last scan */
+        uint64_t rescan_delay;       /* minimum delay of the next scan */
 
         char *degraded;                 /* see unit_get_degraded_reason() */
-        ServiceManagerCall *refresh;    /* PID 1 is being asked about it; NULL: it is not */
-        bool refresh_again;             /* … and something has changed since */
+        ServiceManagerCall *refresh;    /* pending query of properties; NULL: none */
+        bool refresh_again;             /* changed again during the query */
 };
 
 void unit_free(Unit *u);
 
-/* Takes a reading over the window (WINDOW_TOTAL or window_is_valid()). Never fails: what cannot be had is
- * absent. While nothing happened to the unit the last reading is given again, with its seq. */
+/* Takes a snapshot over a window (WINDOW_TOTAL or window_is_valid()). Never fails: unknown values are
+ * absent. If nothing has happened, the last snapshot is returned, with the same seq. */
 void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
 
-/* The same at a moment that is given, so that readings of several units have the same one; always a new
- * one. */
+/* As above, at a given moment common to several units; always a new snapshot. */
 typedef struct Moment {
         uint64_t monotonic, realtime;   /* ns */
 } Moment;
 
 void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window_nsec, Snapshot *ret);
 
-/* Which distributions are measured, by the names of their metrics ("requests.server.latency"):
- * QOS_DISTRIBUTIONS of them, NULL for one that is not. */
+/* Names of measured distributions ("requests.server.latency"): QOS_DISTRIBUTIONS elements, NULL for those
+ * not measured. */
 void unit_get_measured(Unit *u, const char **ret);
 
-/* Of the latency and of the time to first byte: how many requests in the window were answered, and how many
- * of them not beyond the limit. False: the metric is none of these, or not measured. */
+/* Number of responses in the window, and how many of them were within the limit, for latency and time to
+ * first byte. False: another metric, or not measured. */
 bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good,
                        uint64_t *ret_total);
 
-/* The same with, for each selector, what it chooses, all of it together; not measured if it chooses
- * nothing. */
+/* As unit_get_snapshot(), with the sum of the selected rows for each selector; not measured if a selector
+ * matches none. */
 void unit_get_selected(Unit *u, uint64_t window_nsec, const Selector *selectors, size_t n, Snapshot *ret,
                        Row *ret_rows);
 
-/* Remembers the present moment, of a unit with a view, and what the probes of contention have cost by
- * then. */
+/* Sets a mark at the current moment, for units with a map. ret_cost: overhead of contention so far. */
 void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost);
-/* Takes a reading of what happened since. */
+/* Takes a snapshot of what happened since a mark. */
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret);
 
-/* The attached unit, by name, that listens where the row's peer is, on this machine; NULL: none is known. */
+/* Name of the attached unit that listens at the peer's address on this machine; NULL: unknown. */
 const char* unit_find_listening(const Unit *u, const Row *row);
 
-/* The buckets behind a distribution metric ("requests.server.latency", "requests.server[:443].latency"). */
+/* Buckets of a distribution metric ("requests.server.latency", "requests.server[:443].latency"). */
 typedef struct HistogramBucket {
-        uint64_t lower, upper;          /* ns, (lower, upper]; upper UINT64_MAX: overflow */
+        uint64_t lower, upper;          /* ns, (lower, upper]; upper UINT64_MAX: unbounded */
         uint64_t count;
 } HistogramBucket;
 
 typedef struct Histogram {
         uint64_t seq, timestamp, window, covered;
-        int schema;                     /* OpenTelemetry / Prometheus exponential scale, 5 or 3 */
+        int schema;                     /* OpenTelemetry / Prometheus exponential schema, 5 or 3 */
         uint64_t count, sum;
-        HistogramBucket *buckets;       /* those that are not empty, ascending */
+        HistogramBucket *buckets;       /* non-empty ones, ascending */
         size_t n_buckets;
 } Histogram;
 
 void histogram_done(Histogram *h);
 #define _cleanup_histogram_ _cleanup_(histogram_done)
 
-/* -ENOENT with NoSuchMetric for a name that is no distribution, -ENODATA when it is not measured now. */
+/* -ENOENT with NoSuchMetric if the name is not a distribution, -ENODATA if it is not measured. */
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window_nsec, Histogram *ret, QosError *e);
 
-/* Of a device by its number, block_device(). */
+/* Name of a device by number, see block_device(). */
 void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]);
 
-/* Reads the files of its control group, unless that was just done. */
+/* Reads the statistics of its control group, unless recently done. */
 void unit_collect_usage(Unit *u);
 
-/* Takes over what the kernel knows of the steps that have passed. */
+/* Collects completed steps from the kernel. */
 int unit_collect_history(Unit *u);
 
-/* A threshold is violated, by what there was from then until then (CLOCK_MONOTONIC ns): for the steps of the
+/* A threshold was violated by data from this interval (CLOCK_MONOTONIC ns): marks the steps of the
  * history. */
 void unit_note_violation(Unit *u, uint64_t from, uint64_t until);
 
-/* Probes that a unit is observed with but that do not work, "requests: reason"; NULL if all is well. */
+/* Requested probes that are not available, "requests: reason"; NULL if there are none. */
 const char* unit_degraded_reason(Unit *u);

@@ -12,32 +12,30 @@
 #include "xqos-loader.h"
 #include "xqos-section.h"
 
-/* Questions about units in one scan, more than there may be attached: aliases and masked units are asked
- * about, too. */
+/* Queries per scan: more than units that can be attached, as aliases and masked units are included. */
 #define QUESTIONS_MAX 1024U
 
-/* Units of templates and the like that are asked about when they are loaded, in so long a time. Instances of
- * a socket, one for each connection, may come by the hundred a second; those beyond are found when all files
- * are looked at again. */
+/* Units matching patterns that are queried when loaded, per period. Sockets may start instances by the
+ * hundred per second; those beyond are found by the next scan. */
 #define NEW_UNITS_MAX 64U
 #define NEW_UNITS_NSEC (10 * NSEC_PER_SEC)
 
 typedef enum QuestionType {
-        QUESTION_UNIT,          /* what its files say */
-        QUESTION_PATTERN,       /* which loaded units match */
-        QUESTION_GONE,          /* whether it is still loaded */
+        QUESTION_UNIT,          /* properties of a unit */
+        QUESTION_PATTERN,       /* loaded units that match a pattern */
+        QUESTION_GONE,          /* whether a unit is still loaded */
 } QuestionType;
 
-/* One unit that is asked about, or attached: its operation ends before the service manager does. */
+/* Query of a unit, or its attach, which ends before the service manager client is freed. */
 typedef struct Question {
         XqosLoader *declared;
         struct Question *next;
         char *name;
         QuestionType type;
-        bool named;                     /* there are files of the unit's own name, or of an alias */
+        bool named;                     /* there are files of the unit itself, or of an alias */
         ServiceManagerCall *call;
         XqosSection declaration;
-        bool gone;                      /* the unit was forgotten while it was asked about */
+        bool gone;                      /* the unit was unloaded during the query */
 } Question;
 
 struct XqosLoader {
@@ -45,14 +43,14 @@ struct XqosLoader {
         Question *questions;
         unsigned n_questions;
         bool scanning;
-        bool again;                     /* something has changed since */
-        bool failed;                    /* not all is known: nothing is taken back */
-        uint64_t began;                 /* the newest look, CLOCK_MONOTONIC ns */
-        uint64_t read;                  /* the newest that has ended, the same */
-        char **patterns;                /* whose units are asked about when they are loaded */
+        bool again;                     /* unit files have changed during the scan */
+        bool failed;                    /* incomplete: nothing must be taken back */
+        uint64_t began;                 /* CLOCK_MONOTONIC ns of the start of the current scan */
+        uint64_t read;                  /* CLOCK_MONOTONIC ns of the start of the last completed scan */
+        char **patterns;                /* units matching these are queried when loaded */
         size_t n_patterns;
-        uint64_t new_since;             /* CLOCK_MONOTONIC ns: since then … */
-        unsigned n_new;                 /* … so many were */
+        uint64_t new_since;             /* CLOCK_MONOTONIC ns: start of the period */
+        unsigned n_new;                 /* queries in it */
 };
 
 /* ---- files -------------------------------------------------------------------------------------------- */
@@ -83,7 +81,7 @@ static bool directory_has_xqos_section(int at, const char *name) {
         return found;
 }
 
-/* ---- questions ---------------------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------------------ */
 
 static void question_free(Question *q) {
         XqosLoader *d = q->declared;
@@ -149,7 +147,7 @@ static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, 
         if (error < 0) {
                 log_unit_warning_errno(q->name, error, "Failed to attach '%s' by its unit file: %s.",
                                        q->name, e && e->message ? e->message : strerror(-error));
-                /* Perhaps it could before */
+                /* May be a temporary failure */
                 q->declared->failed = q->declared->failed || !e ||
                                       e->code == QOS_ERROR_SERVICE_MANAGER_FAILED ||
                                       e->code == QOS_ERROR_NONE;
@@ -190,7 +188,7 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
                         if (r >= 0 && text_has_xqos_section(text, size))
                                 r = xqos_section_read(&q->declaration, *file, text, size);
                         else if (r < 0 && r != -ENOMEM) {
-                                if (r != -EINVAL) /* /dev/null, too */
+                                if (r != -EINVAL) /* also for /dev/null */
                                         log_unit_warning_errno(info->id, r,
                                                                "Failed to read '%s', ignoring: %m", *file);
                                 r = 0;
@@ -212,7 +210,7 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
                 .type = HOLD_FILE,
                 .duration_usec = USEC_INFINITY,
         };
-        /* Which may answer at once, and end the question */
+        /* May complete synchronously, and free the query */
         r = manager_attach(m, &request, on_xqos_attached, q, NULL);
         if (r < 0) {
                 (void) log_oom();
@@ -221,8 +219,8 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
         }
 }
 
-/* A unit of a pattern is no longer loaded, and has no processes: what its files say is not in force, as
- * nothing reads them. There may be any number of such units one after the other. */
+/* A unit matching a pattern was unloaded, and has no processes: its files are not in effect. There may be
+ * any number of such units over time. */
 static void on_xqos_gone(int error, const char *names, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
         Unit *u = manager_get_unit(q->declared->manager, q->name, NULL);
@@ -255,7 +253,7 @@ static void on_xqos_listed(int error, const char *names, void *userdata) {
         question_end(q);
 }
 
-/* Once about each name. Returns NULL if nobody is asked. */
+/* At most one query per name. Returns NULL if there is none. */
 static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length, QuestionType type) {
         Question *q;
         int r;
@@ -321,13 +319,13 @@ static void on_xqos_unit(const char *name, bool loaded, void *userdata) {
                 return;
         }
         if (held)
-                return; /* all were read anew */
+                return; /* all files are scanned again */
         if (now > d->new_since + NEW_UNITS_NSEC) {
                 d->new_since = now;
                 d->n_new = 0;
         }
-        /* Listed first, and not asked for at once: that would load one that has gone again, which is news of
-         * a new unit again */
+        /* Listed first instead of queried: a query would load a unit that is already unloaded again, and
+         * thereby trigger itself */
         if (d->n_new++ < NEW_UNITS_MAX)
                 xqos_loader_ask(d, name, strlen(name), QUESTION_PATTERN);
         else if (d->n_new == NEW_UNITS_MAX + 1)
@@ -344,7 +342,7 @@ static void xqos_loader_forget_patterns(XqosLoader *d) {
         d->n_patterns = 0;
 }
 
-/* Those that are loaded now, and then. */
+/* Units that are loaded now, or later. */
 static int xqos_loader_add_pattern(XqosLoader *d, const char *pattern) {
         char **p;
         int r;
@@ -361,13 +359,13 @@ static int xqos_loader_add_pattern(XqosLoader *d, const char *pattern) {
                 return -ENOMEM;
         d->n_patterns++;
 
-        /* First, or one that is loaded in between is missed */
+        /* Before listing, to miss none */
         r = service_manager_listen_loaded(d->manager->service_manager, on_xqos_unit, d);
         xqos_loader_ask(d, pattern, strlen(pattern), QUESTION_PATTERN);
         return r;
 }
 
-/* Of a file, or a directory of drop-ins, with a section of ours: whose it is. */
+/* Queries the unit of a file or drop-in directory with the section. */
 static void xqos_loader_found(XqosLoader *d, const char *name) {
         char pattern[NAME_MAX + 2];
         Question *q;
@@ -376,8 +374,8 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
         for (const char *const *suffix = unit_observed_suffixes; *suffix; suffix++) {
                 const char *end = endswith(name, *suffix);
 
-                /* "service.d" is for all services, "foo-.service.d" for all that begin so, "foo@.service"
-                 * for its instances */
+                /* "service.d" applies to all services, "foo-.service.d" to those with the prefix,
+                 * "foo@.service" to its instances */
                 if (streq(name, *suffix + 1) || (end && end > name && (end[-1] == '-' || end[-1] == '@'))) {
                         (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0,
                                         name, *suffix);
@@ -398,7 +396,7 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
         }
 }
 
-/* All questions are answered: what no file says any more is taken back. */
+/* All queries are complete: takes back settings that are in no file any more. */
 static void xqos_loader_commit(XqosLoader *d) {
         Manager *m = d->manager;
 
@@ -440,8 +438,8 @@ void xqos_loader_scan(XqosLoader *d) {
                         a->seen = false;
         }
 
-        /* Files that are hidden by others do no harm: the service manager is asked for those that are in
-         * force, all that is looked for is which units are worth a question. */
+        /* Files hidden by others do not matter: the properties of the service manager list the effective
+         * ones */
         for (const char *const *directory = unit_file_directories; *directory; directory++) {
                 DIR *dir = opendir(*directory);
 
@@ -472,7 +470,7 @@ uint64_t xqos_loader_get_read(const XqosLoader *d) {
         return d->read;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------- */
+/* ---- loader ------------------------------------------------------------------------------------------- */
 
 int xqos_loader_new(Manager *m, XqosLoader **ret) {
         XqosLoader *d;

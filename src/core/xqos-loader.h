@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What unit files say about observing their units: found, applied, and taken back when it goes. What they
- * say is xqos-section.h's. */
+/* Finds and applies [X-QoS] in unit files, and takes settings back when they are removed. Parsing is in
+ * xqos-section.h. */
 
 #include "manager.h"
 
@@ -11,8 +11,8 @@ typedef struct XqosLoader XqosLoader;
 int xqos_loader_new(Manager *m, XqosLoader **ret);
 XqosLoader* xqos_loader_free(XqosLoader *d);
 
-/* When those were looked at that are in force by now, CLOCK_MONOTONIC ns; 0: they never were. */
+/* CLOCK_MONOTONIC ns of the start of the last completed scan; 0: none. */
 uint64_t xqos_loader_get_read(const XqosLoader *d);
 
-/* Looks at all unit files, at the start and when the service manager has read them anew. */
+/* Scans all unit files, at startup and after a daemon-reload. */
 void xqos_loader_scan(XqosLoader *d);

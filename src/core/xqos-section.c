@@ -29,7 +29,7 @@ static const char* excerpt_of(const char *s) {
         return excerpt(s, buffer);
 }
 
-/* Words, each of which is read as one of the list's. */
+/* Parses a list of words. */
 static void set_observe(XqosSection *d, const char *path, unsigned line, char *value) {
         char *state;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The section [X-QoS] of unit files and their drop-ins, which the service manager leaves alone: how a unit
- * is to be observed, and what it must not be beyond. Pure, but for what it logs: bad lines are named with
- * file and line, the rest stays in force. */
+/* Parser of the section [X-QoS] in unit files and drop-ins, ignored by the service manager: probes,
+ * exclusions and thresholds of a unit. Pure, except for logging: invalid lines are reported with file and
+ * line, and ignored. */
 
 #include "exclude.h"
 #include "unit.h"
@@ -12,14 +12,14 @@
 #define XQOS_THRESHOLDS_MAX 32U
 
 typedef struct XqosThreshold {
-        char *line;                     /* as it is written, without "Threshold=" */
+        char *line;                     /* value of Threshold= */
         char *name;
         char *origin;                   /* "/etc/systemd/system/nginx.service.d/qos.conf:3" */
 } XqosThreshold;
 
-/* All zeroes: nothing. */
+/* Zeroed: empty. */
 typedef struct XqosSection {
-        ProbeMask probes;               /* 0: not said */
+        ProbeMask probes;               /* 0: not set */
         ExcludeList excludes;
         XqosThreshold thresholds[XQOS_THRESHOLDS_MAX];
         size_t n_thresholds;
@@ -28,9 +28,9 @@ typedef struct XqosSection {
 void xqos_section_done(XqosSection *d);
 #define _cleanup_xqos_section_ _cleanup_(xqos_section_done)
 
-/* Adds what a file has, in the order in which the service manager reads them. An empty value forgets what
- * was there; a threshold replaces the one of its name. Fails only when memory runs out. */
+/* Adds the settings of a file, in the order of the service manager. An empty value resets a list; a
+ * threshold replaces the one with the same name. Fails with -ENOMEM only. */
 int xqos_section_read(XqosSection *d, const char *path, const char *text, size_t size);
 
-/* Whether the unit is to be observed. */
+/* Whether there are no settings: the unit is not to be observed. */
 bool xqos_section_is_empty(const XqosSection *d);
