@@ -206,7 +206,7 @@ struct qos_waker {
         char name[16];
 };
 
-/* A lock or a pipe has one dominant waker, or many: three tell these cases apart. */
+/* A lock or a pipe has one dominant waker, or many: three distinguish these cases. */
 #define QOS_WAKERS 3U
 
 /* sun_path and its length. */

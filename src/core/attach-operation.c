@@ -111,7 +111,7 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
 
         if (error < 0) {
                 r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, o->name,
-                                  "the service manager could not be asked about '%s': %s", o->name, message);
+                                  "failed to query '%s': %s", o->name, message);
                 attach_operation_finish(o, r, &e, NULL);
                 return;
         }
@@ -261,7 +261,7 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
         r = service_manager_load(m->service_manager, o->name, on_unit_resolved, o, &o->call);
         if (r < 0) {
                 r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, o->name,
-                                  "the service manager could not be asked about '%s': %s", o->name,
+                                  "failed to query '%s': %s", o->name,
                                   strerror(-r));
                 if (ret_operation)
                         *ret_operation = NULL;

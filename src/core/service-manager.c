@@ -257,7 +257,7 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
         r = properties_read(m, &c->properties);
         if (r < 0) {
-                call_finish(c, r, "the answer could not be read", NULL, NULL);
+                call_finish(c, r, "invalid reply", NULL, NULL);
                 return 0;
         }
 

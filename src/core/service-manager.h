@@ -20,17 +20,10 @@ typedef struct UnitInfo {
         const char *load_state;         /* "loaded", "not-found", "masked"... */
         const char *active_state;       /* "active", "inactive"... */
         Lifecycle lifecycle;
-        const char *control_group;      /* empty while it has none */
-        const char *slice;              /* the slice it lives in; NULL for units without control group */
-        bool accept;                    /* a socket of which each connection is a service of its own */
-        const char *triggers;           /* of a socket: the units it starts, space separated; NULL: none */
-        const char *instances;          /* with accept: how the paths of their control groups begin; NULL:
-                                         * not known */
-        const char *socket_groups;      /* control groups of the sockets that start this service and no
-                                         * other, space separated; or NULL */
-        const struct qos_address *listen; /* TCP: of the socket, or of all sockets that start the service */
-        size_t n_listen;
-        char **files;                   /* its unit file, then drop-ins in the order they are read; NULL:
+        const char *control_group;      /* empty if there is none */
+        const char *slice;              /* NULL for units without control group */
+        bool accept;                    /* a socket with Accept=yes */
+        const char *triggers;           /* of a socket: the units it activates, space separated; NULL:
                                          * none */
         const char *instances;          /* with accept: common prefix of the control group paths of its
                                          * instances; NULL: unknown */

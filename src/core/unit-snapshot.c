@@ -817,8 +817,8 @@ const char* unit_degraded_reason(Unit *u) {
         unsigned missing = 0;
         int r = 0;
 
-        /* What not all kernels tell is more than what there is without. Gauges are right without being
-         * corrected until the kernel skips a run, which is in the unit's drops */
+        /* Programs that not all kernels support do not degrade the unit. Nor do gauge corrections: these are
+         * needed only after a skipped run, which is part of the unit's drops */
         for (unsigned i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
                 if (i != PROGRAM_UNIX_CLOSE && i != PROGRAM_GAUGES && !(programs & PROGRAM_BIT(i)))
                         missing++;

@@ -81,11 +81,10 @@ struct Unit {
         struct qos_address *listen;     /* TCP addresses of its sockets at PID 1 */
         size_t n_listen;
         sd_id128_t invocation_id;       /* null if unknown */
-        char *active_state;             /* PID 1's word: "active", "inactive", "failed"... never NULL */
-        Lifecycle lifecycle;            /* as PID 1 has reported it last */
-        uint64_t started_at[UNIT_STARTS_KEPT]; /* CLOCK_MONOTONIC ns of the newest starts that were seen, in
-                                                * a ring; 0: none */
-        unsigned n_started;             /* starts that were seen */
+        char *active_state;             /* "active", "inactive", "failed"... never NULL */
+        Lifecycle lifecycle;            /* last one reported by PID 1 */
+        uint64_t started_at[UNIT_STARTS_KEPT]; /* CLOCK_MONOTONIC ns of the latest starts, ring; 0: none */
+        unsigned n_started;             /* number of starts seen */
 
         uint64_t attached_since;        /* CLOCK_REALTIME, ns */
         uint64_t attached_since_monotonic; /* CLOCK_MONOTONIC, ns */

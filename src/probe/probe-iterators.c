@@ -29,7 +29,7 @@ int probe_get_moves_fd(Probe *p) {
 
 /* ---- iterators ---------------------------------------------------------------------------------------- */
 
-/* Sessions are told apart by the time, which the maps of units keep over a restart of the daemon. */
+/* Sessions are identified by time, so that those of a previous run in the units' maps do not match. */
 static int program_call(int fd, uint64_t *ret_session) {
         struct qos_iter_session session = { .id = now_nsec(CLOCK_MONOTONIC) };
         LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &session, .ctx_size_in = sizeof(session));

@@ -17,9 +17,9 @@ int unit_name_mangle(const char *name, char **ret);
 /* Whether the control group that the first n bytes of the path name is owned by root. */
 typedef bool (*group_is_roots_t)(const char *path, size_t n, void *userdata);
 
-/* Which part of the path of a control group names its unit: 0, or where it begins, and its length. That is
- * the first unit below the slices, as for the service manager, or one inside it that is owned by root, as in
- * a container. A group inside a unit may be anybody's, who gives it any name: then the part begins with the
- * unit around it ("a.service/b.service"). */
+/* Offset (0: none) and length of the part of a control group path that names its unit: the first unit below
+ * the slices, as in the service manager, or a unit inside it whose group is owned by root, as in a
+ * container. Any user can create groups inside a delegated unit: if another one than root has, the part
+ * begins with the unit around it ("a.service/b.service"). */
 size_t control_group_find_unit(const char *path, group_is_roots_t is_roots, void *userdata,
                                size_t *ret_length);

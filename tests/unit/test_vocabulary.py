@@ -65,7 +65,7 @@ DIALECT = {
     # A user may be somebody who does something; things, and the subject of a sentence, are not
     r"(?<!one )(?<!body )(?<!user )(?<!users )(?<!clients )(?<!people )(?<!those )who": "name the subject",
     r"whom": "name the object",
-    r"(?:(?<=^)|(?<=[.:;,(] )|(?<= (?:of|is|or|by|in|to) )|(?<= (?:are|and|for|say|who) )|(?<= (?:says|know|with|from) ))whose":
+    r"(?:(?<=^)|(?<=[.:;(] )|(?<= (?:of|is|or|by|in|to) )|(?<= (?:are|and|for|say|who) )|(?<= (?:says|know|with|from) ))whose":
         "name the owner",
 }
 DIALECT_RE = re.compile("|".join(fr"(?<![\w/.\"'`-])(?:{pattern})(?![\w/\"'`(=_-])" for pattern in DIALECT), re.I)
@@ -75,7 +75,7 @@ unanswers unanswered unanswering question questions ask asks asked asking told t
 turned let lets ever who whom whose""".split())
 WORD_RE = re.compile("[a-z]+")
 # A sentence that begins in one comment and goes on in the next
-ELLIPSIS_RE = re.compile(r"^(?:…|\.\.\.)|(?:…|\.\.\.)$")
+ELLIPSIS_RE = re.compile(r"^(?:…|\.\.\.)|(?<=[^,] )(?:…|\.\.\.)$")
 
 C_TOKENS = re.compile(r'''/\*(.*?)\*/|//([^\n]*)|"((?:[^"\\\n]|\\.)*)"|'(?:[^'\\\n]|\\.)+\'''', re.S)
 PYTHON_TOKENS = re.compile(r'''"""(.*?)"""|#([^\n]*)|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)\'''', re.S)
@@ -120,7 +120,7 @@ def allowed_read(path):
 
 
 def check_dialect(root, shrink):
-    for name, bad in (("a.c", "/* Who asks. */"), ("a.c", "/* A lock,\n * whose holder it is */"), ("a.c", "/* And then\n … */"),
+    for name, bad in (("a.c", "/* Who asks. */"), ("a.c", "/* A lock\n * whose holder it is */"), ("a.c", "/* And then\n … */"),
                       ("a.c", 'f("the book of %s");'), ("a.py", "# is so."), ("a.md", "An answer"), ("a.1", "It is asked."),
                       ("a.sh", "x  # rooms"), ("a.xml", "<p>gone ones, too</p>")):
         if not list(dialect_in(Path(name), bad)):
