@@ -67,7 +67,8 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                         if (t->lock)
                                 lock_describe(t, state, &w);
                         row = thread_get_row(t, prev, t->word, reason, &w);
-                        if (reason != QOS_STATE_OTHER)
+                        /* A call that was stopped goes on waiting for the same */
+                        if (reason != QOS_STATE_OTHER && reason != QOS_STATE_STOPPED)
                                 t->waited = reason;
                         /* If the wakeup was missed, this ends a wait as well, that of the previous row */
                         if (thread_leave(t, prev, reason, now, &s)) {

@@ -87,18 +87,19 @@ static void test_entries(sd_event *event) {
                 { STATE(ENTRY("x.socket", "/system.slice/x.socket", "1", HOLD ",\"instances\":\"\"") ","
                         GOOD), "instances" },
                 { STATE(ENTRY("x.service", "/system.slice/x.service", "256", HOLD) "," GOOD), "slot" },
-                { STATE(ENTRY("x.service", "/system.slice/x.service", "-1", HOLD) "," GOOD), "Entry 0" },
+                { STATE(ENTRY("x.service", "/system.slice/x.service", "-1", HOLD) "," GOOD),
+                  "Invalid entry 0" },
                 { STATE(GOOD "," ENTRY("x.service", "/system.slice/x.service", "200", HOLD)), "slot" },
                 { STATE(GOOD "," ENTRY("good.service", "/system.slice/good.service", "3", HOLD)),
                   "another entry" },
                 { STATE(GOOD "," ENTRY("good.service", "/system.slice/x.service", "3", HOLD)),
                   "another entry" },
                 { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"hold\":{\"uid\":0}") ","
-                        GOOD), "A hold of 'x.service'" },
+                        GOOD), "Invalid saved hold of 'x.service'" },
                 { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"ownerHolds\":[7]") "," GOOD),
-                  "A hold of 'x.service'" },
-                { STATE("{}," GOOD), "Entry 0" },
-                { STATE("7," GOOD), "Entry 0" },
+                  "Invalid saved hold of 'x.service'" },
+                { STATE("{}," GOOD), "Invalid entry 0" },
+                { STATE("7," GOOD), "Invalid entry 0" },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
@@ -165,7 +166,7 @@ static void test_newer(sd_event *event) {
                           "{\"threshold\":\"odd: some.later.metric > "
                           "5\",\"state\":\"ok\",\"since\":1,\"violatedSince\":0,\"uid\":0}]")
                     "],\"later\":7}");
-        m = state_restore(event, "A threshold of 'good.service'");
+        m = state_restore(event, "Invalid saved threshold of 'good.service'");
         u = find(m, "good.service");
         check(u && m->n_units == 1);
         check(u->holds && u->holds->next && !u->holds->next->next);
@@ -231,7 +232,8 @@ static void test_detach(sd_event *event) {
 
         state_write(STATE(ENTRY("good.service", "/system.slice/good.service", "0",
                                 ",\"hold\":{\"probes\":1,\"uid\":0},"
-                                "\"ownerHolds\":[{\"probes\":3,\"uid\":1000},{\"probes\":4,\"uid\":1001}]")));
+                                "\"ownerHolds\":[{\"probes\":3,\"uid\":1000},"
+                                "{\"probes\":4,\"uid\":1001}]")));
         m = state_restore(event, NULL);
         u = find(m, "good.service");
         check(u && u->probes == 7);

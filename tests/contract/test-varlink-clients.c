@@ -1199,7 +1199,8 @@ static void test_polkit(void) {
         check(manager->units[0]->holds->uid == TEST_OTHER_UID);
 
         /* Nobody but root and the owner of the control group sees who its clients are */
-        call_fails(c, NULL, "GetView", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL, NULL);
+        call_fails(c, NULL, "GetView", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL,
+                   NULL);
         call_fails(root, NULL, "GetView", "{\"unit\":\"a\"}", INTERFACE "ViewUnavailable", "unit",
                    "a.service");
         call_fails(c, NULL, "Get", "{\"unit\":\"a\",\"metrics\":[\"requests.client[b.service].rate\"]}",

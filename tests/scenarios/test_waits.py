@@ -343,7 +343,7 @@ def thousands():
     check(sum(t["times"]["running"] > 0 and t["waits"]["sleep"] > 10 for t in r["threads"]) >= 2 or
           wait_for("they work", lambda: sum(t["waits"]["sleep"] > 10 for t in threads(u)) >= 2), "those that work are not shown")
     u.kill("SIGSTOP")
-    wait_for("all are stopped", lambda: varlink("Get", unit=u.name, window=0)["contention"]["waits"]["other"] >= 1503)
+    wait_for("all are stopped", lambda: varlink("Get", unit=u.name, window=0)["contention"]["waits"]["stopped"] >= 1503)
     r = varlink("Threads", unit=u.name)
     c = varlink("Get", unit=u.name, window=0)["contention"]
     for state in STATES[3:]:

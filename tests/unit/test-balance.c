@@ -148,7 +148,7 @@ static void test_wrong(void) {
         {
                 _cleanup_free_ char *said = parse(line, &a);
 
-                check(said && strstr(said, "257 batch units were given, more than 256"));
+                check(said && strstr(said, "Too many batch units: 257, expected at most 256"));
         }
         memcpy(line, "--release            ", strlen("--unit=x --target=1ms"));
         check(!parse(line, &a) && a.n_batch == BATCH_MAX + 1);

@@ -21,6 +21,7 @@ static Unit unit = {
         .name = name,
         .control_group = control_group,
         .active_state = active_state,
+        .lifecycle.restarts = ABSENT,
         .attached_since = UINT64_C(1763683200000000000),
 };
 
