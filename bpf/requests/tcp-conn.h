@@ -403,7 +403,8 @@ static __always_inline bool connection_is_gone(const struct sock *sk) {
 
 /* One of the sockets of TCP that MPTCP transmits through. */
 static __always_inline bool socket_is_mptcp(const struct sock *sk) {
-        const struct tcp_sock *tp = (const struct tcp_sock*) sk;
+        /* Not const: clang 21 and newer warn of the temporary of that type in BPF_CORE_READ() */
+        struct tcp_sock *tp = (struct tcp_sock*) sk;
 
         return bpf_core_field_exists(tp->is_mptcp) && BPF_CORE_READ(tp, is_mptcp);
 }
