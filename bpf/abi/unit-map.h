@@ -100,8 +100,9 @@ enum qos_counter {
         QOS_COUNTER_LISTEN_DROPS,          /* connection attempts dropped because of a full accept queue */
         QOS_COUNTER_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
         QOS_COUNTER_DROPS,                 /* events of this unit that could not be recorded */
+        QOS_COUNTER_DROPS_CONTENTION,      /* the same of threads, page faults and block I/O */
         QOS_COUNTER_MISSED,                /* program runs skipped by the kernel on the whole machine since
-                                            * the unit was attached */
+                                            * the unit was attached, and mostly made good */
         QOS_COUNTERS,
 };
 
@@ -352,8 +353,11 @@ struct qos_unit_map {
         struct qos_heavy_hitters challengers;
         struct qos_summed summed;
         __u64 opened;                           /* connections ever added to the gauge */
-        __u64 missed;                           /* part of QOS_STATISTIC_RUNS_MISSED already in
-                                                 * QOS_COUNTER_MISSED */
+        /* Parts of statistics that are already in counters: */
+        __u64 missed;                           /* QOS_STATISTIC_RUNS_MISSED in QOS_COUNTER_MISSED */
+        __u64 lost;                             /* QOS_STATISTIC_RUNS_LOST in QOS_COUNTER_DROPS */
+        __u64 lost_memory;                      /* QOS_STATISTIC_RUNS_LOST_MEMORY in
+                                                 * QOS_COUNTER_DROPS_CONTENTION */
         __u32 folds;                            /* odd while an entry is merged into the others */
         __u32 retired;                          /* 1: the map is no longer complete or no longer written. For
                                                  * clients that read an export of it (GetView) */
@@ -437,6 +441,7 @@ struct qos_probe_config {
 };
 
 #define QOS_PROBE_CONFIG_TLS 1U
+#define QOS_PROBE_CONFIG_MEMORY 2U
 
 /* Attributes of a function of libssl, passed as cookie of its uprobe. */
 enum qos_openssl_call {
@@ -460,8 +465,10 @@ struct qos_openssl_library {
 
 /* Machine-wide counters (array). */
 enum qos_statistic {
-        QOS_STATISTIC_RUNS_MISSED,      /* program runs skipped by the kernel; written by the daemon, read by
-                                         * units_count_missed() */
+        /* Program runs skipped by the kernel; written by the daemon, read by units_count_missed(): */
+        QOS_STATISTIC_RUNS_MISSED,      /* of programs whose effect is mostly made good later */
+        QOS_STATISTIC_RUNS_LOST,        /* of programs whose effect is lost */
+        QOS_STATISTIC_RUNS_LOST_MEMORY, /* the same, for units with the probe "memory" */
         QOS_STATISTIC_SEGMENTS_LOST,    /* segments with unreadable headers */
         /* Map elements that could not be allocated, or for which the map was full, by map: */
         QOS_STATISTIC_LOST_CONNS,       /* TCP connections that are not counted */

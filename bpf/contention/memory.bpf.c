@@ -15,6 +15,7 @@
  * at the next fault at the latest. */
 
 #include "contention-maps.h"
+#include "page-fault.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -27,7 +28,7 @@ struct memory_stall {
         __u64 loaded_at;        /* load time of the programs that recorded them */
         __u64 minor;            /* faults recorded, or from before the thread was in the unit */
         __u64 major;
-        __u64 fault_since;      /* CLOCK_MONOTONIC ns */
+        struct page_fault fault;
         __u64 reclaim_since;
         __u32 turn;             /* run to be measured next (overhead.h): there may be 100,000 faults per
                                  * second */
@@ -53,7 +54,7 @@ static __always_inline struct memory_stall* memory_stall_get(struct task_struct 
         if (s->book != book || s->loaded_at != loaded_at) {
                 s->minor = begun ? 0 : task->min_flt;
                 s->major = begun ? 0 : task->maj_flt;
-                s->fault_since = s->reclaim_since = 0;
+                s->fault.since = s->reclaim_since = 0;
                 s->turn = overhead_first_sample(task->pid);
                 s->book = book;
                 s->loaded_at = loaded_at;
@@ -88,9 +89,15 @@ static __always_inline void faults_book(struct task_struct *task) {
         memory_stall_end_overhead(book, begin);
 }
 
+/* A thread in user mode is in no fault and in no reclaim: otherwise the program for its end was skipped. */
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(memory_fault) {
-        faults_book(bpf_get_current_task_btf());
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct memory_stall *s = bpf_task_storage_get(&memory_stalls, task, 0, 0);
+
+        if (s)
+                s->fault.since = s->reclaim_since = 0;
+        faults_book(task);
         return 0;
 }
 
@@ -123,35 +130,41 @@ int memory_find_faults(struct bpf_iter__task *ctx) {
         return 0;
 }
 
-SEC("fentry/handle_mm_fault")
-int BPF_PROG(memory_fault_begin) {
-        struct memory_stall *s;
-        __u64 book;
+static __always_inline __u64 faults_count(const struct task_struct *task) {
+        return task->min_flt + task->maj_flt;
+}
 
-        s = memory_stall_get(bpf_get_current_task_btf(), &book, /* begun= */ false);
+SEC("fentry/handle_mm_fault")
+int BPF_PROG(memory_fault_begin, struct vm_area_struct *area, unsigned long address) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct memory_stall *s;
+        __u64 word;
+
+        s = memory_stall_get(task, &word, /* begun= */ false);
         if (s)
-                s->fault_since = bpf_ktime_get_ns();
+                page_fault_begin(&s->fault, bpf_ktime_get_ns(), address, faults_count(task));
         return 0;
 }
 
 SEC("fexit/handle_mm_fault")
 int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long address, unsigned int flags,
              void *regs, unsigned int result) {
+        struct task_struct *task = bpf_get_current_task_btf();
         struct qos_contention_map *c;
         struct memory_stall *s;
-        __u64 now, begin;
+        __u64 now, begin, nsec;
 
-        s = bpf_task_storage_get(&memory_stalls, bpf_get_current_task_btf(), 0, 0);
-        if (!s || s->fault_since == 0)
+        s = bpf_task_storage_get(&memory_stalls, task, 0, 0);
+        if (!s || s->fault.since == 0)
                 return 0;
         begin = overhead_begin_sample(s);
         now = bpf_ktime_get_ns();
-        c = contention_enter(s->book, now);
+        nsec = page_fault_end(&s->fault, now, address, faults_count(task));
+        c = nsec > 0 ? contention_enter(s->book, now) : NULL;
         if (c)
                 contention_sum_add(c, result & VM_FAULT_MAJOR ||
                                    flags & FAULT_FLAG_TRIED ? QOS_MEMORY_MAJOR_NSEC : QOS_MEMORY_MINOR_NSEC,
-                               now - s->fault_since);
-        s->fault_since = 0;
+                                   nsec);
         memory_stall_end_overhead(s->book, begin);
         return 0;
 }

@@ -38,6 +38,8 @@ BPF_ARRAY_MAP(hierarchies, ARRAY, UNITS_MAX_LIMIT, struct qos_hierarchy) __weak;
 
 BPF_ARRAY_MAP(statistics, ARRAY, QOS_STATISTICS, __u64) __weak;
 
+BPF_ARRAY_MAP(probe_configs, ARRAY, UNITS_MAX_LIMIT, struct qos_probe_config) __weak;
+
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -84,8 +86,8 @@ static __always_inline struct qos_unit_map* unit_get(const struct qos_owner *own
         return u;
 }
 
-/* There was no memory for an element of a map, or the map is full: a statistic, and a drop of the unit that
- * it was for. owner: NULL if that is not known. Walked by the verifier by itself. */
+/* A map element could not be allocated, or the map is full: counted for the map, and in the drops of the
+ * unit (owner, NULL: unknown). Verified on its own. */
 __attribute__((noinline, weak)) int element_lost(__u32 statistic, const struct qos_owner *owner) {
         struct qos_unit_map *u;
 
@@ -94,7 +96,8 @@ __attribute__((noinline, weak)) int element_lost(__u32 statistic, const struct q
         if (!u)
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
-        window_count(u, QOS_COUNTER_DROPS, 1);
+        window_count(u, statistic < QOS_STATISTIC_LOST_THREADS ? QOS_COUNTER_DROPS :
+                     QOS_COUNTER_DROPS_CONTENTION, 1);
         return 0;
 }
 

@@ -164,19 +164,37 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
         return 0;
 }
 
-/* Counts the runs that the kernel has skipped since this was last done. */
-static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u) {
-        __u32 which = QOS_STATISTIC_RUNS_MISSED;
-        __u64 *missed, old;
+/* The increase of a statistic since the last call. */
+static __always_inline __u32 runs_take(__u32 statistic, __u64 *seen) {
+        __u64 *n = bpf_map_lookup_elem(&statistics, &statistic), now, old;
 
-        missed = bpf_map_lookup_elem(&statistics, &which);
-        if (!u || !missed)
+        if (!n)
                 return 0;
-        old = __sync_lock_test_and_set(&u->missed, *missed);
-        if (*missed <= old)
-                return 0; /* nothing is new, or the programs are */
+        now = *n;
+        old = __sync_lock_test_and_set(seen, now);
+        return now > old ? now - old : 0; /* else nothing is new, or the programs are */
+}
+
+static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u, __u32 slot) {
+        const struct qos_probe_config *config = bpf_map_lookup_elem(&probe_configs, &slot);
+        __u32 missed, lost, lost_memory;
+
+        if (!u || !config)
+                return 0;
+        missed = runs_take(QOS_STATISTIC_RUNS_MISSED, &u->missed);
+        lost = runs_take(QOS_STATISTIC_RUNS_LOST, &u->lost);
+        lost_memory = runs_take(QOS_STATISTIC_RUNS_LOST_MEMORY, &u->lost_memory);
+        if (config->generation != u->generation || !(config->probes & QOS_PROBE_CONFIG_MEMORY))
+                lost_memory = 0;
+        if (missed == 0 && lost == 0 && lost_memory == 0)
+                return 0;
         window_advance(u, bpf_ktime_get_ns());
-        window_count(u, QOS_COUNTER_MISSED, *missed - old);
+        if (missed > 0)
+                window_count(u, QOS_COUNTER_MISSED, missed);
+        if (lost > 0)
+                window_count(u, QOS_COUNTER_DROPS, lost);
+        if (lost_memory > 0)
+                window_count(u, QOS_COUNTER_DROPS_CONTENTION, lost_memory);
         return 0;
 }
 
@@ -190,7 +208,7 @@ static long end_export_step(struct bpf_map *map, const __u32 *slot, const struct
         u = unit_get(&owner);
         if (!u)
                 return 0;
-        units_count_missed(u);
+        units_count_missed(u, owner.slot);
         if (nest->flags & QOS_HIERARCHY_EXPORT_ENDED)
                 __sync_lock_test_and_set(&u->retired, 1);
         return 0;

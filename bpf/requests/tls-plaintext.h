@@ -151,8 +151,6 @@ struct library_call {
 
 BPF_STORAGE_MAP(openssl_calls, TASK, struct library_call) __weak;
 
-BPF_ARRAY_MAP(probe_configs, ARRAY, UNITS_MAX_LIMIT, struct qos_probe_config) __weak;
-
 /* What this unit is watched with besides requests; NULL: its plaintext is not to be looked at. */
 static __always_inline struct qos_probe_config* watch_get(const struct qos_owner *owner) {
         struct qos_probe_config *w = bpf_map_lookup_elem(&probe_configs, &owner->slot);

@@ -274,6 +274,7 @@ void contention_update(Manager *m) {
                         /* NULL on -ENOMEM: files are not read */
                         u->usage = wanted != 0 ? new0(Usage, 1) : NULL;
                         u->contention_probes = wanted;
+                        unit_update_probe_config(u);
                         unit_collect_usage(u);
                 }
         }

@@ -66,7 +66,7 @@ static void openssl_scan_unit(Unit *u) {
             u->rescan_delay == 0)
                 log_unit_info(u->name, "No process of '%s' has mapped libssl yet, waiting for one.",
                               u->name);
-        probe_set_config(u->manager->probe, u->index, u->generation, true);
+        unit_update_probe_config(u);
 }
 
 /* Releases unused libraries, and scans the units that are waiting for space. */
@@ -175,7 +175,7 @@ void openssl_update(Manager *m, Unit *started) {
                 if (watch == u->watched && u != started) {
                         /* May be set by a lease of the previous run */
                         if (!watch)
-                                probe_set_config(m->probe, u->index, u->generation, false);
+                                unit_update_probe_config(u);
                         continue;
                 }
                 u->watched = watch;
@@ -184,7 +184,7 @@ void openssl_update(Manager *m, Unit *started) {
                 u->library_limit = 0;
                 u->looked_at = u->rescan_delay = 0;
                 if (!watch)
-                        probe_set_config(m->probe, u->index, u->generation, false);
+                        unit_update_probe_config(u);
         }
         lost = n < m->n_watched;
         m->n_watched = n;

@@ -669,7 +669,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         }
 
         s.covered = reading.covered;
-        s.drops = total.cells[QOS_COUNTER_DROPS];
+        s.drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_DROPS_CONTENTION];
         metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
         metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
         measurable = programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
@@ -783,7 +783,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         window_read_since(&sources, now, mark, &reading);
         (void) window_read(&sources, now, WINDOW_TOTAL, &total); /* cannot fail */
         ret->covered = reading.covered;
-        ret->drops = total.cells[QOS_COUNTER_DROPS];
+        ret->drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_DROPS_CONTENTION];
         metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
         metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
         contention_set_absent(&ret->metrics);

@@ -5,11 +5,17 @@
 #include "hold.h"
 #include "manager.h"
 #include "observer.h"
+#include "probe.h"
 #include "service-manager.h"
 #include "threshold-monitor.h"
 #include "unit-internal.h"
 
 /* ---- holds -------------------------------------------------------------------------------------------- */
+
+void unit_update_probe_config(Unit *u) {
+        probe_set_config(u->manager->probe, u->index, u->generation, u->watched,
+                         u->contention_probes & PROBE_MEMORY);
+}
 
 void unit_free(Unit *u) {
         while (u->holds)

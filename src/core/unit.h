@@ -212,6 +212,9 @@ void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]);
 /* Reads the statistics of its control group, unless recently done. */
 void unit_collect_usage(Unit *u);
 
+/* Passes the unit's probes on to the programs. */
+void unit_update_probe_config(Unit *u);
+
 /* Collects completed steps from the kernel. */
 int unit_collect_history(Unit *u);
 

@@ -166,7 +166,8 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                 for (uint32_t i = 0; i < QOS_STATISTICS; i++) {
                         uint64_t n = 0;
 
-                        if (i == QOS_STATISTIC_RUNS_MISSED ||
+                        /* RUNS_LOST and its sisters are no number of events */
+                        if (i < QOS_STATISTIC_SEGMENTS_LOST ||
                             bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &i, &n) < 0 || n == 0)
                                 continue;
                         info.drops += n;

@@ -8,6 +8,13 @@
 #include "contention-map.h"
 #include "probe.h"
 
+/* Runs of programs that the kernel has skipped since they were loaded. */
+typedef struct MissedRuns {
+        uint64_t healed;        /* QOS_STATISTIC_RUNS_MISSED */
+        uint64_t lost;          /* QOS_STATISTIC_RUNS_LOST */
+        uint64_t lost_memory;   /* QOS_STATISTIC_RUNS_LOST_MEMORY */
+} MissedRuns;
+
 typedef enum Map {
         MAP_UNITS,
         MAP_CONNS,
@@ -132,7 +139,7 @@ struct Probe {
         char *reasons[_PROGRAM_MAX];            /* why a program is not available */
         char *failure;                          /* why nothing is available */
         bool started;
-        uint64_t missed;                        /* skipped program runs, as recorded in the units' maps */
+        MissedRuns missed;                      /* as recorded in the units' maps */
         bool store_complained;
 
         int unit_fds[UNITS_MAX_LIMIT];
@@ -171,7 +178,7 @@ void store_drop_contention(Probe *p, unsigned slot);
 
 /* probe-units.c */
 int unit_map_view(int fd, struct qos_unit_map **ret);
-uint64_t probe_get_missed(Probe *p);
+void probe_get_missed(Probe *p, MissedRuns *ret);
 
 /* probe-contention.c */
 unsigned shards_number(void);

@@ -269,17 +269,26 @@ int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session) {
 }
 
 bool probe_count_missed(Probe *p) {
-        uint64_t n;
+        const struct {
+                uint32_t statistic;
+                uint64_t *n;
+        } table[] = {
+                { QOS_STATISTIC_RUNS_MISSED,      &p->missed.healed      },
+                { QOS_STATISTIC_RUNS_LOST,        &p->missed.lost        },
+                { QOS_STATISTIC_RUNS_LOST_MEMORY, &p->missed.lost_memory },
+        };
+        MissedRuns before = p->missed;
 
         if (!p->started)
                 return false;
-        n = probe_get_missed(p);
-        if (n == p->missed)
+        probe_get_missed(p, &p->missed);
+        if (memcmp(&before, &p->missed, sizeof(before)) == 0)
                 return false;
-        p->missed = n;
-        if (bpf_map_update_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_RUNS_MISSED }, &n,
-                                BPF_ANY) >= 0)
-                (void) iterator_run(p, PROGRAM_END_EXPORTS, NULL);
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                /* elements of an array: never fails */
+                (void) bpf_map_update_elem(p->map_fds[MAP_STATISTICS], &table[i].statistic, table[i].n,
+                                           BPF_ANY);
+        (void) iterator_run(p, PROGRAM_END_EXPORTS, NULL);
         return true;
 }
 

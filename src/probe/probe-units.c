@@ -14,9 +14,11 @@
 
 /* ---- OpenSSL's library -------------------------------------------------------------------------------- */
 
-void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls) {
-        struct qos_probe_config watch = { .generation = generation, .probes = tls
-                ? QOS_PROBE_CONFIG_TLS : 0 };
+void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls, bool memory) {
+        struct qos_probe_config watch = {
+                .generation = generation,
+                .probes = (tls ? QOS_PROBE_CONFIG_TLS : 0) | (memory ? QOS_PROBE_CONFIG_MEMORY : 0),
+        };
 
         if (p->started)
                 /* array element: cannot fail */
@@ -56,13 +58,22 @@ static bool tracepoints_are_preemptible(void) {
         return uname(&name) < 0 || strtoul(name.release, NULL, 10) >= PREEMPTIBLE_VERSION_MAJOR;
 }
 
-/* Sums up the programs that count requests. Of the two for socket states, one suffices. */
-uint64_t probe_get_missed(Probe *p) {
-        uint64_t n;
-
-        n = program_get_missed(p, PROGRAM_CONTENT) + program_get_missed(p, PROGRAM_READ) +
-                MIN(program_get_missed(p, PROGRAM_STATE), program_get_missed(p, PROGRAM_STATE_NESTED));
-        return tracepoints_are_preemptible() ? n + program_get_missed(p, PROGRAM_UNIX) : n;
+void probe_get_missed(Probe *p, MissedRuns *ret) {
+        *ret = (MissedRuns) {
+                .healed = program_get_missed(p, PROGRAM_CONTENT) + program_get_missed(p, PROGRAM_READ) +
+                          (tracepoints_are_preemptible() ? program_get_missed(p, PROGRAM_UNIX) : 0),
+                /* Of the two for socket states, one suffices */
+                .lost = MIN(program_get_missed(p, PROGRAM_STATE),
+                            program_get_missed(p, PROGRAM_STATE_NESTED)) +
+                        program_get_missed(p, PROGRAM_UNIX_CLOSE),
+                .lost_memory = program_get_missed(p, PROGRAM_FAULT_BEGIN) +
+                               program_get_missed(p, PROGRAM_FAULT_END) +
+                               program_get_missed(p, PROGRAM_RECLAIM_BEGIN) +
+                               program_get_missed(p, PROGRAM_RECLAIM_END) +
+                               program_get_missed(p, PROGRAM_LIMIT_BEGIN) +
+                               program_get_missed(p, PROGRAM_LIMIT_END) +
+                               program_get_missed(p, PROGRAM_THROTTLE) + program_get_missed(p, PROGRAM_OOM),
+        };
 }
 
 int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
@@ -71,6 +82,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
         _cleanup_free_ struct qos_unit_map *initial = NULL;
         _cleanup_close_ int fd = -EBADF;
         struct qos_unit_map *view = NULL;
+        MissedRuns missed;
         uint32_t zero = 0;
         int r;
 
@@ -89,7 +101,10 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
         if (!initial)
                 return -ENOMEM;
         initial->generation = generation;
-        initial->missed = probe_get_missed(p);
+        probe_get_missed(p, &missed);
+        initial->missed = missed.healed;
+        initial->lost = missed.lost;
+        initial->lost_memory = missed.lost_memory;
         initial->epoch = now / QOS_EPOCH_NSEC;
         initial->epoch_end = (initial->epoch + 1) * QOS_EPOCH_NSEC;
 

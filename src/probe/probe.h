@@ -209,9 +209,9 @@ void probe_read_moves(Probe *p);
 
 /* ---- libssl ----  */
 
-/* Sets whether a unit is observed with "tls". Resets the notification on
+/* Sets whether a unit is observed with "tls", and with "memory". Resets the notification on
  * probe_get_missing_libraries_fd(). */
-void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls);
+void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls, bool memory);
 
 /* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. Of
  * these how many may be the files of one user who is not root: copies are made quickly. */
@@ -232,8 +232,9 @@ int probe_get_missing_libraries_fd(Probe *p);
 void probe_read_missing_libraries(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata),
                                   void *userdata);
 
-/* Records the program runs skipped by the kernel since the last call for each unit (QOS_COUNTER_MISSED).
- * Returns true if there were any. */
+/* Records the program runs skipped by the kernel since the last call for each unit: those mostly made good
+ * (QOS_COUNTER_MISSED), and those whose effect is lost (QOS_COUNTER_DROPS). Returns true if there were
+ * any. */
 bool probe_count_missed(Probe *p);
 
 /* Number of control groups created since loading for which units_mkdir() failed to store the owner. */
