@@ -8,8 +8,7 @@ One line per test, with how many of how many have ended, and after how many seco
 --vm: only the tests of the smoke test, with small loads.
 What is marked as nightly runs with --nightly, or if a GLOB matches it.
 Tests that do not disturb each other run side by side, then those alone that want a daemon of their own, then those that want the machine
-to be quiet; --quiet-when: not before this file exists. --again: of those that failed so many get a second
-run at the end, alone; what passes then is said by name, in a line of its own. Tests that need a machine that boots anew come last:
+to be quiet. --again: of those that failed so many get a second run at the end, alone; what passes then is said by name, in a line of its own. Tests that need a machine that boots anew come last:
 this ends in between, and goes on when it is called once more after the boot, for which it leaves a file (BOOT_AGAIN).
 --results: a line of JSON for each test: its name, result, seconds, seconds of the CPU (its own, its clients' and its units', without
 qosd's), and what a failed one said. What a test took last decides when it begins: long ones first."""
@@ -284,17 +283,7 @@ def seconds_write(seconds):
         os.rename(f"{SECONDS}.new", SECONDS)
 
 
-def wait_quiet(path):
-    """The caller has something else to do on this machine, and makes the file when that has ended. It has a limit of its own."""
-    begun = said = time.monotonic()
-    while not os.path.exists(path):
-        time.sleep(0.5)
-        if time.monotonic() - said > SILENCE_MAX:
-            said = time.monotonic()
-            print(f"     waiting for what else runs on this machine since {said - begun:.0f} s", flush=True)
-
-
-def run_all(tests, again, quiet_when, results, failed, report):
+def run_all(tests, again, results, failed, report):
     # Long ones first, so that they end together
     seconds = seconds_read()
     together = sorted((t for t in tests if not (t.own_daemon or t.quiet)), key=lambda t: -seconds.get(t.name, t.deadline))
@@ -302,8 +291,6 @@ def run_all(tests, again, quiet_when, results, failed, report):
         with programs_loaded():
             run_some(together, 1 if scenario.in_vm else SIDE_BY_SIDE, report)
     run_some([t for t in tests if t.own_daemon and not t.quiet], 1, report)
-    if quiet_when:
-        wait_quiet(quiet_when)
     run_some([t for t in tests if t.quiet], 1, report)
 
     # More than these are no accident
@@ -369,7 +356,6 @@ def main():
     parser.add_argument("--nightly", action="store_true", help="also what runs at night only")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="how many that failed may be run once more, alone")
     parser.add_argument("--results", metavar="FILE", help="write a line of JSON for each test to it")
-    parser.add_argument("--quiet-when", metavar="FILE", help="wait for it before the tests that want a quiet machine")
     parser.add_argument("globs", nargs="*", metavar="GLOB", help="names of tests, as \"units.*\"")
     arguments = parser.parse_args()
 
@@ -436,7 +422,7 @@ def main():
         scenario.tools = directory
         copy_tools(directory)
         if before is None:
-            run_all([t for t in tests if not t.reboots], arguments.again, arguments.quiet_when, results, failed, report)
+            run_all([t for t in tests if not t.reboots], arguments.again, results, failed, report)
         boots.run(results, report)
     seconds_write(seconds)
 
