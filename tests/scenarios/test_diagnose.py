@@ -263,7 +263,7 @@ def hot_mutex():
         d = yield s
     f = found(d, "lock")
     equal((f["state"], f["certainty"]), ("lock", "certain"), f"what it waits for: {f}")
-    check(f["resource"].endswith(":hot_mutex") and "let go by toiler (" in f["text"], f"which lock, and who held it: {f}")
+    check(f["resource"].endswith(":hot_mutex") and "released by toiler (" in f["text"], f"which lock, and who held it: {f}")
 
 
 @case("lock")
@@ -274,7 +274,7 @@ def hot_turn():
         d = yield s
     f = found(d, "lock")
     equal((f["state"], f["certainty"]), ("park", "possible"), f"what it waits for: {f}")
-    check("toiler:hot_turn" in f["resource"] and "let go by toiler (" in f["text"], f"for what, and who held it: {f}")
+    check("toiler:hot_turn" in f["resource"] and "released by toiler (" in f["text"], f"for what, and who held it: {f}")
 
 
 @case("lock", also=("cpu", "limit"))
@@ -290,7 +290,7 @@ def one_file():
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     f = found(d, "lock")
-    check(f["state"] == "disk" and f["resource"].startswith("lock in ") and "let go by toiler (" in f["text"], f"for what, and who held it: {f}")
+    check(f["state"] == "disk" and f["resource"].startswith("lock in ") and "released by toiler (" in f["text"], f"for what, and who held it: {f}")
 
 
 @contextlib.contextmanager
@@ -346,7 +346,7 @@ def row_of_postgresql():
             d = yield u
     f = found(d, "lock")
     equal((f["certainty"], f["state"], f["resource"]), ("possible", "poll", f"a signal to process {writer}"), f"what it waits for: {f}")
-    check(f"let go by postgres ({holder})" in f["text"], f"who has the row is {holder}: {f}")
+    check(f"released by postgres ({holder})" in f["text"], f"who has the row is {holder}: {f}")
 
 
 @contextlib.contextmanager
@@ -445,7 +445,7 @@ def over_a_cable(cable):
         d = yield s
     cable.cut()
     f = found(d, "network")
-    check("segments are sent again" in f["text"] or "Segments are lost" in f["text"], f"what of the network: {f}")
+    check("segments are retransmitted" in f["text"] or "segments are lost" in f["text"], f"what of the network: {f}")
 
 
 @case("network", also=("cpu",))
@@ -465,7 +465,7 @@ def quota_too_small():
     with loaded(s, connections=2):
         d = yield s
     f = found(d, "quota")
-    check(f["state"] == "throttled" and "its quota was used up in" in f["text"], f"what is said of the quota: {f}")
+    check(f["state"] == "throttled" and "the quota was used up in" in f["text"], f"what is said of the quota: {f}")
 
 
 def without_room(limit):
@@ -513,7 +513,7 @@ def own_syncs():
         with loaded(s, connections=2):
             d = yield s
     f = found(d, "disk")
-    check("its bytes are the unit's own" in f["text"], f"whose bytes these are: {f}")
+    check("of its bytes are the unit's own" in f["text"], f"whose bytes these are: {f}")
 
 
 def writer(*paths):
@@ -559,7 +559,7 @@ def batch_behind_a_mutex():
     f = found(d, "lock")
     equal((f["state"], f["certainty"], d["figures"]["rate"]), ("lock", "likely", 0), f"what it waits for: {said(d)}")
     check(3.9 < d["figures"]["threads"]["lock"] < 4.1 and f["share"] > 0.5, f"how much of that: {said(d)}")
-    check(f["resource"].endswith(":mutex") and "4.0 on average" in f["text"], f"which lock: {f}")
+    check(f["resource"].endswith(":mutex") and "4.0 threads on average" in f["text"], f"which lock: {f}")
 
 
 @case()
@@ -720,18 +720,18 @@ def by_its_history():
         for u, cited in ((never, True), (known, False)):
             d = calm(lambda: diagnose(u))
             equal(found(d, "dependency")["resource"], f"127.0.0.1:{slow.port}", f"what was there from the start: {said(d)}")
-            equal(("by its history" in d["text"], "baselineSource" in d), (cited, cited), f"its history: {said(d)}")
+            equal(("; usually: " in d["text"], "baselineSource" in d), (cited, cited), f"its history: {said(d)}")
         other = hog()
         d = diagnose(well)
         f = found(d, "cpu")
         equal(f["unit"], other.name, f"who has the CPU: {f}")
-        check("by its history it answers" in d["text"], f"what is normal: {said(d)}")
+        check("; usually: " in d["text"], f"what is normal: {said(d)}")
         check(1.5 * d["baseline"]["firstByte"] <= d["figures"]["firstByte"], f"not worse than normal: {said(d)}")
         check(d["baseline"]["threads"]["runQueue"] < d["figures"]["threads"]["runQueue"], f"what is normal: {json.dumps(d['baseline'])}")
         period = d["baselineSource"]
         check(30 * scenario.SEC <= period["covered"] + 10 * scenario.SEC and period["until"] <= d["timestamp"] - SECONDS * scenario.SEC
               and period["since"] < period["until"], f"which part of the history: {period}")
-        check("What is normal is from its history: " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout, "words")
+        check("Compared with its history, " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout, "words")
 
 
 @test(deadline=90)

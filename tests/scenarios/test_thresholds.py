@@ -317,7 +317,7 @@ def subscribers_of_all_kinds():
         m.close()
     # They are given some time
     wait_for("those who do not read get no more", lambda: run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat", f"--since=@{began}")
-             .stdout.count("to thresholds does not read") >= 3, 40)
+             .stdout.count("to thresholds is too slow") >= 3, 40)
     for m in stalled:
         kept = []
         try:
