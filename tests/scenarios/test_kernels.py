@@ -168,11 +168,6 @@ def unix():
 
 
 @test(vm=True, deadline=300)
-def tls():
-    count_tls(contextlib.nullcontext())
-
-
-@test(vm=True, deadline=300)
 def udp():
     count_udp(contextlib.nullcontext())
 

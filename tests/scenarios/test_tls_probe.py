@@ -881,3 +881,11 @@ def a_program_refused():
             u.stop()
     finally:
         scenario.preload_qosd(None)
+
+
+@test(vm=True, deadline=300)
+def counted_on_other_kernels():
+    """Not among kernels.*, which also run on the newest kernel: since Linux 7.0 the kernel skips runs of preempted programs, and a TLS
+    connection does not heal after one yet."""
+    import test_kernels  # which imports this module
+    test_kernels.count_tls(contextlib.nullcontext())
