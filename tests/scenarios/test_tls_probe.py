@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The probe "tls": what is inside TLS is counted as what it is. nginx, Redis and Python, each with OpenSSL; the clients count."""
 
+import contextlib
 import os
 import re
 import select
