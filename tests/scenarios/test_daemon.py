@@ -132,6 +132,13 @@ def map_element(command, map, key, value=0):
     return value.value
 
 
+def statistic(name):
+    """Its place in the map of statistics."""
+    with open(os.path.join(scenario.SOURCES, "../../bpf/abi/unit-map.h")) as f:
+        values = re.search(r"enum qos_statistic \{(.*?)\};", f.read(), re.S)[1]
+    return re.findall(r"^\s*(QOS_STATISTIC_\w+)", values, re.M).index(name)
+
+
 @test(own_daemon=True)
 def control_group_that_was_not_noted():
     """The program that notes whose a new control group is had no memory for it, or was kept from it by another one: the daemon finds the
@@ -150,7 +157,8 @@ def control_group_that_was_not_noted():
 
         map_element(DELETE, maps["groups"], child)
         equal(map_element(LOOKUP, maps["groups"], child), None, "owner that was taken away")
-        map_element(UPDATE, maps["statistics"], 1, map_element(LOOKUP, maps["statistics"], 1) + 1)
+        lost = statistic("QOS_STATISTIC_LOST_GROUPS")
+        map_element(UPDATE, maps["statistics"], lost, map_element(LOOKUP, maps["statistics"], lost) + 1)
         wait_for("it is the unit's again", lambda: snapshot(s) and map_element(LOOKUP, maps["groups"], child) == owner)
     finally:
         for fd in (parent, child, *maps.values()):
