@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Definitions of the two kinds of maps that most are. Those in a header are followed by __weak: each object
- * has them, the linked one has them once. */
+/* Macros for the two most frequent kinds of maps. Those in headers are followed by __weak: every object has
+ * them, and the linker keeps one. */
 
 #include "kernel.h"
 
-/* Since Linux 7.1 an element of a storage cannot be larger than what one cache of the allocator has (8 KiB);
- * what is larger loads, and is never allocated. */
+/* Since Linux 7.1 a storage element is limited to the largest cache of the allocator (8 KiB): larger ones
+ * load, but cannot be allocated. */
 #define STORAGE_VALUE_MAX 8000
 
-/* kind: of what each has a value: SK, TASK or CGRP. flags: besides the one that all have. */
+/* kind: of the owner, SK, TASK or CGRP. flags: in addition to the common ones. */
 #define BPF_STORAGE_MAP_FLAGS(name, kind, value_type, flags)                                    \
         _Static_assert(sizeof(value_type) <= STORAGE_VALUE_MAX, #name ": the value is too large");     \
         struct {                                                                                \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The rows of a unit (unit-map.h): booking, and who has one. Part of window-record.h, and compiled for the
- * same two. */
+/* Entries of a unit (unit-map.h): recording, and assignment. Part of window-record.h, compiled for BPF and
+ * user space. */
 
-/* Writes the checkpoints of the rows that are due. */
+/* Writes due checkpoints of the entries. */
 BPF_SUBPROG int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
         BPF_REQUIRE(u);
 
@@ -16,7 +16,7 @@ BPF_SUBPROG int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
                 BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
                 c = &row->checkpoints[k];
 
-                /* Both of the rest are without a name */
+                /* The entries of others have no name */
                 if (i >= QOS_ENTRY_FIRST - 1 && u->names[i + 1].kind == QOS_ENTRY_FREE)
                         continue;
 
@@ -30,7 +30,7 @@ BPF_SUBPROG int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
         return 0;
 }
 
-/* number: of a row, from one on. */
+/* number: from 1. */
 WINDOW_INLINE struct qos_peer_entry* entry_get(struct qos_unit_map *u, __u64 number) {
         __u64 i = number - 1;
 
@@ -83,7 +83,7 @@ WINDOW_INLINE void row_add(struct qos_peer_entry *row, __u64 epoch, __u64 nsec, 
         entry_count(row, histogram_coarse_bin(histogram_fine_bin(nsec)), n);
 }
 
-/* A sample that was booked at booked_at has grown: as window_move(). */
+/* A sample recorded at booked_at has grown, as window_move(). */
 WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 booked_at, __u64 old_nsec, __u64 now,
                 __u64 nsec) {
         __u64 from = histogram_coarse_bin(histogram_fine_bin(old_nsec)),
@@ -109,7 +109,7 @@ WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 booked_at
         row_maximum(row, now / QOS_EPOCH_NSEC, nsec);
 }
 
-/* 0: they are equal. */
+/* 0 if equal. */
 WINDOW_INLINE __u64 address_difference(const struct qos_address *a, const struct qos_address *b) {
         const __u32 *x = (const __u32*) a->address, *y = (const __u32*) b->address;
 
@@ -121,8 +121,8 @@ WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_ad
         return address_difference(a, b) == 0;
 }
 
-/* From the local address of a connection to that of the listener it came in through, of those that have a
- * row: the most special one, as TCP chooses. 0: there is none. */
+/* Maps the local address of a connection to the address of its listener among the entries: the most specific
+ * one, as TCP does. Returns 0 if there is none. */
 BPF_SUBPROG int entry_find_listener(struct qos_unit_map *u, struct qos_address *address) {
         struct qos_address any = {};
         __u64 found = 0;
@@ -146,9 +146,9 @@ BPF_SUBPROG int entry_find_listener(struct qos_unit_map *u, struct qos_address *
         return found != 0;
 }
 
-/* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0:
- * it is the first endpoint; for one that is not to be in the figures: there is no row. Two that look for the
- * same new address at once may get two rows: whoever reads adds them. */
+/* Finds the entry of an address, or assigns one. alone: excluded from the unit's metrics. 0: the first
+ * endpoint, or no entry for an excluded one. Two programs may race for the same new address and get two
+ * entries: readers add these. */
 BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *address, int kind) {
         __u32 endpoints = 0;
 
@@ -191,20 +191,19 @@ BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *add
                QOS_ENTRY_ENDPOINTS_OTHERS : 0;
 }
 
-/* ---- peers: those that take most time have the rows --------------------------------------------------- */
+/* ---- peers: assignment of entries by time ------------------------------------------------------------- */
 
-/* How often a row may pass from one peer to another: it takes some 3000 additions, ten times a second that
- * is nothing. */
+/* Minimum interval of reassignments: each takes some 3000 additions, negligible ten times a second. */
 #define PEERS_PAUSE_NSEC 100000000ULL
 
 struct row_fold {
         struct qos_peer_entry *from;
         struct qos_peer_entry *to;
-        __u32 attribution[QOS_ENTRY_CHECKPOINTS];       /* of the checkpoint of to that was written with each
-                                                         * of from; or none */
+        __u32 attribution[QOS_ENTRY_CHECKPOINTS];       /* checkpoint of "to" written together with each one
+                                                         * of "from"; or none */
 };
 
-/* Adds one cell of a row to the same of another, at each boundary that both know. */
+/* Adds a cell of an entry to that of another, at each common boundary. */
 static long row_fold_step(__u64 cell, void *data) {
         struct row_fold *f = data;
         __u32 n, carry;
@@ -230,7 +229,7 @@ static long row_fold_step(__u64 cell, void *data) {
         return 0;
 }
 
-/* Whether one of its checkpoints was written with one of the rest's: all are looked at, step by step. */
+/* Finds a checkpoint written together with one of the others' entry, step by step. */
 static long row_place_step(__u64 step, void *data) {
         __u64 i = step / QOS_ENTRY_CHECKPOINTS, k = step % QOS_ENTRY_CHECKPOINTS;
         struct row_fold *f = data;
@@ -246,7 +245,7 @@ static long row_place_step(__u64 step, void *data) {
         return 0;
 }
 
-/* What the row has becomes part of the rest, and it is as new. Readers look at folds before and after. */
+/* Merges an entry into the others, and resets it. Readers check folds before and after. */
 BPF_SUBPROG int row_fold(struct qos_unit_map *u, __u64 number) {
         struct row_fold f = {};
 
@@ -291,7 +290,7 @@ BPF_SUBPROG int row_fold(struct qos_unit_map *u, __u64 number) {
         return 0;
 }
 
-/* The challenger with this address; QOS_CHALLENGERS: there is none. */
+/* Index of the challenger with this address; QOS_CHALLENGERS: none. */
 BPF_SUBPROG int challenger_find(struct qos_unit_map *u, const struct qos_address *address) {
         __u64 found = QOS_CHALLENGERS;
 
@@ -304,8 +303,8 @@ BPF_SUBPROG int challenger_find(struct qos_unit_map *u, const struct qos_address
         return found;
 }
 
-/* A new one, which takes as much from all others as the least of them has. Returns its place, or
- * QOS_CHALLENGERS: there is none. */
+/* Adds a challenger, reducing all others by the least of them (Misra-Gries). Returns its index, or
+ * QOS_CHALLENGERS. */
 BPF_SUBPROG int challenger_enter(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec) {
         __u64 smallest = nsec, attribution = QOS_CHALLENGERS;
 
@@ -327,12 +326,12 @@ BPF_SUBPROG int challenger_enter(struct qos_unit_map *u, const struct qos_addres
         return attribution;
 }
 
-/* What the peer that has this row has taken since it has it, and what it was ahead then. */
+/* Time of the peer since it has the entry, and its lead at that time. */
 WINDOW_INLINE __u64 entry_is_used(const struct qos_unit_map *u, __u64 row) {
         return u->rows[row - 1].sums[QOS_ENTRY_SUM_LATENCY] + u->rows[row - 1].earned;
 }
 
-/* The row of the peer that has taken least; 0: no peer has one. */
+/* Entry of the peer with the least time; 0: none. */
 BPF_SUBPROG int entry_find_least(struct qos_unit_map *u) {
         __u64 least = ~0ULL >> 1, row = 0;
 
@@ -348,9 +347,9 @@ BPF_SUBPROG int entry_find_least(struct qos_unit_map *u) {
         return row;
 }
 
-/* A peer without a row has taken nsec. As soon as it is ahead of its like by more than what the least of
- * those with a row has taken, it gets that row. Many that are alike do not chase each other. Returns the
- * row; 0: none. */
+/* A peer without an entry has taken nsec. Once its Misra-Gries counter exceeds the least time of a peer with
+ * an entry, it gets that entry. Many similar peers do not displace each other. Returns the entry; 0:
+ * none. */
 BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec,
                                __u64 now) {
         struct qos_heavy_hitters *c;
@@ -377,7 +376,7 @@ BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address 
                 if (row > 0 && ahead > entry_is_used(u, row)) {
                         c->list[mine].nsec = 0;
                         c->changed_at = now;
-                        /* still taken: nobody finds it */
+                        /* still taken: not found by other programs */
                         __sync_lock_test_and_set(&u->names[row].kind, QOS_ENTRY_FREE);
                         __sync_fetch_and_add(&u->names[row].generation, 1);
                         entry_get(u, row)->earned = ahead;

@@ -1,139 +1,135 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The state machine of one TCP connection in the server role: which data is a question, when it came, when
- * it was read, when its answer left.
+/* State machine of a TCP connection in the server role: which data is a request, when it arrived, when it
+ * was read, and when its response was sent.
  *
- * It advances in the application's own order, read and then departure: both happen under the socket's lock.
- * Arrivals happen without that lock, early (data behind a question that is still being answered) and more
- * than once (retransmissions). They therefore only leave marks on the stream, "up to this byte at this
- * time", which the read of those bytes picks up. All positions are TCP sequence numbers, compared modulo
- * 2^32.
+ * It advances in the order of the application, reading and then sending, both under the socket lock. Data
+ * arrives without that lock, early (behind a request still being processed) and repeatedly
+ * (retransmissions). Arrivals therefore only leave marks in the stream, "up to this byte at this time",
+ * which are taken when the bytes are read. Positions are TCP sequence numbers, compared modulo 2^32.
  *
- * Pure: no map, no helper, time is an argument. Compiled for BPF, where the caller holds the connection's
- * lock, and for the unit tests. */
+ * Pure: no maps, no helpers, time is an argument. Compiled for BPF, where the caller holds the lock of the
+ * connection, and for the unit tests. */
 
 #include "unit-map.h"
 
 #define EXCHANGE_INLINE static inline __attribute__((always_inline))
 
-/* Arrivals apart that are remembered while unread. One question in flight needs two (its first and its last
- * segment); what does not fit is merged into the last mark, whose beginning and end are kept. */
+/* Separate arrivals remembered while unread. A request needs two (first and last segment); what does not fit
+ * is merged into the last mark, of which beginning and end are kept. */
 #define EXCHANGE_MARKS 4
 
-/* How far beyond the advertised window a segment may end to be taken for data of this connection: a window
- * that was shrunk meanwhile. What lies beyond is forged or broken, TCP drops it too. */
+/* How far a segment may exceed the advertised window, which may have shrunk meanwhile. Segments beyond are
+ * forged or broken, and TCP drops them, too. */
 #define EXCHANGE_WINDOW_SLACK (1 << 16)
 
-/* A silence after which what is said without a question belongs to no answer: events and notifications, that
- * a server sends as they happen, for hours on one connection. Parts of an answer that are that far apart are
- * few. */
+/* Silence after which data sent without a request is not part of a response, but an event or notification.
+ * Responses with such pauses are rare. */
 #define EXCHANGE_SILENCE_NSEC 1000000000ULL
 
-/* Who has asked for that long, got no answer, and goes on after a silence, does not wait for one: logs, what
- * a replica has received. Shorter ones are questions that come slowly. */
+/* A client that keeps sending for this long without a response, with pauses, does not expect one (logs,
+ * replication). Shorter ones are slow requests. */
 #define EXCHANGE_PATIENCE_NSEC 10000000000ULL
 
-/* Also without silences in between: a client that has gone on like that in so many parts, each after all
- * before it had been read, sends messages. */
+/* Likewise without pauses: number of parts after which a client is considered to send messages, each after
+ * all previous data was read. */
 #define EXCHANGE_MESSAGES 8U
-/* The longest of them: what sensors, logs and counters report in one is shorter. A longer part may be one of
- * an upload, whose response is counted whenever it comes. */
+/* Maximum length of a message: sensors, logs and counters send shorter ones. Longer parts may belong to an
+ * upload, with a response at its end. */
 #define EXCHANGE_MESSAGE_MAX 1024U
-/* A longer part that comes sooner than this after the one before shows that it is no stream of messages. */
+/* A longer part that follows this soon shows that the data is not a stream of messages. */
 #define EXCHANGE_MESSAGE_NSEC 10000000ULL
 
-/* What is left of a piece of FastCGI that came at once, and is no longer than this, belongs to the question
- * whose other part was read: PHP answers before it reads the empty record, of eight bytes, with which a
- * question ends. */
+/* Maximum length of an unread rest of FastCGI data that still belongs to the request: PHP sends its response
+ * before it reads the empty record of eight bytes that ends the request. */
 #define EXCHANGE_REST_MAX 8U
 
 enum exchange_state {
-        EXCHANGE_IDLE,          /* nothing was asked yet */
-        EXCHANGE_ASKED,         /* the application has read, and not answered */
-        EXCHANGE_ANSWERING,     /* the answer has begun to leave, perhaps it is complete */
+        EXCHANGE_IDLE,          /* no request yet */
+        EXCHANGE_ASKED,         /* request read, no response yet */
+        EXCHANGE_ANSWERING,     /* response being sent, or complete */
 };
 
 enum exchange_flag {
         EXCHANGE_IN_KNOWN   = 1 << 0,   /* in_end is valid */
         EXCHANGE_READ_KNOWN = 1 << 1,   /* read_end is valid */
         EXCHANGE_OUT_KNOWN  = 1 << 2,   /* out_end is valid */
-        EXCHANGE_HOLE       = 1 << 3,   /* data is missing before hole_end */
-        EXCHANGE_LEFT       = 1 << 4,   /* what is asked came before the last answer had left: perhaps it is
-                                         * a part of what that answers */
-        EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question. Who asks:
-                                         * one of the two has */
-        EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct pipeline beside this one
-                                         * (pipeline.h) */
-        EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been
-                                         * answered */
-        EXCHANGE_TLS     = 1 << 8,   /* TLS: there is a struct tls (tls-record.h) */
-        EXCHANGE_H2      = 1 << 9,   /* HTTP/2: there is a struct h2_conn (http2.h) */
-        EXCHANGE_FRESH      = 1 << 10,  /* it was seen from its beginning */
-        EXCHANGE_FAREWELL   = 1 << 11,  /* what is asked may be a farewell: if nothing comes of it but the
-                                         * end, it was */
-        EXCHANGE_UNASKED    = 1 << 12,  /* the newest that came asks for nothing */
-        EXCHANGE_ONE_WAY    = 1 << 13,  /* what is asked seems to want no answer */
-        EXCHANGE_PIPED      = 1 << 14,  /* who asks: several questions are open, answers are told apart when
-                                         * they are read: from read_end on */
-        EXCHANGE_REST       = 1 << 15,  /* what is unread of the first mark is the rest of what was read */
-        EXCHANGE_FASTCGI    = 1 << 16,  /* questions are FastCGI's, whose last record may be read behind the
-                                         * answer */
-        EXCHANGE_WAITS      = 1 << 17,  /* who asks: what is asked is to wait, how long that takes says
-                                         * nothing of the peer */
-        EXCHANGE_UNCERTAIN  = 1 << 18,  /* who asks: TLS that may carry HTTP/2, whose last message may be no
-                                         * request */
-        EXCHANGE_UNREAD     = 1 << 18,  /* no read is seen: requests are not counted, but each is said to be
-                                         * one of which nothing is known */
-        EXCHANGE_HTTP1      = 1 << 19,  /* it was HTTP/1.x, up to a request that is not understood */
-        EXCHANGE_SESSION    = 1 << 20,  /* both ends say what they like, when they like (SSH): its end leaves
-                                         * no question open */
+        EXCHANGE_HOLE       = 1 << 3,   /* data before hole_end is missing */
+        EXCHANGE_LEFT       = 1 << 4,   /* the current request arrived before the last response was sent: it
+                                         * may be part of the previous request */
+        EXCHANGE_DONE       = 1 << 5,   /* the unit has closed the connection: nothing more is a request.
+                                         * Client role: either side has */
+        EXCHANGE_PARSED     = 1 << 6,   /* protocol is parsed: has a struct pipeline (pipeline.h) */
+        EXCHANGE_LATE       = 1 << 7,   /* parsed, and data arriving is the rest of a request already
+                                         * responded to */
+        EXCHANGE_TLS     = 1 << 8,   /* TLS: has a struct tls (tls-record.h) */
+        EXCHANGE_H2      = 1 << 9,   /* HTTP/2: has a struct h2_conn (http2.h) */
+        EXCHANGE_FRESH      = 1 << 10,  /* seen from its beginning */
+        EXCHANGE_FAREWELL   = 1 << 11,  /* the current request may be a farewell: it is if the connection
+                                         * ends without response */
+        EXCHANGE_UNASKED    = 1 << 12,  /* the latest data received is not a request */
+        EXCHANGE_ONE_WAY    = 1 << 13,  /* current requests seem to expect no response */
+        EXCHANGE_PIPED      = 1 << 14,  /* client role: several requests are outstanding, and responses are
+                                         * parsed when read, from read_end on */
+        EXCHANGE_REST       = 1 << 15,  /* unread data of the first mark is the rest of what was read */
+        EXCHANGE_FASTCGI    = 1 << 16,  /* FastCGI: its last record may be read after the response was
+                                         * sent */
+        EXCHANGE_WAITS      = 1 << 17,  /* client role: the request is a long poll, its duration does not
+                                         * depend on the peer */
+        EXCHANGE_UNCERTAIN  = 1 << 18,  /* client role: TLS that may carry HTTP/2, the last message may not
+                                         * be a request */
+        EXCHANGE_UNREAD     = 1 << 18,  /* reads are not observable: requests are not counted, but reported
+                                         * as overlaps */
+        EXCHANGE_HTTP1      = 1 << 19,  /* was HTTP/1.x, up to a request that could not be parsed */
+        EXCHANGE_SESSION    = 1 << 20,  /* both sides send independently (SSH): no request is outstanding at
+                                         * its end */
 };
 
 struct exchange {
         __u8 state;             /* enum exchange_state */
         __u8 n_marks;
-        __u16 messages;         /* of what is asked: how many parts look like messages, less those that do
+        __u16 messages;         /* of the current request: parts that look like messages minus parts that do
                                  * not */
         __u32 flags;            /* enum exchange_flag */
-        __u32 in_end;           /* highest byte that arrived */
-        __u32 read_end;         /* the application has read up to here */
-        __u32 out_end;          /* highest byte that left */
+        __u32 in_end;           /* end of data received */
+        __u32 read_end;         /* end of data read by the application */
+        __u32 out_end;          /* end of data sent */
         union {
                 __u32 hole_end;
-                __u32 asked;    /* the other role: questions that have left and of which none has an answer,
-                                 * where they can be told apart */
+                __u32 asked;    /* client role: requests sent without any response, if they can be
+                                 * distinguished */
         };
         __u32 mark_end[EXCHANGE_MARKS];
         __u64 mark_at[EXCHANGE_MARKS];
-        __u64 tail_at;          /* when the last byte of the last mark arrived */
+        __u64 tail_at;          /* arrival of the last byte of the last mark */
 
         __u64 open_at;          /* in flight since; 0: not in flight */
-        __u64 first_at;         /* arrival of the first byte of the question; 0: not seen */
-        __u64 last_at;          /* … of the last byte */
-        __u64 read_at;          /* the application read the last byte */
-        __u64 first_out_at;     /* the first byte of the answer left */
-        __u64 last_out_at;      /* the last byte so far did */
+        __u64 first_at;         /* arrival of the first request byte; 0: not seen */
+        __u64 last_at;          /* arrival of the last request byte */
+        __u64 read_at;          /* last request byte read */
+        __u64 first_out_at;     /* first response byte sent */
+        __u64 last_out_at;      /* last response byte sent so far */
 };
 
-/* What an event means to the unit's counters. */
+/* Effect of an event on the counters of the unit. */
 struct exchange_effect {
         __s32 in_flight;        /* -1, 0, 1 */
-        __u32 bytes;            /* new on the wire */
-        __u8 begun;             /* first answer byte: book a question */
-        __u8 grown;             /* later answer byte: move the sample … */
+        __u32 bytes;            /* new data, without retransmissions */
+        __u8 begun;             /* first response byte: record a request */
+        __u8 grown;             /* later response byte: move the sample with last_out_at of grown_from */
         __u8 overlap;
-        __u32 unanswered;       /* so many questions are open when the connection ends */
-        __u64 grown_from;       /* … from what it was with this last_out_at */
+        __u32 unanswered;       /* requests outstanding at the end of the connection */
+        __u64 grown_from;       /* previous last_out_at of the sample */
 };
 
-/* By the first record of the first question: version 1, the beginning of a question, whose body has eight
- * bytes. bytes: the first one lowest. */
+/* Detects FastCGI by the first record of the first request: version 1, begin request, body of eight bytes.
+ * bytes: first one least significant. */
 EXCHANGE_INLINE int exchange_is_fastcgi(__u64 bytes, __u32 length) {
         return length >= 6 && (bytes & 0xffff0000ffffULL) == 0x080000000101ULL;
 }
 
-/* By the first bytes that a client says. */
+/* Detects SSH by the first bytes of the client. */
 EXCHANGE_INLINE int exchange_is_ssh(__u32 bytes) {
         return bytes == 0x2d485353;
 }
@@ -173,8 +169,8 @@ EXCHANGE_INLINE void exchange_mark(struct exchange *x, __u64 now, __u32 end) {
         x->tail_at = now;
 }
 
-/* The connection as TCP has it now: what came, was read and was sent before is not looked at. Without this
- * call the positions are taken from the first events. */
+/* Sets the positions of a connection: earlier data is not considered. Without this call, they are taken from
+ * the first events. */
 EXCHANGE_INLINE void exchange_begin(struct exchange *x, __u32 rcv_nxt, __u32 copied, __u32 snd_nxt) {
         x->in_end = rcv_nxt;
         x->read_end = copied;
@@ -182,8 +178,8 @@ EXCHANGE_INLINE void exchange_begin(struct exchange *x, __u32 rcv_nxt, __u32 cop
         x->flags |= EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN;
 }
 
-/* Payload [seq, end) reached the IP layer. rcv_nxt: what TCP has in order so far; window_end: what it would
- * take. */
+/* Payload [seq, end) arrived at the IP layer. rcv_nxt: data that TCP has in order; window_end: end of its
+ * window. */
 EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, __u32 end, __u32 rcv_nxt,
                                      __u32 window_end, struct exchange_effect *effect) {
 
@@ -196,7 +192,7 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
                 x->flags &= ~EXCHANGE_HOLE;
 
         if (exchange_distance(end, x->in_end) <= 0) {
-                /* Sent again, or late. If it closes a hole, what lies behind could not be read before now */
+                /* Retransmitted or reordered. If it fills a hole, data behind it could not be read before */
                 if ((x->flags & EXCHANGE_HOLE) && x->n_marks > 0 && exchange_distance(end, rcv_nxt) > 0 &&
                     exchange_distance(seq, x->hole_end) < 0)
                         x->tail_at = now;
@@ -223,8 +219,8 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
                 exchange_open(x, now, effect);
 }
 
-/* A part of what is asked has come, or has left. before: when the one before it did; alone: all before it
- * was taken, and its sender had no more to say. */
+/* A part of a request was received, or sent. before: time of the previous part; alone: the previous part had
+ * been taken, and nothing else was pending. */
 EXCHANGE_INLINE void exchange_note_part(struct exchange *x, __u64 now, __u64 before, __u32 length,
                                         int alone) {
         if (x->state != EXCHANGE_ASKED)
@@ -235,9 +231,8 @@ EXCHANGE_INLINE void exchange_note_part(struct exchange *x, __u64 now, __u64 bef
                 x->messages -= x->messages > 0;
 }
 
-/* The application has read up to copied: forgets the marks before that. False if that is nothing new.
- * ret_first_at, ret_last_at: when the first and the last byte came of what was read now, 0 if that was not
- * seen. */
+/* The application has read up to copied: drops marks before that. Returns false if there is nothing new.
+ * ret_first_at, ret_last_at: arrival of the first and last byte read now, 0 if not seen. */
 EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_first_at,
                                   __u64 *ret_last_at) {
         __u64 first_at = 0, last_at = 0;
@@ -259,8 +254,8 @@ EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_f
                         first_at = x->mark_at[0];
 
                 if (exchange_distance(copied, x->mark_end[0]) < 0) {
-                        /* Not all of it: when exactly the bytes read came is no longer known where arrivals
-                         * were merged, its beginning is the bound that is */
+                        /* Partially read. If arrivals were merged, the time of the bytes read is unknown,
+                         * and bounded by the beginning of the mark */
                         last_at = x->mark_at[0];
                         if (x->flags & EXCHANGE_FASTCGI && exchange_distance(copied, begin) > 0 &&
                             x->mark_end[0] - copied <= EXCHANGE_REST_MAX)
@@ -278,13 +273,12 @@ EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_f
         return 1;
 }
 
-/* What clients say before they hang up, where nobody answers to it, alone in a segment. bytes: that, the
- * first byte lowest. In other protocols the same may be a question like any other: it counts if it is
- * answered. */
+/* Messages that end a connection without a response, alone in a segment. bytes: first one least significant.
+ * In other protocols these bytes may be a request: if there is a response, it is counted. */
 #define EXCHANGE_FAREWELL_MAX 8U
 
-/* DISCONNECT of MQTT, since MQTT 5 also with a reason, and with no properties: then what was asked before
- * wants no answer either, it mostly is a message that nobody confirms. */
+/* DISCONNECT of MQTT, since MQTT 5 possibly with a reason and without properties: preceding data expects no
+ * response either, it mostly is an unconfirmed message. */
 EXCHANGE_INLINE int exchange_is_last_farewell(__u64 bytes, __u32 length) {
         return (length == 2 && bytes == 0x00e0) || (length == 3 && (bytes & 0xffff) == 0x01e0) ||
                 (length == 4 && (bytes & 0xff00ffff) == 0x000002e0);
@@ -293,55 +287,55 @@ EXCHANGE_INLINE int exchange_is_last_farewell(__u64 bytes, __u32 length) {
 EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
         switch (length) {
 
-        case 5: /* Terminate of PostgreSQL ("X", and its own length of 4), COM_QUIT of MySQL (a length of 1
-                 * in three bytes, the number 0, and a command of one byte), the last of what a client of
-                 * rsync has to say: data of one byte, the end of the list */
+        case 5: /* Terminate of PostgreSQL ("X" and length 4), COM_QUIT of MySQL (length 1 in three bytes,
+                 * number 0, one command byte), last message of an rsync client: data of one byte, end of
+                 * list */
                 return bytes == 0x0400000058 || bytes == 0x0100000001 || bytes == 0x0007000001;
-        case 6: /* "quit", in large or small letters, and the end of the line: memcached, beanstalkd; others
-                 * answer */
+        case 6: /* "quit" in upper or lower case and CRLF: memcached, beanstalkd; other protocols respond to
+                 * it */
                 return (bytes | 0x20202020) == 0x0a0d74697571;
-        case 7: /* unbindRequest of LDAP: a sequence of five bytes, of a number of one byte and nothing */
+        case 7: /* unbindRequest of LDAP: sequence of five bytes with a number of one byte */
                 return (bytes & 0xffff00ffffffff) == 0x00420001020530;
-        case 8: /* … of two bytes */
+        case 8: /* unbindRequest with a number of two bytes */
                 return (bytes & 0xffff0000ffffffff) == 0x0042000002020630;
-        case 16: /* CancelRequest of PostgreSQL: the server does that, and hangs up without a word */
+        case 16: /* CancelRequest of PostgreSQL: the server closes the connection without response */
                 return bytes == 0x2e16d20410000000;
         default:
                 return exchange_is_last_farewell(bytes, length);
         }
 }
 
-/* What is said in the midst of all else and never answered, alone in a segment. bytes: the first eight.
- * Sealed, it is not known. */
+/* Messages within a conversation that have no response, alone in a segment. bytes: the first eight. Not
+ * recognizable within TLS. */
 EXCHANGE_INLINE int exchange_is_remark(__u64 bytes, __u32 length) {
         switch (length) {
 
-        case 9: /* COM_STMT_CLOSE of MySQL: a length of 5, the number 0, the command, and which statement:
-                 * many drivers say that behind each query that has arguments */
+        case 9: /* COM_STMT_CLOSE of MySQL (length 5, number 0, command, statement): many drivers send it
+                 * after each query with arguments */
                 return (bytes & 0xffffffffff) == 0x1900000005;
-        case 39: /* What a PostgreSQL that replicates tells the one whose changes it gets: how far it has
-                  * come ('r'), or … */
+        case 39: /* replication feedback of PostgreSQL: standby status ('r') */
                 return (bytes & 0xffffffffffff) == 0x722600000064;
-        case 30: /* … what it still needs ('h'): copied data ('d'), and its length */
+        case 30: /* replication feedback of PostgreSQL: hot standby feedback ('h'), as CopyData ('d') with
+                  * its length */
                 return (bytes & 0xffffffffffff) == 0x681d00000064;
         default:
                 return 0;
         }
 }
 
-/* Of a segment of this length so many bytes at its beginning tell whether it is one of these. */
+/* Number of bytes at the beginning of a segment that identify such messages. */
 EXCHANGE_INLINE __u32 exchange_look(__u32 length) {
         if (length <= EXCHANGE_FAREWELL_MAX)
                 return length;
         return length == 9 || length == 16 || length == 30 || length == 39 ? 8 : 0;
 }
 
-/* Is nothing asked that what comes could be a part of? */
+/* Whether there is no request that arriving data could be part of. */
 EXCHANGE_INLINE int exchange_is_idle(const struct exchange *x) {
         return x->state != EXCHANGE_ASKED && x->n_marks == 0;
 }
 
-/* As exchange_arrive(), of what asks for nothing. */
+/* As exchange_arrive(), for data that is not a request. */
 EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, __u32 seq, __u32 end,
                                              __u32 rcv_nxt, __u32 window_end,
                                              struct exchange_effect *effect) {
@@ -350,17 +344,17 @@ EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, __u3
         x->flags |= EXCHANGE_DONE;
         exchange_arrive(x, now, seq, end, rcv_nxt, window_end, effect);
         x->flags = (x->flags & ~EXCHANGE_DONE) | done;
-        if (effect->bytes == 0) /* retransmitted: what it ended is over */
+        if (effect->bytes == 0) /* retransmitted: has taken effect already */
                 return;
         x->flags |= EXCHANGE_UNASKED;
-        /* Who says that has had its answer: what leaves now is a stream, in which nothing is asked */
+        /* The sender has got its response: further data sent is a stream without requests */
         if (x->state == EXCHANGE_ANSWERING) {
                 x->state = EXCHANGE_IDLE;
                 exchange_shut(x, effect);
         }
 }
 
-/* What is known of the arrivals at a moment: they go on while somebody looks. */
+/* Snapshot of the marks, which may change concurrently. */
 struct exchange_marks {
         __u32 n;
         __u32 end[EXCHANGE_MARKS];
@@ -377,8 +371,8 @@ EXCHANGE_INLINE void exchange_get_marks(const struct exchange *x, struct exchang
         ret->tail_at = x->tail_at;
 }
 
-/* When the byte before this position came; 0: not seen. last: the end of something, where merged arrivals
- * count to their end. */
+/* Arrival of the byte before this position; 0: not seen. last: the position is the end of something, for
+ * which merged arrivals count with their end. */
 EXCHANGE_INLINE __u64 exchange_when(const struct exchange_marks *m, __u32 position, int last) {
         for (int i = 0; i < EXCHANGE_MARKS; i++)
                 if (i < (int) m->n && exchange_distance(position, m->end[i]) <= 0)
@@ -386,14 +380,14 @@ EXCHANGE_INLINE __u64 exchange_when(const struct exchange_marks *m, __u32 positi
         return 0;
 }
 
-/* When all that is unread before this position came, if that was at once; otherwise 0. */
+/* Arrival of all unread data before this position, if it arrived at once; otherwise 0. */
 EXCHANGE_INLINE __u64 exchange_came_at_once(const struct exchange *x, __u32 position) {
         if (x->n_marks == 0 || exchange_distance(position, x->mark_end[0]) > 0)
                 return 0;
         return x->n_marks > 1 || x->tail_at == x->mark_at[0] ? x->mark_at[0] : 0;
 }
 
-/* The application has read up to copied. unsent: bytes written by it that have not left. */
+/* The application has read up to copied. unsent: bytes written by it but not sent. */
 EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, __u32 unsent,
                                    struct exchange_effect *effect) {
         __u64 first_at, last_at;
@@ -408,8 +402,8 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
         }
 
         if (x->state != EXCHANGE_ASKED) {
-                /* A new question. What the application wrote before and TCP still holds answers the one
-                 * before: from here on the two cannot be told apart */
+                /* A new request. Data written before and not sent yet belongs to the previous response: from
+                 * here on both are indistinguishable */
                 if (x->state == EXCHANGE_ANSWERING && unsent > 0)
                         effect->overlap = 1;
 
@@ -421,7 +415,7 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 x->first_at = first_at;
                 x->last_at = 0;
         } else if (x->flags & EXCHANGE_LEFT && first_at > x->last_out_at) {
-                /* What was left got no answer so far: it was a part of the question before, and this is the
+                /* There was no response to the rest, so it was part of the previous request and this is the
                  * next one; or there are two */
                 x->flags &= ~EXCHANGE_LEFT;
                 effect->overlap = 1;
@@ -445,13 +439,13 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 exchange_open(x, now, effect);
 }
 
-/* Is it known by now that what was asked wants no answer, where none was ever given? */
+/* Whether the request is known to expect no response, if there never was one. */
 EXCHANGE_INLINE int exchange_is_ignored(const struct exchange *x, __u64 now) {
         return x->state == EXCHANGE_ASKED && x->n_marks == 0 && x->first_out_at == 0 && x->read_at != 0 &&
                 now > (x->first_at ?: x->read_at) + EXCHANGE_PATIENCE_NSEC;
 }
 
-/* The application has read up to copied, and none of it is part of a question. */
+/* The application has read up to copied, none of which is part of a request. */
 EXCHANGE_INLINE void exchange_pass(struct exchange *x, __u32 copied, struct exchange_effect *effect) {
         __u64 first_at, last_at;
 
@@ -460,7 +454,7 @@ EXCHANGE_INLINE void exchange_pass(struct exchange *x, __u32 copied, struct exch
                 exchange_shut(x, effect);
 }
 
-/* Payload up to end leaves the IP layer: how much of it does so for the first time. */
+/* Payload up to end is sent by the IP layer. Returns the number of bytes sent for the first time. */
 EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nxt) {
         __u32 bytes;
 
@@ -470,20 +464,20 @@ EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nx
         }
 
         if (exchange_distance(end, x->out_end) <= 0)
-                return 0; /* sent again */
+                return 0; /* retransmitted */
         bytes = end - x->out_end;
         x->out_end = end;
         return bytes;
 }
 
-/* Payload up to end leaves, bytes of it for the first time. complete: it is all that the application has
- * written. */
+/* Payload up to end is sent, bytes of it for the first time. complete: everything written by the application
+ * has been sent. */
 EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes, int complete,
                                      struct exchange_effect *effect) {
         effect->bytes = bytes;
 
         if (x->flags & EXCHANGE_UNREAD) {
-                /* Something has come since the last response left */
+                /* Data has arrived since the last response */
                 effect->overlap = x->in_end != x->read_end;
                 x->read_end = x->in_end;
                 return;
@@ -491,21 +485,21 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
         if (x->state == EXCHANGE_ASKED) {
                 if (x->flags & EXCHANGE_ONE_WAY && x->first_out_at != 0 &&
                     now > x->read_at + EXCHANGE_SILENCE_NSEC)
-                        return; /* neither was this asked for; but the first word of all is an answer */
+                        return; /* an event; but the very first data is a response */
                 x->flags &= ~EXCHANGE_ONE_WAY;
                 x->state = EXCHANGE_ANSWERING;
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
-                /* It was asked while another was open, or is a part of that, whose answer goes on */
+                /* The request arrived during another one, or is part of it, and its response continues */
                 effect->overlap = !!(x->flags & EXCHANGE_LEFT);
         } else if (x->state == EXCHANGE_ANSWERING) {
                 if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC)
-                        return; /* nobody asked for it */
+                        return; /* an event */
                 effect->grown = 1;
                 effect->grown_from = x->last_out_at;
                 x->last_out_at = now;
         } else
-                return; /* the server speaks first: nothing was asked */
+                return; /* the server speaks first: there was no request */
 
         if (x->flags & EXCHANGE_REST && x->n_marks > 0) {
                 exchange_unmark(x);
@@ -519,21 +513,21 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 exchange_shut(x, effect);
 }
 
-/* ---- the other role: the unit asks ---- */
+/* ---- client role ----  */
 
-/* Those that are in flight besides the one that exchange_ask() has opened. */
+/* Requests in flight besides the one opened by exchange_ask(). */
 EXCHANGE_INLINE __u32 exchange_extra(const struct exchange *x) {
         return x->open_at != 0 && x->asked > 1 ? x->asked - 1 : 0;
 }
 
-/* They are not in flight any more. */
+/* These are no longer in flight. */
 EXCHANGE_INLINE void exchange_ask_none(struct exchange *x, struct exchange_effect *effect) {
         effect->in_flight -= exchange_extra(x);
         x->asked = 0;
 }
 
-/* A part of a question leaves. Until the peer answers all of it is one. Who has hung up is not asked any
- * more. read_at is when the last part of it left, here. */
+/* A part of a request is sent. Everything sent before the response is one request. None is sent to a peer
+ * that has closed. read_at is the time of its last part here. */
 EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange_effect *effect) {
         if (x->flags & EXCHANGE_DONE)
                 return;
@@ -548,8 +542,8 @@ EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange
         x->read_at = now;
 }
 
-/* The same, after the unit has said nothing for a while, or sent message after message, that the peer had
- * not taken long ago: a question goes on like that, or what wants no answer. */
+/* As exchange_ask(), after a pause, or after messages that the peer had received long before: continues a
+ * request, or data that expects no response. */
 EXCHANGE_INLINE void exchange_ask_again(struct exchange *x, __u64 now, struct exchange_effect *effect) {
         if (x->state == EXCHANGE_ASKED && !(x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED)) &&
             (now > x->read_at + EXCHANGE_SILENCE_NSEC || x->messages >= EXCHANGE_MESSAGES) &&
@@ -562,17 +556,18 @@ EXCHANGE_INLINE void exchange_ask_again(struct exchange *x, __u64 now, struct ex
         exchange_ask(x, now, effect);
 }
 
-/* So many questions were found in what leaves. */
+/* n requests were found in the data sent. */
 EXCHANGE_INLINE void exchange_ask_more(struct exchange *x, __u64 now, __u32 n,
                                        struct exchange_effect *effect) {
-        exchange_ask(x, now, effect); /* unless what is answered by now was asked before these */
+        exchange_ask(x, now, effect); /* unless a response to previous ones has begun, the first one opens a
+                                       * new request */
         effect->in_flight -= exchange_extra(x);
         x->asked += n;
         effect->in_flight += exchange_extra(x);
 }
 
-/* Several questions are open, and nothing of their answers has come: these are told apart from here on.
- * rcv_nxt: what came before. */
+/* Several requests are outstanding without any response: responses are parsed from here on. rcv_nxt: end of
+ * data received before. */
 EXCHANGE_INLINE void exchange_pipe(struct exchange *x, __u32 rcv_nxt) {
         if (x->state != EXCHANGE_ASKED || x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED))
                 return;
@@ -583,7 +578,7 @@ EXCHANGE_INLINE void exchange_pipe(struct exchange *x, __u32 rcv_nxt) {
         x->n_marks = 0;
 }
 
-/* Answers to so many questions have begun to come. */
+/* Responses to n requests have begun to arrive. */
 EXCHANGE_INLINE void exchange_piped(struct exchange *x, __u32 n, struct exchange_effect *effect) {
         effect->in_flight -= exchange_extra(x);
         x->asked -= n < x->asked ? n : x->asked;
@@ -592,8 +587,8 @@ EXCHANGE_INLINE void exchange_piped(struct exchange *x, __u32 n, struct exchange
         effect->in_flight += exchange_extra(x);
 }
 
-/* All has been read up to this position, and that is the end of an answer. Where nothing is open any more,
- * or the place in the answers is lost, the next question is like any. Returns 1 then. */
+/* The application has read up to this position, which is the end of a response. Returns 1 if nothing is
+ * outstanding, or the parser is lost, so that the next request starts anew. */
 EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int end, int lost,
                                        struct exchange_effect *effect) {
         __u64 first_at, last_at;
@@ -610,8 +605,8 @@ EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int e
         return 1;
 }
 
-/* Payload up to end reached the IP layer, as for exchange_arrive(). Where its answer ends nobody knows: a
- * question is in flight until the first byte of it. Returns how many questions begin to be answered. */
+/* Payload up to end arrived at the IP layer, as for exchange_arrive(). The end of a response is unknown: a
+ * request is in flight until its first byte. Returns the number of requests with a response now. */
 EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt,
                                     __u32 window_end, struct exchange_effect *effect) {
         __u32 n = 0;
@@ -627,14 +622,14 @@ EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __
         x->in_end = end;
 
         if (x->flags & EXCHANGE_DONE)
-                return 0; /* the unit has gone, nobody reads it */
+                return 0; /* closed by the unit, nobody reads it */
         if (x->flags & EXCHANGE_PIPED) {
                 exchange_mark(x, now, end);
                 return 0;
         }
         if (x->state == EXCHANGE_ASKED) {
                 if (x->flags & EXCHANGE_ONE_WAY && now > x->read_at + EXCHANGE_SILENCE_NSEC)
-                        return 0; /* it has its own reasons */
+                        return 0; /* not a response */
                 x->state = EXCHANGE_ANSWERING;
                 x->last_out_at = now;
                 effect->begun = 1;
@@ -649,19 +644,19 @@ EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __
         return n;
 }
 
-/* Is all that waits for an answer older than the last one? */
+/* Whether everything waiting for a response is older than the last response. */
 EXCHANGE_INLINE int exchange_is_left(const struct exchange *x) {
         if (x->state == EXCHANGE_ASKED)
                 return x->flags & EXCHANGE_LEFT;
         return x->state == EXCHANGE_ANSWERING && x->n_marks > 0 && x->mark_at[0] <= x->last_out_at;
 }
 
-/* The unit hangs up (it sends its FIN), or the connection is gone. asked: questions that were read and whose
- * answers have not begun to leave; unsent: bytes written by the application that have not left. */
+/* The unit closes the connection (sends FIN), or it is gone. asked: requests read without any response byte
+ * sent; unsent: bytes written by the application but not sent. */
 EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u32 unsent,
                                   struct exchange_effect *effect) {
-        /* What came before the last answer had left, and was not answered, was a part of what that answers
-         * (a body that is turned down) */
+        /* Data that arrived before the last response was sent, and got no response, was part of that request
+         * (a rejected body) */
         if (unsent == 0 && !(x->flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_left(x)) {
                 exchange_shut(x, effect);
                 asked = 0;
@@ -674,7 +669,7 @@ EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u
         }
 
         x->flags |= EXCHANGE_DONE;
-        /* Who reads what is left in it asks for nothing any more */
+        /* Reading the rest does not make a request */
         if (gone)
                 x->n_marks = 0;
 }

@@ -1,45 +1,43 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What is known of a connection whose protocol is parsed: where its questions and answers end, and which
- * questions wait for their answer. Everything here happens under the socket's own lock, read and departure,
- * in the application's order; arrivals, which do not, stay in struct exchange.
+/* State of a parsed connection: where its requests and responses end, and which requests have no response
+ * yet. Everything here happens under the socket lock, reading and sending, in the order of the application;
+ * arrivals, which do not, are in struct exchange.
  *
- * Answers are taken to come in the order of the questions. Pure: compiled for BPF and for the unit tests. */
+ * Responses are in the order of requests. Pure: compiled for BPF and for the unit tests. */
 
 #include "exchange.h"
 #include "protocols.h"
 
-/* Questions that came in the same segment and were read together have all their times in common, and are
- * kept as one group. A client that pipelines has few groups outstanding, whatever their size; what does not
- * fit joins the newest. */
+/* Requests that arrived in the same segment and were read together have all times in common, and form a
+ * batch. Pipelining clients have few batches outstanding; what does not fit joins the newest. */
 #define PIPELINE_BATCHES 8
 
 struct pipeline_batch {
         __u64 first_at;         /* as in struct exchange; 0: not seen */
         __u64 last_at;
-        __u64 read_at;          /* 0: copied to the application, which has not returned from reading yet */
+        __u64 read_at;          /* 0: copied to the application, which is still in the call */
         __u32 n;
         __u16 waits;            /* PARSED_WAITS */
-        __u16 excluded;         /* so many of them are left out */
+        __u16 excluded;         /* number of excluded requests among them */
 };
 
 enum pipeline_flag {
-        PIPELINE_RESPONDING  = 1 << 0,       /* an answer has begun to leave and has not ended */
-        PIPELINE_RESPONDED   = 1 << 1,       /* one has left: what struct exchange has of the last answer is
-                                              * this one's */
-        PIPELINE_SERVER_PUSH     = 1 << 2,       /* the server speaks unasked */
-        PIPELINE_UNDERSTOOD = 1 << 3,       /* at least one question was: it is this protocol */
-        PIPELINE_TUNNEL     = 1 << 4,       /* the newest question asks for one */
-        PIPELINE_LOST_SYNC     = 1 << 5,       /* the last answer was not understood: where it ends is not
-                                                * known */
-        PIPELINE_EXCLUDING   = 1 << 6,       /* the question that is being read is left out */
-        PIPELINE_EXCLUDED   = 1 << 7,       /* the last answer that has begun is to one that is left out */
+        PIPELINE_RESPONDING  = 1 << 0,       /* a response is being sent */
+        PIPELINE_RESPONDED   = 1 << 1,       /* a response has been sent: struct exchange has the times of
+                                              * the last one */
+        PIPELINE_SERVER_PUSH     = 1 << 2,       /* the server sends without requests */
+        PIPELINE_UNDERSTOOD = 1 << 3,       /* at least one request was parsed: it is this protocol */
+        PIPELINE_TUNNEL     = 1 << 4,       /* the newest request asks for a tunnel */
+        PIPELINE_LOST_SYNC     = 1 << 5,       /* the last response was not parsed: its end is unknown */
+        PIPELINE_EXCLUDING   = 1 << 6,       /* the request being read is excluded */
+        PIPELINE_EXCLUDED   = 1 << 7,       /* the last response begun belongs to an excluded request */
 };
 
-/* Bytes of requests were read that the parser has not seen, as the kernel has skipped a run of the program
- * that sees them or they were spliced, or that it does not understand. Until the parser resumes
- * (pipeline_resumes()), requests are known by their responses, in which nothing is missed. */
+/* Bytes of requests were read that the parser has not seen, because the kernel skipped the program or they
+ * were spliced, or that it failed to parse. Until the parser resumes (pipeline_resumes()), requests are
+ * known by their responses, which are complete. */
 enum pipeline_missed {
         PIPELINE_FOLLOWED,
         PIPELINE_MISSED,                    /* each response is one to a request, of which perhaps nothing
@@ -48,54 +46,54 @@ enum pipeline_missed {
                                              * far as is known */
 };
 
-/* Requests that wait, of which is known whether their response has a body (HEAD): a ring of bits. A server
- * has read some hundreds of pipelined requests when the first response leaves, if TCP collects these
- * (Nagle). A later HEAD is not understood. */
+/* Limit of outstanding requests of which it is known whether the response has a body (HEAD): a ring of bits.
+ * With Nagle's algorithm, a server reads some hundred pipelined requests before the first response is sent.
+ * A later HEAD is not parsed. */
 #define PIPELINE_BODYLESS_MAX 1024U
 
-/* Such that are left out, the same. Of Redis' own tools the one that pipelines most is mostly told to have
- * 128 on their way. */
+/* Likewise for excluded requests. The tools of Redis with the deepest pipeline are mostly used with 128
+ * requests in flight. */
 #define PIPELINE_EXCLUDED_MAX 128U
 
-/* When the bytes of a piece of the questions came. */
+/* Arrival times of a chunk of requests. */
 struct arrival_times {
-        __u64 came_at;          /* all of them, if that was at once … */
-        struct exchange_marks marks; /* … or when what did */
-        __u32 names;            /* PROTOCOL_NAMES: some questions are left out */
+        __u64 came_at;          /* of all bytes, if they arrived at once */
+        struct exchange_marks marks; /* otherwise, the marks */
+        __u32 names;            /* PROTOCOL_NAMES: requests are excluded by name */
 };
 
 struct pipeline {
         struct parser in;
         struct parser out;
-        __u32 in_pos;           /* what was parsed of the questions: a sequence number */
-        __u32 asked;            /* questions that were read and whose answers have not begun to leave */
-        __u32 extra;            /* that are in flight besides the one that struct exchange has */
+        __u32 in_pos;           /* end of parsed requests, sequence number */
+        __u32 asked;            /* requests read without any response byte sent */
+        __u32 extra;            /* in flight besides the one of struct exchange */
         __u8 protocol;          /* enum protocol */
         __u8 flags;             /* enum pipeline_flag */
-        __u8 head;              /* the oldest group */
+        __u8 head;              /* index of the oldest batch */
         __u8 n_groups;
-        __u64 begun_at;         /* when the first byte of the question came that is half read */
-        __u64 bare[PIPELINE_BODYLESS_MAX / 64]; /* requests whose response has no body: a ring of bits … */
-        __u32 bare_head;        /* … of which this one is the oldest that waits */
-        __u32 n_bare;           /* bits that are set */
-        __u64 excluded[PIPELINE_EXCLUDED_MAX / 64]; /* of the requests that wait, the oldest in the lowest
-                                                     * bit: it is left out */
-        __u64 oldest_at;        /* when the oldest of the others began to come … */
-        __u32 excluding;        /* … which are not so many of those asked */
+        __u64 begun_at;         /* arrival of the first byte of a partially read request */
+        __u64 bare[PIPELINE_BODYLESS_MAX / 64]; /* requests with a response without body: ring of bits */
+        __u32 bare_head;        /* index of the oldest outstanding one */
+        __u32 n_bare;           /* number of bits set */
+        __u64 excluded[PIPELINE_EXCLUDED_MAX / 64]; /* bitmap of excluded requests among the outstanding
+                                                     * ones, oldest in the lowest bit */
+        __u64 oldest_at;        /* arrival of the oldest request that is not excluded */
+        __u32 excluding;        /* number of excluded requests in asked */
         __u16 missed;           /* enum pipeline_missed */
-        __u16 not_understood;   /* 1: the client has sent what the parser does not understand */
+        __u16 not_understood;   /* 1: data of the client could not be parsed */
         struct pipeline_batch groups[PIPELINE_BATCHES];
-        struct arrival_times times; /* of a piece: not on the stack of the programs, which is small */
-        __u64 work[7];          /* … nor is the place in a piece, or what they book in the other role */
+        struct arrival_times times; /* scratch, as the stack of programs is small */
+        __u64 work[7];          /* scratch: position in a chunk, records of the client role */
         struct window window;
 };
 
-/* The lowest n bits of a word. */
+/* Mask of the lowest n bits. */
 EXCHANGE_INLINE __u64 pipeline_mask(__u32 n) {
         return n < 64 ? (1ULL << n) - 1 : ~0ULL;
 }
 
-/* Of word i of a ring, the bits from … to. */
+/* Mask of the bits from … to of a ring in its word i. */
 EXCHANGE_INLINE __u64 pipeline_ring_mask(__u32 i, __u32 from, __u32 to) {
         __u32 first = i * 64;
 
@@ -108,7 +106,7 @@ EXCHANGE_INLINE void pipeline_clear_bare(struct pipeline *t) {
         t->n_bare = 0;
 }
 
-/* The oldest n requests do not wait any more. */
+/* Removes the oldest n requests. */
 PARSER_FUNCTION int pipeline_forget_bare(struct pipeline *t, __u32 n) {
         __u32 from, to;
         __u64 mask;
@@ -130,14 +128,14 @@ PARSER_FUNCTION int pipeline_forget_bare(struct pipeline *t, __u32 n) {
         return 0;
 }
 
-/* Has the response to request i of those that wait, from the oldest on, no body? */
+/* Whether the response to the i-th outstanding request, oldest first, has no body. */
 EXCHANGE_INLINE int pipeline_is_bare(const struct pipeline *t, __u32 i) {
         __u32 bit = (t->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
 
         return t->n_bare > 0 && i < PIPELINE_BODYLESS_MAX && t->bare[bit / 64] >> (bit & 63) & 1;
 }
 
-/* As it is at the beginning. */
+/* Initializes the state. */
 EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in_pos, int answered) {
         const struct parser fresh = {};
 
@@ -159,7 +157,7 @@ EXCHANGE_INLINE struct pipeline_batch* pipeline_newest(struct pipeline *t) {
         return &t->groups[(t->head + t->n_groups - 1) & (PIPELINE_BATCHES - 1)];
 }
 
-/* How many of the oldest n questions are left out. */
+/* Number of excluded requests among the oldest n. */
 EXCHANGE_INLINE __u32 pipeline_count_excluded(const struct pipeline *t, __u32 n) {
         if ((t->excluded[0] | t->excluded[1]) == 0)
                 return 0;
@@ -173,12 +171,12 @@ EXCHANGE_INLINE int pipeline_is_excluded(const struct pipeline *t, __u32 i) {
         return (i < 64 ? t->excluded[0] : t->excluded[1]) >> (i & 63) & 1;
 }
 
-/* The questions that wait for an answer and are not left out. */
+/* Number of outstanding requests that are not excluded. */
 EXCHANGE_INLINE __u32 pipeline_outstanding(const struct pipeline *t) {
         return t->asked - t->excluding;
 }
 
-/* n questions were read; one, if it is left out. */
+/* n requests were read; n is 1 for an excluded one. */
 EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, __u64 last_at,
                 __u32 parsed) {
         struct pipeline_batch *g = pipeline_newest(t);
@@ -206,7 +204,7 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
         if (parsed & PARSED_TUNNEL)
                 t->flags |= PIPELINE_TUNNEL;
 
-        /* The times of one whose rest is to come will change */
+        /* Times change if more of the request is to come */
         if (t->n_groups > 0 &&
             (t->n_groups == PIPELINE_BATCHES || (g->first_at == first_at && g->last_at == last_at &&
                                                                g->read_at == 0 && g->waits == waits &&
@@ -226,8 +224,7 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
         t->n_groups++;
 }
 
-/* More was read of the newest question, which had come so far that it could be answered. It may have
- * been. */
+/* More was read of the newest request, which was complete enough for a response. There may have been one. */
 EXCHANGE_INLINE void pipeline_push_more(struct pipeline *t, __u64 last_at) {
         struct pipeline_batch *g = pipeline_newest(t);
 
@@ -237,8 +234,8 @@ EXCHANGE_INLINE void pipeline_push_more(struct pipeline *t, __u64 last_at) {
         g->read_at = 0;
 }
 
-/* Something more is requested. A response to an unseen request, that has not ended by then, was one without
- * a body (HEAD). */
+/* A further request was read. A response to an unseen request still being parsed was one without body
+ * (HEAD). */
 EXCHANGE_INLINE void pipeline_end_unseen(struct pipeline *t) {
         const struct parser fresh = {};
 
@@ -246,8 +243,8 @@ EXCHANGE_INLINE void pipeline_end_unseen(struct pipeline *t) {
         t->flags &= ~(PIPELINE_RESPONDING | PIPELINE_LOST_SYNC);
 }
 
-/* Where the next request begins is not known. first_at, last_at: when the bytes came that say that something
- * is requested. */
+/* The beginning of the next request is unknown. first_at, last_at: arrival of the bytes that show that there
+ * is one. */
 EXCHANGE_INLINE void pipeline_miss(struct pipeline *t, __u64 first_at, __u64 last_at, __u32 unsent) {
         const struct parser fresh = {};
 
@@ -256,29 +253,29 @@ EXCHANGE_INLINE void pipeline_miss(struct pipeline *t, __u64 first_at, __u64 las
         t->flags &= ~PIPELINE_EXCLUDING;
         if (t->missed && t->asked == 0 && unsent == 0)
                 pipeline_end_unseen(t);
-        /* Something was requested, unless it was the rest of a request that is counted already */
+        /* A request, unless it was the rest of one counted already */
         if (t->in.state == 0 ? t->asked == 0 : !(t->in.flags & PARSER_ASKED))
                 pipeline_push(t, 1, t->begun_at, last_at, 0);
         t->in = fresh;
         t->missed = PIPELINE_MISSED;
 }
 
-/* The application has read up to this position, and the parser has not seen all of that. first_at, last_at:
- * when these bytes came. */
+/* The application has read up to this position, parts of which the parser has not seen. first_at, last_at:
+ * arrival of these bytes. */
 EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u64 first_at, __u64 last_at,
                 __u32 unsent) {
         const struct parser fresh = {};
         __u32 n = position - t->in_pos;
 
         t->in_pos = position;
-        /* In the middle of a body whose length is known: nothing is lost */
+        /* Within a body of known length: nothing is lost */
         if (t->missed == PIPELINE_FOLLOWED && n <= t->in.skip) {
                 t->in.skip -= n;
                 if (t->in.flags & PARSER_ASKED)
                         pipeline_push_more(t, last_at);
                 return;
         }
-        /* All that was to come of one: it has ended, and the next byte begins a request */
+        /* Exactly the rest of a request: the next byte begins one */
         if (t->missed == PIPELINE_FOLLOWED && t->in.flags & PARSER_ASKED &&
             protocol_is_rest(t->protocol, &t->in, n)) {
                 pipeline_push_more(t, last_at);
@@ -288,9 +285,8 @@ EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u6
         pipeline_miss(t, first_at, last_at, unsent);
 }
 
-/* The parser does not understand what came then, and was read up to this position. From here on requests are
- * known by their responses, as behind bytes that were not seen: what the server does not understand, either,
- * it mostly answers with an error, and hangs up. */
+/* Data up to this position could not be parsed. From here on requests are known by their responses, as
+ * behind unseen bytes: the server, too, mostly responds with an error, and closes. */
 EXCHANGE_INLINE void pipeline_misunderstand(struct pipeline *t, __u32 position, __u64 came_at,
                                             __u32 unsent) {
         t->in_pos = position;
@@ -298,14 +294,13 @@ EXCHANGE_INLINE void pipeline_misunderstand(struct pipeline *t, __u32 position, 
         pipeline_miss(t, came_at, came_at, unsent);
 }
 
-/* A response begins to which no request was seen. */
+/* A response to an unseen request begins. */
 EXCHANGE_INLINE void pipeline_push_unseen(struct pipeline *t, __u32 n) {
         pipeline_push(t, n, t->begun_at, t->begun_at, 0);
 }
 
-/* Does the parser resume with what is read at this position, which begins so? Where all before it was read
- * and answered, and nothing waits to be sent, it is the beginning of a request, unless it does not look like
- * one. */
+/* Whether the parser resumes at this position with these bytes: everything before was read and responded to,
+ * nothing is unsent, and they look like the beginning of a request. */
 EXCHANGE_INLINE int pipeline_resumes(struct pipeline *t, __u32 position, __u64 bytes, __u32 length,
                 __u32 unsent) {
         const struct parser fresh = {};
@@ -320,7 +315,7 @@ EXCHANGE_INLINE int pipeline_resumes(struct pipeline *t, __u32 position, __u64 b
         return 1;
 }
 
-/* The application returns from reading. */
+/* The read call of the application returns. */
 EXCHANGE_INLINE void pipeline_read(struct pipeline *t, __u64 now) {
         for (int i = 0; i < PIPELINE_BATCHES; i++) {
                 struct pipeline_batch *g = &t->groups[(t->head + i) & (PIPELINE_BATCHES - 1)];
@@ -330,7 +325,7 @@ EXCHANGE_INLINE void pipeline_read(struct pipeline *t, __u64 now) {
         }
 }
 
-/* When the oldest question that waits for its answer, and is not left out, began to come. */
+/* Arrival of the oldest outstanding request that is not excluded. */
 EXCHANGE_INLINE __u64 pipeline_oldest(const struct pipeline *t) {
         if (t->n_groups == 0)
                 return 0;
@@ -345,7 +340,7 @@ EXCHANGE_INLINE __u64 pipeline_oldest(const struct pipeline *t) {
         return 0;
 }
 
-/* Takes the oldest questions of one group, at most n; 0: there are none. */
+/* Removes the oldest requests of one batch, at most n. Returns their number. */
 PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipeline_batch *ret) {
         struct pipeline_batch *g;
 
@@ -386,7 +381,7 @@ PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipe
         return n;
 }
 
-/* How many more questions are in flight than before, besides the one that struct exchange counts. */
+/* Change of the number of requests in flight besides the one counted by struct exchange. */
 EXCHANGE_INLINE __s32 pipeline_extra(struct pipeline *t) {
         __u32 n = pipeline_outstanding(t) +
                 ((t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING),
@@ -396,17 +391,17 @@ EXCHANGE_INLINE __s32 pipeline_extra(struct pipeline *t) {
         return (__s32) (t->extra - before);
 }
 
-/* Does what leaves belong to an answer that never is complete? */
+/* Whether data being sent belongs to a streaming response. */
 EXCHANGE_INLINE int pipeline_is_streaming(const struct pipeline *t) {
         return t->out.state != 0 && t->out.flags & PARSER_STREAM;
 }
 
-/* Is the rest still to come of a question that has been answered? */
+/* Whether the rest of a request already responded to is still to come. */
 EXCHANGE_INLINE int pipeline_is_late(const struct pipeline *t) {
         return t->asked == 0 && t->in.state != 0 && t->in.flags & PARSER_ASKED;
 }
 
-/* Brings the gauge of in-flight questions up to date. complete: nothing is left to send. */
+/* Updates the gauge of requests in flight. complete: everything written has been sent. */
 EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u64 now, int complete,
                                      struct exchange_effect *effect) {
         __u64 at = 0;
@@ -436,7 +431,7 @@ EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u
         effect->in_flight += pipeline_extra(t);
 }
 
-/* Nothing waits for an answer any more. */
+/* Removes all outstanding requests. */
 EXCHANGE_INLINE void pipeline_reset(struct pipeline *t) {
         t->asked = t->n_groups = t->flags = 0;
         pipeline_clear_bare(t);
@@ -444,8 +439,8 @@ EXCHANGE_INLINE void pipeline_reset(struct pipeline *t) {
         t->excluding = 0;
 }
 
-/* The parser has lost its place among the questions: from here on the connection is like any other, and what
- * was half known is said to be unsure. Or it never was this protocol, and nothing is lost. */
+/* The parser is lost among the requests: the connection continues unparsed, and partially known requests are
+ * reported as overlaps. Or it never was this protocol, and nothing is lost. */
 EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
                 struct exchange_effect *effect) {
         const struct pipeline_batch *g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
@@ -456,7 +451,7 @@ EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
                 x->last_at = g->last_at;
                 x->read_at = g->read_at;
         } else if (t->in.state != 0 && !(t->in.flags & PARSER_ASKED) && t->begun_at != 0) {
-                /* What was read of it so far is the beginning of a question still */
+                /* Data read so far is the beginning of a request */
                 x->state = EXCHANGE_ASKED;
                 x->first_at = x->last_at = t->begun_at;
                 x->read_at = 0;
@@ -472,7 +467,7 @@ EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
         effect->in_flight += pipeline_extra(t);
 }
 
-/* The answer has made a stream of the connection in which nothing is asked. */
+/* The response turns the connection into a stream without requests. */
 EXCHANGE_INLINE void pipeline_end(struct pipeline *t, struct exchange *x, struct exchange_effect *effect) {
         x->state = EXCHANGE_IDLE;
         x->flags = (x->flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_DONE;
@@ -482,7 +477,7 @@ EXCHANGE_INLINE void pipeline_end(struct pipeline *t, struct exchange *x, struct
         effect->in_flight += pipeline_extra(t);
 }
 
-/* The unit hangs up in order. unsent: bytes that have not left. */
+/* The unit closes the connection. unsent: bytes not sent. */
 EXCHANGE_INLINE void pipeline_half_close(struct pipeline *t, struct exchange *x, __u64 now, __u32 unsent,
                                          struct exchange_effect *effect) {
         if (!protocol_ends_with_stream(t->protocol, &t->out))
@@ -494,10 +489,9 @@ EXCHANGE_INLINE void pipeline_half_close(struct pipeline *t, struct exchange *x,
         pipeline_commit(t, x, now, unsent == 0, effect);
 }
 
-/* Is what leaves now, from the beginning of an answer on, a whole one, so that it need not be parsed? A
- * single question was asked, nothing else has come, and all that the application has written leaves: then it
- * is as on any connection where questions wait for answers. More than what servers write at once may be a
- * part. */
+/* Whether data sent from the beginning of a response on is a complete one, so that it need not be parsed: a
+ * single request, nothing else received, and everything written is sent. Then it is like any connection
+ * without pipelining. More than servers write at once may be a part. */
 #define PIPELINE_WHOLE_MAX 65536U
 
 EXCHANGE_INLINE int pipeline_is_whole(const struct pipeline *t, const struct exchange *x, __u32 bytes,
@@ -507,32 +501,32 @@ EXCHANGE_INLINE int pipeline_is_whole(const struct pipeline *t, const struct exc
                 t->in.state == 0 && x->n_marks == 0 && complete && bytes < PIPELINE_WHOLE_MAX;
 }
 
-/* Do these bytes belong to the answer before: nothing else was asked, and nobody knows where it ends? */
+/* Whether the data belongs to the previous response: there was no other request, and the end of that
+ * response is unknown. */
 EXCHANGE_INLINE int pipeline_is_more(const struct pipeline *t) {
         return t->asked == 0 && t->missed != PIPELINE_MISSED &&
                !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) && t->out.state == 0 &&
                 (t->flags & PIPELINE_LOST_SYNC || !protocol_is_framed(t->protocol));
 }
 
-/* RESP3: what a server tells who wants to know which keys have changed, when it likes. It is no answer, and
- * no part of one. bytes: how what leaves begins, the first one lowest: ">2", and the end of the line. */
+/* RESP3 push messages, such as key invalidations: not a response, nor part of one. bytes: beginning of the
+ * data, first one least significant: ">2" and CRLF. */
 EXCHANGE_INLINE int pipeline_is_push(__u64 bytes, __u32 protocol) {
         return protocol == PROTOCOL_REDIS && (bytes & 0xffff00ff) == 0x0a0d003e;
 }
 
-/* What was parsed of a piece of the stream. */
+/* Result of parsing a chunk. */
 struct parsed_chunk {
-        __u32 begun;            /* answers that began in it */
-        __u8 lost;              /* 1: the parser does not understand it */
-        __u8 tunnel;            /* 1: behind the last answer nothing is asked any more; 2: … but in HTTP/2 */
-        __u16 named;            /* 1: a question has a name, to be looked at before more is parsed */
-        __u32 streams;          /* answers that have turned out never to be complete */
-        __u32 status4xx;        /* of the answers that began */
+        __u32 begun;            /* responses begun */
+        __u8 lost;              /* 1: not parsable */
+        __u8 tunnel;            /* 1: no requests behind the last response; 2: HTTP/2 behind it */
+        __u16 named;            /* 1: a request has a name, to be looked up before parsing continues */
+        __u32 streams;          /* responses found to be streams */
+        __u32 status4xx;        /* of the responses begun */
         __u32 status5xx;
 };
 
-/* An answer begins. Before all was asked that it may answer: then that is answered early (a head that never
- * ended, a line that is too long). */
+/* A response begins. If its request is not complete, it is an early response (oversized head or line). */
 EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *piece) {
         __u32 class = protocol_status_class(t->protocol, &t->out);
 
@@ -549,7 +543,8 @@ EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *pi
         piece->status5xx += class == 5;
 }
 
-/* Both take bytes at … end of the connection's window, as many as they like, and return how many. */
+/* These take bytes from at to end of the window of the connection, as many as they can, and return their
+ * number. */
 PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u32 end,
                 struct parsed_chunk *piece) {
         __u32 how, n, meaning, r;
@@ -561,7 +556,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         how = t->protocol;
 
         if (protocol_is_framed(t->protocol)) {
-                /* One by one: each is of a kind, and to a question of a kind */
+                /* One by one, as the kind of each depends on its request */
                 how |= PROTOCOL_SINGLE;
                 if (pipeline_is_bare(t, piece->begun))
                         how |= PROTOCOL_BARE;
@@ -582,7 +577,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         if (meaning & PARSED_TUNNEL)
                 piece->tunnel = meaning & PARSED_BARE ? 2 : 1;
 
-        /* Each that ended, without the one that had begun before, and the one that has not ended */
+        /* Completed responses, without one begun before, and the incomplete one */
         after = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED);
         n += after - before;
         if (!protocol_is_framed(t->protocol)) {
@@ -595,7 +590,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
             !(piece->begun > 0 ? pipeline_is_excluded(t, piece->begun - 1) : t->flags & PIPELINE_EXCLUDED))
                 piece->streams++;
 
-        /* What nobody asked for is no answer, whatever it looks like */
+        /* Without a request it is not a response */
         if (!after || pipeline_is_streaming(t))
                 t->flags &= ~PIPELINE_RESPONDING;
         else if (n > 0 && piece->begun <= t->asked)
@@ -609,9 +604,9 @@ EXCHANGE_INLINE __u64 pipeline_when(const struct arrival_times *times, __u32 pos
         return times->came_at ?: exchange_when(&times->marks, position, last);
 }
 
-/* window: at in the upper half, end in the lower one. position: of the first of the bytes in the stream. If
- * piece->named comes back set, the caller decides by protocol_name() whether the question is left out, sets
- * PIPELINE_EXCLUDING then, and clears it. */
+/* window: at in the upper half, end in the lower. position: of the first byte in the stream. If piece->named
+ * is set, the caller decides by protocol_name() whether the request is excluded, sets PIPELINE_EXCLUDING in
+ * that case, and clears it. */
 EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
                                              const struct arrival_times *times, __u32 position,
                                           struct parsed_chunk *piece) {
@@ -621,7 +616,7 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
 
         halfway = t->in.state != 0;
         asked = halfway && t->in.flags & PARSER_ASKED;
-        /* It is the first of those that are asked here */
+        /* The first of the requests here */
         too_many = t->flags & PIPELINE_EXCLUDING && t->asked >= PIPELINE_EXCLUDED_MAX;
 
         if (!halfway)
@@ -649,7 +644,7 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
         if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END || meaning & PARSED_ASKED)
                 pipeline_push(t, 1, t->begun_at, last_at, meaning);
         else if (meaning & PARSED_END)
-                t->flags &= ~PIPELINE_EXCLUDING; /* it had a name, and asks for nothing */
+                t->flags &= ~PIPELINE_EXCLUDING; /* it had a name, but is not a request */
         if (meaning & PARSED_NAMED)
                 piece->named = 1;
         if (meaning & PARSED_LOST || (meaning & PARSED_BARE && t->asked > PIPELINE_BODYLESS_MAX))
@@ -657,35 +652,34 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
         return PARSED_TAKEN(r);
 }
 
-/* The same, walked by the verifier once. */
+/* As above, verified once. */
 PARSER_FUNCTION __u32 pipeline_request_bytes(struct pipeline *t, __u64 window,
                                              const struct arrival_times *times, __u32 position,
                                           struct parsed_chunk *piece) {
         return t && times && piece ? pipeline_take_requests(t, window, times, position, piece) : 0;
 }
 
-/* After a piece that ends at this position. */
+/* After a chunk that ends at this position. */
 EXCHANGE_INLINE void pipeline_request_chunk(struct pipeline *t, const struct arrival_times *times,
                 __u32 position) {
         if (t->in.state != 0 && t->in.flags & PARSER_ASKED)
                 pipeline_push_more(t, pipeline_when(times, position, 1));
 }
 
-/* Is the first answer on the connection none of the protocol? Then neither was the question, which only
- * looked like it. */
+/* Whether the first response on the connection is not of the protocol: then the request only looked like
+ * it. */
 EXCHANGE_INLINE int pipeline_has_lost_sync(const struct pipeline *t, const struct parsed_chunk *piece) {
         return piece->lost && piece->begun == 0 && !(t->flags & PIPELINE_RESPONDED) &&
                protocol_is_guessed(t->protocol);
 }
 
-/* After the piece: how many questions it begins to answer. */
+/* After the chunk: number of requests with a response now. */
 EXCHANGE_INLINE __u32 pipeline_responses(struct pipeline *t, const struct parsed_chunk *piece,
                 int complete) {
         const struct parser fresh = {};
 
         if (piece->lost) {
-                /* The place is found again where nothing is left to send: all that was read is answered
-                 * then, as far as anybody can tell */
+                /* The parser is in sync again when nothing is unsent: all requests read have a response */
                 t->out = fresh;
                 t->flags = (t->flags & ~PIPELINE_RESPONDING) | PIPELINE_LOST_SYNC;
                 return complete ? t->asked : piece->begun;

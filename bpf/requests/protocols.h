@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The protocols whose messages come one after the other, each with its parser (parser.h).
+/* Sequential protocols and their parsers (parser.h).
  *
  * Pure: compiled for BPF, for the unit tests and for the fuzzers. */
 
@@ -9,8 +9,8 @@
 #include "memcached.h"
 #include "resp.h"
 
-/* By the first bytes of a connection's first question. length: how many there are, at most 8 are in bytes,
- * in their order from the lowest bits up. */
+/* Detects the protocol by the first bytes of the first request. length: number of bytes, of which up to 8
+ * are in bytes, first one least significant. */
 PARSER_FUNCTION __u32 protocol_detect(__u64 bytes, __u32 length) {
         if (resp_detect(bytes, length))
                 return PROTOCOL_REDIS;
@@ -21,8 +21,8 @@ PARSER_FUNCTION __u32 protocol_detect(__u64 bytes, __u32 length) {
         return PROTOCOL_PLAIN;
 }
 
-/* Each of both takes some bytes at … end of the window, at least one, and stops behind a message's end at
- * the latest. */
+/* These take at least one byte from at to end of the window, and stop behind the end of a message at the
+ * latest. */
 static inline __attribute__((always_inline)) __u32 protocol_question_step(__u32 how, struct parser *p,
                                                                           const struct window *w, __u32 at,
                                                                           __u32 end) {
@@ -57,19 +57,19 @@ static inline __attribute__((always_inline)) __u32 protocol_answer_step(__u32 ho
         return PARSED_LOST;
 }
 
-/* Where an answer ends must be looked for in each? Otherwise one that leaves as a whole is believed to be
- * one, and what leaves behind it to be its rest. */
+/* Whether each response has to be parsed for its end. Otherwise a response sent as a whole is taken as
+ * complete, and data behind it as its rest. */
 static inline __attribute__((always_inline)) int protocol_is_framed(__u32 protocol) {
         return protocol == PROTOCOL_HTTP1 || protocol == PROTOCOL_MEMCACHED;
 }
 
-/* May a question be another protocol's, until it is answered? */
+/* Whether a request may turn out to be of another protocol by its response. */
 static inline __attribute__((always_inline)) int protocol_is_guessed(__u32 protocol) {
         return protocol == PROTOCOL_MEMCACHED;
 }
 
-/* Behind PARSED_NAMED: the name, and which kind it is of (enum name_kind). A question may have several, one
- * after the other. */
+/* After PARSED_NAMED: the name, and its kind (enum name_kind). A request may have several, one after the
+ * other. */
 static inline __attribute__((always_inline)) __u64 protocol_name(__u32 protocol, const struct parser *p,
                                                                  __u32 *ret_kind) {
         if (protocol == PROTOCOL_HTTP1) {
@@ -80,32 +80,32 @@ static inline __attribute__((always_inline)) __u64 protocol_name(__u32 protocol,
         return name_of_command(p->word, p->number);
 }
 
-/* What kind an answer is is said in its first line: the class of its status (HTTP). 0: nothing is. */
+/* Class of the status in the first line of a response (HTTP). 0: none. */
 static inline __attribute__((always_inline)) __u32 protocol_status_class(__u32 protocol,
                                                                          const struct parser *p) {
         return protocol == PROTOCOL_HTTP1 ? p->index : 0;
 }
 
-/* Is the next byte one of a body, whatever it is? */
+/* Whether the next byte is part of a body. */
 static inline __attribute__((always_inline)) int protocol_is_blind(__u32 protocol, const struct parser *p) {
         return protocol == PROTOCOL_HTTP1 &&
                (p->state == HTTP_BODY || p->state == HTTP_CHUNK || p->state == HTTP_CLOSE);
 }
 
-/* Are the next n bytes the rest of the body, whatever they are, and so the end of the message? */
+/* Whether the next n bytes are the rest of the body and end the message. */
 static inline __attribute__((always_inline)) int protocol_is_rest(__u32 protocol, const struct parser *p,
                                                                   __u32 n) {
         return protocol == PROTOCOL_HTTP1 && p->state == HTTP_BODY && n == p->skip + http_length(p);
 }
 
-/* Does the end of the connection end this answer, and not break it? */
+/* Whether the end of the connection completes this response, instead of breaking it. */
 static inline __attribute__((always_inline)) int protocol_ends_with_stream(__u32 protocol,
                                                                            const struct parser *p) {
         return protocol == PROTOCOL_HTTP1 && p->state == HTTP_CLOSE;
 }
 
-/* The bytes at … end of a window. Stops early behind a message that is more than a question, or an answer.
- * answers: it is the direction in which these go. */
+/* Takes bytes from at to end of a window. Stops behind a message that is more than a plain request or
+ * response. answers: direction of responses. */
 static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int answers, struct parser *p,
                                                                  const struct window *w, __u32 from,
                                                                  __u32 end) {
