@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* What the files of programs share: whose is it, and booking. Maps are weak: each file has them, the linked
- * object once. */
+/* Shared by all programs: owners of sockets and groups, and recording. Maps are weak: every object has them,
+ * and the linker keeps one. */
 
 #include "kernel.h"
 #include "map-definition.h"
@@ -10,8 +10,8 @@
 #define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
 #define window_cpu() bpf_get_smp_processor_id()
 #define window_now() bpf_ktime_get_ns()
-/* Rounds of waiting for another CPU that writes checkpoints: some 20 us, where they are written in less than
- * 10. */
+/* Iterations of waiting for another CPU that writes checkpoints: some 20 us; writing takes less than 10
+ * us. */
 #define WINDOW_WAITS (1U << 13)
 #define row_loop(n, step, data) bpf_loop(n, step, data, 0)
 #include "window-record.h"
@@ -70,7 +70,7 @@ static __always_inline bool owner_equal(const struct qos_owner *a, const struct 
         return a->slot == b->slot && a->generation == b->generation;
 }
 
-/* The unit's map, or NULL if it was detached (and the slot perhaps given to another). */
+/* The unit's map; NULL if it was detached, and the slot possibly reused. */
 static __always_inline struct qos_unit_map* unit_get(const struct qos_owner *owner) {
         struct qos_owner o = owner_read(owner);
         struct qos_unit_map *u;
@@ -101,12 +101,12 @@ __attribute__((noinline, weak)) int element_lost(__u32 statistic, const struct q
         return 0;
 }
 
-/* ---- what it costs ------------------------------------------------------------------------------------ */
+/* ---- overhead ----------------------------------------------------------------------------------------- */
 
-/* A run of a program, from where it knows whose it is. */
+/* A run of a program, from where its unit is known. */
 struct overhead {
         struct qos_owner owner;
-        __u64 begin;            /* CLOCK_MONOTONIC ns; 0: it is not measured */
+        __u64 begin;            /* CLOCK_MONOTONIC ns; 0: not measured */
 };
 
 /* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it
@@ -129,7 +129,7 @@ __attribute__((noinline, weak)) int overhead_record(const struct overhead *overh
         u = unit_get(&overhead->owner);
         if (!u)
                 return 0;
-        /* Not all that runs books anything else */
+        /* The run may not have recorded anything else */
         window_advance(u, now);
         __sync_fetch_and_add(&u->sums[QOS_SUM_COST],
                 overhead_nsec(overhead->begin, now) * OVERHEAD_SAMPLE_PERIOD);
@@ -142,12 +142,11 @@ static __always_inline void overhead_end(struct overhead *overhead) {
         overhead->begin = 0;
 }
 
-/* ---- booking ------------------------------------------------------------------------------------------ */
+/* ---- recording ---------------------------------------------------------------------------------------- */
 
-/* Where the figures of a socket go besides the unit's, or instead. */
-#define TARGET_ENTRY 0x7fU         /* the number of the row (unit-map.h), 0: none */
-#define TARGET_ONLY 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of
-                                 * others */
+/* Target: where the metrics of a socket are recorded besides the unit, or instead. */
+#define TARGET_ENTRY 0x7fU         /* number of the entry (unit-map.h), 0: none */
+#define TARGET_ONLY 0x80U       /* not part of the unit's metrics: excluded endpoints and the client role */
 
 static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
         ret->family = sk->__sk_common.skc_family;
@@ -158,8 +157,8 @@ static __always_inline void sock_local(const struct sock *sk, struct qos_address
                 *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
 }
 
-/* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had
- * again. */
+/* Target of the listener at this address. unsure: it may not be a listener, do not assign an entry; it can
+ * be retargeted later. */
 static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct qos_owner *owner,
                                            const struct qos_address *a, bool unsure) {
         struct qos_exclude exclude = { .owner = *owner, .name = a->port, .kind = QOS_EXCLUDE_PORT };
@@ -169,11 +168,11 @@ static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct 
         return unsure ? 0 : entry_find(u, a, QOS_ENTRY_ENDPOINT);
 }
 
-#define TARGET_GENERATION_SHIFT 8        /* above them the generation of the row */
+#define TARGET_GENERATION_SHIFT 8        /* generation of the entry, above target bits */
 
-/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. Should it
- * become that between this look and what is booked after it, the new peer has one event of the old one's:
- * the sum of all is right, and a row changes hands ten times a second at most. */
+/* A peer's entry may have been reassigned meanwhile, and merged into the others. If that happens between
+ * this check and the recording, the new peer gets one event of the old one: the sum is right, and entries
+ * are reassigned ten times a second at most. */
 static __always_inline __u32 target_resolve(struct qos_unit_map *u, __u32 target) {
         __u32 row = target & TARGET_ENTRY;
 
@@ -212,8 +211,7 @@ static __always_inline void record_effect(struct qos_unit_map *u, __u32 target,
                 window_count(u, QOS_COUNTER_OVERLAPS, 1);
 }
 
-/* Has what this share stands for ever answered anything? The first endpoint has what is not in the other
- * ones' rows. */
+/* Whether the target has ever sent a response. The first endpoint has what the other entries do not have. */
 static __attribute__((noinline)) int target_has_responded(struct qos_unit_map *u, __u32 target) {
         struct qos_peer_entry *row;
         __u32 n;
@@ -232,7 +230,7 @@ static __attribute__((noinline)) int target_has_responded(struct qos_unit_map *u
         return n != 0 || u->carry[QOS_COUNTER_COUNT] > 0;
 }
 
-/* n events of the unit that have a counter in the rows, too. */
+/* Records n events with counters in both the unit and its entries. */
 static __always_inline void record_count(struct qos_unit_map *u, __u32 target, __u32 cell, __u32 row_cell,
                                          __u32 n) {
         if (target & TARGET_ENTRY)
@@ -250,31 +248,31 @@ static __always_inline void record_sum(struct qos_unit_map *u, __u32 target, __u
                 __sync_fetch_and_add(&u->sums[sum], n);
 }
 
-/* What is booked of n answers that began to leave, or of one that goes on, and where. */
+/* Parameters of recording n responses that begin, or one that continues. */
 struct request_record {
         __u64 now;
-        __u64 first_at;         /* as in struct exchange … */
+        __u64 first_at;         /* as in struct exchange */
         __u64 last_at;
         __u64 read_at;
         __u64 first_out_at;
-        __u64 before;           /* … when the part before this one left */
+        __u64 before;           /* time of the previous part */
         __u32 n;
         __u32 target;
 };
 
-/* Answers that have left since a thread came to this CPU: who has sent them is looked up when it leaves it,
- * or reads the next question. In programs for packets there is no way from a task to what is known of it. */
+/* Responses sent since a thread was scheduled on this CPU: they are attributed when the thread is
+ * descheduled or reads again. Programs for packets cannot look up task storage. */
 #define ANSWERS_MAX SERVICE_NOTES
 struct pending_responses {
-        __u32 watched;          /* 1: it is a thread whose time is watched */
+        __u32 watched;          /* 1: the states of the current thread are observed */
         __u32 n;
         struct answer {
                 __u64 read_at;
                 __u64 now;
                 __u32 n;
-                __u32 generation; /* of the unit that it is booked in */
+                __u32 generation; /* of the unit in which it was recorded */
         } list[ANSWERS_MAX];
-        struct request_cpu_run account; /* to work in */
+        struct request_cpu_run account; /* scratch */
         __u64 sums[QOS_STATES];
 };
 
@@ -322,9 +320,9 @@ BPF_SUBPROG int entry_record_more(struct qos_unit_map *u, const struct request_r
         return 0;
 }
 
-/* The first byte of n answers has left: the questions count, with what their life was so far. Of the
- * distributions that are kept as a difference (unit-map.h) only what differs is booked. This and the next
- * are functions that the verifier walks once. */
+/* The first byte of n responses is sent: counts the requests and records their times. Distributions stored
+ * as differences (unit-map.h) are skipped if the difference is 0. This and the next function are global, to
+ * be verified once. */
 BPF_SUBPROG int record_request(struct qos_unit_map *u, const struct request_record *b) {
         __u64 receive;
 
@@ -343,7 +341,7 @@ BPF_SUBPROG int record_request(struct qos_unit_map *u, const struct request_reco
         answer_leave(u, b);
 
         if (b->first_at == 0)
-                return 0; /* it came before the unit was attached, or arrivals are not seen: no guess */
+                return 0; /* older than the attach, or arrivals are not observed: unknown */
 
         window_add(u, QOS_FIRST_BYTE, exchange_between(b->first_at, b->now), b->n);
         window_add(u, QOS_QUEUE, exchange_between(b->last_at, b->read_at), b->n);
@@ -353,7 +351,7 @@ BPF_SUBPROG int record_request(struct qos_unit_map *u, const struct request_reco
         return 0;
 }
 
-/* Later bytes of the answer leave. */
+/* Later bytes of a response are sent. */
 BPF_SUBPROG int record_request_more(struct qos_unit_map *u, const struct request_record *b) {
         BPF_REQUIRE(u);
         BPF_REQUIRE(b);
@@ -371,7 +369,7 @@ BPF_SUBPROG int record_request_more(struct qos_unit_map *u, const struct request
         return 0;
 }
 
-/* So many wait for an answer, that have begun to come then. */
+/* Adds n pending requests that began to arrive at this time. */
 static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u32 n) {
         __u64 octaves = (now > at ? now - at : 0) / QOS_WAITING_NSEC(0), bin = 0;
 
@@ -383,7 +381,8 @@ static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u
         waiting[bin] += n;
 }
 
-/* More in flight, since that time, of which so many wait: for the reading that has this session. */
+/* Adds n requests in flight since this time, of which "waiting" have no response, for the given session of
+ * the iterator. */
 static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 target, enum qos_gauge gauge,
                                              __u64 session, __u32 n, __u64 at,
                                             __u32 waiting) {
@@ -410,13 +409,12 @@ static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 targe
                 g->oldest_at = at;
 }
 
-/* Whose a control group is. A group with which no program keeps anything, as almost all of nobody's, costs
- * one load.
+/* Owner of a control group. Groups without any storage, as most are, cost one load.
  *
- * NULL means that it is nobody's, whatever this program has interrupted: what only looks takes no lock.
- * Until Linux 6.15 and 6.12.26 (f4edc66e48a6) it meant, too, that something else on this CPU was using the
- * storage of a control group. Until 7.0 that is so for what makes storage: see units_mkdir(). That a look
- * succeeds then is tried on each kernel (tests/kernels/owner.bpf.c). */
+ * NULL means no owner, whatever this program has interrupted: lookups take no lock. Until Linux 6.15 and
+ * 6.12.26 (f4edc66e48a6) it also meant that the storage of some group was in use on this CPU. Until 7.0 that
+ * is the case for creating storage: see units_mkdir(). tests/kernels/owner.bpf.c tests lookups on each
+ * kernel. */
 static __always_inline bool group_owner(struct cgroup *group, struct qos_owner *ret) {
         struct qos_owner *owner;
 
@@ -427,18 +425,17 @@ static __always_inline bool group_owner(struct cgroup *group, struct qos_owner *
         return true;
 }
 
-/* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach,
- * and those whose listener somebody else has opened, come this way. */
+/* Owner of an unknown socket, by the current task. Sockets waiting for accept() at the attach, and those
+ * from a listener opened by another process, get their owner here. */
 static __always_inline bool task_owner(struct qos_owner *ret) {
         return group_owner(bpf_get_current_task_btf()->cgroups->dfl_cgrp, ret);
 }
 
-/* An open file of a task of the unit (both found in an iterator) that was forked by the service manager, and
- * has not begun to be a program of the unit: its files are still the manager's, which is the case for some
- * microseconds, or for as long as others have the CPU. First its memory is the manager's, too; in execve()
- * it gets its own, and what is to be closed there is closed after that, perhaps between the moment at which
- * the iterator has seen it and this. What forks in the unit is another thing, also if its parent has
- * ended. */
+/* Whether an open file of a task of the unit (both from an iterator) is still a file of the service manager:
+ * the task was forked by it and has not executed its program yet, which takes microseconds, or as long as it
+ * is not scheduled. At first it shares the memory with the service manager; in execve() it gets its own, and
+ * close-on-exec files are closed later, possibly since the iterator has seen this one. Forks within the unit
+ * do not count, even if their parent has exited. */
 static __attribute__((noinline)) int file_is_managers(struct task_struct *task,
                                                       const struct qos_owner *owner, struct file *file,
                                                       __u32 fd) {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The control groups of observed units, as they are made. */
+/* Control groups of observed units, as they are created. */
 
 #include "maps.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* The inode of the daemon's root control group. In a container it is not the hierarchy's root. */
+/* Inode of the daemon's root control group. In a container it is not the root of the hierarchy. */
 const volatile __u64 root_group_id = 1;
 
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
-        /* of 256 units: also those of their sockets, or of their instances */
+        /* paths of 256 units, their sockets and instances */
         __uint(max_entries, 1024);
         __type(key, struct qos_path);
         __type(value, struct qos_owner);
@@ -27,16 +27,16 @@ static __always_inline __u64 group_id(const struct cgroup *group) {
         return BPF_CORE_READ(group, kn, id);
 }
 
-/* Deeper than this no service manager builds (cgroup.max.depth is far above). */
+/* Service managers do not nest deeper (cgroup.max.depth is far higher). */
 #define GROUP_DEPTH_MAX 32
 
-/* TRACE_CGROUP_PATH_LEN: what the tracepoint hands over at most */
+/* TRACE_CGROUP_PATH_LEN: maximum length passed by the tracepoint */
 #define KERNEL_PATH_MAX 1024
 
 struct path_walk {
         const char *path;
-        int parts;      /* to skip */
-        int offset;     /* of what remains; -1: nothing does */
+        int parts;      /* remaining components to skip */
+        int offset;     /* of the remaining path; -1: none */
 };
 
 static long path_step(__u64 i, void *data) {
@@ -53,7 +53,7 @@ static long path_step(__u64 i, void *data) {
 }
 
 struct path_cut {
-        int at;         /* the "@" in the last part of the path; -1: none */
+        int at;         /* index of "@" in the last component; -1: none */
 };
 
 static long path_cut_step(__u64 i, void *data) {
@@ -82,8 +82,7 @@ static long path_clear_step(__u64 i, void *data) {
         return 0;
 }
 
-/* Whose a group of this path is by itself: the path as the daemon sees it, without what is above its
- * root. */
+/* Owner of a group by its own path, as seen by the daemon, relative to its root. */
 static __always_inline struct qos_owner* path_owner(struct cgroup *group, const char *path) {
         struct path_walk walk = { .offset = -1 };
         struct path_cut cut = { .at = -1 };
@@ -92,7 +91,7 @@ static __always_inline struct qos_owner* path_owner(struct cgroup *group, const 
         struct qos_path *p;
         __u32 zero = 0;
 
-        /* How deep the daemon's root lies: so many parts of the path are not the daemon's to see */
+        /* Depth of the daemon's root: number of leading components to skip */
         for (int i = 0; i < GROUP_DEPTH_MAX && i < level; i++) {
                 struct cgroup *ancestor;
 
@@ -124,7 +123,7 @@ static __always_inline struct qos_owner* path_owner(struct cgroup *group, const 
         if (owner)
                 return owner;
 
-        /* "foo@1.service": perhaps all "foo@" are one unit's */
+        /* "foo@1.service": all instances "foo@" may belong to a unit */
         bpf_loop(QOS_PATH_SIZE, path_cut_step, &cut, 0);
         if (cut.at < 0)
                 return NULL;
@@ -132,8 +131,8 @@ static __always_inline struct qos_owner* path_owner(struct cgroup *group, const 
         return bpf_map_lookup_elem(&paths, p);
 }
 
-/* Runs before the directory is visible, so before any task can be in it. A group is the innermost unit's:
- * that of its own path, or else that of the group it is made in. */
+/* Runs before the directory is visible, and before any task can be in it. The owner is found by the group's
+ * own path, or else inherited from the parent group. */
 SEC("tp_btf/cgroup_mkdir")
 int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
         struct qos_owner *known, outer, owner = {};
@@ -156,9 +155,8 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
                         return 0;
         }
 
-        /* Without memory, and before Linux 7.0 where this has interrupted something on its CPU that is using
-         * the storage of another group (the daemon at an attach, for one), there is none. The daemon finds
-         * the group then: manager_find_lost_groups() */
+        /* Fails without memory and, before Linux 7.0, if this has interrupted another use of group storage
+         * on this CPU, such as an attach. Then the daemon finds the group: manager_find_lost_groups() */
         if (!bpf_cgrp_storage_get(&groups, group, &owner, BPF_LOCAL_STORAGE_GET_F_CREATE))
                 element_lost(QOS_STATISTIC_LOST_GROUPS, &owner);
         return 0;
@@ -214,8 +212,8 @@ static long end_export_step(struct bpf_map *map, const __u32 *slot, const struct
         return 0;
 }
 
-/* What the daemon writes to the maps of units, in which only programs can write once they are frozen: that
- * runs of programs were skipped, and, for those who were given the map, that it is of no use any more. */
+/* Writes to maps of units on behalf of the daemon, which cannot do so once they are frozen: skipped program
+ * runs, and the end of exports. */
 SEC("syscall")
 int units_end_exports(void *ctx) {
         bpf_for_each_map_elem(&hierarchies, end_export_step, NULL, 0);

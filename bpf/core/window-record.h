@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The writing half of windows and distributions. Compiled for BPF and, for the unit tests, for user space;
- * the including file provides window_copy(), window_cpu(), window_now(), WINDOW_WAITS and row_loop(). The
- * reading half is src/model/window.c. */
+/* Writers of windows and distributions. Compiled for BPF and, for the unit tests, for user space; the
+ * including file provides window_copy(), window_cpu(), window_now(), WINDOW_WAITS and row_loop(). The
+ * readers are in src/model/window.c. */
 
 #include "unit-map.h"
 
@@ -35,11 +35,11 @@ static long window_wait_step(__u64 i, void *data) {
         return *(volatile __u32*) &(*u)->rolling == 0;
 }
 
-/* Writes the checkpoints that are due at epoch, for all levels. One program at a time: those on other CPUs
- * wait, as what they book would be in a sub-window that is over, after an idle time even long ago. Who
- * interrupts the one that writes cannot, and does that. So does who has waited in vain, as the one that
- * writes was preempted: what is booked then may be in a checkpoint that ends before it, each sample in one
- * side of it as a whole. Totals do not depend on it. */
+/* Writes the checkpoints that are due at epoch, for all levels. One program at a time: programs on other
+ * CPUs wait, as their events would otherwise count for a sub-window that is over, after an idle time long
+ * ago. A program that interrupts the writer cannot wait, and goes on. So does one that has waited too long,
+ * because the writer was preempted: its events may be in a checkpoint that ends before them, each sample as
+ * a whole. Totals are not affected. */
 BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
         __u32 self = window_cpu() + 1, who;
 
@@ -60,7 +60,7 @@ BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
                         __u32 i;
 
                         if (now == before)
-                                break; /* the boundaries of a level are boundaries of all finer ones */
+                                break; /* a boundary of a level is one of all finer levels */
 
                         i = QOS_LEVEL_FIRST_CHECKPOINT(level) +
                             u->written[level] % QOS_LEVEL_CHECKPOINTS(level);
@@ -68,7 +68,7 @@ BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
                                 break;
                         c = &u->checkpoints[i];
 
-                        /* A reader looks at last before and after it copies */
+                        /* Readers check last before and after copying */
                         __sync_lock_test_and_set(&c->last, 0);
                         c->first = before + 1;
                         c->in_flight = u->in_flight;
@@ -91,20 +91,19 @@ BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
         return 0;
 }
 
-/* To be called before anything is booked at this time. */
+/* To be called before an event is recorded at this time. */
 WINDOW_INLINE void window_advance(struct qos_unit_map *u, __u64 now) {
         if (now >= *(volatile __u64*) &u->epoch_end)
                 window_roll(u, now / QOS_EPOCH_NSEC);
 }
 
-/* Turns of one who sets the clock while questions come and go on other CPUs: whoever has turned it looks at
- * the gauge again, and who was slower than another leaves that to him. It takes that many changes right
- * behind one's own turns for the clock to be wrong until the next question. */
+/* Attempts to set the clock while requests begin and end on other CPUs: after setting it, the gauge is read
+ * again, and the loser of a race leaves it to the winner. The clock can be wrong until the next request only
+ * if the gauge changes right behind each of these attempts. */
 #define SERVING_TRIES 8
 
-/* Makes the clock stand or go as the gauge says. Questions that come and go on several CPUs at once may do
- * that in another order than they have changed the gauge in: what counts is what it says when the clock has
- * been set. */
+/* Starts or stops the clock according to the gauge. Updates on several CPUs may be in another order than the
+ * changes of the gauge: the gauge after setting the clock decides. */
 BPF_SUBPROG int serving_clock_update(struct qos_unit_map *u) {
         BPF_REQUIRE(u);
         for (int try = 0; try < SERVING_TRIES; try++) {
@@ -113,13 +112,13 @@ BPF_SUBPROG int serving_clock_update(struct qos_unit_map *u) {
 
                 if (serves == !!(word & QOS_SERVING))
                         break;
-                /* The time is taken behind the word: it is not before the one that that was made of */
+                /* Read after the word, so that the time is not before that of the word */
                 __sync_val_compare_and_swap(&u->serving, word, serving_clock_toggle(word, window_now()));
         }
         return 0;
 }
 
-/* So many questions more are in flight. */
+/* Adds n requests in flight, n may be negative. */
 WINDOW_INLINE void window_add_in_flight(struct qos_unit_map *u, __s32 n) {
         __s64 old = __sync_fetch_and_add(&u->in_flight, n);
 
@@ -144,12 +143,13 @@ BPF_SUBPROG int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64
                 p = &u->maxima[i][distribution];
                 word = subwindow << QOS_MAXIMUM_BITS | value;
 
-                /* Tries: one more than programs can nest or meet here in practice; who loses four times in a
-                 * row loses to larger values most likely */
+                /* More attempts than programs can nest or compete in practice; the loser of four races has
+                 * most likely lost to larger values */
                 for (int try = 0; try < 4; try++) {
                         old = *(volatile __u64*) p;
                         if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) {
-                                /* Coarser levels contain this sub-window: they have a value as large */
+                                /* Coarser levels include this sub-window, and have a value at least as
+                                 * large */
                                 return 0;
                         }
                         if (__sync_val_compare_and_swap(p, old, word) == old)
@@ -178,20 +178,19 @@ WINDOW_INLINE __u32 window_cell(__u32 distribution, __u64 nsec) {
 
 /* Adds n equal samples to a distribution. */
 WINDOW_INLINE void window_add(struct qos_unit_map *u, __u32 distribution, __u64 nsec, __u32 n) {
-        /* The bin last: what is counted has its sum and its maximum */
+        /* Bin last: a counted sample is already in sum and maximum */
         window_maximum(u, distribution, nsec);
         __sync_fetch_and_add(&u->sums[distribution], nsec * n);
         window_count(u, window_cell(distribution, nsec), n);
 }
 
-/* n equal samples of this sub-window become others. */
+/* Changes the value of n equal samples of this sub-window. */
 WINDOW_INLINE void window_move_sample(struct qos_unit_map *u, __u32 distribution, __u64 old_nsec, __u64 nsec,
                                       __u32 n) {
         __u32 from = window_cell(distribution, old_nsec), to = window_cell(distribution, nsec);
 
         if (from != to) {
-                /* This order, so that a reader in between sees one sample too many rather than a bin below
-                 * zero */
+                /* In this order, a concurrent reader sees an extra sample rather than a negative bin */
                 window_count(u, to, n);
                 window_uncount(u, from, n);
         }
@@ -199,9 +198,9 @@ WINDOW_INLINE void window_move_sample(struct qos_unit_map *u, __u32 distribution
         window_maximum(u, distribution, nsec);
 }
 
-/* A sample that was booked at booked_at has grown: it leaves the sub-window it was booked in and counts in
- * the present one. Where checkpoints were written meanwhile they contain the old value and must forget it,
- * or windows that begin there would count it as -1. */
+/* A sample recorded at booked_at has grown: it is removed from its sub-window, and counts in the current
+ * one. Checkpoints written since contain the old value, and have to be corrected, or windows that begin
+ * there would count it as -1. */
 static __attribute__((noinline)) int window_forget(struct qos_unit_map *u, __u32 distribution,
                                                    __u64 booked_at, __u64 nsec) {
         __u32 cell = window_cell(distribution, nsec);
@@ -231,13 +230,13 @@ WINDOW_INLINE void window_move(struct qos_unit_map *u, __u32 distribution, __u64
         window_move_sample(u, distribution, old_nsec, nsec, 1);
 }
 
-/* What happens to a unit's connections changes this, sooner or later. */
+/* Changes sooner or later with any activity on the unit's connections. */
 WINDOW_INLINE __u64 window_activity(const struct qos_unit_map *u) {
         return u->sums[QOS_SUM_BYTES_IN] * 3 + u->sums[QOS_SUM_BYTES_OUT] * 5 + u->opened * 7 +
                u->in_flight * 11 + u->open * 13;
 }
 
-/* The same of what has the row, which may become another one's. */
+/* As above, for an entry, which may be reassigned. */
 WINDOW_INLINE __u64 row_activity(const struct qos_unit_map *u, __u64 number) {
         const struct qos_peer_entry *row = &u->rows[number - 1];
 
@@ -247,7 +246,7 @@ WINDOW_INLINE __u64 row_activity(const struct qos_unit_map *u, __u64 number) {
                 u->names[number].generation * 17ULL;
 }
 
-/* Before all connections are summed up. */
+/* To be called before summing up all connections. */
 BPF_SUBPROG int window_sum_begin(struct qos_unit_map *u) {
         BPF_REQUIRE(u);
         u->summed.activity = window_activity(u);
@@ -259,7 +258,7 @@ BPF_SUBPROG int window_sum_begin(struct qos_unit_map *u) {
         return 0;
 }
 
-/* row: the number of that which has them, too; 0: none. alone: the unit has not. */
+/* row: number of the entry that has them as well; 0: none. alone: not part of the unit's gauges. */
 WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open, __s64 in_flight, __u64 row,
                               int alone) {
         struct qos_summed *s = &u->summed;
@@ -278,11 +277,11 @@ WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open,
         }
 }
 
-/* After that: corrects the gauges. Connections go on meanwhile. Of those in the gauge that were not summed
- * up, so many at most were opened since that began: all others have been closed, and nobody has seen it. A
- * program that has changed a connection may be about to change the gauge, so it is as much as was too much
- * the last time, too. Of what is in flight there is no such bound: that is corrected where nothing has
- * happened in the meantime. */
+/* To be called afterwards: corrects the gauges, while connections go on. Connections in the gauge that were
+ * not summed up were either opened since the start, of which the number is known, or closed unseen. As a
+ * program that has changed a connection may be about to update the gauge, only an excess found twice in a
+ * row counts. For requests in flight there is no such bound: these are corrected if there was no activity
+ * meanwhile. */
 BPF_SUBPROG int window_reconcile(struct qos_unit_map *u, __u64 session) {
         struct qos_summed *s;
         __s64 more, correct;

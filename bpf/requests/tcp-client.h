@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* The other role: the unit asks. Servers that ask nobody pay for nothing of it. */
+/* Client role on TCP. Servers without it pay nothing. */
 
 #include "tcp-transmit.h"
 #include "tls-conn.h"
 #include "tcp-segment.h"
 
-/* connect() was called on the socket, perhaps not for the first time. */
+/* connect() was called on the socket, possibly not for the first time. */
 static __always_inline void client_begins(struct sock *sk, struct conn *c, const struct qos_owner *owner) {
         struct exchange x = {};
 
@@ -19,20 +19,20 @@ static __always_inline void client_begins(struct sock *sk, struct conn *c, const
         conn_move(sk, c, owner);
 }
 
-/* The first of what is asked leaves, and not more of it */
+/* the first part of a request is sent, and nothing else */
 #define CLIENT_ASKS (1ULL << 32)
-/* … and there is an answer that was not read */
+/* a response has not been read */
 #define CLIENT_UNREAD (1ULL << 33)
 
 enum client_says {
         CLIENT_SAYS_NOTHING,
         CLIENT_SAYS_QUESTION,
-        CLIENT_SAYS_AGAIN,      /* … and the peer has acknowledged all before it */
-        CLIENT_SAYS_FAREWELL,   /* … perhaps (EXCHANGE_FAREWELL) */
-        CLIENT_SAYS_LAST_FAREWELL, /* … also of what was asked before */
+        CLIENT_SAYS_AGAIN,      /* and the peer has acknowledged everything before */
+        CLIENT_SAYS_FAREWELL,   /* possibly (EXCHANGE_FAREWELL) */
+        CLIENT_SAYS_LAST_FAREWELL, /* also ends preceding data */
 };
 
-/* Whole frames of HTTP/2 that ask for nothing: what keeps a connection going comes in one, or in two. */
+/* HTTP/2 frames that are not requests: keep-alives consist of one or two. */
 #define CLIENT_FRAMES_MAX 4
 static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, __u32 offset, __u32 length) {
         if (!skb)
@@ -55,7 +55,7 @@ static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, _
         return length == 0;
 }
 
-/* What a segment is; acknowledged: all before it; muxed: in HTTP/2. */
+/* Classifies a segment. acknowledged: everything before it was; muxed: HTTP/2. */
 static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length,
                                                    bool acknowledged, bool muxed) {
         __u64 bytes = 0;
@@ -73,8 +73,8 @@ static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 
         return acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION;
 }
 
-/* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt.
- * Returns how much leaves. */
+/* Apart, so that servers do not pay for it. tcp: end of the segment and snd_nxt. Returns the number of bytes
+ * sent. */
 static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qos_unit_map *u, __u64 tcp,
                                                        __u32 says, __u64 now) {
         struct exchange_effect effect = {};
@@ -99,7 +99,7 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
                 else
                         exchange_ask(&c->x, now, &effect);
         } else if (bytes > 0 && c->x.state == EXCHANGE_ANSWERING && !(c->x.flags & EXCHANGE_H2))
-                /* who says that has had its answer, what comes now is a stream */
+                /* the response was received, data from now on is a stream */
                 c->x.state = EXCHANGE_IDLE;
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -113,9 +113,8 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
         return bytes | begins;
 }
 
-/* Is it an announcement of HTTP, in front of the answer ("100 Continue", "103 Early Hints")? Behind 101
- * there is no other one. */
-#define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 ", and two ends of lines */
+/* Whether it is an interim response of HTTP ("100 Continue", "103 Early Hints"), not 101. */
+#define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 " and two CRLF */
 static __attribute__((noinline)) int client_is_announced(struct __sk_buff *skb, const struct conn *c,
                                                          __u32 offset, __u32 length) {
         __u64 bytes;
@@ -128,7 +127,7 @@ static __attribute__((noinline)) int client_is_announced(struct __sk_buff *skb, 
         return bytes >> 16 == WORD_OF("1.1 10", 6) && (bytes >> 8 & 0xff) != '1' && (bytes & 0xff) == ' ';
 }
 
-/* It comes: bytes, and the question is open still. end: of the segment. */
+/* An interim response arrives: counts bytes, the request stays outstanding. end: of the segment. */
 static __attribute__((noinline)) int client_hears_announcement(struct conn *c, struct qos_unit_map *u,
                                                                const struct tcp_sock *tp, __u32 end) {
         __u64 now = bpf_ktime_get_ns();
@@ -186,7 +185,7 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
         return effect.begun && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS;
 }
 
-/* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
+/* The peer has no entry, and has just responded: it may have one by now, or earn it. */
 static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c,
                                                       struct qos_unit_map *u, __u64 now) {
         struct qos_address a = {};
@@ -211,8 +210,8 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
         return 0;
 }
 
-/* What the end of a connection with a question open, or of an attempt to connect, says about the peer.
- * where: up to which position the unit has read, and the new state. */
+/* A connection ends with a request outstanding, or connecting has failed: records it for the peer. where:
+ * position up to which the unit has read, and the new state. */
 static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit_map *u, __u32 error,
                                                  __u32 old_state, __u64 where) {
         __u32 copied = where >> 32, new_state = where, cell, asked;
@@ -224,7 +223,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
                 return 0;
 
         bpf_spin_lock(&c->lock);
-        /* It has read more than was seen: which answers these were is not known */
+        /* Some reads were missed: their responses are unknown */
         missed = c->x.flags & EXCHANGE_PIPED && exchange_distance(copied, c->x.read_end) > 0;
         unread = new_state == TCP_CLOSE_WAIT && c->x.flags & EXCHANGE_PIPED && c->x.n_marks > 0;
         asked = c->x.asked;
@@ -236,7 +235,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         }
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        /* What came before the end is answered when it is read, see client_has_read() */
+        /* Responses received before the end are recorded when read, see client_has_read() */
         if (unread)
                 return 0;
         if (!effect.unanswered && effect.in_flight == 0 && old_state != TCP_SYN_SENT)
@@ -247,7 +246,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         else if (error != 0 || new_state == TCP_CLOSE_WAIT)
                 cell = QOS_ENTRY_ERRORS_RESET;
         else
-                cell = QOS_ENTRY_CLIENT_ABORTS; /* the unit gave up */
+                cell = QOS_ENTRY_CLIENT_ABORTS; /* closed by the unit */
 
         u = attribution_resolve(u, &p);
         if (!u)
@@ -261,10 +260,10 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         return 0;
 }
 
-/* ---- several questions at once ---- */
+/* ---- several requests at a time ----  */
 
-/* Of a peer whose protocol is parsed: counts the questions in the last bytes of what leaves. Returns 1: that
- * is not understood. Walked by the verifier by itself. */
+/* Parses and counts the requests in the last bytes of data sent. Returns 1 if it cannot be parsed. Global,
+ * to be verified once. */
 __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct pipeline *t, __u32 bytes) {
         __u32 offset, n;
         struct chunk *f;
@@ -285,18 +284,17 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct p
         return f->piece.lost;
 }
 
-/* What client_counts() has found: */
+/* Results of client_counts(): */
 #define CLIENT_PARSED 1
 #define CLIENT_H2 2
 #define CLIENT_OVERLAPS 4
-#define CLIENT_NOTHING 8        /* what leaves asks for nothing */
-#define CLIENT_ENDS 16          /* behind that nothing is asked any more */
-#define CLIENT_PIPES 32         /* several questions are open, whose answers can be told apart */
-#define CLIENT_WAITS 64         /* the newest asks the peer to wait, or to speak when it likes */
+#define CLIENT_NOTHING 8        /* the data has no request */
+#define CLIENT_ENDS 16          /* no requests behind it */
+#define CLIENT_PIPES 32         /* several requests are outstanding, with distinguishable responses */
+#define CLIENT_WAITS 64         /* the newest one is a long poll, or makes the peer send events */
 
-/* TLS, with ClientHello or later: unless that shows that it is not, the connection may be HTTP/2, which ends
- * with a message that is not answered (GOAWAY) and cannot be told from a request. offset: of what leaves in
- * the packet. */
+/* TLS from ClientHello on: unless it turns out otherwise, the connection may carry HTTP/2, which ends with a
+ * message without response (GOAWAY) that looks like a request. offset: of the data sent in the packet. */
 static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, struct conn *c, __u32 offset) {
         struct bpf_dynptr data;
 
@@ -308,9 +306,8 @@ static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, st
         return zero();
 }
 
-/* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how
- * many questions, and how many of them were asked while another was open, unless their answers are told
- * apart. */
+/* Apart from client_counts() for the space on the stack. found: number of requests, and how many of them
+ * overlap, unless responses are distinguished. */
 static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit_map *u, __u64 found,
                                                   __u32 what, __u32 rcv_nxt) {
         __u32 asked = found >> 32, bundled = found;
@@ -357,9 +354,8 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
         return zero() + 1;
 }
 
-/* Who asks more than one thing at once gets more than one answer, of which nobody here knows where the one
- * ends and the other begins. They count, and how long each took is not known. Where even how many they are
- * is not, that is said. */
+/* Requests that overlap without distinguishable responses: they are counted, with unknown times. If their
+ * number is unknown, too, that is reported. */
 static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk,
                                                    struct conn *c, struct qos_unit_map *u, __u64 left) {
         bool unread = left & CLIENT_UNREAD, muxed, overlap = false;
@@ -406,7 +402,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                         pipeline_begin(t, protocol, 0, 0);
                 unread = false;
         } else if (t && left & CLIENT_ASKS) {
-                /* It is a replica: what it says now nobody answers */
+                /* Replication: no responses from now on */
                 if (t->protocol == PROTOCOL_REDIS && t->flags & PIPELINE_TUNNEL)
                         return client_notes(c, u, 0, CLIENT_ENDS, 0);
                 pipeline_reset(t);
@@ -428,9 +424,8 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         }
 
         if (muxed && left & CLIENT_ASKS)
-                overlap = true; /* of HTTP/2 any may be many */
-        /* Where there are more of them than have times of their own, or the peer speaks unasked, they are
-         * not told apart */
+                overlap = true; /* with HTTP/2 it may be several */
+        /* Too many to have their own times, or the peer sends events: not distinguished */
         if (t && t->asked > 1 && t->n_groups < PIPELINE_BATCHES &&
                         !(t->flags & (PIPELINE_SERVER_PUSH | PIPELINE_TUNNEL))) {
                 struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
@@ -449,24 +444,23 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                                    rcv_nxt);
 }
 
-/* ---- their answers (EXCHANGE_PIPED) ---- */
+/* ---- their responses (EXCHANGE_PIPED) ----  */
 
-/* A piece of the answers on its way through the parser, passed by its address as the place of
- * chunk_init(). */
+/* A chunk of responses passing through the parser, passed by address for chunk_init(). */
 struct client_piece {
-        struct chunk f;          /* end: of what came at the same time */
-        __u32 offset;           /* of the piece in the buffer … */
-        __u32 copied;           /* … in the stream */
-        __u32 end;              /* of all of it */
-        __u32 mark;             /* which of the arrivals (struct arrival_times) it is in */
-        __u32 begun;            /* answers, so far */
+        struct chunk f;          /* end: of the data that arrived at the same time */
+        __u32 offset;           /* of the chunk in the buffer */
+        __u32 copied;           /* of the chunk in the stream */
+        __u32 end;              /* of all data */
+        __u32 mark;             /* index of the arrival (struct arrival_times) */
+        __u32 begun;            /* responses begun so far */
 };
 
-#define ANSWERED_MORE (1U << 31)        /* it begins with the rest of an answer before */
-#define ANSWERED_UNSURE (1U << 30)      /* when it came is not known any more */
+#define ANSWERED_MORE (1U << 31)        /* begins with the rest of the previous response */
+#define ANSWERED_UNSURE (1U << 30)      /* arrival time is no longer known */
 #define ANSWERED_MAX (ANSWERED_UNSURE - 1)
 
-/* What is booked of an answer that grows: what it was, which was booked then, and what it is now. */
+/* Moves the sample of a growing response from its previous to its current value. */
 __attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const struct request_record *b,
                                                  __u64 was, __u64 is) {
         if (!u || !b || !(b->target & TARGET_ENTRY))
@@ -475,7 +469,8 @@ __attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const s
         return 0;
 }
 
-/* Answers to so many questions of one group begin in what came at this time; 0: no question is open. */
+/* Responses to n requests of a batch begin in data that arrived at this time. Returns 0 if there are no
+ * outstanding requests. */
 __attribute__((noinline, weak)) __u32 client_hears_group(struct pipeline *t, struct qos_unit_map *u,
                                                          struct request_record *b, __u32 n, __u64 at) {
         struct pipeline_batch group;
@@ -485,14 +480,14 @@ __attribute__((noinline, weak)) __u32 client_hears_group(struct pipeline *t, str
         b->n = pipeline_complete(t, n, &group);
         if (b->n == 0)
                 return 0;
-        /* It is booked now, with the time that it had taken when it came */
+        /* Recorded now, with the time taken until its arrival */
         b->last_at = group.first_at;
         b->first_at = group.waits ? 0 : b->now - exchange_between(group.first_at, at);
         entry_record(u, b);
         return b->n;
 }
 
-/* Where the answers of a connection are booked: t->work is prepared for that. */
+/* Prepares t->work for recording the responses of a connection. */
 static __always_inline void client_book_begin(struct pipeline *t, __u32 target) {
         struct request_record *book = (struct request_record*) t->work;
 
@@ -501,10 +496,10 @@ static __always_inline void client_book_begin(struct pipeline *t, __u32 target) 
         book->target = target;
 }
 
-/* What came at this time was read, and answers to so many questions begin in it: books them, and returns how
- * many. In struct exchange: first_at, when the question was asked whose answer began last; last_at, when the
- * newest part of that came; last_out_at, when that was booked. Under the socket's own lock these are nobody
- * else's. Walked by the verifier by itself. */
+/* Records responses to "found" requests that begin in data that arrived at this time and was read. Returns
+ * their number. Uses fields of struct exchange: first_at, when the request of the last response was sent;
+ * last_at, arrival of its newest part; last_out_at, when it was recorded. These are not used otherwise under
+ * the socket lock. Global, to be verified once. */
 __attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit_map *u,
                                                    struct pipeline *t, __u64 at, __u32 found) {
         __u32 left = found & ANSWERED_MAX, n = 0, taken;
@@ -540,7 +535,7 @@ __attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qo
         return n;
 }
 
-/* So many questions are not in flight any more. */
+/* n requests are no longer in flight. */
 static __attribute__((noinline)) int client_is_answered(struct conn *c, struct qos_unit_map *u, __u32 n) {
         struct exchange_effect effect = {};
         struct attribution p;
@@ -557,7 +552,7 @@ static __attribute__((noinline)) int client_is_answered(struct conn *c, struct q
         return zero() + 1;
 }
 
-/* What came at the same time, or a window of it. Returns 1: that was the last. */
+/* Parses data that arrived at the same time, or a window of it. Returns 1 at its end. */
 static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x,
                                               struct pipeline *t, struct qos_unit_map *u,
                                               struct client_piece *a) {
@@ -584,7 +579,7 @@ static __always_inline int client_answer_step(struct bpf_dynptr *data, struct ex
         }
 
         if (at == 0)
-                at = bpf_ktime_get_ns(); /* behind the last arrival that is known: it comes at this moment */
+                at = bpf_ktime_get_ns(); /* after the last known arrival: it arrives just now */
 
         f->piece.begun = 0;
         if (t->flags & PIPELINE_RESPONDING)
@@ -623,7 +618,7 @@ __attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_truste
         return 0;
 }
 
-/* All has been read up to this position of the stream. Apart, for the room on the stack. */
+/* Everything up to this position was read. Apart, for the space on the stack. */
 static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit_map *u,
                                                      __u32 position, bool lost) {
         struct exchange_effect effect = {};
@@ -637,7 +632,7 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
         t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t)
                 return 0;
-        /* What was asked is answered, as far as anybody can tell, and nobody knows when */
+        /* All requests are taken as responded to, at an unknown time */
         if (lost) {
                 bpf_spin_lock(&c->lock);
                 p = conn_commit(c, &effect);
@@ -663,21 +658,21 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
         if (!u)
                 return 0;
         record_effect(u, p.target, &effect);
-        /* No answer grows any more in the row that it was booked in */
+        /* No response grows any more in the entry in which it was recorded */
         if (ended && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
                 client_seeks_row(sk, c, u, bpf_ktime_get_ns());
-        /* The peer has hung up behind that */
+        /* The peer has closed the connection behind it */
         if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
                 client_ends(c, u, 0, TCP_ESTABLISHED, (__u64) position << 32 | TCP_CLOSE_WAIT);
         return zero();
 }
 
-/* What client_reads() returns, unless there is nothing new. */
+/* Results of client_reads(), 0 if there is nothing new. */
 #define CLIENT_READ 1
 #define CLIENT_LOST 2
 
-/* A piece of what the unit is answered, as receive_parse(). client_has_read() is to be called behind it: not
- * in here, for the room on the stack. */
+/* Parses responses read by the unit, as receive_parse(). client_has_read() is to be called afterwards, by
+ * the caller for the space on the stack. */
 static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c,
                                                   struct qos_unit_map *u, __u32 copied, __u64 piece) {
         struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };
@@ -696,7 +691,7 @@ static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct co
                 return 0;
         a.f.at = a.f.window_begin = a.f.window_end = c->x.read_end - copied;
         if ((__s32) (a.f.at - a.end) >= 0)
-                return 0; /* looked at before (MSG_PEEK) */
+                return 0; /* peeked at before (MSG_PEEK) */
 
         bpf_spin_lock(&c->lock);
         exchange_get_marks(&c->x, &t->times.marks);
@@ -706,7 +701,7 @@ static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct co
         if (!u)
                 return 0;
         if ((__s32) a.f.at < 0)
-                a.f.piece.lost = 1; /* something was taken out another way */
+                a.f.piece.lost = 1; /* data was removed in another way */
         else {
                 client_book_begin(t, p.target);
                 client_take(skb, &c->x, t, u, &a);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Answers, as they leave: what the bytes mean where the protocol is parsed, and what is booked of them. */
+/* Responses being sent: parsing, and recording. */
 
 #include "tcp-conn.h"
 
-/* Functions of the kernel by their names may be in one of the objects that are linked, not in two */
+/* Kernel functions may be declared in only one of the objects that are linked */
 int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *ret) __ksym;
 
 struct transmit {
         __u64 now;
-        __u32 bytes;            /* that leave for the first time, at the end of the packet */
-        bool complete;          /* nothing is left to send */
-        struct request_record book;    /* as struct exchange has it afterwards; where it is parsed, room to
-                                        * work in */
-        struct attribution attribution;     /* where it is booked */
+        __u32 bytes;            /* sent for the first time, at the end of the packet */
+        bool complete;          /* nothing is unsent */
+        struct request_record book;    /* as struct exchange has it afterwards; scratch for parsed
+                                        * connections */
+        struct attribution attribution;     /* where it is recorded */
 };
 
 static __always_inline void transmit_apply(struct transmit *d, struct exchange *x,
@@ -26,15 +26,15 @@ static __always_inline void transmit_apply(struct transmit *d, struct exchange *
         d->book.first_out_at = x->first_out_at;
 }
 
-/* What a departure means: how many questions begin to be answered, and these. */
-#define TRANSMIT_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
-#define TRANSMIT_MORE (1ULL << 33)     /* the answer before that goes on */
-#define TRANSMIT_UPGRADE (1ULL << 34)  /* behind that there is HTTP/2 … */
-#define TRANSMIT_LOST_SYNC (1ULL << 35) /* the connection never spoke that protocol */
-#define TRANSMIT_TAKEN_SHIFT 40        /* … which is behind so many bytes */
+/* Result of a transmission: number of responses begun, and these flags. */
+#define TRANSMIT_TUNNEL (1ULL << 32)   /* no requests behind it */
+#define TRANSMIT_MORE (1ULL << 33)     /* the previous response continues */
+#define TRANSMIT_UPGRADE (1ULL << 34)  /* HTTP/2 behind it */
+#define TRANSMIT_LOST_SYNC (1ULL << 35) /* the connection never spoke the protocol */
+#define TRANSMIT_TAKEN_SHIFT 40        /* number of bytes before HTTP/2 */
 
-/* The parts of pipeline_transmit(), each with a room of its own on the stack, which is small. This one is
- * walked by the verifier by itself: what it may return is not followed through the other. */
+/* Parts of pipeline_transmit(), separate for the space on the stack. This one is global, so that its results
+ * are not followed through the other one by the verifier. */
 __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *t,
                                                      struct qos_unit_map *u,
                                                        const struct transmit *d) {
@@ -77,14 +77,14 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
         return answers;
 }
 
-/* When the last one came of the questions of a group. */
+/* Arrival of the last request of a batch. */
 struct first {
         __u64 at;
         __u64 booked;           /* 0: none of them is in a distribution */
 };
 
-/* Answers begin to leave: those to the oldest questions that were asked together, at most so many. Returns
- * how many. Walked by the verifier by itself, as its loop would be for each of its rounds. */
+/* Responses begin to the oldest requests of a batch, at most "answers". Returns their number. Global, as its
+ * loop would otherwise multiply for the verifier. */
 __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, struct qos_unit_map *u,
                                                             struct transmit *d, __u32 answers,
                                                            struct first *ret) {
@@ -121,7 +121,7 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
         book->n = n;
         book->first_at = group.last_at == 0 ? 0 : group.first_at;
         book->last_at = group.last_at;
-        /* A part of the question was read that was not the last, where whoever reads has not returned */
+        /* A part of the request was read other than the last one, with the reader still in its call */
         book->read_at = group.read_at ?: d->now;
         record_request(u, book);
         if (!(t->flags & PIPELINE_EXCLUDED))
@@ -131,7 +131,7 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
         return taken;
 }
 
-/* The answer before goes on. */
+/* The previous response continues. */
 static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct qos_unit_map *u,
                                                           struct transmit *d) {
         if (!c || !u || !d)
@@ -146,8 +146,8 @@ static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct
         return zero();
 }
 
-/* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for
- * what arrivals touch too. */
+/* Fields of the last response in struct exchange are used here only, under the socket lock; the lock of the
+ * connection is for fields that arrivals use, too. */
 static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct conn *c,
                                                      struct qos_unit_map *u, struct transmit *d,
                                                     __u64 parsed) {
@@ -187,9 +187,9 @@ static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct 
         return zero();
 }
 
-/* ---- in frames ---- */
+/* ---- HTTP/2 ----  */
 
-/* These are no frames, or some were missed. */
+/* Not HTTP/2, or frames were missed. */
 static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_conn *h,
                 struct qos_unit_map *u) {
         struct exchange_effect effect = {};
@@ -205,7 +205,7 @@ static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_c
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
 }
 
-/* A piece of the answers on its way, passed by its address as the place of chunk_init(). */
+/* A chunk of responses, passed by address for chunk_init(). */
 struct h2_conn_response_chunk {
         struct h2_conn_chunk f;
         __u32 target;
@@ -237,7 +237,7 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
         return 0;
 }
 
-/* Of a connection with frames, as pipeline_transmit(). */
+/* As pipeline_transmit(), for HTTP/2. */
 static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
                                                       struct conn *c, struct qos_unit_map *u,
                                                  const struct transmit *d) {
@@ -279,7 +279,7 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
         return zero();
 }
 
-/* From HTTP/1.1 the connection goes over to HTTP/2, with the question that asked for it. */
+/* Upgrades the connection from HTTP/1.1 to HTTP/2, with the request that asked for it. */
 static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct conn *c,
                                                      struct qos_unit_map *u, struct pipeline *t) {
         struct exchange_effect effect = {};
@@ -296,7 +296,7 @@ static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct
         h2_begin(h, t->in_pos, 0);
         h2_clear(h, NULL);
         h2_upgrade(h, &group);
-        /* What was asked behind it in HTTP/1.1 is not answered */
+        /* Further HTTP/1.1 requests get no response */
         pipeline_reset(t);
         effect.in_flight = pipeline_extra(t);
 
@@ -308,9 +308,8 @@ static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct
         return 1;
 }
 
-/* The class of the status that a response begins with, if that is an error in HTTP; 0: it is something else.
- * What was not understood here, and is answered so, was a request of HTTP for the server, which did not
- * understand it, either, or failed. */
+/* Class of the status of a response that reports an HTTP error; 0: anything else. A request that could not
+ * be parsed, with such a response, was an HTTP request for the server. */
 __attribute__((noinline, weak)) __u32 transmit_error(struct __sk_buff *skb, const struct transmit *d) {
         struct {
                 __be64 word;
@@ -325,7 +324,7 @@ __attribute__((noinline, weak)) __u32 transmit_error(struct __sk_buff *skb, cons
         return class == 4 || class == 5 ? class : 0;
 }
 
-/* How what leaves begins, the first byte lowest. */
+/* Beginning of the data sent, first byte least significant. */
 static __attribute__((noinline)) __u64 transmit_peek(struct __sk_buff *skb, const struct transmit *d) {
         __u64 bytes = 0;
 
@@ -334,8 +333,7 @@ static __attribute__((noinline)) __u64 transmit_peek(struct __sk_buff *skb, cons
         return bytes;
 }
 
-/* The protocol was another one. What was read, and how much of it ever was asked for, is as on any
- * connection. */
+/* The protocol was wrong: data read, and requests found in it, are treated as on any connection. */
 static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, struct conn *c,
                                                         struct transmit *d, struct exchange_effect *effect) {
         struct pipeline *t;
@@ -355,11 +353,11 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
         return zero();
 }
 
-/* What of a packet is left to others behind pipeline_transmit(): */
-#define PIPELINE_TRANSMITS_MUXED 1    /* HTTP/2 … */
-#define PIPELINE_TRANSMITS_PLAIN 2    /* … all, as on any connection, see transmit_lost_sync() */
+/* Parts of a packet left to the caller of pipeline_transmit(): */
+#define PIPELINE_TRANSMITS_MUXED 1    /* HTTP/2 */
+#define PIPELINE_TRANSMITS_PLAIN 2    /* everything, unparsed, see transmit_lost_sync() */
 
-/* Of a connection whose protocol is parsed. Apart, as receive_parse(). */
+/* For parsed connections. Apart, as receive_parse(). */
 static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
                                                        struct conn *c, struct qos_unit_map *u,
                                                   struct transmit *d) {
@@ -377,7 +375,7 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
         if (more || (whole && pipeline_newest(t)->waits)) {
                 if (pipeline_is_push(transmit_peek(skb, d), t->protocol))
                         more = whole = false;
-                /* As of any connection (exchange_depart()) */
+                /* As on any connection (exchange_depart()) */
                 else if (more && c->x.open_at == 0 && d->now - c->x.last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return 0;
         }

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Sealed connections whose plaintext is seen (the probe "tls"). What openssl.bpf.c, which sees what goes
- * into the library and comes out of it, and tls-conn.h, which sees when it came and left, know of one
- * together.
+/* TLS connections of which the plaintext is observed (probe "tls"): state shared by openssl.bpf.c, which
+ * sees data passed to and returned by the library, and tls-conn.h, which sees when it is received and sent.
  *
- * The programs on the library have no way to sockets, nor may they take their locks. They parse, and keep
- * which questions and answers there are; what these mean to the unit is booked where the sealed bytes leave,
- * as for any connection that is parsed (transmit_record()).
+ * The programs in the library can neither reach sockets nor take their locks. They parse, and keep requests
+ * and responses; metrics are recorded when the records are sent, as for any parsed connection
+ * (transmit_record()).
  *
- * Which socket has the sealed bytes of an object of the library is seen where bytes are copied out of a
- * socket while a task is in a call of it. Who reads them elsewhere and hands them over has connections
- * without an entry here, which are counted by their records (tls-record.h). */
+ * The socket of a library object is identified by bytes copied from it while a task is in a library call.
+ * Applications that read and pass the bytes themselves have connections without entry, which are counted by
+ * their records (tls-record.h). */
 
 #include "maps.h"
 #include "http2.h"
 
-/* An object of the library ("SSL"), in a process. */
+/* A library object ("SSL") of a process. */
 struct tls_plaintext_key {
         __u64 ssl;              /* its address; 0: none */
         __u32 tgid;
@@ -24,40 +23,38 @@ struct tls_plaintext_key {
 };
 
 struct tls_plaintext {
-        struct pipeline pipeline;       /* of no protocol: it is not known, and the connection is counted by
-                                         * its records still;
-                                 * of HTTP/2: it is in plaintext_h2 */
-        struct tls_plaintext_key key; /* the element of a map may become another's while somebody holds it */
-        __u64 sock;             /* the address of its struct sock */
-        __u64 came_first_at;    /* when the sealed bytes came that were read last … */
+        struct pipeline pipeline;       /* no protocol: unknown, counted by records so far; HTTP/2: see
+                                         * plaintext_h2 */
+        struct tls_plaintext_key key; /* the element may be reassigned while a program holds it */
+        __u64 sock;             /* address of the struct sock */
+        __u64 came_first_at;    /* arrival of the first and last record read */
         __u64 came_last_at;
-        __u64 missed_at;        /* when something left while another program was at it; 0: nothing did */
+        __u64 missed_at;        /* something was sent while another program had the lock; 0: nothing */
         __u32 generation;       /* of the unit */
-        __u32 target;            /* as that of the socket is */
-        __u32 busy;             /* the CPU, from 1, whose program is at it; 0: none */
-        __u32 position;         /* bytes of questions that were parsed, modulo 2^32 */
-        __u32 ahead;            /* bytes of answers that were parsed and that the library is to be given
+        __u32 target;            /* as that of the socket */
+        __u32 busy;             /* lock: CPU + 1 of the program that holds it; 0: free */
+        __u32 position;         /* bytes of requests parsed, modulo 2^32 */
+        __u32 ahead;            /* bytes of responses parsed that the library refused, and will be passed
                                  * again */
-        __u32 pending;          /* answers that began and have not left … */
-        __u32 pending_position; /* … which they have when the stream is beyond this: a sequence number */
+        __u32 pending;          /* responses begun and not sent */
+        __u32 pending_position; /* sequence number beyond which they are sent */
         __u32 streams;          /* as in struct parsed_chunk, of these */
         __u32 status4xx;
         __u32 status5xx;
-        __u8 lost;              /* the parser has lost its place, or something was not seen */
-        __u8 begins;            /* what is read next may be the beginning of a question */
-        __u8 unread;            /* sealed bytes were read, and nothing of them has come out of the library
-                                 * yet */
-        __u8 growing;           /* what leaves is the rest of an answer that has begun to leave */
-        __u8 astray;            /* an answer was not understood */
-        __u8 tunnel;            /* behind the answers that are pending nothing is asked any more */
-        __u8 tries;             /* how often its protocol was looked for in vain */
-        __u8 strays;            /* how often something has left that nobody was seen to write */
-        __u8 late;              /* what was said before was not seen */
-        __u8 asked;             /* of the socket something is in flight */
+        __u8 lost;              /* the parser is lost, or data was missed */
+        __u8 begins;            /* the next data read may begin a request */
+        __u8 unread;            /* records were read, and not returned by the library yet */
+        __u8 growing;           /* data sent is the rest of a response */
+        __u8 astray;            /* a response could not be parsed */
+        __u8 tunnel;            /* no requests behind the pending responses */
+        __u8 tries;             /* failed attempts to detect the protocol */
+        __u8 strays;            /* times that data was sent without a write seen */
+        __u8 late;              /* earlier data was not seen */
+        __u8 asked;             /* a request of the socket is in flight */
         __u8 delivered;         /* the library has returned data from the client */
 };
 
-/* Connections that are open at a time: 1 KiB each, as long as they are. */
+/* Concurrent connections, 1 KiB each while open. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -66,22 +63,21 @@ struct {
         __type(value, struct tls_plaintext);
 } plaintext SEC(".maps") __weak;
 
-/* Those that speak HTTP/2. Which questions there are, and when their answers are written, is known in the
- * library alone: what is in flight and what is answered is booked from there, with times of answers that end
- * where they are handed to the library. */
+/* Connections with HTTP/2. Requests and responses are known in the library only: they are recorded from
+ * there, with responses ending when passed to the library. */
 struct tls_plaintext_h2 {
         struct h2_conn h2;
         struct h2_more more;
-        struct qos_owner owner; /* in whose gauge … */
-        __u32 target;            /* … and with which share … */
-        __s32 counted;          /* … so many questions are */
-        __u32 known;            /* streams that are among these */
-        __u32 gone;             /* 1: nothing of it is in flight, whoever is at it still */
+        struct qos_owner owner; /* unit with the gauge */
+        __u32 target;            /* target */
+        __s32 counted;          /* contribution to the gauge */
+        __u32 known;            /* streams in counted */
+        __u32 gone;             /* 1: connection ended, nothing is in flight, even if a program is still
+                                 * running */
 };
 
-/* Connections that are open at a time: 15 KiB each, as long as they are, of which the kernel makes 16. 64
- * MiB are what all of a machine's may take; those that have no room are counted by their records, and in the
- * drops. */
+/* Concurrent connections, 15 KiB each while open (16 as allocated): 64 MiB for the whole machine. Those
+ * beyond are counted by their records, and in the drops. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -90,7 +86,7 @@ struct {
         __type(value, struct tls_plaintext_h2);
 } plaintext_h2 SEC(".maps") __weak;
 
-/* Books it where the connection is at that time. */
+/* Records it for the current owner of the connection. */
 static __attribute__((noinline)) int tls_plaintext_h2_record(struct tls_plaintext_h2 *m, __s32 in_flight) {
         struct exchange_effect effect = { .in_flight = in_flight };
         struct qos_owner owner;
@@ -109,8 +105,8 @@ static __attribute__((noinline)) int tls_plaintext_h2_record(struct tls_plaintex
         return 0;
 }
 
-/* So many more are in flight. The end of the connection comes from elsewhere, and neither waits for the
- * other: what is added behind it is taken back at once. */
+/* Adds to the requests in flight. Does not wait for a concurrent end of the connection: what is added after
+ * it is undone at once. */
 static __attribute__((noinline)) int tls_plaintext_h2_count(struct tls_plaintext_h2 *m, __s32 more) {
         if (!m || more == 0)
                 return 0;
@@ -121,7 +117,7 @@ static __attribute__((noinline)) int tls_plaintext_h2_count(struct tls_plaintext
         return 0;
 }
 
-/* Nothing is known any more of what is in frames on the object. Returns how many streams were open. */
+/* Discards the HTTP/2 state of the object. Returns the number of open streams. */
 static __attribute__((noinline)) __u32 tls_plaintext_h2_drop(const struct tls_plaintext_key *key) {
         struct tls_plaintext_h2 *m;
         __u32 open;
@@ -137,15 +133,15 @@ static __attribute__((noinline)) __u32 tls_plaintext_h2_drop(const struct tls_pl
         return open;
 }
 
-/* The call of the library that a task is in. */
+/* The library call that a task is in. */
 struct library_call {
         struct tls_plaintext_key key;
-        __u64 stack;            /* the stack pointer at its beginning */
+        __u64 stack;            /* stack pointer at its beginning */
         __u64 buffer;
-        __u64 count;            /* where it says how much was read or written; 0: it returns that */
-        __u32 size;             /* of the buffer, what is to be written of it */
+        __u64 count;            /* pointer to the returned count; 0: it is the return value */
+        __u32 size;             /* of the buffer, or bytes to write */
         __u32 kind;             /* enum qos_openssl_call */
-        __u32 inner;            /* calls within it */
+        __u32 inner;            /* nested calls */
         __u32 _padding;
 };
 
@@ -163,8 +159,8 @@ static __always_inline bool tls_plaintext_key_equal(const struct tls_plaintext_k
         return a->ssl == b->ssl && a->tgid == b->tgid;
 }
 
-/* Rounds of waiting for another CPU: some 5 us, in which a request is parsed or booked. On this CPU nobody
- * waits, it is a packet that has interrupted who is at it. */
+/* Iterations of waiting for another CPU: some 5 us, in which a request is parsed or recorded. Never waits
+ * for the own CPU, where a packet has interrupted the holder. */
 #define TLS_PLAINTEXT_ROUNDS 128
 
 BPF_SUBPROG int tls_plaintext_lock(struct tls_plaintext *o) {

@@ -1,70 +1,66 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Exchanges on UDP: what udp.bpf.c and the programs that see packets (in tcp.bpf.c) share.
+/* Exchanges on UDP, shared by udp.bpf.c and the programs that see packets (in tcp.bpf.c).
  *
- * One socket has many peers, and answers come in any order: what a peer has asked is remembered by the
- * peer's address, and by the ID of the question where that is DNS. A datagram that goes to a peer which has
- * asked answers it. One that goes to a peer which has not is the unit's own question, and what comes from
- * there then is no request.
+ * A socket has many peers, and responses come in any order: requests are identified by the address of the
+ * peer and, for DNS, by their ID. A datagram to a peer with a request is its response. One to another peer
+ * is a request of the unit, and what comes back is no request.
  *
- * Nothing tells when a datagram is read: there is no hook for that which TCP would not have to pay for. So a
- * question counts with its answer, and how long it was in the queue is not told apart from how long it was
- * worked on. */
+ * Reading is not observable: there is no hook without a cost for TCP. So a request is counted with its
+ * response, and queue and service time are not separated. */
 
 #include "maps.h"
 #include "datagram.h"
 
-/* How long an answer is waited for. A resolver's client asks again after 5 s, or gives up; what is sent
- * later was not asked for by anybody who is still there. */
+/* Timeout of a request. Clients of resolvers retry after 5 s, or give up; later responses have no
+ * receiver. */
 #define UDP_WAIT_NSEC (10 * 1000000000ULL)
 
-/* Questions and peers that are remembered, of all units: as many as a busy resolver has open. What was not
- * used for longest is forgotten. 136 bytes each. */
+/* Requests and peers remembered, of all units: as many as a busy resolver has. LRU; 136 bytes each. */
 #define UDP_PEERS 4096
 
-/* So many peers that ask a socket and get no answer make it one that does not answer: it collects logs or
- * metrics, and would use up the room of those that do. */
+/* Number of peers without response after which a socket is considered a sink, such as a log or metrics
+ * collector, which would evict the peers of others. */
 #define UDP_SINK (UDP_PEERS / 4)
 
 enum udp_kind {
         UDP_SERVER = 1,
-        UDP_OTHER,              /* it speaks QUIC */
-        UDP_CLIENT,             /* it is not bound, and has asked questions of DNS */
+        UDP_OTHER,              /* speaks QUIC */
+        UDP_CLIENT,             /* not bound, has sent DNS queries */
 };
 
-/* Questions of DNS that units have asked and whose answers they wait for, of all units, and those that are
- * not answered, for as long as UDP_WAIT_NSEC. 192 bytes each while they are there; what is more is in the
- * unit's drops. */
+/* DNS queries of all units without response, kept for UDP_WAIT_NSEC. 192 bytes each; more are in the drops
+ * of the unit. */
 #define UDP_ASKED 8192
 
-/* To so many peers the same question may go from one socket at a time: musl asks all that a resolv.conf may
- * name at once. */
+/* Number of peers to which a socket may send the same query at a time: musl queries all servers that
+ * resolv.conf may list. */
 #define UDP_ASKED_PEERS 3
 
-/* How often questions are looked for that nobody has answered: some 100 us for all of them. */
+/* Interval of scans for timeouts: some 100 us for all queries. */
 #define UDP_SWEEP_NSEC 1000000000ULL
 
-/* A socket that is bound to a port, or asks. */
+/* A socket bound to a port, or of a client. */
 struct udp_socket {
         struct qos_owner owner;
         __u64 cookie;
         __u64 learned_at;
-        __u32 unseen;           /* what was in its queue when it was learned */
-        __u32 unanswered;       /* peers that were noted since the last answer */
+        __u32 unseen;           /* datagrams in its queue when it was found */
+        __u32 unanswered;       /* peers noted since the last response */
         __u16 kind;             /* enum udp_kind */
-        __u8 found;             /* 1: it is older than the attach: it may answer what nobody has seen */
-        __u8 answers;           /* 1: it has answered something: a question is in flight */
-        __u8 asks_dns;          /* 1: it has asked questions of DNS, and is answered */
+        __u8 found;             /* 1: older than the attach: may respond to unseen requests */
+        __u8 answers;           /* 1: has sent a response, so requests are in flight */
+        __u8 asks_dns;          /* 1: has sent DNS queries and got a response */
         __u8 target;             /* TARGET_ENTRY, TARGET_ONLY */
         __u8 _padding[2];
 };
 
 struct udp_peer {
         __u64 cookie;           /* of the socket */
-        __u8 address[16];       /* IPv4: the first four */
+        __u8 address[16];       /* IPv4: the first 4 bytes */
         __be16 port;
-        __u16 id;               /* of a DNS question */
+        __u16 id;               /* of a DNS query */
         __u8 dns;
         __u8 version;
         __u16 _padding;
@@ -72,34 +68,34 @@ struct udp_peer {
 
 struct udp_exchange {
         struct qos_owner owner;
-        __u64 first_at;         /* the oldest open question came; if there is none, the one that was answered
-                                 * last */
-        __u64 last_at;          /* the newest did */
-        __u64 out_at;           /* the last datagram of an answer left */
-        __u64 asked_at;         /* the unit has asked this peer */
-        __u32 open;             /* questions */
-        __u32 bytes;            /* of these */
-        __u32 seen;             /* 1: they are in flight */
-        __u32 target;            /* the socket's */
+        __u64 first_at;         /* arrival of the oldest outstanding request; without one, of the last one
+                                 * responded to */
+        __u64 last_at;          /* arrival of the newest one */
+        __u64 out_at;           /* last datagram of a response sent */
+        __u64 asked_at;         /* last request of the unit to this peer */
+        __u32 open;             /* outstanding requests */
+        __u32 bytes;            /* bytes of these */
+        __u32 seen;             /* 1: counted as in flight */
+        __u32 target;            /* of the socket */
 };
 
-/* The peer's address is no part of it: that from which an answer comes is another one than the question went
- * to where it is translated on the way (containers), unless the socket is connected. */
+/* Without the peer's address: with NAT (containers), a response comes from another address than the query
+ * was sent to, unless the socket is connected. */
 struct udp_asked_key {
         __u64 cookie;           /* of the socket */
         __u64 id;
 };
 
 struct udp_question {
-        __u64 at;               /* it left; 0: there is none */
+        __u64 at;               /* time sent; 0: none */
         struct qos_owner owner;
-        __u32 who;              /* the peer: a hash of its address */
-        __u32 target;            /* its row, as struct conn has it */
+        __u32 who;              /* hash of the peer's address */
+        __u32 target;            /* target of the peer, as in struct conn */
 };
 
 struct udp_asked {
         struct bpf_spin_lock lock;
-        __u32 dead;             /* 1: it is being deleted */
+        __u32 dead;             /* 1: being deleted */
         struct udp_question to[UDP_ASKED_PEERS];
 };
 
@@ -121,14 +117,14 @@ struct {
 } udp_asked SEC(".maps") __weak;
 
 struct udp_sweep {
-        __u64 at;               /* they were looked through */
-        /* what one is at first, for which there is no room on the stack */
+        __u64 at;               /* time of the last scan */
+        /* initial value, too large for the stack */
         __u64 fresh[sizeof(struct udp_asked) / sizeof(__u64)];
 };
 
 BPF_ARRAY_MAP(udp_swept, ARRAY, 1, struct udp_sweep) __weak;
 
-/* ---- whose socket is it ------------------------------------------------------------------------------- */
+/* ---- owners ------------------------------------------------------------------------------------------- */
 
 static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_owner *owner, __u64 cookie,
                                       __u32 unseen, bool found) {
@@ -142,7 +138,7 @@ static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_own
         c->found = found;
         c->answers = 0;
         if (!owner_equal(&c->owner, owner))
-                c->asks_dns = 0; /* else it has asked before it was found */
+                c->asks_dns = 0; /* otherwise it has sent queries before it was found */
         c->target = 0;
         c->owner = *owner;
         c->kind = UDP_SERVER;
@@ -163,7 +159,7 @@ struct udp_datagram {
         __u32 length;           /* of the payload */
 };
 
-/* Walked by the verifier by itself: who calls it does not multiply with all the ways through a header. */
+/* Global, so that callers do not multiply the paths through headers for the verifier. */
 __attribute__((noinline, weak)) int udp_parse(struct __sk_buff *skb, int incoming, __u64 cookie,
                                               struct udp_datagram *ret) {
         __u8 head[DATAGRAM_HEAD] = {};
@@ -190,7 +186,8 @@ __attribute__((noinline, weak)) int udp_parse(struct __sk_buff *skb, int incomin
                 offset = 40;
                 p->version = 6;
 
-                /* Those that segment_parse() walks, and a fragment header: what comes in is whole again */
+                /* Headers as in segment_parse(), and the fragment header: incoming datagrams are
+                 * reassembled */
                 for (int i = 0; i < 4 && (next == 0 || next == 43 || next == 60 || next == 44); i++) {
                         __u8 extension[2];
 
@@ -218,7 +215,7 @@ __attribute__((noinline, weak)) int udp_parse(struct __sk_buff *skb, int incomin
         return true;
 }
 
-/* Of this kind all that is remembered is by its ID. */
+/* All that is remembered of this kind is by ID. */
 static __always_inline void udp_key(struct udp_datagram *d, bool dns) {
         d->peer.dns = dns;
         if (!dns)
@@ -232,9 +229,9 @@ static __always_inline struct udp_exchange* udp_find(const struct udp_datagram *
         return x && owner_equal(&x->owner, owner) ? x : NULL;
 }
 
-/* ---- the unit asks ------------------------------------------------------------------------------------ */
+/* ---- client role -------------------------------------------------------------------------------------- */
 
-/* A question is not answered. */
+/* A request has timed out. */
 __attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, __u32 target, __u64 now) {
         struct qos_unit_map *u;
 
@@ -250,7 +247,7 @@ __attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, _
         return 0;
 }
 
-/* Questions of this ID that were asked too long ago are not answered any more. */
+/* Times out queries of this ID. */
 static __always_inline int udp_expire(struct udp_asked *x, const struct udp_asked_key *key, __u64 now) {
         struct qos_owner owner = {};
         bool dead = false;
@@ -274,7 +271,7 @@ static __always_inline int udp_expire(struct udp_asked *x, const struct udp_aske
                 if (old != 0)
                         udp_give_up(&owner, target, now);
         }
-        /* Whoever has marked it deletes it: nobody puts anything into it in between */
+        /* Marked by this program only: nothing is added in between */
         if (dead)
                 bpf_map_delete_elem(&udp_asked, key);
         return 0;
@@ -303,7 +300,7 @@ __attribute__((noinline, weak)) int udp_sweep(void) {
         return 0;
 }
 
-/* Whom a socket asks: the peer that it is connected with, or where the datagram goes to. */
+/* Peer of a socket: the connected one, or the destination of the datagram. */
 static __always_inline void udp_find_peer(struct bpf_sock *sk, const struct udp_datagram *d,
                                           struct qos_address *ret) {
         volatile __u32 *words = (volatile __u32*) ret->address;
@@ -322,7 +319,7 @@ static __always_inline void udp_find_peer(struct bpf_sock *sk, const struct udp_
                 words[2] = sk->dst_ip6[2];
                 words[3] = sk->dst_ip6[3];
                 if (words[0] == 0 && words[1] == 0 && words[2] == bpf_htonl(0xffff)) {
-                        /* IPv4 through a socket for IPv6 */
+                        /* IPv4-mapped */
                         words[0] = words[3];
                         words[2] = words[3] = 0;
                         ret->family = AF_INET;
@@ -340,14 +337,14 @@ static __always_inline __u32 udp_hash_peer(const struct qos_address *a) {
         return (hash ^ a->port) * 0x01000193;
 }
 
-/* Who is asked by multicast or broadcast is nobody in particular. */
+/* Multicast and broadcast have no particular peer. */
 static __always_inline bool udp_is_for_all(const struct udp_peer *p) {
         if (p->version == 4)
                 return p->address[0] >= 224;
         return p->address[0] == 0xff;
 }
 
-/* The unit asks something of DNS: the datagram leaves. This and the next are functions as udp_parse(). */
+/* A DNS query of the unit is sent. This and the next function are global like udp_parse(). */
 __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
         __u64 now = bpf_ktime_get_ns();
         struct udp_question q = { .at = now };
@@ -400,7 +397,7 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
         }
         {
                 bpf_spin_lock(&x->lock);
-                /* Asked once more: who asks does not wait for the first answer any longer */
+                /* Retry: the response to the first one is not waited for any longer */
                 for (int i = 0; i < UDP_ASKED_PEERS; i++)
                         if (!placed && !x->dead && x->to[i].at != 0 && x->to[i].who == q.who) {
                                 before = x->to[i].owner;
@@ -427,7 +424,7 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
         return 0;
 }
 
-/* An answer of DNS has come. Returns 1: the unit has asked for it. */
+/* A DNS response has arrived. Returns 1 if it is to a query of the unit. */
 __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struct udp_datagram *d,
                                               __u64 now) {
         struct request_record book = { .now = now, .n = 1 };
@@ -467,8 +464,7 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
                         q = x->to[i];
                         x->to[i].at = 0;
                 }
-        /* From an address that nobody has asked: where only one was asked it has been translated on the
-         * way */
+        /* From an unknown address: with a single query, it was translated */
         if (q.at == 0) {
                 for (int i = 0; i < UDP_ASKED_PEERS; i++)
                         n += x->to[i].at != 0;
@@ -500,7 +496,7 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
         record_sum(u, book.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, d->length);
         entry_record(u, &book);
 
-        /* It has no row: perhaps it has earned one, for the next question */
+        /* No entry yet: it may have earned one for the next request */
         if ((book.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS) {
                 row = entry_find(u, &a, QOS_ENTRY_PEER);
                 if (row == QOS_ENTRY_PEERS_OTHERS)
@@ -509,7 +505,7 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
         return 1;
 }
 
-/* ---- packets of a socket ------------------------------------------------------------------------------ */
+/* ---- server role -------------------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk,
                                                 struct overhead *overhead) {
@@ -528,7 +524,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         if (!u)
                 return 0;
         overhead_begin(overhead, &c->owner, u);
-        /* What is sent to a group, or to all, asks nobody in particular */
+        /* Multicast and broadcast are not requests to this unit in particular */
         if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
                 return 0;
         if (!udp_parse(skb, true, c->cookie, &d)) {
@@ -563,9 +559,9 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         }
 
         if (x->asked_at != 0 && (__s64) (now - x->asked_at) < (__s64) UDP_WAIT_NSEC)
-                return 0; /* it answers the unit */
+                return 0; /* a response to the unit */
         if ((__s64) (now - x->last_at) >= (__s64) UDP_WAIT_NSEC)
-                x->open = 0; /* nobody waits for that any more */
+                x->open = 0; /* timed out */
         if (__sync_fetch_and_add(&x->open, 1) == 0) {
                 x->first_at = now;
                 x->bytes = 0;
@@ -577,8 +573,8 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         return 0;
 }
 
-/* The socket's endpoint. With its first answer: many are bound to a port and only ask, a resolver has one
- * for each question. */
+/* Target of the socket's endpoint. Determined with the first response: many bound sockets are clients, and
+ * resolvers have one per query. */
 static __attribute__((noinline)) int udp_find_target(struct bpf_sock *sk, struct udp_socket *c,
                                                      struct qos_unit_map *u) {
         struct qos_address a = {};
@@ -600,8 +596,7 @@ static __attribute__((noinline)) int udp_find_target(struct bpf_sock *sk, struct
         return endpoint_find(u, &owner, &a, false);
 }
 
-/* A question is answered. This and the next are functions of their own, as their room on the stack is not
- * there for all. */
+/* Records a response. This and the next function are global for the space on the stack. */
 __attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_unit_map *u, __u64 now,
                                              __u64 first_at, __u64 bytes) {
         struct request_record book = { .now = now, .first_at = first_at, .n = 1 };
@@ -624,7 +619,7 @@ __attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_un
         return 0;
 }
 
-/* One more datagram of an answer leaves. */
+/* A further datagram of a response is sent. */
 __attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, struct qos_unit_map *u,
                                                   __u64 now, struct udp_exchange *x, __u64 bytes) {
         struct request_record book = { .now = now };
@@ -643,7 +638,7 @@ __attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, st
         return 0;
 }
 
-/* The socket has something to answer. */
+/* The socket has sent a response. */
 static __always_inline void udp_answers(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit_map *u) {
         if (c->answers)
                 return;
@@ -651,8 +646,8 @@ static __always_inline void udp_answers(struct bpf_sock *sk, struct udp_socket *
         c->answers = 1;
 }
 
-/* Notes what a peer that is not known is to the unit: one that has asked, and is answered at out_at; or, if
- * that is 0, one that is asked. */
+/* Adds an unknown peer: a client with a response sent at out_at; or, if that is 0, a peer that the unit has
+ * sent a request to. */
 __attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const struct udp_socket *c,
                                              struct qos_unit_map *u, __u64 first_at, __u64 out_at) {
         struct udp_exchange fresh = {};
@@ -669,10 +664,9 @@ __attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const
         return 0;
 }
 
-/* Takes one question as answered. Returns how many were open with it; others may do the same at this
- * moment. */
+/* Completes the outstanding requests of a peer. Returns their number; other CPUs may do so concurrently. */
 static __always_inline __u32 udp_take(struct udp_exchange *x) {
-        /* So many that answer the same peer from one socket at the same time, and no loop without end */
+        /* Bounds concurrent responses to a peer from one socket */
         for (int i = 0; i < 4; i++) {
                 __u32 open = *(volatile __u32*) &x->open;
 
@@ -684,7 +678,7 @@ static __always_inline __u32 udp_take(struct udp_exchange *x) {
         return 0;
 }
 
-/* Of a socket that is not bound: most never ask anything that is understood. */
+/* Unbound sockets: most send nothing that is parsed. */
 static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, struct bpf_sock *sk,
                                                         struct udp_socket *c, struct overhead *overhead) {
         struct udp_datagram d = {};
@@ -776,7 +770,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
         }
 
         if (c->unseen > 0 && d.kind != DATAGRAM_DNS_QUESTION) {
-                /* It came before the socket was known, and was in its queue then */
+                /* It was in the queue before the socket was found */
                 c->unseen--;
                 udp_answers(sk, c, u);
                 udp_book(c, u, now, c->learned_at, d.length);
@@ -786,19 +780,18 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
         }
 
         if (d.kind == DATAGRAM_DNS_ANSWER)
-                return 0; /* to the group, or once more */
+                return 0; /* multicast, or a repeated one */
         if (d.kind == DATAGRAM_DNS_QUESTION) {
                 c->asks_dns = 1;
                 return 1;
         }
         if (c->found && now - c->learned_at < UDP_WAIT_NSEC)
-                return 0; /* perhaps it answers what was read before the attach */
+                return 0; /* may be a response to a request read before the attach */
         udp_note(&d, c, u, now, 0);
         return 0;
 }
 
-/* True: the unit asks, see udp_asks(). That is not called from where it is seen, as there is too little room
- * on the stack. */
+/* True: a request of the unit, see udp_asks(), which the caller calls, for the space on the stack. */
 static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk,
                 struct overhead *overhead) {
         struct udp_socket *c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
