@@ -93,39 +93,10 @@ EXCHANGE_INLINE __u64 pipeline_mask(__u32 n) {
         return n < 64 ? (1ULL << n) - 1 : ~0ULL;
 }
 
-/* Mask of the bits from … to of a ring in its word i. */
-EXCHANGE_INLINE __u64 pipeline_ring_mask(__u32 i, __u32 from, __u32 to) {
-        __u32 first = i * 64;
-
-        return pipeline_mask(to > first ? to - first : 0) & ~pipeline_mask(from > first ? from - first : 0);
-}
-
 EXCHANGE_INLINE void pipeline_clear_bare(struct pipeline *t) {
         for (int i = 0; i < (int) (PIPELINE_BODYLESS_MAX / 64); i++)
                 t->bare[i] = 0;
         t->n_bare = 0;
-}
-
-/* Removes the oldest n requests. */
-PARSER_FUNCTION int pipeline_forget_bare(struct pipeline *t, __u32 n) {
-        __u32 from, to;
-        __u64 mask;
-
-        if (!t)
-                return 0;
-        from = t->bare_head & (PIPELINE_BODYLESS_MAX - 1);
-        to = from + n;
-        t->bare_head = to;
-        if (t->n_bare == 0)
-                return 0;
-        for (__u32 i = 0; i < PIPELINE_BODYLESS_MAX / 64; i++) {
-                mask = n >= PIPELINE_BODYLESS_MAX ? ~0ULL : pipeline_ring_mask(i, from, to) |
-                        (to > PIPELINE_BODYLESS_MAX
-                         ? pipeline_ring_mask(i, 0, to - PIPELINE_BODYLESS_MAX) : 0);
-                t->n_bare -= __builtin_popcountll(t->bare[i] & mask);
-                t->bare[i] &= ~mask;
-        }
-        return 0;
 }
 
 /* Whether the response to the i-th outstanding request, oldest first, has no body. */
@@ -133,6 +104,16 @@ EXCHANGE_INLINE int pipeline_is_bare(const struct pipeline *t, __u32 i) {
         __u32 bit = (t->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
 
         return t->n_bare > 0 && i < PIPELINE_BODYLESS_MAX && t->bare[bit / 64] >> (bit & 63) & 1;
+}
+
+/* Frees the place of a request in the ring when its response begins. */
+EXCHANGE_INLINE void pipeline_answer_bare(struct pipeline *t, __u32 i) {
+        __u32 bit = (t->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
+
+        if (!pipeline_is_bare(t, i))
+                return;
+        t->bare[bit / 64] &= ~(1ULL << (bit & 63));
+        t->n_bare--;
 }
 
 /* Initializes the state. */
@@ -360,10 +341,7 @@ PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipe
                 t->n_groups--;
         }
         t->asked -= n < t->asked ? n : t->asked;
-        if (t->n_bare > 0)
-                pipeline_forget_bare(t, n);
-        else
-                t->bare_head += n;
+        t->bare_head += n;
         t->excluding -= ret->excluded;
         t->oldest_at = pipeline_oldest(t);
         t->flags &= ~PIPELINE_EXCLUDED;
@@ -536,6 +514,7 @@ EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *pi
                 t->in.flags |= PARSER_ASKED;
         } else if (piece->begun >= t->asked && t->missed)
                 pipeline_push_unseen(t, 1);
+        pipeline_answer_bare(t, piece->begun);
         piece->begun++;
         if (piece->begun > t->asked || pipeline_is_excluded(t, piece->begun - 1))
                 return;
@@ -682,6 +661,8 @@ EXCHANGE_INLINE __u32 pipeline_responses(struct pipeline *t, const struct parsed
                 /* The parser is in sync again when nothing is unsent: all requests read have a response */
                 t->out = fresh;
                 t->flags = (t->flags & ~PIPELINE_RESPONDING) | PIPELINE_LOST_SYNC;
+                if (complete && t->n_bare > 0)
+                        pipeline_clear_bare(t);
                 return complete ? t->asked : piece->begun;
         }
 

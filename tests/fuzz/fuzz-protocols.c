@@ -68,7 +68,7 @@ static struct meaning understand(uint32_t protocol, bool timed, bool named, cons
         /* Whatever it was: what is asked is in the groups, and answers take it from there */
         while (pipeline_complete(&t, UINT32_MAX, &g) > 0)
                 ;
-        check(t.asked == 0 && t.n_groups == 0 && t.n_bare == 0 && t.excluded[0] == 0 && t.excluded[1] == 0);
+        check(t.asked == 0 && t.n_groups == 0 && t.excluded[0] == 0 && t.excluded[1] == 0);
         return m;
 }
 
