@@ -24,7 +24,9 @@ static bool threshold_evaluate(Threshold *a, const ThresholdSample *l) {
 
         a->next_evaluation = (l->now / a->period + 1) * a->period;
         a->value = unit_get_threshold_value(a->unit, l, &a->rule, &a->samples);
-        if (threshold_machine_step(&a->rule, &a->machine, l->now, a->value))
+        if (!(isnan(a->value) && threshold_sample_is_hidden(a->unit, l, &a->rule) &&
+              threshold_machine_hold(&a->machine, l->now)) &&
+            threshold_machine_step(&a->rule, &a->machine, l->now, a->value))
                 a->since = l->timestamp;
         if (a->source != THRESHOLD_SOURCE_CONDITION && a->machine.state == THRESHOLD_VIOLATED)
                 unit_note_violation(a->unit, l->now - MIN(l->now, a->rule.window_nsec + a->rule.enter_nsec),

@@ -243,6 +243,22 @@ static double sample_get_value(Unit *u, const ThresholdSample *l, const Threshol
         return metric_get_integer(rule->metric, values, &n) ? (double) n : NAN;
 }
 
+bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *l, const ThresholdRule *rule) {
+        WindowRow value;
+        Selector s;
+        Row row;
+
+        if (!l->measured || METRIC_IS_IN(rule->metric, contention))
+                return false;
+        if (!*rule->selector)
+                return METRIC_IS_IN(rule->metric, requests.client)
+                        ? l->metrics.requests.client.count == ABSENT
+                        : l->metrics.requests.quality == QUALITY_OVERLAPPING;
+        threshold_rule_get_selector(rule, &s);
+        rows_sum(u, &l->rows, &s, &value, &row);
+        return row.measured && row.count == ABSENT;
+}
+
 double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule,
                                 uint64_t *ret_samples) {
         const Server *server = &l->metrics.requests.server;

@@ -45,6 +45,9 @@ void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule);
  * Gauges may be as old as in snapshots. */
 void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l);
 
+/* Whether the metric of the rule has no value because requests overlap. */
+bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *l, const ThresholdRule *rule);
+
 /* Value of the rule's metric. In quantiles of latency and time to first byte of the whole unit, pending
  * requests older than the limit count as exceeding it. NaN: unknown, or a counter with a window longer than
  * the unit has been attached. ret_samples: number of samples; ABSENT: unknown. */

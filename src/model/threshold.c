@@ -514,6 +514,14 @@ static bool is_clear(const ThresholdRule *rule, double value) {
         return rule->below ? value >= rule->clear : value <= rule->clear;
 }
 
+bool threshold_machine_hold(ThresholdMachine *m, uint64_t now) {
+        if (m->state != THRESHOLD_VIOLATED)
+                return false;
+        m->looked_at = now;
+        m->next_since = m->unknown_since = 0;
+        return true;
+}
+
 bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value) {
         ThresholdState next = isnan(value) ? THRESHOLD_UNKNOWN : threshold_rule_is_beyond(rule, value) ?
                               THRESHOLD_VIOLATED : THRESHOLD_OK;

@@ -90,6 +90,10 @@ typedef struct ThresholdMachine {
         uint64_t violated_since;        /* CLOCK_MONOTONIC ns; 0: unknown */
 } ThresholdMachine;
 
+/* There is no value because requests overlap: a threshold that is violated stays so. Returns false if it is
+ * not violated, and is to be fed as usual. */
+bool threshold_machine_hold(ThresholdMachine *m, uint64_t now);
+
 /* Feeds a value (now: CLOCK_MONOTONIC ns; NaN: none). Returns true if the state has changed. */
 bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value);
 

@@ -368,6 +368,21 @@ static void test_restored(void) {
         check(!threshold_machine_step(&rule, &m, 5 * SEC + 100 * MSEC, 1) && m.state == THRESHOLD_OK);
 }
 
+/* Requests that overlap hide a value, and do not end a violation. */
+static void test_held(void) {
+        ThresholdRule rule = parsed("x: " RATE " > 20 over 1s");
+        ThresholdMachine m = {};
+
+        check(threshold_machine_step(&rule, &m, 5 * SEC, 30) && m.state == THRESHOLD_VIOLATED);
+        for (uint64_t now = 5 * SEC; now < 100 * SEC; now += 100 * MSEC)
+                check(threshold_machine_hold(&m, now) && m.state == THRESHOLD_VIOLATED);
+        check(threshold_machine_step(&rule, &m, 100 * SEC, 1) && m.state == THRESHOLD_OK);
+        check(!threshold_machine_hold(&m, 100 * SEC + 100 * MSEC));
+        check(threshold_machine_step(&rule, &m, 100 * SEC + 100 * MSEC, NAN) &&
+              m.state == THRESHOLD_UNKNOWN);
+        check(!threshold_machine_hold(&m, 100 * SEC + 200 * MSEC));
+}
+
 static void test_slack(void) {
         ThresholdRule over = parsed("x: " RATE " > 20"), below = parsed("x: " RATE " < 20"),
                 none = parsed("x: " RATE " > 0");
@@ -453,6 +468,7 @@ int main(void) {
         test_condition();
         test_machine();
         test_restored();
+        test_held();
         test_slack();
         test_values();
         test_period();
