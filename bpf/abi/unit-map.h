@@ -469,6 +469,8 @@ enum qos_statistic {
         QOS_STATISTIC_RUNS_MISSED,      /* of programs whose effect is mostly made good later */
         QOS_STATISTIC_RUNS_LOST,        /* of programs whose effect is lost */
         QOS_STATISTIC_RUNS_LOST_MEMORY, /* the same, for units with the probe "memory" */
+        /* Runs of requests_state within one of requests_state_nested; written by the programs: */
+        QOS_STATISTIC_STATES_RECORDED,
         QOS_STATISTIC_SEGMENTS_LOST,    /* segments with unreadable headers */
         /* Map elements that could not be allocated, or for which the map was full, by map: */
         QOS_STATISTIC_LOST_CONNS,       /* TCP connections that are not counted */

@@ -767,18 +767,35 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
         return r;
 }
 
-/* A task's program may be interrupted by packets that change the state of other sockets. The kernel lets no
- * program interrupt itself, and what comes is lost to it, the end of a handshake with the data that it
- * brought as well as the end of a connection. Therefore there are two, of which one is free unless
- * interrupts interrupt interrupts, and whoever is first does it. */
+/* 1: requests_state_nested runs on the CPU. */
+BPF_ARRAY_MAP(state_running, PERCPU_ARRAY, 1, __u32);
+
+/* A change of state may come while a program records another one on the same CPU: in an interrupt, since
+ * Linux 7.0 also in a task that preempts it. The kernel does not run a program within itself. Therefore
+ * there are two, the first one that runs records the change, and a change is lost only where both are
+ * interrupted.
+ *
+ * A run of the second program that is skipped is no loss if the first one has run: these are counted, so
+ * that the daemon can subtract them. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
+        __u32 zero = 0, *running = bpf_map_lookup_elem(&state_running, &zero);
+
+        if (running && *running)
+                statistics_count(QOS_STATISTIC_STATES_RECORDED);
         return state_changed(sk, old_state, new_state);
 }
 
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(requests_state_nested, struct sock *sk, int old_state, int new_state) {
-        return state_changed(sk, old_state, new_state);
+        __u32 zero = 0, *running = bpf_map_lookup_elem(&state_running, &zero);
+
+        if (!running)
+                return 0; /* never: an element of an array */
+        *(volatile __u32*) running = 1;
+        (void) state_changed(sk, old_state, new_state);
+        *(volatile __u32*) running = 0;
+        return 0;
 }
 
 SEC("tp_btf/tcp_retransmit_skb")

@@ -30,6 +30,7 @@ typedef enum Map {
         MAP_EXCLUDES,
         MAP_FILTERS,
         MAP_ACCEPT_HANDOFFS,
+        MAP_STATE_RUNNING,
         MAP_UNIX_CONNS,
         MAP_UNIX_UNRECORDED,
         MAP_UNIX_NAMES,

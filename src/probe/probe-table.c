@@ -25,6 +25,7 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_EXCLUDES]     = "excludes",
         [MAP_FILTERS]      = "filters",
         [MAP_ACCEPT_HANDOFFS]    = "accept_handoffs",
+        [MAP_STATE_RUNNING]      = "state_running",
         [MAP_UNIX_CONNS]   = "unix_conns",
         [MAP_UNIX_UNRECORDED] = "unix_unrecorded",
         [MAP_UNIX_NAMES]   = "unix_names",
