@@ -21,6 +21,9 @@
 #include "unit-map.h"
 #include "xqos-loader.h"
 
+/* Where sd_bus_open_system() connects to. */
+#define SYSTEM_BUS_ADDRESS "unix:path=/run/dbus/system_bus_socket"
+
 /* Interval of reconnects to the system bus. */
 #define RECONNECT_USEC USEC_PER_SEC
 
@@ -338,11 +341,35 @@ int manager_set_bus(Manager *m, sd_bus *bus) {
         return 0;
 }
 
+/* As sd_bus_open_system(), but the bus refuses calls of clients that carry file descriptors: those of calls
+ * that wait would stay open. */
+static int bus_open_system(sd_bus **ret) {
+        _cleanup_(sd_bus_unrefp) sd_bus *bus = NULL;
+        int r;
+
+        r = sd_bus_new(&bus);
+        if (r >= 0)
+                r = sd_bus_set_description(bus, "qosd");
+        if (r >= 0)
+                r = sd_bus_set_address(bus, secure_getenv("DBUS_SYSTEM_BUS_ADDRESS") ?: SYSTEM_BUS_ADDRESS);
+        if (r >= 0)
+                r = sd_bus_set_bus_client(bus, true);
+        if (r >= 0)
+                r = sd_bus_negotiate_fds(bus, false);
+        if (r >= 0)
+                r = sd_bus_start(bus);
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(bus);
+        return 0;
+}
+
 int manager_connect_bus(Manager *m) {
         _cleanup_(sd_bus_unrefp) sd_bus *bus = NULL;
         int r;
 
-        r = sd_bus_open_system_with_description(&bus, "qosd");
+        r = bus_open_system(&bus);
         if (r < 0) {
                 (void) log_full_errno(m->reconnect ? LOG_DEBUG : LOG_NOTICE, r,
                                       "Failed to connect to the system bus, will retry: %m");
@@ -351,7 +378,7 @@ int manager_connect_bus(Manager *m) {
         }
         m->reconnect = sd_event_source_disable_unref(m->reconnect);
 
-        r = sd_bus_attach_event(bus, m->event, SD_EVENT_PRIORITY_NORMAL);
+        r = sd_bus_attach_event(bus, m->event, PRIORITY_ROOT);
         if (r >= 0)
                 r = sd_bus_match_signal_async(bus, NULL, "org.freedesktop.DBus.Local", NULL,
                                               "org.freedesktop.DBus.Local",

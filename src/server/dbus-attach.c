@@ -123,7 +123,7 @@ int check_attached(BusServer *b, sd_bus_message *m, const char *unit, sd_bus_err
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
 
         if (manager_get_unit(b->manager, unit, &e) ||
-            (e.code == QOS_ERROR_NOT_ATTACHED && sender_waits(b, m)))
+            (e.code == QOS_ERROR_NOT_ATTACHED && client_waits(b, m)))
                 return 0;
         return bus_error_set_qos(error, -ENXIO, &e);
 }

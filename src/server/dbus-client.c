@@ -14,14 +14,6 @@
 /* The same of root: attaches of all units, and their thresholds, sent at once. */
 #define CALLS_MAX 4096U
 
-/* Senders whose user is remembered: the bus never gives a unique name away twice, so that the answer stays
- * true. */
-#define SENDERS_MAX 256U
-
-/* Calls, of all senders together, that wait until the bus has named the sender's user. Everybody's are in
- * there, as long as it is not known whose they are: who has most of them gives way. */
-#define UNIDENTIFIED_CALLS_MAX 2048U
-
 int bus_error_set_qos(sd_bus_error *error, int errno_value, const QosError *e) {
         char name[128];
 
@@ -357,141 +349,10 @@ static void call_start(Call *c, uid_t uid) {
                 call_run(c);
 }
 
-static Call* sender_pop(Sender *s, Call **p) {
-        Call *c = *p;
-
-        *p = c->next;
-        c->next = NULL;
-        s->n_calls--;
-        s->server->n_unidentified--;
-        return c;
-}
-
-void sender_free(Sender *s) {
-        while (s->calls)
-                call_free(sender_pop(s, &s->calls));
-        for (Sender **p = &s->server->senders; *p; p = &(*p)->next)
-                if (*p == s) {
-                        *p = s->next;
-                        s->server->n_senders--;
-                        break;
-                }
-        sd_bus_slot_unref(s->slot);
-        free(s->name);
-        free(s);
-}
-
-static Sender* sender_find(BusServer *b, sd_bus_message *m) {
-        const char *name = strempty(sd_bus_message_get_sender(m));
-
-        for (Sender **p = &b->senders; *p; p = &(*p)->next)
-                if (streq((*p)->name, name)) {
-                        Sender *s = *p;
-
-                        *p = s->next;
-                        s->next = b->senders;
-                        return b->senders = s;
-                }
-        return NULL;
-}
-
-static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        Sender *s = ASSERT_PTR(userdata);
-        uint32_t uid = 0;
-        int r;
-
-        s->slot = sd_bus_slot_unref(s->slot);
-        if (!streq_ptr(sd_bus_message_get_sender(m), DBUS_NAME))
-                r = -EBADMSG; /* a message bus that lets others reply in its place */
-        else
-                r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) :
-                    sd_bus_message_read(m, "u", &uid);
-        if (r < 0) {
-                /* It has left, or the bus does not answer */
-                while (s->calls) {
-                        Call *c = sender_pop(s, &s->calls);
-
-                        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
-                                                          "The bus does not say whose call this is: %s",
-                                                          strerror(-r));
-                        call_free(c);
-                }
-                sender_free(s);
-                return 0;
-        }
-
-        s->uid = uid;
-        while (s->calls)
-                call_start(sender_pop(s, &s->calls), uid);
-        return 0;
-}
-
-static int sender_new(BusServer *b, sd_bus_message *m, Sender **ret) {
-        Sender *s, *oldest = NULL;
-        int r;
-
-        for (s = b->n_senders >= SENDERS_MAX ? b->senders : NULL; s; s = s->next)
-                if (!s->slot)
-                        oldest = s;
-        if (oldest)
-                sender_free(oldest);
-
-        s = new0(Sender, 1);
-        if (!s)
-                return -ENOMEM;
-        *s = (Sender) {
-                .server = b,
-                .next = b->senders,
-                .name = strdup(sd_bus_message_get_sender(m)),
-        };
-        b->senders = s;
-        b->n_senders++;
-
-        r = s->name ? 0 : -ENOMEM;
-        if (r >= 0)
-                r = sd_bus_call_method_async(b->bus, &s->slot, DBUS_NAME, DBUS_PATH, DBUS_NAME,
-                                             "GetConnectionUnixUser", on_identified, s, "s", s->name);
-        if (r < 0) {
-                sender_free(s);
-                return r;
-        }
-
-        *ret = s;
-        return 0;
-}
-
-/* Makes place for a call of this sender. */
-static int sender_admit(Sender *s) {
-        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        BusServer *b = s->server;
-        Sender *most = s;
-        Call **p, *c;
-
-        if (b->n_unidentified < UNIDENTIFIED_CALLS_MAX)
-                return 0;
-
-        for (Sender *i = b->senders; i; i = i->next)
-                if (i->n_calls > most->n_calls)
-                        most = i;
-        if (most->n_calls <= s->n_calls + 1)
-                return -EBUSY;
-
-        for (p = &most->calls; (*p)->next; p = &(*p)->next)
-                ;
-        c = sender_pop(most, p);
-        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_LIMITS_EXCEEDED,
-                                          "Too many calls are waiting until their senders are known");
-        call_free(c);
-        return 0;
-}
-
-/* Takes the call, and starts it as soon as it is known whose it is. */
+/* Starts the call, or has it wait for those of the client before it. */
 int call_submit(Call *c, sd_bus_error *error) {
         _cleanup_(sd_bus_creds_unrefp) sd_bus_creds *creds = NULL;
         BusServer *b = c->server;
-        const Client *client;
-        Call **p;
-        Sender *s;
         uid_t uid;
         int r = 0;
 
@@ -500,46 +361,19 @@ int call_submit(Call *c, sd_bus_error *error) {
                 r = sd_bus_get_owner_creds(b->bus, SD_BUS_CREDS_EUID, &creds);
                 if (r >= 0)
                         r = sd_bus_creds_get_euid(creds, &uid);
-                if (r < 0) {
-                        call_free(c);
-                        return r;
-                }
-                call_start(c, uid);
-                return 1;
-        }
-
-        client = client_find(b, c->message);
-        s = sender_find(b, c->message);
-        if (client || (s && !s->slot)) {
-                call_start(c, client ? client->uid : s->uid);
-                return 1;
-        }
-
-        if (!s)
-                r = sender_new(b, c->message, &s);
-        if (r >= 0)
-                r = sender_admit(s);
+        } else
+                r = bus_queue_get_user(b->queue, c->message, &uid);
         if (r < 0) {
                 call_free(c);
-                if (s && !s->calls)
-                        sender_free(s);
-                return r != -EBUSY ? r : sd_bus_error_set(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
-                                                          "Too many calls are waiting until their senders "
-                                                          "are known");
+                return r;
         }
-
-        for (p = &s->calls; *p; p = &(*p)->next)
-                ;
-        *p = c;
-        s->n_calls++;
-        b->n_unidentified++;
+        call_start(c, uid);
         return 1;
 }
 
 /* The next call of this sender must wait for those before it: what it depends on is not known yet. */
-bool sender_waits(BusServer *b, sd_bus_message *m) {
+bool client_waits(BusServer *b, sd_bus_message *m) {
         const Client *client = client_find(b, m);
-        const Sender *s = sender_find(b, m);
 
-        return (s && s->slot) || (client && client->calls);
+        return client && client->calls;
 }

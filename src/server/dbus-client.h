@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Callers on the bus: who they are, what they hold, and their calls that wait for PID 1, polkit or the
- * bus. */
+/* Callers on the bus: what they hold, and their calls that wait for PID 1 or polkit. */
 
 #include "dbus-manager.h"
+#include "dbus-queue.h"
 #include "dbus-unit.h"
 #include "exclude.h"
 #include "observer.h"
@@ -14,9 +14,6 @@
 #define BUS_ERROR_PREFIX "org.qosd1.Error."
 #define POLKIT_ACTION_ATTACH "org.qosd1.attach"
 #define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
-
-#define DBUS_NAME "org.freedesktop.DBus"
-#define DBUS_PATH "/org/freedesktop/DBus"
 
 typedef struct Call Call;
 
@@ -33,18 +30,6 @@ typedef struct Client {
         Call *calls;            /* in their order */
 } Client;
 
-/* Who sent a call, by the unique name. Asked of the bus, whose answer may stand behind all that others have
- * sent: nothing waits for it but the calls of that sender. */
-typedef struct Sender {
-        BusServer *server;
-        struct Sender *next;
-        char *name;
-        sd_bus_slot *slot;      /* the bus is being asked */
-        uid_t uid;
-        Call *calls;            /* that wait for the answer, in their order */
-        unsigned n_calls;
-} Sender;
-
 /* What polkit is asked for (NULL: nothing), and how people call it. */
 typedef struct Action {
         const char *name;
@@ -55,7 +40,7 @@ typedef struct Action {
 /* A call that depends on who the caller is, and waits until that is known, and it is allowed and done. */
 struct Call {
         BusServer *server;
-        Client *client;         /* NULL until the sender's user is known */
+        Client *client;         /* NULL until it is started */
         Call *next;
         sd_bus_message *message;
         AttachOperation *attach;
@@ -76,13 +61,11 @@ struct BusServer {
         Manager *manager;
         ManagerObserver observer;
         sd_bus *bus;            /* NULL while there is none, and then there is nothing of what follows */
-        sd_bus_slot *slots[8];
+        sd_bus_slot *slots[12];
         size_t n_slots;
         sd_event_source *tick;
         DBusUnits *objects;
-        Sender *senders;        /* heard from last first */
-        unsigned n_senders;
-        unsigned n_unidentified; /* calls */
+        BusQueue *queue;
         Client *clients;
         unsigned n_clients;
         unsigned n_subscribed;
@@ -109,9 +92,8 @@ void client_free(Client *c);
 Client* client_find(BusServer *b, sd_bus_message *m);
 void call_finish(Call *c);
 int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret);
-void sender_free(Sender *s);
 int call_submit(Call *c, sd_bus_error *error);
-bool sender_waits(BusServer *b, sd_bus_message *m);
+bool client_waits(BusServer *b, sd_bus_message *m);
 
 /* dbus-attach.c */
 int check_attached(BusServer *b, sd_bus_message *m, const char *unit, sd_bus_error *error);

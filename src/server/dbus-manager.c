@@ -63,7 +63,7 @@ static int manager_method_detach_unit(sd_bus_message *m, void *userdata, sd_bus_
         r = check_attached(b, m, unit, error);
         if (r < 0)
                 return r;
-        if (lease && !client_find(b, m) && !sender_waits(b, m)) {
+        if (lease && !client_find(b, m) && !client_waits(b, m)) {
                 r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, unit, "the caller has no lease of '%s'", unit);
                 return bus_error_set_qos(error, r, &e);
         }
@@ -346,7 +346,7 @@ static int manager_method_unsubscribe(sd_bus_message *m, void *userdata, sd_bus_
         Call *c;
         int r;
 
-        if (!client_find(b, m) && !sender_waits(b, m))
+        if (!client_find(b, m) && !client_waits(b, m))
                 return sd_bus_error_set(error, BUS_ERROR_PREFIX "NotSubscribed",
                                         "The caller is not subscribed");
 
@@ -562,16 +562,33 @@ static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata)
 /* ---- the whole ---------------------------------------------------------------------------------------- */
 
 static void bus_server_disconnect(BusServer *b) {
-        while (b->senders)
-                sender_free(b->senders);
         while (b->clients)
                 client_free(b->clients);
         b->tick = sd_event_source_disable_unref(b->tick);
         while (b->n_slots > 0)
                 sd_bus_slot_unref(b->slots[--b->n_slots]);
         b->objects = unit_objects_free(b->objects);
+        b->queue = bus_queue_free(b->queue);
         b->bus = sd_bus_unref(b->bus);
-        assert(b->n_senders == 0 && b->n_unidentified == 0 && b->n_clients == 0 && b->n_subscribed == 0);
+        assert(b->n_clients == 0 && b->n_subscribed == 0);
+}
+
+/* On the system bus, and on that on which calls are made when their senders have a turn. */
+static int bus_server_add_objects(BusServer *b, sd_bus *bus) {
+        int r;
+
+        r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, BUS_PATH, Manager_INTERFACE,
+                                     manager_vtable, b);
+        if (r >= 0)
+                r = sd_bus_add_object_manager(bus, b->slots + b->n_slots++, BUS_PATH);
+        if (r >= 0)
+                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, LOG_CONTROL_PATH,
+                                             LOG_CONTROL_INTERFACE, log_control_vtable, b);
+        if (r >= 0)
+                r = sd_bus_add_filter(bus, b->slots + b->n_slots++, on_log_set, b);
+        if (r >= 0)
+                r = unit_objects_add_to(b->objects, bus);
+        return r;
 }
 
 static int bus_server_connect(BusServer *b, sd_bus *bus) {
@@ -586,17 +603,13 @@ static int bus_server_connect(BusServer *b, sd_bus *bus) {
         if (r >= 0)
                 r = sd_event_source_set_enabled(b->tick, SD_EVENT_OFF);
         if (r >= 0)
-                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, BUS_PATH, Manager_INTERFACE,
-                                             manager_vtable, b);
-        if (r >= 0)
-                r = sd_bus_add_object_manager(bus, b->slots + b->n_slots++, BUS_PATH);
-        if (r >= 0)
-                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, LOG_CONTROL_PATH,
-                                             LOG_CONTROL_INTERFACE, log_control_vtable, b);
-        if (r >= 0)
-                r = sd_bus_add_filter(bus, b->slots + b->n_slots++, on_log_set, b);
-        if (r >= 0)
                 r = unit_objects_new(m, bus, &b->objects);
+        if (r >= 0)
+                r = bus_server_add_objects(b, bus);
+        if (r >= 0)
+                r = bus_queue_new(m->event, m->turns, bus, &b->queue);
+        if (r >= 0)
+                r = bus_server_add_objects(b, bus_queue_get_bus(b->queue));
         if (r < 0)
                 bus_server_disconnect(b);
         return r;

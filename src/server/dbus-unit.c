@@ -36,9 +36,8 @@ typedef struct PublishedProperties {
 struct DBusUnits {
         Manager *manager;
         sd_bus *bus;
-        sd_bus_slot *unit_slot;
-        sd_bus_slot *shown_slots[ELEMENTSOF(shown_table)];
-        sd_bus_slot *enumerator_slot;
+        sd_bus_slot *slots[2 * (ELEMENTSOF(shown_table) + 2)];
+        size_t n_slots;
 
         bool subscribed;
         PublishedProperties *shown[UNITS_MAX_LIMIT];      /* NULL if nobody subscribed */
@@ -490,11 +489,9 @@ DBusUnits* unit_objects_free(DBusUnits *o) {
         if (!o)
                 return NULL;
 
-        sd_bus_slot_unref(o->unit_slot);
-        for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
-                sd_bus_slot_unref(o->shown_slots[t]);
+        while (o->n_slots > 0)
+                sd_bus_slot_unref(o->slots[--o->n_slots]);
         sd_bus_message_unref(o->asked);
-        sd_bus_slot_unref(o->enumerator_slot);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 free(o->shown[i]);
         sd_bus_unref(o->bus);
@@ -502,28 +499,31 @@ DBusUnits* unit_objects_free(DBusUnits *o) {
         return NULL;
 }
 
+int unit_objects_add_to(DBusUnits *o, sd_bus *bus) {
+        int r;
+
+        assert(o->n_slots + ELEMENTSOF(shown_table) + 2 <= ELEMENTSOF(o->slots));
+
+        r = sd_bus_add_fallback_vtable(bus, o->slots + o->n_slots++, BUS_UNIT_PATH, Unit_INTERFACE,
+                                       unit_vtable, find_unit_object, o);
+        for (size_t t = 0; t < ELEMENTSOF(shown_table) && r >= 0; t++)
+                r = sd_bus_add_fallback_vtable(bus, o->slots + o->n_slots++, BUS_UNIT_PATH,
+                                               shown_table[t].interface, shown_table[t].vtable,
+                                               find_shown_object, o);
+        if (r >= 0)
+                r = sd_bus_add_node_enumerator(bus, o->slots + o->n_slots++, BUS_UNIT_PATH, enumerate_units,
+                                               o);
+        return r;
+}
+
 int unit_objects_new(Manager *m, sd_bus *bus, DBusUnits **ret) {
         DBusUnits *o;
-        int r;
 
         o = new0(DBusUnits, 1);
         if (!o)
                 return -ENOMEM;
         o->manager = m;
         o->bus = sd_bus_ref(bus);
-
-        r = sd_bus_add_fallback_vtable(bus, &o->unit_slot, BUS_UNIT_PATH, Unit_INTERFACE, unit_vtable,
-                                       find_unit_object, o);
-        for (size_t t = 0; t < ELEMENTSOF(shown_table) && r >= 0; t++)
-                r = sd_bus_add_fallback_vtable(bus, &o->shown_slots[t], BUS_UNIT_PATH,
-                                               shown_table[t].interface, shown_table[t].vtable,
-                                               find_shown_object, o);
-        if (r >= 0)
-                r = sd_bus_add_node_enumerator(bus, &o->enumerator_slot, BUS_UNIT_PATH, enumerate_units, o);
-        if (r < 0) {
-                unit_objects_free(o);
-                return r;
-        }
 
         *ret = o;
         return 0;

@@ -11,7 +11,10 @@
 
 typedef struct DBusUnits DBusUnits;
 
+/* bus: where signals are sent. */
 int unit_objects_new(Manager *m, sd_bus *bus, DBusUnits **ret);
+/* Shows them on this bus. */
+int unit_objects_add_to(DBusUnits *o, sd_bus *bus);
 DBusUnits* unit_objects_free(DBusUnits *o);
 
 /* While somebody subscribed, it is remembered what has been shown of each unit, so that signals carry what

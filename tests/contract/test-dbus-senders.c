@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 /* The daemon as a client of a message bus that takes its time: as long as the bus has not said which user a
- * sender is, only the calls of that sender wait. The bus is the other end of a socket pair, with what the
- * daemon calls of org.freedesktop.DBus. */
+ * sender is, only the calls of that sender wait, and those of senders that have left are not made. The bus
+ * is the other end of a socket pair, with what the daemon calls of org.freedesktop.DBus. */
 
 #include <sys/socket.h>
 
@@ -14,10 +14,10 @@
 #define DBUS_PATH "/org/freedesktop/DBus"
 #define MANAGER "org.qosd1.Manager"
 
-/* As in the daemon: clients of one user who is not root, and calls that wait until the sender is known */
+/* As in the daemon: clients of one user who is not root, and calls that wait for their turn */
 #define CLIENTS_PER_UID_MAX 64
 #define CALLS_PER_UID_MAX 32
-#define UNIDENTIFIED_CALLS_MAX 2048
+#define QUEUED_CALLS_MAX 2048
 
 #define QUESTIONS_MAX 512
 
@@ -235,10 +235,8 @@ static void test_delay(void) {
                 check(calls[i].order > calls[i - 1].order);
         check(manager_count_leases(manager, 0) == 2);
 
-        /* What is known is not asked again, also when nothing was kept for the sender */
+        /* What is known is not queried again, until the sender leaves: no other one ever has its name */
         asked = n_asked;
-        leave(":1.11");
-        test_wait(event, manager_count_leases(manager, 0) == 1);
         send_call(":1.11", "Subscribe", calls + 0);
         expect(calls + 0, NULL);
         check(n_asked == asked);
@@ -343,35 +341,49 @@ static void test_order(void) {
         expect_served(":1.10");
 }
 
+/* Arguments without contents. */
+static void send_empty_arrays(const char *sender, unsigned n, Reply *reply) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(sender, "ListUnits");
+
+        check(sd_bus_message_open_container(m, 'a', "as") >= 0);
+        for (unsigned i = 0; i < n; i++)
+                check(sd_bus_message_append(m, "as", 0) >= 0);
+        check(sd_bus_message_close_container(m) >= 0);
+        send_message(m, reply);
+}
+
 /* What waits behind another call is as small, and as few, as what does not. */
 static void test_order_limits(void) {
         static Reply calls[CALLS_PER_UID_MAX + 8];
-        static char name[64 * 1024];
-        Reply attached, detached, set;
-        unsigned refused = 0;
+        static char name[8 * 1024], long_name[64 * 1024];
+        Reply attached, detached, set, too_long;
 
         delays = true;
         memset(name, 'a', sizeof(name) - 1);
+        memset(long_name, 'a', sizeof(long_name) - 1);
         send_call(":1.31", "AttachUnit", &attached);
         send_change(":1.31", "DetachUnit", name, &detached);
         send_change(":1.31", "SetThreshold", name, &set);
-        expect(&detached, "org.qosd1.Error.InvalidUnitName");
-        expect(&set, "org.qosd1.Error.InvalidUnitName");
-        check(!attached.message);
+        send_change(":1.31", "SetThreshold", long_name, &too_long);
+        expect(&too_long, SD_BUS_ERROR_LIMITS_EXCEEDED);
+        send_empty_arrays(":1.31", 4096, &too_long);
+        expect(&too_long, SD_BUS_ERROR_LIMITS_EXCEEDED);
+        check(!attached.message && !detached.message && !set.message);
 
         for (size_t i = 0; i < ELEMENTSOF(calls); i++)
                 send_change(":1.31", "SetThreshold", "b", calls + i);
         expect_served(":1.10");
         answer(":1.31", 1000, NULL);
         expect(&attached, SD_BUS_ERROR_ACCESS_DENIED); /* there is no polkit */
+        expect(&detached, "org.qosd1.Error.InvalidUnitName");
+        expect(&set, "org.qosd1.Error.InvalidUnitName");
         for (size_t i = 0; i < ELEMENTSOF(calls); i++) {
                 test_wait(event, calls[i].message);
-                refused += streq_ptr(reply_error(calls + i), SD_BUS_ERROR_LIMITS_EXCEEDED);
+                /* Behind the attach, until there are too many, or when it has failed */
                 if (!streq_ptr(reply_error(calls + i), SD_BUS_ERROR_LIMITS_EXCEEDED))
                         check(streq_ptr(reply_error(calls + i), "org.qosd1.Error.NotAttached"));
                 sd_bus_message_unref(calls[i].message);
         }
-        check(refused == ELEMENTSOF(calls) - CALLS_PER_UID_MAX + 1);
         delays = false;
         test_wait(event, n_matches == 1);
 }
@@ -407,7 +419,7 @@ static void test_limits(void) {
 
 /* One sends and sends: the others have their place all the same. */
 static void test_flood(void) {
-        static Reply calls[UNIDENTIFIED_CALLS_MAX + 8];
+        static Reply calls[QUEUED_CALLS_MAX + 8];
         unsigned refused = 0;
         Reply attached;
 
@@ -426,11 +438,66 @@ static void test_flood(void) {
                 refused += streq_ptr(reply_error(calls + i), SD_BUS_ERROR_LIMITS_EXCEEDED);
                 sd_bus_message_unref(calls[i].message);
         }
-        check(refused == ELEMENTSOF(calls) - UNIDENTIFIED_CALLS_MAX + 1);
+        check(refused == ELEMENTSOF(calls) - QUEUED_CALLS_MAX + 1);
         delays = false;
         leave(":1.300");
         leave(":1.301");
         test_wait(event, n_matches == 1);
+}
+
+static unsigned count_replies(const Reply *calls, size_t n) {
+        unsigned k = 0;
+
+        for (size_t i = 0; i < n; i++)
+                k += !!calls[i].message;
+        return k;
+}
+
+/* Calls of others wait for their turns, and root's do not; those of senders that have left are dropped. */
+static void test_turns(void) {
+        static Reply calls[1000];
+        Reply listed;
+        unsigned n;
+
+        delays = true;
+        for (size_t i = 0; i < ELEMENTSOF(calls); i++) {
+                _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+                check(sd_bus_message_new_method_call(broker, &m, "org.qosd1", "/org/qosd1",
+                                                     "org.freedesktop.DBus.ObjectManager",
+                                                     "GetManagedObjects") >= 0);
+                check(sd_bus_message_set_sender(m, ":1.310") >= 0);
+                send_message(m, calls + i);
+        }
+        test_wait(event, n_questions == 1);
+        answer(":1.310", 1000, NULL);
+        delays = false;
+        send_call(":1.10", "ListUnits", &listed);
+        expect(&listed, NULL);
+        n = count_replies(calls, ELEMENTSOF(calls));
+        check(n < ELEMENTSOF(calls) / 2);
+
+        leave(":1.310");
+        /* All that comes after this is served after it */
+        send_call(":1.10", "ListUnits", &listed);
+        expect(&listed, NULL);
+        n = count_replies(calls, ELEMENTSOF(calls));
+        check(n < ELEMENTSOF(calls) / 2);
+        for (unsigned i = 0; i < 1000; i++) {
+                send_call(":1.10", "ListUnits", &listed);
+                expect(&listed, NULL);
+        }
+        check(count_replies(calls, ELEMENTSOF(calls)) == n);
+        for (size_t i = 0; i < ELEMENTSOF(calls); i++)
+                sd_bus_message_unref(calls[i].message);
+
+        /* Others are served, too, and have the replies that root has */
+        delays = true;
+        send_call(":1.311", "ListUnits", &listed);
+        test_wait(event, n_questions == 1);
+        answer(":1.311", 1000, NULL);
+        delays = false;
+        expect(&listed, NULL);
 }
 
 static void send_log_level(const char *sender, const char *level, Reply *reply) {
@@ -515,6 +582,7 @@ int main(void) {
         test_order_limits();
         test_limits();
         test_flood();
+        test_turns();
         test_log_level();
         test_disconnect();
 

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <malloc.h>
+#include <sys/socket.h>
+
+#include "dbus-queue.h"
+#include "log.h"
+
+/* Senders whose user is remembered: the bus never gives a unique name away twice, so that the user stays
+ * the same. */
+#define SENDERS_MAX 256U
+
+/* Calls that wait, of all senders together: the sender with the most gives way. */
+#define QUEUED_CALLS_MAX 2048U
+
+/* The arguments and the path of a call that waits. What methods take is a tenth of it. */
+#define QUEUED_CALL_SIZE_MAX 16384U
+
+/* Replies that the bus has not taken yet, with which others than root wait: each may have some hundred KiB,
+ * and root's stand behind them. */
+#define UNSENT_REPLIES_MAX 1U
+
+/* Steps of the connection to ourselves until both ends are ready; it takes some ten. */
+#define HANDSHAKE_STEPS 1000U
+
+/* How long after calls memory is given back to the system. */
+#define TRIM_USEC USEC_PER_SEC
+
+typedef struct Sender Sender;
+
+/* A call that waits for its turn, or was made and has no reply yet. */
+typedef struct QueuedCall {
+        Sender *sender;
+        sd_bus_message *message;
+        sd_bus_slot *slot;              /* NULL: it waits */
+        struct QueuedCall *next;
+} QueuedCall;
+
+/* By the unique name. */
+struct Sender {
+        BusQueue *queue;
+        Sender *next;
+        char *name;
+        sd_bus_slot *slot;              /* the query for the user; NULL: done */
+        uid_t uid;
+        Turn turn;                      /* when that is known */
+        QueuedCall *calls, **end;       /* in their order, and where the next one is added */
+        unsigned n_calls;
+        QueuedCall *made;
+};
+
+struct BusQueue {
+        sd_event *event;
+        TurnQueue *turns;
+        sd_bus *bus;                    /* the system's */
+        sd_bus *from, *to;              /* a connection to ourselves, on which the calls are made */
+        sd_bus_slot *filter, *gone;
+        sd_event_source *sent;          /* enabled while senders wait until the bus takes replies */
+        sd_event_source *trim;
+        Sender *senders;                /* heard from last first */
+        unsigned n_senders;
+        unsigned n_calls;               /* that wait */
+};
+
+static void call_free(QueuedCall *c) {
+        sd_bus_slot_unref(c->slot);
+        sd_bus_message_unref(c->message);
+        free(c);
+}
+
+static QueuedCall* sender_pop(Sender *s, QueuedCall **p) {
+        QueuedCall *c = *p;
+
+        *p = c->next;
+        if (!c->next)
+                s->end = p;
+        c->next = NULL;
+        s->n_calls--;
+        s->queue->n_calls--;
+        return c;
+}
+
+static void sender_free(Sender *s) {
+        BusQueue *q = s->queue;
+
+        while (s->calls)
+                call_free(sender_pop(s, &s->calls));
+        for (QueuedCall *c = s->made, *next; c; c = next) {
+                next = c->next;
+                call_free(c);
+        }
+        for (Sender **p = &q->senders; *p; p = &(*p)->next)
+                if (*p == s) {
+                        *p = s->next;
+                        q->n_senders--;
+                        break;
+                }
+        turn_done(&s->turn);
+        sd_bus_slot_unref(s->slot);
+        free(s->name);
+        free(s);
+}
+
+static Sender* sender_find(BusQueue *q, const char *name) {
+        for (Sender **p = &q->senders; *p; p = &(*p)->next)
+                if (streq((*p)->name, name)) {
+                        Sender *s = *p;
+
+                        *p = s->next;
+                        s->next = q->senders;
+                        return q->senders = s;
+                }
+        return NULL;
+}
+
+/* ---- turns -------------------------------------------------------------------------------------------- */
+
+/* Both ends of the connection to ourselves, until there is nothing to do on it. */
+static void queue_run(BusQueue *q) {
+        int r, k;
+
+        do {
+                r = sd_bus_process(q->to, NULL);
+                k = sd_bus_process(q->from, NULL);
+        } while (r > 0 || k > 0);
+}
+
+static int on_made(sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        QueuedCall *c = ASSERT_PTR(userdata), **p;
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r;
+
+        if (sd_bus_message_is_method_error(reply, NULL))
+                r = sd_bus_reply_method_error(c->message, sd_bus_message_get_error(reply));
+        else {
+                r = sd_bus_message_new_method_return(c->message, &m);
+                if (r >= 0)
+                        r = sd_bus_message_copy(m, reply, /* all= */ true);
+                if (r >= 0)
+                        r = sd_bus_send(NULL, m, NULL);
+        }
+        if (r < 0)
+                (void) log_debug_errno(r, "Failed to pass on the reply to a call: %m");
+
+        for (p = &c->sender->made; *p != c; p = &(*p)->next)
+                ;
+        *p = c->next;
+        call_free(c);
+        return 0;
+}
+
+static int call_make(QueuedCall *c) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        BusQueue *q = c->sender->queue;
+        int r;
+
+        r = sd_bus_message_new_method_call(q->from, &m, NULL, sd_bus_message_get_path(c->message),
+                                           sd_bus_message_get_interface(c->message),
+                                           sd_bus_message_get_member(c->message));
+        if (r >= 0)
+                r = sd_bus_message_set_sender(m, c->sender->name);
+        if (r >= 0)
+                r = sd_bus_message_set_allow_interactive_authorization(m,
+                                sd_bus_message_get_allow_interactive_authorization(c->message));
+        if (r >= 0)
+                r = sd_bus_message_copy(m, c->message, /* all= */ true);
+        return r < 0 ? r : sd_bus_call_async(q->from, &c->slot, m, on_made, c, UINT64_MAX);
+}
+
+static void on_turn(void *userdata) {
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC), unsent = 0;
+        Sender *s = ASSERT_PTR(userdata);
+        BusQueue *q = s->queue;
+        int r;
+
+        while (s->calls) {
+                QueuedCall *c;
+
+                if (s->uid != 0 && sd_bus_get_n_queued_write(q->bus, &unsent) >= 0 &&
+                    unsent >= UNSENT_REPLIES_MAX) {
+                        (void) sd_event_source_set_enabled(q->sent, SD_EVENT_ON);
+                        break;
+                }
+                if (now_nsec(CLOCK_MONOTONIC) >= begin + TURN_NSEC) {
+                        (void) turn_request(&s->turn);
+                        break;
+                }
+
+                c = sender_pop(s, &s->calls);
+                c->next = s->made;
+                s->made = c;
+                r = call_make(c);
+                if (r < 0) {
+                        (void) sd_bus_reply_method_errno(c->message, r, NULL);
+                        s->made = c->next;
+                        call_free(c);
+                        continue;
+                }
+                queue_run(q);
+        }
+}
+
+static int on_sent(sd_event_source *source, void *userdata) {
+        BusQueue *q = ASSERT_PTR(userdata);
+        uint64_t unsent = 0;
+
+        if (sd_bus_get_n_queued_write(q->bus, &unsent) >= 0 && unsent >= UNSENT_REPLIES_MAX)
+                return 0;
+        (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
+        for (Sender *s = q->senders; s; s = s->next)
+                if (s->calls && s->turn.queue)
+                        (void) turn_request(&s->turn);
+        return 0;
+}
+
+static int queue_schedule_trim(BusQueue *q) {
+        int r;
+
+        r = sd_event_source_get_enabled(q->trim, NULL);
+        if (r != 0)
+                return r; /* it is due */
+        r = sd_event_source_set_time_relative(q->trim, TRIM_USEC);
+        return r < 0 ? r : sd_event_source_set_enabled(q->trim, SD_EVENT_ONESHOT);
+}
+
+/* The C library keeps what is free between what is not. */
+static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
+        BusQueue *q = ASSERT_PTR(userdata);
+
+        if (turn_queue_is_busy(q->turns))
+                return queue_schedule_trim(q);
+        (void) malloc_trim(0);
+        return 0;
+}
+
+/* ---- senders ----------------------------------------------------------------------------------------- */
+
+static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Sender *s = ASSERT_PTR(userdata);
+        uint32_t uid = 0;
+        int r;
+
+        s->slot = sd_bus_slot_unref(s->slot);
+        if (!streq_ptr(sd_bus_message_get_sender(m), DBUS_NAME))
+                r = -EBADMSG; /* a message bus that lets others reply in its place */
+        else
+                r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) :
+                    sd_bus_message_read(m, "u", &uid);
+        if (r >= 0)
+                r = turn_init(&s->turn, s->queue->turns, uid, on_turn, s);
+        if (r < 0) {
+                /* It has left, or the bus does not reply */
+                while (s->calls) {
+                        QueuedCall *c = sender_pop(s, &s->calls);
+
+                        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
+                                                          "The bus does not know the sender: %s",
+                                                          strerror(-r));
+                        call_free(c);
+                }
+                sender_free(s);
+                return 0;
+        }
+
+        s->uid = uid;
+        return s->calls ? turn_request(&s->turn) : 0;
+}
+
+static int sender_new(BusQueue *q, const char *name, Sender **ret) {
+        Sender *s, *oldest = NULL;
+        int r;
+
+        for (s = q->n_senders >= SENDERS_MAX ? q->senders : NULL; s; s = s->next)
+                if (!s->slot && !s->calls && !s->made)
+                        oldest = s;
+        if (oldest)
+                sender_free(oldest);
+
+        s = new0(Sender, 1);
+        if (!s)
+                return -ENOMEM;
+        *s = (Sender) {
+                .queue = q,
+                .next = q->senders,
+                .name = strdup(name),
+        };
+        s->end = &s->calls;
+        q->senders = s;
+        q->n_senders++;
+
+        r = s->name ? 0 : -ENOMEM;
+        if (r >= 0)
+                r = sd_bus_call_method_async(q->bus, &s->slot, DBUS_NAME, DBUS_PATH, DBUS_NAME,
+                                             "GetConnectionUnixUser", on_identified, s, "s", s->name);
+        if (r < 0) {
+                sender_free(s);
+                return r;
+        }
+
+        *ret = s;
+        return 0;
+}
+
+/* Nobody can read the replies. */
+static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        BusQueue *q = ASSERT_PTR(userdata);
+        const char *name, *owner;
+        Sender *s;
+
+        if (sd_bus_message_read(m, "sss", &name, NULL, &owner) < 0 || name[0] != ':' || !isempty(owner))
+                return 0;
+        s = sender_find(q, name);
+        if (s)
+                sender_free(s);
+        return 0;
+}
+
+/* ---- calls -------------------------------------------------------------------------------------------- */
+
+/* Subtracts what the arguments that follow take, containers that are empty included. -EMSGSIZE: that is more
+ * than is left. */
+static int message_measure(sd_bus_message *m, size_t *left) {
+        const char *contents;
+        char type;
+        int r;
+
+        while ((r = sd_bus_message_peek_type(m, &type, &contents)) > 0) {
+                bool container = strchr("aver(", type);
+                union {
+                        const char *s;
+                        uint64_t t;
+                } value = {};
+                size_t n = sizeof(value);
+
+                r = container ? sd_bus_message_enter_container(m, type, contents) :
+                    sd_bus_message_read_basic(m, type, &value);
+                if (r < 0)
+                        return r;
+                if (strchr("sog", type))
+                        n += strlen(value.s);
+                if (n > *left)
+                        return -EMSGSIZE;
+                *left -= n;
+                if (!container)
+                        continue;
+                r = message_measure(m, left);
+                if (r >= 0)
+                        r = sd_bus_message_exit_container(m);
+                if (r < 0)
+                        return r;
+        }
+        return r;
+}
+
+static int call_check_size(sd_bus_message *m) {
+        size_t left = QUEUED_CALL_SIZE_MAX, n = strlen(strempty(sd_bus_message_get_path(m)));
+        int r;
+
+        if (n > left)
+                return -EMSGSIZE;
+        left -= n;
+        r = message_measure(m, &left);
+        return r < 0 ? r : sd_bus_message_rewind(m, /* complete= */ true);
+}
+
+/* Makes place for a call of this sender. */
+static int sender_admit(Sender *s) {
+        BusQueue *q = s->queue;
+        Sender *most = s;
+        QueuedCall **p, *c;
+
+        if (q->n_calls < QUEUED_CALLS_MAX)
+                return 0;
+
+        for (Sender *i = q->senders; i; i = i->next)
+                if (i->n_calls > most->n_calls)
+                        most = i;
+        if (most->n_calls <= s->n_calls + 1)
+                return -EBUSY;
+
+        for (p = &most->calls; (*p)->next; p = &(*p)->next)
+                ;
+        c = sender_pop(most, p);
+        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                          "Too many calls are waiting");
+        call_free(c);
+        return 0;
+}
+
+static int sender_enqueue(Sender *s, sd_bus_message *m) {
+        QueuedCall *c;
+        int r;
+
+        r = sender_admit(s);
+        if (r < 0)
+                return r;
+        c = new0(QueuedCall, 1);
+        if (!c)
+                return -ENOMEM;
+        *c = (QueuedCall) { .sender = s, .message = sd_bus_message_ref(m) };
+        *s->end = c;
+        s->end = &c->next;
+        s->n_calls++;
+        s->queue->n_calls++;
+        return s->turn.queue ? turn_request(&s->turn) : 0;
+}
+
+/* Before sd-bus looks for the object. */
+static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *name = sd_bus_message_get_sender(m);
+        BusQueue *q = ASSERT_PTR(userdata);
+        Sender *s;
+        int r;
+
+        if (sd_bus_message_is_method_call(m, NULL, NULL) <= 0 || isempty(name))
+                return 0;
+
+        s = sender_find(q, name);
+        if (s && s->turn.queue && s->uid == 0 && !s->calls)
+                return 0; /* now */
+
+        (void) queue_schedule_trim(q);
+        r = call_check_size(m);
+        if (r == -EMSGSIZE)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                         "The call has more than %u bytes of arguments",
+                                         QUEUED_CALL_SIZE_MAX);
+        if (r >= 0 && !s)
+                r = sender_new(q, name, &s);
+        if (r >= 0) {
+                r = sender_enqueue(s, m);
+                if (r < 0 && !s->calls && !s->made && s->slot)
+                        sender_free(s);
+        }
+        if (r == -EBUSY)
+                return sd_bus_error_set(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting");
+        return r < 0 ? r : 1;
+}
+
+int bus_queue_get_user(BusQueue *q, sd_bus_message *m, uid_t *ret) {
+        const Sender *s = sender_find(q, strempty(sd_bus_message_get_sender(m)));
+
+        if (!s || !s->turn.queue)
+                return -ENXIO;
+        *ret = s->uid;
+        return 0;
+}
+
+sd_bus* bus_queue_get_bus(BusQueue *q) {
+        return q->to;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------------- */
+
+static int end_new(int fd, const sd_id128_t *server, sd_bus **ret) {
+        int r;
+
+        r = sd_bus_new(ret);
+        if (r >= 0)
+                r = sd_bus_set_fd(*ret, fd, fd);
+        if (r < 0) {
+                (void) close_fd(fd);
+                return r;
+        }
+        if (server)
+                r = sd_bus_set_server(*ret, true, *server);
+        return r < 0 ? r : sd_bus_start(*ret);
+}
+
+static int queue_connect(BusQueue *q) {
+        sd_id128_t id;
+        int fds[2], r;
+
+        r = sd_id128_randomize(&id);
+        if (r < 0)
+                return r;
+        if (socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) < 0)
+                return -errno;
+        r = end_new(fds[0], &id, &q->to);
+        if (r < 0) {
+                (void) close_fd(fds[1]);
+                return r;
+        }
+        r = end_new(fds[1], NULL, &q->from);
+        for (unsigned i = 0; r >= 0 && (sd_bus_is_ready(q->to) <= 0 || sd_bus_is_ready(q->from) <= 0); i++) {
+                r = sd_bus_process(q->to, NULL);
+                if (r >= 0)
+                        r = sd_bus_process(q->from, NULL);
+                if (r >= 0 && i >= HANDSHAKE_STEPS)
+                        r = -EPROTO;
+        }
+        /* For replies that come later */
+        if (r >= 0)
+                r = sd_bus_attach_event(q->to, q->event, SD_EVENT_PRIORITY_NORMAL);
+        if (r >= 0)
+                r = sd_bus_attach_event(q->from, q->event, SD_EVENT_PRIORITY_NORMAL);
+        return r;
+}
+
+int bus_queue_new(sd_event *event, TurnQueue *turns, sd_bus *bus, BusQueue **ret) {
+        BusQueue *q;
+        int r;
+
+        q = new0(BusQueue, 1);
+        if (!q)
+                return -ENOMEM;
+        *q = (BusQueue) {
+                .event = sd_event_ref(event),
+                .turns = turns,
+                .bus = sd_bus_ref(bus),
+        };
+        r = queue_connect(q);
+        if (r >= 0)
+                r = sd_event_add_post(event, &q->sent, on_sent, q);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(q->sent, SD_EVENT_OFF);
+        if (r >= 0)
+                r = sd_event_add_time(event, &q->trim, CLOCK_MONOTONIC, 0, 0, on_trim, q);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(q->trim, SD_EVENT_OFF);
+        if (r >= 0)
+                r = sd_bus_add_filter(bus, &q->filter, on_message, q);
+        /* Of all names, as of some hundred rules each is one of those that the bus grants */
+        if (r >= 0 && sd_bus_is_bus_client(bus) > 0)
+                r = sd_bus_add_match_async(bus, &q->gone,
+                                           "type='signal',sender='" DBUS_NAME "',path='" DBUS_PATH
+                                           "',interface='" DBUS_NAME "',member='NameOwnerChanged',arg2=''",
+                                           on_gone, NULL, q);
+        if (r < 0) {
+                bus_queue_free(q);
+                return r;
+        }
+
+        *ret = q;
+        return 0;
+}
+
+static void end_free(sd_bus *bus) {
+        if (!bus)
+                return;
+        (void) sd_bus_detach_event(bus);
+        sd_bus_close_unref(bus);
+}
+
+BusQueue* bus_queue_free(BusQueue *q) {
+        if (!q)
+                return NULL;
+
+        sd_bus_slot_unref(q->filter);
+        sd_bus_slot_unref(q->gone);
+        sd_event_source_disable_unref(q->sent);
+        sd_event_source_disable_unref(q->trim);
+        while (q->senders)
+                sender_free(q->senders);
+        end_free(q->from);
+        end_free(q->to);
+        sd_bus_unref(q->bus);
+        sd_event_unref(q->event);
+        free(q);
+        return NULL;
+}
