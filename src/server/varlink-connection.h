@@ -47,6 +47,19 @@ typedef struct Frame {
         struct Frame *next;
 } Frame;
 
+/* What a unit's threads do or wait for, as it was read last: the same for all that may see it. */
+typedef struct Inspection {
+        sd_json_variant *v;             /* NULL: none */
+        uint64_t until;                 /* valid until then, CLOCK_MONOTONIC ns */
+} Inspection;
+
+typedef enum InspectionType {
+        INSPECTION_THREADS,
+        INSPECTION_RESOURCES,
+        INSPECTION_RESOURCES_NAMES,     /* with names of futexes */
+        _INSPECTION_MAX,
+} InspectionType;
+
 /* How long units are read at a time for one list or stream, and how many of a list at most; others have
  * their turn before it goes on. */
 #define LIST_TURN_NSEC NSEC_PER_MSEC
@@ -160,6 +173,7 @@ struct VarlinkServer {
         Connection *connections;
         unsigned n_others;              /* of these that are not root's */
         Frame *frames[UNITS_MAX_LIMIT]; /* by the unit's index */
+        Inspection inspections[UNITS_MAX_LIMIT][_INSPECTION_MAX]; /* by the same */
         MapExport *viewers;                /* users who were given maps */
         sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
         sd_event_source *trim_timer;    /* enabled while a connection has ended since the last time */
@@ -243,6 +257,9 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
                          void *userdata);
 
 /* varlink-inspect.c */
+/* Frees readings of the unit with this index that are no longer valid at that time, UINT64_MAX: all. Returns
+ * whether some are left. */
+bool inspections_forget(VarlinkServer *v, unsigned index, uint64_t now);
 int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                       void *userdata);
 int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

@@ -5,52 +5,78 @@
 #include "inspect-waits.h"
 #include "varlink-connection.h"
 
-/* -ENODATA: the unit's threads are not watched. */
-static int connection_read_threads(const Connection *c, Unit *u, sd_json_variant **ret) {
-        _cleanup_threads_reading_ ThreadsReading reading = {};
-        int r;
+/* A reading visits all threads of the machine, at once. One that takes so much CPU time serves all users but
+ * root for INSPECTION_NSEC_MAX. */
+#define INSPECTION_COST_MIN (2 * NSEC_PER_MSEC)
+#define INSPECTION_NSEC_MAX NSEC_PER_SEC
 
-        r = unit_read_threads(u, &reading);
-        return r < 0 ? r : threads_reading_to_json(&reading, ret);
+bool inspections_forget(VarlinkServer *v, unsigned index, uint64_t now) {
+        bool left = false;
+
+        for (InspectionType i = 0; i < _INSPECTION_MAX; i++) {
+                Inspection *inspection = &v->inspections[index][i];
+
+                if (now >= inspection->until)
+                        inspection->v = sd_json_variant_unref(inspection->v);
+                left = left || inspection->v;
+        }
+        return left;
 }
 
-static int connection_read_resources(const Connection *c, Unit *u, sd_json_variant **ret) {
-        _cleanup_resources_reading_ ResourcesReading reading = {};
-        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
-        bool names = connection_may_have_names(c, begin);
+/* -ENODATA: the unit's threads are not observed. */
+static int unit_inspect(Unit *u, InspectionType type, sd_json_variant **ret) {
+        _cleanup_resources_reading_ ResourcesReading resources = {};
+        _cleanup_threads_reading_ ThreadsReading threads = {};
         int r;
 
-        r = unit_read_resources(u, names, &reading);
-        if (names)
-                connection_note_names(c, begin);
-        return r < 0 ? r : resources_reading_to_json(u, &reading, ret);
+        if (type == INSPECTION_THREADS) {
+                r = unit_read_threads(u, &threads);
+                return r < 0 ? r : threads_reading_to_json(&threads, ret);
+        }
+        r = unit_read_resources(u, type == INSPECTION_RESOURCES_NAMES, &resources);
+        return r < 0 ? r : resources_reading_to_json(u, &resources, ret);
 }
 
-static int connection_inspect(Connection *c, const char *metric,
-                              int (*read)(const Connection *c, Unit *u, sd_json_variant **ret)) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+static int connection_inspect(Connection *c, const char *metric, InspectionType type) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC), cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
+        VarlinkServer *v = c->server;
+        Inspection *inspection;
         Unit *u;
         int r;
 
-        u = manager_get_unit(c->server->manager, c->unit, &e);
+        u = manager_get_unit(v->manager, c->unit, &e);
         connection_forget_call(c);
         if (!u)
                 return vl_reply_error(c->link, -ENXIO, &e);
-        r = read(c, u, &v);
-        if (r == -ENODATA)
-                return vl_reply_not_measured(c->link, metric);
-        if (r < 0)
-                return r;
-        return sd_varlink_reply(c->link, v);
+        if (type == INSPECTION_RESOURCES && connection_may_have_names(c, begin))
+                type = INSPECTION_RESOURCES_NAMES;
+
+        inspection = &v->inspections[u->index][type];
+        if (!inspection->v || begin >= inspection->until || c->uid == 0) {
+                inspection->v = sd_json_variant_unref(inspection->v);
+                r = unit_inspect(u, type, &inspection->v);
+                if (type == INSPECTION_RESOURCES_NAMES)
+                        connection_note_names(c, begin);
+                if (r == -ENODATA)
+                        return vl_reply_not_measured(c->link, metric);
+                if (r < 0)
+                        return r;
+                cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
+                inspection->until = cpu < INSPECTION_COST_MIN ? 0 : begin + INSPECTION_NSEC_MAX;
+        }
+        r = sd_varlink_reply(c->link, inspection->v);
+        if (inspection->until == 0)
+                inspection->v = sd_json_variant_unref(inspection->v);
+        return r;
 }
 
 static int connection_show_threads(Connection *c) {
-        return connection_inspect(c, "contention.threads", connection_read_threads);
+        return connection_inspect(c, "contention.threads", INSPECTION_THREADS);
 }
 
 static int connection_show_resources(Connection *c) {
-        return connection_inspect(c, "contention.waits", connection_read_resources);
+        return connection_inspect(c, "contention.waits", INSPECTION_RESOURCES);
 }
 
 static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

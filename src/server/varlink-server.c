@@ -67,6 +67,7 @@ static void on_unit_detaching(Unit *u, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
 
         frames_free(&v->frames[u->index]);
+        (void) inspections_forget(v, u->index, UINT64_MAX);
         for (Connection *c = v->connections; c; c = c->next) {
                 char **units = c->stream ? c->stream->units : c->monitor ? c->monitor->units : NULL;
                 Mark **mark = connection_find_mark(c, u);
@@ -116,9 +117,12 @@ static void on_unit_evaluated(Unit *u, void *userdata) {
 
 static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
-        bool streams = false;
+        bool streams = false, inspections = false;
 
-        if (turn_queue_is_busy(v->io.turns)) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (inspections_forget(v, i, now_nsec(CLOCK_MONOTONIC)))
+                        inspections = true;
+        if (inspections || turn_queue_is_busy(v->io.turns)) {
                 (void) sd_event_source_set_time(v->trim_timer, now_usec(CLOCK_MONOTONIC) + TRIM_USEC);
                 return sd_event_source_set_enabled(v->trim_timer, SD_EVENT_ONESHOT);
         }
@@ -378,8 +382,10 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
                 (void) sd_varlink_close(v->connections->link); /* on_disconnect() frees it */
         manager_remove_observer(v->manager, &v->observer);
         sd_varlink_server_unref(v->server);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 frames_free(&v->frames[i]);
+                (void) inspections_forget(v, i, UINT64_MAX);
+        }
         for (MapExport *i = v->viewers, *next; i; i = next) {
                 next = i->next;
                 free(i);

@@ -352,6 +352,30 @@ def thousands():
     within(sum(t["times"]["running"] for t in r["threads"] + [r["rest"]]), c["time"]["running"], 0.01, 10e6, "time")
 
 
+TWO_READINGS = """import json, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect("/run/qosd/org.qosd.QoS")
+s.sendall(2 * (json.dumps({"method": "org.qosd.QoS.Threads", "parameters": {"unit": sys.argv[1]}}).encode() + b"\\0"))
+data = b""
+while data.count(b"\\0") < 2:
+    data += s.recv(1 << 20)
+for reply in data.split(b"\\0")[:2]:
+    print(json.loads(reply)["parameters"]["timestamp"])
+"""
+
+
+@test(deadline=60)
+def one_reading_for_all():
+    """A reading of many threads serves all users for a second, and root has a new one each time."""
+    u = Unit(f"{scenario.tools}/waiter condition:1500", settings="TasksMax=infinity\nUser=nobody\nDelegate=yes").start()
+    group = u.control_group
+    run(*as_user(65534), "qosctl", "attach", "--probes=cpu", group)
+    first, second = (int(n) for n in run(*as_user(65534), "python3", "-c", TWO_READINGS, group).stdout.split())
+    equal(second, first, "when the second one was read")
+    check(varlink("Threads", unit=group)["timestamp"] > first, "root has an old reading")
+    run(*as_user(65534), "qosctl", "detach", group)
+
+
 def kernel_has(name):
     with open("/proc/kallsyms") as f:
         return any(line.split()[2] == name for line in f)
