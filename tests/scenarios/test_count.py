@@ -6,8 +6,8 @@ import time
 import subprocess
 
 import scenario
-from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, expect_total, load, lookup, qosctl, run,
-                      server_command, server_figures, smaller, snapshot, start_served, test, total, unused_port, wait_for)
+from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, expect_total, load, lookup, qosctl,
+                      qosctl_json, run, server_command, server_figures, smaller, snapshot, start_served, test, total, unused_port, wait_for)
 
 
 def quiet_after(server):
@@ -110,6 +110,8 @@ def overlapping():
     s = start_served(mode="thread", delay_us=20000)
     load(s, connections=2, number=20)
     equal(lookup(snapshot(s), "requests.quality"), "exchanges", "quality before")
+    qosctl("set-threshold", s.name, "slow: requests.server.latency.max > 5ms over 60s")
+    wait_for("it is violated", lambda: qosctl_json("list-thresholds", s.name)[0]["state"] == "violated")
     t = Talk(s, connections=2)
     for _ in range(4):
         t.say("send")
@@ -117,6 +119,9 @@ def overlapping():
         t.say("take")
     x = wait_for("it is noticed", lambda: (lambda x: x if lookup(x, "requests.quality") == "overlapping" else None)
                  (snapshot(s)))
+    # The threshold has no value any more, which is no reason for it to end
+    slow = wait_for("there is no value", lambda: (t := qosctl_json("list-thresholds", s.name)[0]).get("value") is None and t)
+    equal(slow["state"], "violated", f"state of {slow}")
     f = lookup(x, "requests.server")
     for metric in ("count", "rate", "latency.p50", "latency.mean", "firstByte.p50", "service.p50"):
         check(lookup(f, metric) is None, f"{metric} is {lookup(f, metric)}")
