@@ -16,17 +16,18 @@
         SD_VARLINK_DEFINE_INPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE)
 
 #define DEFINE_INPUT_POLKIT \
-        FIELD_COMMENT("Whether somebody may be asked for authorization while the call waits. Default: no"), \
+        FIELD_COMMENT("Whether the user may be prompted for authorization while the call waits. Default: " \
+                      "no"), \
         SD_VARLINK_DEFINE_INPUT(allowInteractiveAuthentication, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE)
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
                 Quality,
                 FIELD_COMMENT("The protocol was parsed: each request counts once"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(exact),
-                FIELD_COMMENT("One answer per question is assumed"),
+                FIELD_COMMENT("One response per request is assumed"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(exchanges),
-                FIELD_COMMENT("Questions came while one was open, and no parser knows the protocol: counts "
-                              "and quantiles are left out"),
+                FIELD_COMMENT("Requests arrived while one was in flight, and no parser knows the "
+                              "protocol: counts and quantiles are absent"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(overlapping));
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
@@ -35,7 +36,7 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(administrator),
                 FIELD_COMMENT("For as long as a section [X-QoS] stands in its unit files"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(unitFile),
-                FIELD_COMMENT("For as long as the connection of who asked for it"),
+                FIELD_COMMENT("Until the connection that created it ends"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(lease));
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
@@ -60,7 +61,7 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 ThresholdSource,
                 FIELD_COMMENT("Until it is cleared, or its unit is no longer observed"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(administrator),
-                FIELD_COMMENT("For as long as the connection of who has set it"),
+                FIELD_COMMENT("Until the connection that created it ends"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(lease),
                 FIELD_COMMENT("For as long as it stands in a unit file"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(unitFile));
@@ -122,8 +123,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 FIELD_COMMENT("A lock of the kernel's own: one that there is once, or all that are taken in "
                               "one of its functions"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(kernel),
-                FIELD_COMMENT("The CPU, by who had it: a unit, which may be the same one, the kernel, or "
-                              "nobody, so that it had to wake up"),
+                FIELD_COMMENT("The CPU, by the unit that had it, which may be the same one, or the "
+                              "kernel; without a unit it was idle and had to wake up"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(cpu),
                 FIELD_COMMENT("All others of the state, and what is not known"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(rest));
@@ -132,13 +133,13 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Hold,
                 FIELD_COMMENT("How long it lasts"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(type, HoldType, 0),
-                FIELD_COMMENT("The probes it asks for"),
+                FIELD_COMMENT("The probes that it requires"),
                 SD_VARLINK_DEFINE_FIELD(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
                 FIELD_COMMENT("What it leaves out of the figures, see Attach()"),
                 SD_VARLINK_DEFINE_FIELD(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The user who asked"),
+                FIELD_COMMENT("The user that created it"),
                 SD_VARLINK_DEFINE_FIELD(uid, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Who holds it, in words"),
+                FIELD_COMMENT("Its owner, in words"),
                 SD_VARLINK_DEFINE_FIELD(owner, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Nanoseconds until it ends by itself"),
                 SD_VARLINK_DEFINE_FIELD(remaining, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
@@ -148,8 +149,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0), \
         FIELD_COMMENT("Their mean, in nanoseconds"), \
         SD_VARLINK_DEFINE_FIELD(mean, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("The median, in nanoseconds. This and the other quantiles are left out while there " \
-                      "are too few durations to tell"), \
+        FIELD_COMMENT("The median, in nanoseconds. This and the other quantiles are absent while there " \
+                      "are too few samples"), \
         SD_VARLINK_DEFINE_FIELD(p50, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("The 90th percentile, in nanoseconds"), \
         SD_VARLINK_DEFINE_FIELD(p90, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
@@ -168,11 +169,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Errors,
-                FIELD_COMMENT("Connections that the unit ended with a request unanswered"),
+                FIELD_COMMENT("Connections that the unit ended with a request in flight"),
                 SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that timed out with a request unanswered"),
+                FIELD_COMMENT("Connections that timed out with a request in flight"),
                 SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP with a status of 500 to 599; left out where no request of "
+                FIELD_COMMENT("HTTP responses with a status of 500 to 599; absent where no request of "
                               "HTTP was counted, or where statusUnknown is not 0"),
                 SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Calls of gRPC that ended with UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, "
@@ -214,7 +215,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(acceptQueueMax, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Attempts to connect that the kernel dropped in the window"),
                 SD_VARLINK_DEFINE_FIELD(listenDrops, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Segments sent again in the window"),
+                FIELD_COMMENT("Segments retransmitted in the window"),
                 SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -225,33 +226,33 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(listen, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("All further ones together, which have no entry of their own"),
                 SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("It is left out of the unit's figures, as was asked for"),
+                FIELD_COMMENT("It is excluded from the unit's figures"),
                 SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("As in Server, of this endpoint alone. Figures are there over windows from 2 "
                               "s to 10 s, and since the attach"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that were not answered"),
+                FIELD_COMMENT("Requests that failed"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that the client ended with its request unanswered"),
+                FIELD_COMMENT("Connections that the client ended with a request in flight"),
                 SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),
+                FIELD_COMMENT("Requests in flight: from their first byte to the last byte of the response"),
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request to the last of the answer; buckets are 9 "
-                              "% wide"),
+                FIELD_COMMENT("From the first byte of the request to the last byte of the response; "
+                              "buckets are 9 % wide"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Bytes of answers in the window"),
+                FIELD_COMMENT("Bytes of responses in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 PeerErrors,
-                FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered"),
+                FIELD_COMMENT("Connections that the other end refused, or ended with a request in flight"),
                 SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT(
-                        "Connections that timed out while they were made, or with a request unanswered"),
+                FIELD_COMMENT("Connections that timed out while they were established, or with a request "
+                              "in flight"),
                 SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -267,43 +268,43 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that were not answered"),
+                FIELD_COMMENT("Requests that failed"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, PeerErrors, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
+                FIELD_COMMENT("Connections that the unit ended with its own request in flight"),
                 SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
+                FIELD_COMMENT("Requests in flight: from their first byte to the first byte of the response"),
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request leaving to the last of the answer "
-                              "arriving; buckets are 9 % wide"),
+                FIELD_COMMENT("From the first byte of the request leaving to the last byte of the "
+                              "response arriving; buckets are 9 % wide"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Bytes of answers in the window"),
+                FIELD_COMMENT("Bytes of responses in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Client,
-                FIELD_COMMENT("Requests that the unit made of others and whose first answer byte came in "
-                              "the window. All of it over windows from 2 s to 10 s, and since the attach"),
+                FIELD_COMMENT("Requests of the unit to others with a first byte of the response in the "
+                              "window. All of it over windows from 2 s to 10 s, and since the attach"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered, "
+                FIELD_COMMENT("Connections that the other end refused, or ended with a request in flight, "
                               "or that timed out"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, PeerErrors, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
+                FIELD_COMMENT("Connections that the unit ended with its own request in flight"),
                 SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
+                FIELD_COMMENT("Requests in flight: from their first byte to the first byte of the response"),
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT(
-                        "From the first byte of the request leaving to the last of the answer arriving"),
+                FIELD_COMMENT("From the first byte of the request leaving to the last byte of the "
+                              "response arriving"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Bytes of answers in the window"),
+                FIELD_COMMENT("Bytes of responses in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("By peer, who takes most time first; for root and for the user whose control "
-                              "group it is"),
+                FIELD_COMMENT("By peer, in the order of the time that they take; for root and for the "
+                              "user that owns the control group"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(peers, Peer, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -341,8 +342,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Service,
                 DEFINE_DISTRIBUTION,
-                FIELD_COMMENT("Share of the requests that were answered by the thread that had read them, "
-                              "of which the states are known; with the probe \"cpu\""),
+                FIELD_COMMENT("Share of the requests with a response from the thread that had read them, "
+                              "which have known states; with the probe \"cpu\""),
                 SD_VARLINK_DEFINE_FIELD(attributed, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Where these threads were in between: the share of each state in the service "
                               "time of these requests, together 1"),
@@ -354,51 +355,50 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Server,
-                FIELD_COMMENT("Requests whose first answer byte left in the window"),
+                FIELD_COMMENT("Requests with the first byte of their response in the window"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that were not answered, or by saying that the unit failed"),
+                FIELD_COMMENT("Requests that failed: without a response, or with one that says so"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP with a status of 400 to 499; left out where no request of "
+                FIELD_COMMENT("HTTP responses with a status of 400 to 499; absent where no request of "
                               "HTTP was counted, or where statusUnknown is not 0"),
                 SD_VARLINK_DEFINE_FIELD(status4xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP/2 whose status is not known, as the connection is older than "
-                              "the attach"),
+                FIELD_COMMENT("Responses of HTTP/2 with an unknown status, as the connection is older "
+                              "than the attach"),
                 SD_VARLINK_DEFINE_FIELD(statusUnknown, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that the client ended with its request unanswered"),
+                FIELD_COMMENT("Connections that the client ended with a request in flight"),
                 SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),
+                FIELD_COMMENT("Requests in flight: from their first byte to the last byte of the response"),
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The age of the oldest of these, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(oldestInFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request to the last of the answer"),
+                FIELD_COMMENT("From the first byte of the request to the last byte of the response"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request to the first of the answer: receive, "
-                              "queue and service together"),
+                FIELD_COMMENT("From the first byte of the request to the first byte of the response: "
+                              "receive, queue and service together"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(firstByte, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("From the first to the last byte of the request reaching the kernel"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(receive, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("From there until the application has read the request"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(queue, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From there until the first byte of the answer leaves"),
+                FIELD_COMMENT("From there until the first byte of the response leaves"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(service, Service, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From there until the last byte of the answer leaves"),
+                FIELD_COMMENT("From there until the last byte of the response leaves"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(answer, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, split up by protocol"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(protocols, Protocols, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Of the count, those that asked the unit to wait for something (BLPOP, XREAD "
-                              "BLOCK): in no distribution"),
+                FIELD_COMMENT("Of the count, blocking commands (BLPOP, XREAD BLOCK): in no distribution"),
                 SD_VARLINK_DEFINE_FIELD(blocking, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Of the count, those whose answer is a stream that never is complete "
-                              "(server-sent events): their times end with the beginning of the answer"),
+                FIELD_COMMENT("Of the count, those with an endless stream as response (server-sent "
+                              "events): their times end with the head of the response"),
                 SD_VARLINK_DEFINE_FIELD(streams, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that are left out of all other figures, by the port they came in at "
-                              "or by what they asked for, and were answered"),
+                FIELD_COMMENT("Requests with a response that are excluded from all other figures, by the "
+                              "port of their endpoint or by name"),
                 SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Bytes of answers in the window"),
+                FIELD_COMMENT("Bytes of responses in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The connections the requests come in on"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(connections, Connections, SD_VARLINK_NULLABLE),
@@ -409,7 +409,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Requests,
                 FIELD_COMMENT("What is known of the figures"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(quality, Quality, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that the unit answers"),
+                FIELD_COMMENT("Requests to the unit"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(server, Server, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that the unit makes of others"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(client, Client, SD_VARLINK_NULLABLE));
@@ -612,8 +612,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Serving,
-                FIELD_COMMENT("Share of the covered time in which at least one request that the unit "
-                              "answers was in flight; left out where several units in it have served"),
+                FIELD_COMMENT("Share of the covered time in which at least one request to the unit was in "
+                              "flight; absent where several units in it have served"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What all threads together have lived in that time, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(threadTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -707,7 +707,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         DEFINE(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("What observing the unit costs; left out where nothing of it is measured"), \
         DEFINE_BY_TYPE(cost, Cost, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("Events of this unit that could not be booked, since the attach"), \
+        FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"), \
         DEFINE(drops, SD_VARLINK_INT, 0)
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -728,7 +728,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 StepHistogram,
                 FIELD_COMMENT("The distribution"),
                 SD_VARLINK_DEFINE_FIELD(metric, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The grid the buckets lie on, see Histogram(). The less room there is, the "
+                FIELD_COMMENT("The schema of the buckets, see Histogram(). The less space there is, the "
                               "coarser: 3 at most, -2 at least"),
                 SD_VARLINK_DEFINE_FIELD(schema, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How many durations were measured"),
@@ -756,7 +756,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The same of contention, as far as there is a history of it; of its "
                               "distributions count and mean"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The buckets of the distributions that were asked for and could be measured"),
+                FIELD_COMMENT("The buckets of the requested distributions that were measured"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram,
                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
@@ -835,8 +835,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(waits, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How long they took, in nanoseconds, those in progress up to now"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Who has ended most of them, of locks, futexes and pipes, and of epoll by a "
-                              "signal: three threads at most. Who ends a wait for a lock has held it"),
+                FIELD_COMMENT("The threads that have ended most of them, of locks, futexes and pipes, and "
+                              "of epoll by a signal: three at most. A thread that ends a wait for a lock "
+                              "has held it"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(wakers, Waker, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
@@ -867,13 +868,13 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("The probes to observe it with, \"requests\", \"tls\", \"cpu\", \"block\" and "
                               "\"memory\". Default: the configured ones"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What to leave out of the figures of the unit: \"port:9100\" for the requests "
-                              "that it answers at this port, on any address; \"http:/healthz\" for those to "
-                              "this path, as the client writes it and without the query, \"http:/static/*\" "
-                              "for those to all that begins so, three directories deep at most; "
-                              "\"redis:BRPOP\" for this command. What anybody who has attached it leaves "
-                              "out is left out; but who may only since the control group is his own has a "
-                              "say in it only while nobody else has attached it. Default: nothing"),
+                FIELD_COMMENT("What to exclude from the figures of the unit: \"port:9100\" for the "
+                              "requests to this port, on any address; \"http:/healthz\" for those to this "
+                              "path, as the client writes it and without the query, \"http:/static/*\" "
+                              "for those to all paths that begin so, three directories deep at most; "
+                              "\"redis:BRPOP\" for this command. The exclusions of all holds of a unit "
+                              "apply; those of a user that may attach it only as the owner of its control "
+                              "group apply only while the unit has no other hold. Default: nothing"),
                 SD_VARLINK_DEFINE_INPUT(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Observe it for as long as this connection is open, instead of until it is "
                               "detached. Default: no"),
@@ -881,8 +882,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("Detach it by itself after this many nanoseconds; not for leases"),
                 SD_VARLINK_DEFINE_INPUT(duration, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("The name of the unit, which is another than the one that was asked for if "
-                              "that was an alias or lacked the suffix"),
+                FIELD_COMMENT("The name of the unit, which differs from the requested one if that was an "
+                              "alias or lacked the suffix"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("What cannot be measured, and why"),
                 SD_VARLINK_DEFINE_OUTPUT(degraded, SD_VARLINK_STRING, SD_VARLINK_NULLABLE));
@@ -925,7 +926,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Since when the state is what it is, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Of a quantile of the latency or the time to first byte, in replies to "
-                              "ListThresholds(): requests that were answered within the limit, since it was "
+                              "ListThresholds(): requests with a response within the limit, since it was "
                               "set"),
                 SD_VARLINK_DEFINE_FIELD(good, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The same, all requests"),
@@ -957,8 +958,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Changes of thresholds of the same user that were not told before this one, "
-                              "as there were too many; left out if there are none"),
+                FIELD_COMMENT("Changes of thresholds of the same user that were dropped before this one, "
+                              "as there were too many; absent if there are none"),
                 SD_VARLINK_DEFINE_FIELD(suppressed, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Up to three shares of the time of the unit's threads that have changed most, "
                               "by a percent of it at least; left out if there are none, or the unit is not "
@@ -1007,9 +1008,9 @@ static SD_VARLINK_DEFINE_METHOD(
                               "whose control group it is"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
-                FIELD_COMMENT("What was asked for with metrics, by the name with which it was asked for. "
-                              "What was not measured, or is of no endpoint or peer that there is, is left "
-                              "out"),
+                FIELD_COMMENT("The requested metrics, by the name that was given for each. Metrics that "
+                              "were not measured, or of an endpoint or peer that does not exist, are "
+                              "absent"),
                 SD_VARLINK_DEFINE_OUTPUT(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
@@ -1030,8 +1031,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("Which of the descriptors that come with the reply is the map"),
                 SD_VARLINK_DEFINE_OUTPUT(map, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("What is where in the map. Who was built with another number than this cannot "
-                              "read it"),
+                FIELD_COMMENT("The layout of the map. A program that was built with another number than "
+                              "this cannot read it"),
                 SD_VARLINK_DEFINE_OUTPUT(layout, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When the unit was attached, in nanoseconds of CLOCK_MONOTONIC"),
                 SD_VARLINK_DEFINE_OUTPUT(since, SD_VARLINK_INT, 0),
@@ -1197,34 +1198,34 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("gRPC calls whose status reports a failure of the server, per second"),
                 SD_VARLINK_DEFINE_FIELD(grpcErrors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that the unit ended with a request unanswered, per second"),
+                FIELD_COMMENT("Connections that the unit ended with a request in flight, per second"),
                 SD_VARLINK_DEFINE_FIELD(resets, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that timed out with a request unanswered, per second"),
+                FIELD_COMMENT("Connections that timed out with a request in flight, per second"),
                 SD_VARLINK_DEFINE_FIELD(timeouts, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that clients ended with a request unanswered, per second"),
+                FIELD_COMMENT("Connections that clients ended with a request in flight, per second"),
                 SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The time to the first byte of the answer, in nanoseconds, as a mean; so are "
-                              "the phases"),
+                FIELD_COMMENT("The time to the first byte of the response, in nanoseconds, as a mean; so "
+                              "are the phases"),
                 SD_VARLINK_DEFINE_FIELD(firstByte, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("From the first byte of a request to its last"),
                 SD_VARLINK_DEFINE_FIELD(receive, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Until the application has read it"),
                 SD_VARLINK_DEFINE_FIELD(queue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Until the first byte of the answer leaves"),
+                FIELD_COMMENT("Until the first byte of the response leaves"),
                 SD_VARLINK_DEFINE_FIELD(service, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Until its last byte leaves"),
                 SD_VARLINK_DEFINE_FIELD(answer, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of a request"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Bytes of an answer"),
+                FIELD_COMMENT("Bytes of a response"),
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that were not answered at the end"),
+                FIELD_COMMENT("Requests in flight at the end"),
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The age of the oldest of these, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(oldestInFlight, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The share of the interval in which at least one was in flight"),
                 SD_VARLINK_DEFINE_FIELD(serving, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Segments that were sent again, per second"),
+                FIELD_COMMENT("Segments that were retransmitted, per second"),
                 SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connection attempts that were dropped, per second"),
                 SD_VARLINK_DEFINE_FIELD(listenDrops, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -1233,23 +1234,24 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The time until the first byte of their response, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(clientLatency, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that peers refused or ended, or that timed out, with a request "
-                              "unanswered, per second"),
+                              "in flight, per second"),
                 SD_VARLINK_DEFINE_FIELD(peerErrors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, until "
-                              "that of another one let it go on, in nanoseconds; where nine of ten requests "
-                              "are answered by the thread that has read them"),
+                FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, "
+                              "until that of another one woke it, in nanoseconds; where nine of ten "
+                              "requests get their response from the thread that has read them"),
                 SD_VARLINK_DEFINE_FIELD(blockedByRequests, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How much of its time of service the thread of a request was ready, and "
-                              "others had its CPU, in nanoseconds; where half of the requests are answered "
-                              "by the thread that has read them"),
+                FIELD_COMMENT("How much of its service time the thread of a request was ready while "
+                              "others had its CPU, in nanoseconds; where half of the requests get their "
+                              "response from the thread that has read them"),
                 SD_VARLINK_DEFINE_FIELD(serviceRunQueue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("… in which it waited for a lock, in nanoseconds; where nine of ten requests "
-                              "are answered by the thread that has read them"),
+                FIELD_COMMENT("How much of its service time the thread of a request waited for a lock, in "
+                              "nanoseconds; where nine of ten requests get their response from the thread "
+                              "that has read them"),
                 SD_VARLINK_DEFINE_FIELD(serviceLock, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long a thread that was ready waited for a CPU, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(runQueueWait, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Threads that waited for a CPU that others of the unit had, on average; as "
-                              "far as it is known who had it"),
+                              "far as these are known"),
                 SD_VARLINK_DEFINE_FIELD(runQueueOwn, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Threads that waited for a CPU that others had, or the kernel; as far as that "
                               "is known"),
@@ -1299,7 +1301,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The attached unit that listens there"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How long it took to answer, in nanoseconds"),
+                FIELD_COMMENT("The latency of its requests, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests to it with a response, per second"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -1311,7 +1313,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Device,
                 FIELD_COMMENT("The device"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("Who else used it most, if that is known"),
+                FIELD_COMMENT("The other unit that used it most, if that is known"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The part of the bytes to and from it that is the unit's"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -1320,8 +1322,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ContendedLock,
-                FIELD_COMMENT("What it is called in the file it lies in (\"program:symbol\"), or its "
-                              "address; or whom the signal reached that ended the wait"),
+                FIELD_COMMENT("Its name in the file that contains it (\"program:symbol\"), or its "
+                              "address; or the thread that the signal reached that ended the wait"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The thread that let it go most often for another one, and its number"),
                 SD_VARLINK_DEFINE_FIELD(holder, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
@@ -1364,7 +1366,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("Others that had the CPUs that its threads waited for: three at most, those "
                               "that had them for most of that time first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(users, CpuCompetitor, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Whom it asked: three at most, those that it waited for most first"),
+                FIELD_COMMENT("Its peers: three at most, in the order of the time that it waited for them"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(peers, Dependency, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Devices that it used: three at most, those with most time first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(devices, Device, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
@@ -1434,12 +1436,12 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_INPUT(since, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("In the first reply: the number of the newest event"),
                 SD_VARLINK_DEFINE_OUTPUT(seq, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("In the first reply, if not all events are known that were asked for, or none "
-                              "were: the thresholds as they are, after the event of that number"),
+                FIELD_COMMENT("In the first reply, if not all requested events are available, or none "
+                              "were requested: the thresholds as they are, after the event of that number"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold,
                                                  SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("In the first reply: how many of the events that were asked for are no longer "
-                              "known; they may have been about other units"),
+                FIELD_COMMENT("In the first reply: how many of the requested events are no longer "
+                              "available; they may have been about other units"),
                 SD_VARLINK_DEFINE_OUTPUT(missedEvents, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("In all others: a threshold whose state has changed; unknown, too, of one "
                               "that is no longer set"),
@@ -1468,7 +1470,7 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The probe that measures it"),
                 SD_VARLINK_DEFINE_OUTPUT(probe, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("What it tells"),
+                FIELD_COMMENT("The kind of event"),
                 SD_VARLINK_DEFINE_OUTPUT(description, SD_VARLINK_STRING, 0));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
@@ -1599,15 +1601,15 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Hold,
                 SYMBOL_COMMENT("A distribution of durations"),
                 &vl_type_Distribution,
-                SYMBOL_COMMENT("Requests that were not answered in the window"),
+                SYMBOL_COMMENT("Requests without a response in the window"),
                 &vl_type_Errors,
                 SYMBOL_COMMENT("Requests by protocol"),
                 &vl_type_Protocols,
                 SYMBOL_COMMENT("The connections to a unit"),
                 &vl_type_Connections,
-                SYMBOL_COMMENT("What an address has of the requests that a unit answers"),
+                SYMBOL_COMMENT("The figures of the requests to one address of a unit"),
                 &vl_type_Endpoint,
-                SYMBOL_COMMENT("Requests of a unit that others did not answer"),
+                SYMBOL_COMMENT("Requests of a unit to others that failed"),
                 &vl_type_PeerErrors,
                 SYMBOL_COMMENT("What a peer has of the requests that a unit makes"),
                 &vl_type_Peer,
@@ -1617,7 +1619,7 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StateShares,
                 SYMBOL_COMMENT("A distribution of service times, and where they went"),
                 &vl_type_Service,
-                SYMBOL_COMMENT("A unit in the role of the one who answers"),
+                SYMBOL_COMMENT("A unit in the server role"),
                 &vl_type_Server,
                 SYMBOL_COMMENT("What the probe \"requests\" measures"),
                 &vl_type_Requests,
@@ -1683,12 +1685,12 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("What an interval had of a unit and of the machine, on average. What is not "
                                "known is left out"),
                 &vl_type_DiagnosisFigures,
-                SYMBOL_COMMENT("Of what part of a unit's history figures are: of what is known to have "
-                               "violated no threshold, the half in which it answered soonest"),
+                SYMBOL_COMMENT("The part of a unit's history that figures are of: of the time in which no "
+                               "threshold is known to have been violated, the half with the lowest latency"),
                 &vl_type_BaselinePeriod,
                 SYMBOL_COMMENT("Another that had the CPUs that threads waited for"),
                 &vl_type_CpuCompetitor,
-                SYMBOL_COMMENT("A peer that the unit asked"),
+                SYMBOL_COMMENT("A peer to which the unit sent requests"),
                 &vl_type_Dependency,
                 SYMBOL_COMMENT("A device that the unit used"),
                 &vl_type_Device,
@@ -1702,12 +1704,12 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_ThresholdEvent,
                 SYMBOL_COMMENT("Elements of a BPF map that could not be made"),
                 &vl_type_LostElements,
-                SYMBOL_COMMENT("Begins to observe a unit. One that does not run yet is waited for. Who has "
-                               "attached it before changes what was asked for then"),
+                SYMBOL_COMMENT("Begins to observe a unit, also one that does not run yet. A further call "
+                               "of the same user replaces the earlier one"),
                 &vl_method_Attach,
-                SYMBOL_COMMENT("Ends what Attach() began, and for root, and whom polkit lets, also what "
-                               "users have whose control group it is; the unit is observed further if "
-                               "others have attached it, too"),
+                SYMBOL_COMMENT("Ends what Attach() began, and for root, and users that polkit authorizes, "
+                               "also the holds of users that own the control group; the unit stays "
+                               "observed while it has other holds"),
                 &vl_method_Detach,
                 SYMBOL_COMMENT("Shows the attached units, one with each reply"),
                 &vl_method_List,
@@ -1715,35 +1717,35 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_method_Get,
                 SYMBOL_COMMENT("Takes a reading of each of the units, all at the same moment"),
                 &vl_method_GetMany,
-                SYMBOL_COMMENT("Gives the memory that the unit's requests are counted in, to read and not "
-                               "to write: libqosd knows how. It has addresses of peers in it, so that it is "
-                               "for root and for the user whose control group the unit is. As soon as it is "
-                               "of no use any more (the unit is detached, or another one in it is attached) "
-                               "a word in it says so; when the connection ends nobody is left who would"),
+                SYMBOL_COMMENT("Passes the memory with the counters of the unit's requests, read-only: "
+                               "libqosd reads it. It has addresses of peers in it, so that it is for root "
+                               "and for the user that owns the unit's control group. When it is no longer "
+                               "valid (the unit is detached, or another one in it is attached) a word in "
+                               "it says so, but only while the connection lasts"),
                 &vl_method_GetView,
                 SYMBOL_COMMENT("Remembers the present moment, for Get() with sinceMark; once more forgets "
                                "the one before. Marks go with the connection, or the unit's last hold"),
                 &vl_method_Mark,
                 SYMBOL_COMMENT("Shows how the durations are distributed that a metric is made from"),
                 &vl_method_Histogram,
-                SYMBOL_COMMENT("Shows what each thread of a unit does, and did since it was first seen "
-                               "there. For root, the user whose control group it is, and whom polkit lets "
-                               "(org.qosd1.inspect)"),
+                SYMBOL_COMMENT("Shows the state of each thread of a unit, and its times since it was "
+                               "first seen there. For root, the user that owns the control group, and "
+                               "users that polkit authorizes (org.qosd1.inspect)"),
                 &vl_method_Threads,
-                SYMBOL_COMMENT("Shows what the threads of a unit wait for, and who makes them go on, since "
-                               "the unit is watched. For the same"),
+                SYMBOL_COMMENT("Shows what the threads of a unit wait for, and which threads wake them, "
+                               "since the unit has been observed. For the same users"),
                 &vl_method_Resources,
                 SYMBOL_COMMENT("Shows what one attached unit did over time. The history begins with the "
                                "attach, and ends with it"),
                 &vl_method_History,
-                SYMBOL_COMMENT("Finds out what holds a unit back: observes it for as long as the window, "
-                               "and replies then. One that is not attached is for that time. For root, for "
-                               "the user whose control group it is, and for who may see peers and, where "
-                               "the unit is not attached with all of them, attach it"),
+                SYMBOL_COMMENT("Finds what limits a unit: observes it for as long as the window, and "
+                               "replies then. A unit that is not attached is attached for that time. For "
+                               "root, for the user that owns the control group, and for users that may "
+                               "see peers and, where the unit is not attached with all of them, attach it"),
                 &vl_method_Diagnose,
-                SYMBOL_COMMENT("Takes a reading of each of the units at once, and then at each multiple of "
-                               "the interval. Who does not fetch the replies misses some, and then loses "
-                               "the connection"),
+                SYMBOL_COMMENT("Takes a reading of each of the units at once, and then at each multiple "
+                               "of the interval. A client that does not read the replies misses some, and "
+                               "then loses the connection"),
                 &vl_method_Subscribe,
                 SYMBOL_COMMENT("Sets a threshold of an attached unit. Each change of its state is an event, "
                                "for Monitor(), the signal of D-Bus, and the journal"),
@@ -1753,8 +1755,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_method_ClearThreshold,
                 SYMBOL_COMMENT("Shows thresholds, one with each reply"),
                 &vl_method_ListThresholds,
-                SYMBOL_COMMENT("Shows the thresholds, and then each change of a state when it happens. Who "
-                               "does not fetch the replies is told so (TooSlow), and gets no more"),
+                SYMBOL_COMMENT("Shows the thresholds, and then each change of a state when it happens. A "
+                               "client that does not read the replies gets the error TooSlow, and no more"),
                 &vl_method_Monitor,
                 SYMBOL_COMMENT("Replies when the condition holds"),
                 &vl_method_Wait,
@@ -1768,7 +1770,7 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NoSuchUnit,
                 SYMBOL_COMMENT("No unit can have that name, no control group that path"),
                 &vl_error_InvalidUnitName,
-                SYMBOL_COMMENT("The unit is not attached, or not by who asks"),
+                SYMBOL_COMMENT("The unit is not attached, or not by the caller"),
                 &vl_error_NotAttached,
                 SYMBOL_COMMENT("The unit is of a kind that never has processes of its own"),
                 &vl_error_NoControlGroup,
@@ -1802,8 +1804,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_ViewUnavailable,
                 SYMBOL_COMMENT("This user was given as many maps as may be"),
                 &vl_error_TooManyViews,
-                SYMBOL_COMMENT("As much is left out of the figures of this unit as may be, by all who have "
-                               "attached it together"),
+                SYMBOL_COMMENT("The limit of exclusions for this unit, of all its holds together, is "
+                               "reached"),
                 &vl_error_TooManyExcludes,
                 SYMBOL_COMMENT("That is no threshold, or no condition"),
                 &vl_error_InvalidThreshold,
@@ -1820,7 +1822,7 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NotMeasured,
                 SYMBOL_COMMENT("The unit was named more than once, perhaps by an alias"),
                 &vl_error_DuplicateUnit,
-                SYMBOL_COMMENT("The service manager could not be asked about the unit"),
+                SYMBOL_COMMENT("The service manager did not reply to a query about the unit"),
                 &vl_error_ServiceManagerFailed,
                 SYMBOL_COMMENT("There is nothing to list"),
                 &vl_error_NoEntries);
