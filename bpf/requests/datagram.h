@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What the first bytes of a datagram tell. Pure: compiled for BPF and for the unit tests. */
+/* The protocol of a datagram by its first bytes. Pure: compiled for BPF and for the unit tests. */
 
 #include <linux/types.h>
 
 enum datagram_kind {
         DATAGRAM_PLAIN,
-        DATAGRAM_DNS_QUESTION,  /* by its ID it is known among all that are open … */
-        DATAGRAM_DNS_ANSWER,    /* … and so is what answers it */
-        DATAGRAM_QUIC,          /* the beginning of a connection, with streams inside that nobody can see */
+        DATAGRAM_DNS_QUESTION,  /* identified by its ID among all in flight */
+        DATAGRAM_DNS_ANSWER,    /* identified likewise */
+        DATAGRAM_QUIC,          /* the beginning of a connection, with streams that cannot be seen */
 };
 
 /* What is looked at: a DNS header. */
 #define DATAGRAM_HEAD 12
 
-/* A question has at least a name of one byte, a type and a class. */
+/* A query has at least a name of one byte, a type and a class. */
 #define DATAGRAM_DNS_QUESTION_MIN (DATAGRAM_HEAD + 5)
 
 static inline __attribute__((always_inline)) __u32 datagram_word(const __u8 *head, __u32 at) {
@@ -27,15 +27,15 @@ static inline __attribute__((always_inline)) int datagram_is_dns(const __u8 *hea
                                                                  int answer) {
         __u32 opcode = head[2] >> 3 & 0xf;
 
-        /* QR; a standard query, a notification, an update; the bit that must be zero; one question */
+        /* QR; a standard query, a notification, an update; the bit that must be zero; one entry */
         if (head[2] >> 7 != answer || (opcode != 0 && opcode != 4 && opcode != 5) || head[3] & 0x40)
                 return 0;
         if (answer)
-                /* Some answer to what they do not understand with the header alone */
+                /* Some servers respond to what they do not understand with the header alone */
                 return length >= DATAGRAM_HEAD && datagram_word(head, 4) <= 1;
 
-        /* A question is not truncated and has no result. What comes with it is little: a serial number, a
-         * cookie, a key. An update's zone is as a question, but it may have any number of parts */
+        /* A query is not truncated and has no result. Little comes with it: a serial number, a cookie, a
+         * key. An update's zone is like a query, but it may have any number of parts */
         return length >= DATAGRAM_DNS_QUESTION_MIN && !(head[2] & 0x02) && !(head[3] & 0x8f) &&
                datagram_word(head, 4) == 1 &&
                 (opcode == 5 || (datagram_word(head, 6) <= 1 && datagram_word(head, 8) <= 1 &&

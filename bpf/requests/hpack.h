@@ -55,17 +55,17 @@ enum hpack_content {
 
 #define HPACK_GRPC_UNKNOWN 2U   /* the code that stands for one that makes no sense */
 
-/* The paths in the table that are remembered: a service of gRPC has some methods. Those that were added
- * last; the question with another one has no name. */
+/* The paths in the table that are kept, those that were added last: a service of gRPC has some methods. A
+ * request with another one has no name. */
 #define HPACK_PATHS 32U
 /* Those that are in the table that is the same for all: "/", "/index.html" */
 #define HPACK_PATH_ROOT 0xfeU
 #define HPACK_PATH_INDEX 0xffU
 
 struct hpack {
-        __u64 begin;            /* of a string: the first eight bytes, as window_word() has them … */
-        __u64 more;             /* … the next eight … */
-        __u32 length;           /* … of how many */
+        __u64 begin;            /* of a string: the first eight bytes, as window_word() has them */
+        __u64 more;             /* of a string: the next eight */
+        __u32 length;           /* of a string: its length */
         __u32 left;             /* that are to come; of a number: what is known of it */
         __u32 inserted;         /* entries that were added */
         __u8 state;             /* enum hpack_state */
@@ -283,7 +283,7 @@ static inline __attribute__((always_inline)) __u32 hpack_path_add(struct hpack_p
 
 /* ---- fields ---- */
 
-/* Where q is given it is of questions, and nothing but their path has a meaning. */
+/* With q it is of requests, and only their path has a meaning. */
 static inline __attribute__((always_inline)) void hpack_field(struct hpack *p, struct hpack_paths *q,
                                                               __u32 name, __u32 value) {
         if (q) {
@@ -551,7 +551,7 @@ PARSER_FUNCTION __u32 hpack_byte(struct hpack *p, __u32 byte) {
         return 0;
 }
 
-/* … of a question's. */
+/* The same of a request's. */
 PARSER_FUNCTION __u32 hpack_question_byte(struct hpack *p, struct hpack_paths *q, __u32 byte) {
         if (!p || !q || p->lost)
                 return 0;

@@ -15,44 +15,46 @@
 
 enum http_state {
         HTTP_START,
-        HTTP_BLANK,             /* before the "\n" of an empty line in front of a question */
+        HTTP_BLANK,             /* before the "\n" of an empty line in front of a request */
         HTTP_METHOD,
-        HTTP_PATH,              /* in the part of the target that names the question, if names are wanted */
-        HTTP_TARGET,            /* … until the end of the line, which ends with the version */
+        HTTP_PATH,              /* in the part of the target that is the name of the request, if names are
+                                 * wanted */
+        HTTP_TARGET,            /* until the end of the line, which ends with the version */
         HTTP_STATUS,            /* "HTTP/1.1 200" */
         HTTP_LINE,              /* at the beginning of a line of the head */
         HTTP_REST,              /* until the end of such a line */
         HTTP_EMPTY,             /* before the "\n" of the empty line that ends the head */
-        HTTP_HEAD,              /* … behind it; never between two windows */
+        HTTP_HEAD,              /* after it; never between two windows */
         HTTP_NAME,              /* in the first eight letters of a field's name */
-        HTTP_CONTENT,           /* … behind "Content-" */
-        HTTP_TRANSFER,          /* … behind "Transfer" */
+        HTTP_CONTENT,           /* after "Content-" */
+        HTTP_TRANSFER,          /* after "Transfer" */
         HTTP_LENGTH,            /* in the value of Content-Length */
-        HTTP_ENCODING,          /* … of Transfer-Encoding */
-        HTTP_TYPE,              /* … of Content-Type */
-        HTTP_UPGRADE,           /* … of Upgrade */
-        HTTP_BODY,              /* in a body whose length is known */
+        HTTP_ENCODING,          /* of Transfer-Encoding */
+        HTTP_TYPE,              /* of Content-Type */
+        HTTP_UPGRADE,           /* of Upgrade */
+        HTTP_BODY,              /* in a body of known length */
         HTTP_SIZE,              /* in the size of a chunk */
-        HTTP_EXTENSION,         /* … until the end of that line */
+        HTTP_EXTENSION,         /* until the end of that line */
         HTTP_CHUNK,             /* in the bytes of a chunk */
-        HTTP_AFTER,             /* … before the "\n" behind them */
+        HTTP_AFTER,             /* before the "\n" after them */
         HTTP_TRAILER,           /* at the beginning of a line behind the last chunk */
         HTTP_TRAILER_REST,      /* until the end of such a line */
         HTTP_TRAILER_EMPTY,     /* before the "\n" of the empty line that ends the message */
         HTTP_CLOSE,             /* in a body that ends with the connection */
 };
 
-/* word and word_left have the letters of a word, or of the end of a line, and how many there were. number
- * (the lower half) and left have the length of what is to come, or the name so far (HTTP_PATH). index: the
- * class of an answer's status, 1 to 5; of a question, how many directories of its path have been named. */
+/* word and word_left have the letters of a word, or of the end of a line, and their number. number (the
+ * lower half) and left have the length of what is to come, or the name so far (HTTP_PATH). index: the
+ * class of a response's status, 1 to 5; of a request, the number of directories of its path that have
+ * been named. */
 enum http_flag {
         HTTP_CHUNKED    = 1 << 0,
         HTTP_SIZED      = 1 << 1,       /* there is a length; of a chunk: its size has a digit */
-        HTTP_CONNECT    = 1 << 2,       /* a question: it is CONNECT */
-        HTTP_ENCODED    = 1 << 2,       /* an answer: in a way that ends with the connection */
-        HTTP_H2C        = 1 << 3,       /* … behind which HTTP/2 is spoken */
-        HTTP_TUNNEL     = 1 << 4,       /* … to CONNECT, or 101 */
-        HTTP_BARE       = 1 << 7,       /* a question: it is HEAD; an answer: it has no body */
+        HTTP_CONNECT    = 1 << 2,       /* a request: it is CONNECT */
+        HTTP_ENCODED    = 1 << 2,       /* a response: in a way that ends with the connection */
+        HTTP_H2C        = 1 << 3,       /* a response, after which HTTP/2 is spoken */
+        HTTP_TUNNEL     = 1 << 4,       /* a response to CONNECT, or 101 */
+        HTTP_BARE       = 1 << 7,       /* a request: it is HEAD; a response: it has no body */
 };
 
 /* A longer body is none */
@@ -216,7 +218,7 @@ static inline __attribute__((always_inline)) __u32 http_method_end(struct parser
         return 0;
 }
 
-/* The first line of a question ends; word: with these bytes in front of "\n". */
+/* The first line of a request ends; word: with these bytes in front of "\n". */
 static inline __attribute__((always_inline)) __u32 http_target_end(struct parser *p) {
         __u64 word = (p->word & 0xff) == '\r' ? p->word >> 8 : p->word & 0xffffffffffffffULL;
 
@@ -245,13 +247,13 @@ static inline __attribute__((always_inline)) __u32 http_path_byte(struct parser 
         return PARSED_NAMED;
 }
 
-/* how: what is known of the question. */
+/* how: what is known of the request. */
 static inline __attribute__((always_inline)) __u32 http_status(struct parser *p, __u32 code, __u32 how) {
         if (code < 100)
                 return PARSED_LOST;
         p->index = code / 100;
         if (code == 101)
-                p->flags |= HTTP_TUNNEL; /* the answer, or the announcement of HTTP/2, which brings it */
+                p->flags |= HTTP_TUNNEL; /* the response, or the switch to HTTP/2, which has it */
         if (code >= 200) {
                 p->flags &= ~PARSER_UNASKED;
                 if (code == 204 || code == 304 || how & PROTOCOL_BARE)

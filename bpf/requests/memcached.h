@@ -8,7 +8,7 @@
  * well; or a header with a body, or several of them (STAT).
  *
  * Requests that ask for no response ("noreply"), or for one only if there is something to say (the flag "q",
- * the quiet opcodes), are not counted: nobody knows before whether they will be answered. A binary response
+ * the quiet opcodes), are not counted: whether they will get one is unknown. A binary response
  * has the opcode of its request, so that one to a quiet request is told from the others. A line of text is
  * not, unless "mn" was sent behind quiet requests: then all up to "MN" is theirs.
  *
@@ -37,7 +37,7 @@
 enum memcached_state {
         MEMCACHED_START,
         MEMCACHED_WORD,         /* in the first word of a line */
-        MEMCACHED_NAMED,        /* … which word_left has ended; never between two windows */
+        MEMCACHED_NAMED,        /* which word_left has ended; never between two windows */
         MEMCACHED_ARGUMENTS,    /* in the others, where they matter */
         MEMCACHED_REST,         /* until the end of the line */
         MEMCACHED_BLOCK,        /* before the last byte of a block of data, the "\n" behind it */
@@ -50,10 +50,11 @@ enum memcached_state {
  * the others the last eight. index: which word it is. number: the length of what is to come. left: what the
  * line is. */
 enum memcached_flag {
-        MEMCACHED_KNOWN         = 1 << 0,       /* of requests: one fitted as a whole; outlives it … */
-        MEMCACHED_BATCH         = 1 << 1,       /* … as does: quiet ones came, and no "mn" yet */
-        MEMCACHED_NOREPLY       = 1 << 2,       /* … the last word is "noreply" */
-        MEMCACHED_QUIET         = 1 << 7,       /* … it may have no response */
+        MEMCACHED_KNOWN         = 1 << 0,       /* of requests: one fitted as a whole; outlives it */
+        MEMCACHED_BATCH         = 1 << 1,       /* of requests: quiet ones came, and no "mn" yet; outlives
+                                                 * them */
+        MEMCACHED_NOREPLY       = 1 << 2,       /* of requests: the last word is "noreply" */
+        MEMCACHED_QUIET         = 1 << 7,       /* of requests: it may have no response */
         MEMCACHED_TUNNEL        = 1 << 0,       /* of responses: to "watch" */
         MEMCACHED_BAD           = 1 << 3,       /* of both: what is to be a number is none */
 };
@@ -75,13 +76,14 @@ enum memcached_flag {
 #define MEMCACHED_FLAGS_WORD(line) ((line) >> 16 & 15)
 
 enum memcached_line {
-        MEMCACHED_TELLS         = 1 << 20,      /* of requests: other protocols hardly begin so … */
-        MEMCACHED_SILENT        = 1 << 21,      /* … has no response … */
-        MEMCACHED_MN            = 1 << 22,      /* … is "mn"; of responses: "MN" */
-        MEMCACHED_WATCH         = 1 << 23,      /* … is "watch", after which the server speaks unasked */
-        MEMCACHED_MORE          = 1 << 24,      /* of responses: is not the last … */
-        MEMCACHED_ALONE         = 1 << 25,      /* … is this word alone … */
-        MEMCACHED_LAST          = 1 << 26,      /* … is the last one, for the rest */
+        MEMCACHED_TELLS         = 1 << 20,      /* of requests: distinctive for memcached */
+        MEMCACHED_SILENT        = 1 << 21,      /* of requests: has no response */
+        MEMCACHED_MN            = 1 << 22,      /* of requests: is "mn"; of responses: "MN" */
+        MEMCACHED_WATCH         = 1 << 23,      /* of requests: is "watch", after which the server sends
+                                                 * without requests */
+        MEMCACHED_MORE          = 1 << 24,      /* of responses: is not the last */
+        MEMCACHED_ALONE         = 1 << 25,      /* of responses: is this word alone */
+        MEMCACHED_LAST          = 1 << 26,      /* of responses: is the last one, for the rest */
 };
 
 #define MEMCACHED_BYTES(byte) (0x0101010101010101ULL * (byte))
@@ -377,7 +379,7 @@ static inline __attribute__((always_inline)) __u32 memcached_question_line(struc
             p->flags & MEMCACHED_NOREPLY)
                 p->flags |= MEMCACHED_QUIET;
         if (p->flags & MEMCACHED_BAD) {
-                /* It is told so at once, and no data are expected. A meta command is told in any case */
+                /* It gets an error at once, and no data are expected. A meta command does in any case */
                 if (MEMCACHED_FLAGS_WORD(line) > 0)
                         p->flags &= ~MEMCACHED_QUIET;
                 return p->flags & MEMCACHED_KNOWN ? memcached_question_end(p) : PARSED_LOST;
@@ -507,7 +509,7 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_end(struct p
         return PARSED_END | (p->flags & MEMCACHED_TUNNEL ? PARSED_TUNNEL : 0);
 }
 
-/* … but for its data. */
+/* Without its data. */
 static inline __attribute__((always_inline)) __u32 memcached_answer_line(struct parser *p) {
         if (MEMCACHED_DATA_WORD(p->left) == 0)
                 return memcached_answer_end(p);
@@ -531,8 +533,8 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_word(struct 
         if (line & MEMCACHED_ALONE && p->word_left == ' ')
                 return PARSED_LOST;
 
-        /* Behind quiet requests all is theirs up to "MN". Behind "watch" nothing is asked, if it is let
-         * in */
+        /* After quiet requests all is theirs up to "MN". After "watch" there are no requests, if it is
+         * accepted */
         if (!(how & PROTOCOL_BARE) || line & MEMCACHED_MN)
                 p->flags &= ~PARSER_UNASKED;
         if (how & PROTOCOL_TUNNEL && p->number == 2 && p->word == WORD_OF("OK", 2))

@@ -3,7 +3,7 @@
 
 /* RESP, versions 2 and 3: the protocol of Redis, Valkey, KeyDB, and of those that speak it.
  *
- * A question is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", or a line ("inline command"). An answer is one value,
+ * A request is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", or a line ("inline command"). A response is one value,
  * which may contain others to any depth: how many values are still to come is all that must be remembered,
  * not their nesting. */
 
@@ -26,18 +26,18 @@ enum resp_state {
 
 enum resp_flag {
         RESP_NEGATIVE   = 1 << 0,       /* the number has a "-" */
-        RESP_DIGITS     = 1 << 1,       /* … and a digit */
+        RESP_DIGITS     = 1 << 1,       /* and a digit */
         RESP_PAIRS      = 1 << 2,       /* the number counts pairs (a map) */
         RESP_STRING     = 1 << 3,       /* the number is the length of a string */
-        RESP_ATTRIBUTE  = 1 << 4,       /* … or of pairs in front of the value */
-        RESP_PUSH       = PARSER_UNASKED, /* of an answer: it is none, but a push; of a question: it asks for
-                                           * such */
+        RESP_ATTRIBUTE  = 1 << 4,       /* or of pairs in front of the value */
+        RESP_PUSH       = PARSER_UNASKED, /* of a response: it is a push; of a request: it subscribes to
+                                           * pushes */
         RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
         RESP_WAITS      = 1 << 7,
         RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC: neither of both */
-        /* Of questions, in place of what only answers have; these outlive the command: */
-        RESP_MUTE       = RESP_PAIRS,   /* nothing is answered any more (CLIENT REPLY OFF) */
-        RESP_SKIP       = RESP_STRING,  /* … nor is the next command (CLIENT REPLY SKIP) */
+        /* Of requests, in place of flags of responses; these outlive the command: */
+        RESP_MUTE       = RESP_PAIRS,   /* no responses any more (CLIENT REPLY OFF) */
+        RESP_SKIP       = RESP_STRING,  /* none to the next command (CLIENT REPLY SKIP) */
 };
 
 #define RESP_QUIET (RESP_MUTE | RESP_SKIP)
@@ -70,8 +70,7 @@ static inline __attribute__((always_inline)) int resp_detect(__u64 bytes, __u32 
 #define RESP_IS(word, length, w)                                                                        \
         ((length) == sizeof(w) - 1 && (word) == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
 
-/* What a command means by its name. Where names are longer than eight letters, their length tells them
- * apart. */
+/* The meaning of a command by its name. Names of more than eight letters differ in their length. */
 static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u32 length) {
         if (RESP_IS(word, length, "BLPOP") || RESP_IS(word, length, "BRPOP") ||
             RESP_IS(word, length, "BLMOVE") ||
@@ -85,8 +84,8 @@ static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u3
             RESP_IS(word, length, "SSUBSCRIBE") ||
             RESP_IS(word, length, "MONITOR"))
                 return PARSED_PUSHES;
-        /* Behind the answer a replica is told what changes, and says how far it has come, which nobody
-         * answers */
+        /* After the response the primary sends changes, and the replica its position, which gets no
+         * response */
         if (RESP_IS(word, length, "SYNC") || RESP_IS(word, length, "PSYNC"))
                 return PARSED_TUNNEL;
         return 0;
@@ -161,8 +160,7 @@ PARSER_FUNCTION int resp_question_word(struct parser *p) {
                 if (RESP_IS(p->word, p->number, "CLIENT") || RESP_IS(p->word, p->number, "REPLCONF"))
                         p->index = RESP_INDEX_CLIENT;
         } else if (p->index == RESP_INDEX_CLIENT + 1) {
-                /* A replica says how far it has come, which is not answered: as a command that is to be
-                 * skipped */
+                /* The position of a replica gets no response: as a command that is to be skipped */
                 if (RESP_IS(p->word, p->number, "ACK"))
                         p->flags |= RESP_SKIP;
                 if (!RESP_IS(p->word, p->number, "REPLY"))
@@ -458,8 +456,8 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
         return PARSED_LOST;
 }
 
-/* The most frequent answers as a whole: "+OK", nothing, strings of less than 1000 bytes. The rest byte by
- * byte. */
+/* The most frequent responses as a whole: "+OK", nothing, strings of less than 1000 bytes. The rest byte
+ * by byte. */
 PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
                                        __u32 how) {
         __u32 number, length, meaning;
@@ -468,8 +466,8 @@ PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w,
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
 
-        /* What comes behind the answer to SYNC looks like answers, and is none. Where it begins does not
-         * matter: nothing is asked any more, unless it is an error */
+        /* Data after the response to SYNC looks like responses. Where it begins does not matter: there
+         * are no requests any more, unless it is an error */
         if (how & PROTOCOL_TUNNEL && p->state == RESP_START && window_byte(w, from) != '-')
                 return PARSED(PARSED_END | PARSED_TUNNEL, 1U, 0);
 

@@ -21,16 +21,16 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Whose listeners have which names. An accepted socket is made by the client, and in the client's control
- * group; what it has of its listener's is the name: the very same object, which stays in memory as long as
- * one of them does. When the memory belongs to another name, the first connection to that puts things right
- * here. As many as listeners that units have at the same time; of those that are not used for longest the
- * first request on a connection has no arrival. 80 KiB. */
+/* The owners of listeners, by the address of their name. An accepted socket is made by the client, and in
+ * the client's control group; it shares the name object with its listener, which stays in memory as long
+ * as one of them does. When the memory is reused for another name, the first connection to that corrects
+ * the entry. Number of listeners that units have at the same time; with those evicted the first request
+ * on a connection has no arrival. 80 KiB. */
 struct unix_name {
         struct qos_owner owner;
         __u32 found;
         __u32 target;
-        __u32 answered;         /* 1: it has answered something; only kept where its row is not its own */
+        __u32 answered;         /* 1: it has sent a response; only used if its entry is not its own */
         __u32 _padding;
 };
 
@@ -41,7 +41,7 @@ struct {
         __type(value, struct unix_name);
 } unix_names SEC(".maps");
 
-/* By the listener's own mark, or by who has made it. */
+/* By the listener's own mark, or by the task that has made it. */
 static __always_inline bool listener_owner(struct sock *sk, struct unix_name *ret) {
         struct qos_owner owner;
         struct unix_conn *c;
@@ -126,7 +126,7 @@ static __attribute__((noinline)) __u32 unix_newest_length(struct sock *sk) {
         return length;
 }
 
-/* An answer was queued at the peer of this one: at this time; 0: now. */
+/* A response was queued at the peer of this one: at this time; 0: now. */
 static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c,
                                                  struct qos_unit_map *u, __u64 at) {
         struct exchange_effect effect = {};
@@ -141,7 +141,7 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         late = at != 0 && at < now ? now - at : 0;
 
         bpf_spin_lock(&c->lock);
-        /* It is booked now, with the times that it had then */
+        /* It is recorded now, with the times that it had then */
         if (late > 0 && c->x.last_at != 0) {
                 c->x.first_at += late;
                 c->x.last_at += late;
@@ -150,7 +150,7 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         if (c->x.n_marks > 0 && queued == 0 && late == 0)
                 /* Spliced out of the socket. When, nobody saw: at the latest now */
                 exchange_read(&c->x, now, c->x.in_end, 0, &effect);
-        /* Should it be noted after all (at), that is no part of what is asked next */
+        /* A later run for it (at) is no part of the next request */
         c->heard_out = at != 0 ||
                        (c->x.n_marks > 0 &&
                         (c->heard_out || (c->kept_at >= c->x.read_at && c->x.mark_at[0] >= c->kept_at)));
@@ -178,7 +178,7 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         return 0;
 }
 
-/* Has the client read the answer to what is asked, while nobody has noted that it was queued? */
+/* Whether the client has read the response to its request before the run for its queueing. */
 static __always_inline bool unix_is_unrecorded(const struct unix_conn *c) {
         return c->x.state == EXCHANGE_ASKED && c->kept_at != 0 && c->kept_at >= c->x.read_at;
 }
@@ -201,8 +201,8 @@ static __attribute__((noinline)) int unix_forget(struct sock *client, struct uni
         return 0;
 }
 
-/* An answer was queued at a socket that has been closed since, after something was read there: the question
- * that was open is answered. */
+/* A response was queued at a socket that has been closed since, after the client had read: it is the
+ * response to the request in flight. */
 static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         struct unix_unrecorded *kept;
         struct request_record book = { .n = 1 };
@@ -232,7 +232,7 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         return 0;
 }
 
-/* A datagram was queued, perhaps an answer: the server is the one who is sending. */
+/* A datagram was queued, perhaps a response: the sender is the server. */
 static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overhead *overhead) {
         struct qos_owner owner;
         struct unix_conn *c;
@@ -264,7 +264,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overh
         return 0;
 }
 
-/* ---- the unit asks ------------------------------------------------------------------------------------ */
+/* ---- the client role ---------------------------------------------------------------------------------- */
 
 /* Something was queued at a socket that was accepted, by the task that runs. asker: the other end; us: this
  * one, which has the listener's name. */
@@ -283,7 +283,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         c = bpf_sk_storage_get(&unix_conns, asker, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
         if (!u) {
-                /* Who has shut down its receiving side (as for the journal) asks nothing */
+                /* A client that has shut down its receiving side (as for the journal) sends no requests */
                 if (!task_owner(&owner) || asker->sk_shutdown & RCV_SHUTDOWN)
                         return 0;
                 u = unit_get(&owner);
@@ -312,12 +312,12 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         else if (c->x.state == EXCHANGE_ASKED || waiting == 0)
                 exchange_ask(&c->x, book.now, &effect);
         else if ((c->found || first) && queued == 0) {
-                /* The peer was faster than this: it has read and answered already */
+                /* The peer was faster than this: it has read and responded already */
                 c->x.state = EXCHANGE_ANSWERING;
                 c->x.first_at = c->x.last_out_at = book.now;
                 effect.begun = 1;
         } else
-                effect.overlap = 1; /* there is an answer that it has not read */
+                effect.overlap = 1; /* there is a response that it has not read */
         c->found = 0;
         book.first_at = c->x.first_at;
         bpf_spin_unlock(&c->lock);
@@ -349,8 +349,8 @@ static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
         return queued;
 }
 
-/* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet.
- * server: the other end's; NULL: the unit has closed its own since. */
+/* A response was queued at the socket of a unit in the client role; late: it was queued and read, and is
+ * not recorded yet. server: the other end's; NULL: the unit has closed its own since. */
 static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server,
                                                        bool late, struct overhead *overhead) {
         struct exchange_effect effect = {};
@@ -376,7 +376,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
-        /* It speaks first, of its own accord: it has read nothing yet of what it is asked */
+        /* It sends without a request: it has read nothing yet of the request */
         if (untouched > 0 && c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN &&
             untouched >= c->heard_out) {
                 bpf_spin_unlock(&c->lock);
@@ -449,7 +449,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                         c = unix_learn(sk, &name->owner, name->target, UNIX_SERVER, name->found);
                         if (!c)
                                 return 0;
-                        /* A greeting, which is older than all that is asked */
+                        /* A greeting, which is older than all requests */
                         if (peer)
                                 c->noted = peer->sk_receive_queue.qlen;
                 }
@@ -457,8 +457,8 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                         return 0;
                 overhead_begin(overhead, &c->owner, u);
 
-                /* The client has read the answer, and goes on: that it was queued is noted by nobody, or
-                 * late */
+                /* The client has read the response, and goes on: the run for its queueing was skipped, or
+                 * is late */
                 if (peer && unix_is_unrecorded(c)) {
                         unix_depart(sk, c, u, c->kept_at);
                         unix_forget(peer, c);
@@ -468,8 +468,8 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                 now = bpf_ktime_get_ns();
                 bpf_spin_lock(&c->lock);
                 before = c->x.tail_at;
-                /* Nothing waits for an answer, and all that came was read: then this has not been, and the
-                 * run for what was read was skipped by the kernel */
+                /* No request is in flight, and all data was read: then this was not, and the run for what
+                 * was read was skipped by the kernel */
                 if (c->heard > 0 && queued > 0 && c->x.state != EXCHANGE_ASKED && c->x.n_marks == 0)
                         c->heard = 0;
                 if (c->heard > 0)
@@ -484,15 +484,15 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (!peer) {
-                /* It was closed between the answer and this note of it. Who had not read it by then has no
-                 * answer */
+                /* It was closed between the response and this run for it. A client that had not read it
+                 * by then has no response */
                 if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
                         unix_client_hears(c, NULL, false, overhead);
                 return unix_depart_late(sk);
         }
         if (c && c->kind == UNIX_CLIENT) {
-                /* The run for the answer before, which is booked, was skipped: this is the next one, which
-                 * is not read yet */
+                /* The run for the earlier response, which is recorded, was skipped: this is the next one,
+                 * which is not read yet */
                 if (c->heard == UNIX_HEARD_RECORDED && c->x.state == EXCHANGE_ASKED &&
                     sk->sk_receive_queue.qlen > 0)
                         c->heard = UNIX_HEARD_SEEN;
@@ -541,8 +541,8 @@ static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
         return exchange_is_farewell(unix_look(length, data), length);
 }
 
-/* The connection of a unit that answers. sk: its socket; client: the other end, if that is the one that
- * hangs up. */
+/* The connection of a unit in the server role. sk: its socket; client: the other end, if that closes the
+ * connection. */
 static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct unix_conn *c,
                                                       struct sock *client) {
         __u32 cell = client ? QOS_COUNTER_CLIENT_ABORTS : QOS_COUNTER_ERRORS_RESET, target;
@@ -561,7 +561,7 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
                 kept = bpf_sk_storage_get(&unix_unrecorded, client, 0, 0);
         farewell = client && unix_has_farewell(sk);
         now = bpf_ktime_get_ns();
-        /* It has read the answer: should that be noted yet, unix_depart_late() finds nothing to do */
+        /* It has read the response: a later run for that finds nothing to do in unix_depart_late() */
         if (kept && unix_is_unrecorded(c) && __sync_lock_test_and_set(&kept->owner.generation, 0) != 0)
                 unix_depart(sk, c, u, c->kept_at);
 
@@ -582,7 +582,7 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
         return 0;
 }
 
-/* … of one that asks. server: the socket of the other end; cell: who hangs up. */
+/* In the client role. server: the socket of the other end; cell: by the side that closes the connection. */
 static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struct sock *server, __u32 cell) {
         struct exchange_effect effect = {};
         struct qos_unit_map *u;
@@ -598,7 +598,7 @@ static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struc
 
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_READ) {
-                /* Its answer was read, and counts when it is noted */
+                /* Its response was read, and counts when it is recorded */
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
@@ -718,7 +718,7 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
         c->visited = session;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0 || sk->sk_shutdown == SHUTDOWN_MASK)
-                return 0; /* nobody is there for the answer */
+                return 0; /* there is no receiver for a response */
         if (c->kind == UNIX_ASKER && (!c->found || bpf_ktime_get_ns() - at >= UNIX_WAIT_NSEC))
                 return 0;
         u = unit_get(&c->owner);
@@ -726,7 +726,7 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
                 return 0;
 
         target = target_resolve(u, c->target);
-        /* Some only listen: who has never answered has nothing to answer */
+        /* Some only listen: a unit that has never responded has nothing in flight */
         if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) &&
             !unix_has_answered(sk, u, target))
                 return 0;

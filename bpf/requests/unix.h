@@ -5,35 +5,35 @@
  * way to the applications (in tcp.bpf.c) share.
  *
  * The state machine is that of TCP (exchange.h). There are no sequence numbers here, and no need for them:
- * nothing is lost or sent again, and the kernel's own queue tells what is unread. Positions are those of the
- * buffers in which the kernel queues what is sent, UNIX_STEP for each; a part of one that is read moves on
- * by 1, or to where only a rest is left (EXCHANGE_REST_MAX). */
+ * nothing is lost or retransmitted, and the kernel's own queue shows what is unread. Positions are those of
+ * the buffers in which the kernel queues data, UNIX_STEP for each; a partial read of one moves on by 1, or
+ * to where only a rest is left (EXCHANGE_REST_MAX). */
 
 #include "thread.h"
 
 /* Buffers hold less than 2^16 bytes unless they are spliced, and nobody reads so many bytes one by one. */
 #define UNIX_STEP (1U << 16)
 
-/* How long an answer to a datagram is waited for, as on UDP. */
+/* How long a request in a datagram is in flight without a response, as on UDP. */
 #define UNIX_WAIT_NSEC (10 * 1000000000ULL)
 
 enum unix_kind {
         UNIX_LISTENER = 1,
         UNIX_SERVER,            /* accepted from a listener */
-        UNIX_OTHER,             /* … of a unit that is not observed */
-        UNIX_BUS,               /* … that speaks D-Bus: both sides say what they like, when they like */
-        UNIX_CLIENT_BUS,        /* the other end of such a one */
+        UNIX_OTHER,             /* of a unit that is not observed */
+        UNIX_BUS,               /* D-Bus: both sides send at any time */
+        UNIX_CLIENT_BUS,        /* the other end of UNIX_BUS */
         UNIX_ASKER,             /* the client's: datagrams, see unix_asked() */
-        UNIX_CLIENT,            /* it has asked for the connection, and is a unit's */
+        UNIX_CLIENT,            /* it has opened the connection, and is a unit's */
 };
 
-/* An answer is queued first and noted then: who does not sleep may have read it, and asked again, before it
- * is noted. */
+/* A response is queued first and recorded then: a client that does not sleep may have read it, and sent
+ * another request, before it is recorded. */
 enum unix_heard {
         UNIX_HEARD_SEEN,
-        UNIX_HEARD_READ,        /* of UNIX_CLIENT: something was read while its question was open */
-        UNIX_HEARD_RECORDED,      /* … and the next question came: it was booked then, its note is still to
-                                   * come */
+        UNIX_HEARD_READ,        /* of UNIX_CLIENT: it has read while its request was in flight */
+        UNIX_HEARD_RECORDED,      /* and sent the next request: recorded then, the run for the response is
+                                   * still to come */
 };
 
 /* Charged to the application's option memory, as struct conn. */
@@ -41,29 +41,29 @@ struct unix_conn {
         struct bpf_spin_lock lock;
         struct qos_owner owner;
         __u16 kind;             /* enum unix_kind */
-        __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is;
-                                 * of UNIX_ASKER: it was answered once; of UNIX_CLIENT: something came that
-                                 * was not asked for */
+        __u16 found;            /* 1: another process made the listener, and the first reader owns the
+                                 * connection; of UNIX_ASKER: it has had a response; of UNIX_CLIENT: data
+                                 * came without a request */
         __u16 target;            /* TARGET_ENTRY; of UNIX_CLIENT: as struct conn has it */
-        __u16 looked;           /* 1: at what the first question begins with */
+        __u16 looked;           /* 1: the beginning of the first request was examined */
         __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read
                                  * before their arrival was noted */
-        __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the answer, and then asked what is
-                                 * unread, before that answer was noted; of UNIX_CLIENT: in how many buffers
-                                 * it has asked, as far as they can be counted */
+        __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the response, and then sent what
+                                 * is unread, before that response was recorded; of UNIX_CLIENT: number of
+                                 * buffers of its request, if known */
         __u32 noted;            /* of UNIX_SERVER: so many buffers the client has not read yet, that were
                                  * noted when they were queued */
         __u32 visited;          /* the session of the iterator that has counted it last, the lower half */
-        __u64 kept_at;          /* of UNIX_SERVER: since when what is asked is kept with the client's socket,
-                                 * too (unix_keep()); 0: it is not */
+        __u64 kept_at;          /* of UNIX_SERVER: since when the request is kept with the client's
+                                 * socket, too (unix_keep()); 0: it is not */
         struct exchange x;
 };
 
 BPF_STORAGE_MAP(unix_conns, SK, struct unix_conn) __weak;
 
-/* What a client has asked that has read something while it was open: perhaps the answer, which is queued
- * first and noted then. Who closes the connection in between is not known any more as whose answer it was
- * when that is noted. With the client's socket, which is the one that is known then. */
+/* The request of a client that has read while it was in flight: perhaps the response, which is queued
+ * first and recorded then. If the server closes the connection in between, it is unknown when the
+ * response is recorded. Stored with the client's socket, which is known then. */
 struct unix_unrecorded {
         struct qos_owner owner; /* generation 0: nothing */
         __u32 target;
@@ -79,16 +79,16 @@ static __always_inline bool unix_is_packets(const struct sock *sk) {
         return sk->sk_type != SOCK_STREAM;
 }
 
-/* Whether it was accepted from a listener: it has that one's name, without having been bound to it. What was
- * bound lies in a list of its file's, or in a hash bucket of abstract names: those of sockets without a name
- * are the first 256. */
+/* Whether it was accepted from a listener: it has the listener's name without having been bound to it.
+ * Bound sockets are in a list of their file's, or in a hash bucket of abstract names: those of sockets
+ * without a name are the first 256. */
 static __always_inline bool unix_is_accepted(const struct sock *sk, const struct unix_sock *us) {
         return us->addr && sk->__sk_common.skc_state == TCP_ESTABLISHED &&
                !sk->__sk_common.skc_bind_node.pprev &&
                 sk->__sk_common.skc_hash < 256;
 }
 
-/* The first byte last: who reads it without one does not know the name yet. */
+/* The first byte last: a reader that finds none does not know the name yet. */
 static __always_inline void unix_set_path(struct qos_peer_key *name, const char *path) {
         for (int i = 1; i < QOS_SOCKET_PATH_SIZE / 4; i++)
                 ((__u32*) name->path)[i] = ((const __u32*) path)[i];
@@ -98,8 +98,8 @@ static __always_inline void unix_set_path(struct qos_peer_key *name, const char 
         *(volatile char*) name->path = path[0];
 }
 
-/* The row of an endpoint, or of a peer (kind), by the name that the listener's sockets have. A peer that has
- * none, and has just answered a question that was asked at first_at, may earn one. */
+/* The entry of an endpoint, or of a peer (kind), by the name of the listener's sockets. A peer without
+ * one that has just responded to a request from first_at may get one. */
 static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct qos_unit_map *u, __u32 kind,
                                                    __u64 first_at, __u64 now) {
         char path[QOS_SOCKET_PATH_SIZE] __attribute__((aligned(8))) = {};
@@ -124,8 +124,8 @@ static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct 
         if (path[0] == 0)
                 path[0] = '@';
 
-        /* FNV-1a over words, as all is zero behind the name. Who names a socket like another one's gets into
-         * that one's row, of the same unit */
+        /* FNV-1a over words, as all is zero after the name. A socket with the name of another one gets
+         * that one's entry, of the same unit */
         for (int i = 0; i < QOS_SOCKET_PATH_SIZE / 8; i++)
                 hash = (hash ^ words[i]) * 0x100000001b3;
         *(volatile __u64*) a.address = hash ^ *(__u32*) (path + QOS_SOCKET_PATH_SIZE - 4);
@@ -213,12 +213,12 @@ static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left
         __u32 to;
 
         if (x->in_end == x->read_end) {
-                /* Nothing is noted as unread. Looked at before, and now read: … */
+                /* Nothing is recorded as unread: it was peeked at before, and is read now. */
                 if (x->state == EXCHANGE_ASKED) {
                         x->read_at = now;
                         return false;
                 }
-                /* … or it was faster than the note of its arrival, which comes right after that */
+                /* Or the read was faster than the run for the arrival, which follows immediately */
                 unix_arrive(x, now);
                 if (known)
                         c->heard++;
@@ -276,10 +276,10 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
         bpf_spin_unlock(&c->lock);
 }
 
-/* A datagram is on its way to a task. It asks for an answer if who has sent it can get one, has a name and
- * is connected: most of those that log or notify are not. The state is kept with the client's socket, as the
- * server's own has all of its clients. Of positions: in_end is what was asked, read_end what of that was
- * answered, both in bytes. */
+/* A datagram is on its way to a task. It is a request if its sender has a name and is connected, so that
+ * it can get a response: most senders of logs and notifications are not. The state is kept with the
+ * client's socket, as the server's has all of its clients. Positions: in_end are bytes of requests,
+ * read_end those with a response. */
 static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len,
                                                 struct overhead *overhead) {
         struct unix_sock *peer_us;
@@ -297,7 +297,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
                 return 0;
         peer_us = bpf_skc_to_unix_sock(peer);
         if (!peer_us || peer_us->peer)
-                return 0; /* two that are connected with each other: none asks */
+                return 0; /* two that are connected with each other: neither is the server */
         if (!task_owner(&owner))
                 return 0;
         u = unit_get(&owner);
@@ -352,7 +352,7 @@ static __always_inline bool unix_consumed(struct sk_buff *skb, __u32 *ret) {
         return bpf_core_read(ret, sizeof(*ret), &((struct unix_skb_parms*) &skb->cb)->consumed) >= 0;
 }
 
-/* How what a client says begins, if it may be one of those that nobody answers (exchange_look()). */
+/* The first bytes of a client's message, if it may be one of those without a response (exchange_look()). */
 static __always_inline __u64 unix_look(__u32 length, const void *data) {
         __u32 look = exchange_look(length);
         __u64 bytes = 0;
@@ -363,7 +363,7 @@ static __always_inline __u64 unix_look(__u32 length, const void *data) {
         return bytes;
 }
 
-/* Something is read by who has asked, and of its question no answer is noted. */
+/* A client reads while its request has no recorded response. */
 static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_conn *c) {
         struct unix_unrecorded *kept;
         __u64 now;
@@ -402,8 +402,8 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         bool known = true, fresh, farewell, remark, idle;
         __u64 now, bytes;
 
-        /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as
-         * a pointer to another type may not be made of the one in skb */
+        /* skb->sk has sent it. One that was closed meanwhile waits for no response. Through struct
+         * socket, as the pointer in skb may not be cast to another type */
         sender = skb->sk;
         if (!sender || !overhead)
                 return 0;
@@ -433,8 +433,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                                 c->kind = UNIX_CLIENT_BUS;
                 }
         } else if (c) {
-                /* The answer. When it leaves nobody can tell how much it is: the client may be faster than
-                 * the look at it */
+                /* The response. Its size is unknown when it leaves: the client may have read it by then */
                 u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
                 if (u) {
                         overhead_begin(overhead, &c->owner, u);
@@ -455,7 +454,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         if (!sk)
                 return 0;
         if (server && server->kind == UNIX_SERVER) {
-                /* What was noted answers what was asked before, or nothing (a greeting) */
+                /* What was recorded responds to an earlier request, or to none (a greeting) */
                 if (server->noted > 0) {
                         if (unix_is_packets(sk) || !unix_consumed(skb, &consumed) ||
                             consumed + len >= skb->len)
@@ -474,7 +473,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         }
         if (server)
                 return 0;
-        /* That the unit asks has another use for this */
+        /* The client role has another use for this */
         if (c && c->kind == UNIX_SERVER && c->found)
                 unix_claim(sk, c);
         if (!c || !unit_get(&c->owner)) {
@@ -515,7 +514,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         if (farewell && idle && c->x.n_marks == 0)
                 c->x.flags |= EXCHANGE_FAREWELL;
         if (remark && idle) {
-                c->x.state = EXCHANGE_IDLE; /* nothing was asked by that; what comes behind it is */
+                c->x.state = EXCHANGE_IDLE; /* that was no request; what follows it is */
                 if (c->x.n_marks == 0)
                         exchange_shut(&c->x, &effect);
         }

@@ -15,7 +15,7 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* As deep as groups lie in the group of a unit on any machine. */
+/* Depth of the control groups in that of a unit. */
 #define DEPTH_MAX 8U
 
 /* The largest line of a file that is read here: /proc/stat counts all interrupts in one. */
@@ -144,9 +144,9 @@ int machine_reading_new(Unit *u, bool names, HostSample **ret) {
         r->at = now_nsec(CLOCK_MONOTONIC);
         r->restarts = u->lifecycle.restarts;
         (void) unit_read_resources(u, names, &r->resources); /* without it no lock is known */
-        (void) unit_read_threads(u, &r->threads); /* … and no thread */
+        (void) unit_read_threads(u, &r->threads); /* On error: no threads. */
         idle_read(r);
-        /* … and nobody who uses devices */
+        /* On error: no users of devices. */
         (void) probe_get_block_users(u->manager->probe, &r->block_users, &r->n_block_users);
         unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
         if (u->control_group) {
@@ -269,7 +269,7 @@ static const struct qos_wait_target* resource_find(const ResourcesReading *r,
         return NULL;
 }
 
-/* Who had the CPUs that threads of the unit waited for. Several groups may be one unit's. */
+/* Users of the CPUs that threads of the unit waited for. Several control groups may be one unit's. */
 static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end,
                        DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at), value, own = 0;
@@ -341,7 +341,7 @@ static void holder_find(const struct qos_wait_target *before, const struct qos_w
                 thread_format(most->name, most->tid, ret);
 }
 
-/* A signal has no address: what is known of it is whom it reached. */
+/* A signal has no address: only the thread that it reached is known. */
 static void lock_format(const WaitTarget *r, char ret[static DIAGNOSIS_NAME_MAX]) {
         if (r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK ||
             r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL)
@@ -454,9 +454,9 @@ static void device_find_user(Unit *u, CgroupNames *groups, const HostSample *beg
         }
 }
 
-/* Where one thread reads a request and answers it, as in servers that have a thread or a process for each
- * connection. In runtimes whose threads take whatever there is to do the thread that has read is seldom the
- * one that answers, and what it waits for is another request's. */
+/* Share of requests that one thread reads and responds to, as in servers with a thread or a process for
+ * each connection. In runtimes with work stealing the thread that has read a request seldom sends the
+ * response, and its waits belong to other requests. */
 #define ATTRIBUTED_MIN 0.9
 /* Event loops read more requests at once than are remembered: of those that are, the thread is the same. */
 #define ATTRIBUTED_HALF 0.5

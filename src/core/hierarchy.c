@@ -7,11 +7,11 @@
 #include "observer.h"
 #include "probe.h"
 
-/* How long a closed book is kept: until nothing in it is in any window, or in a step of the history that may
- * still be collected, and some seconds for clocks and late timers. */
+/* How long the map of a detached unit is retained: until nothing in it is in any window, or in a step of
+ * the history that may still be collected, and some seconds for clocks and late timers. */
 #define RETAINED_NSEC (330 * NSEC_PER_SEC)
 
-/* ---- who lies in whom --------------------------------------------------------------------------------- */
+/* ---- ancestors ---------------------------------------------------------------------------------------- */
 
 static bool path_is_below(const char *path, const char *outer) {
         const char *rest;
@@ -31,7 +31,7 @@ bool unit_is_ancestor(const Unit *outer, const Unit *inner) {
                 (inner->instances && path_is_below(inner->instances, outer->control_group));
 }
 
-/* Finds out for all units who lies in whom: to compare their paths for each reading takes as long as the
+/* Finds the descendants of all units: comparing their paths for each reading would take as long as the
  * reading. */
 static void hierarchy_rebuild(Manager *m) {
         memset(m->inner, 0, sizeof(m->inner));
@@ -45,7 +45,7 @@ static void hierarchy_rebuild(Manager *m) {
         m->hierarchy_valid = true;
 }
 
-/* The slots of the units that lie in it, by bits. */
+/* The slots of its descendants, by bits. */
 static const uint64_t* unit_get_inner(const Unit *u) {
         if (!u->manager->hierarchy_valid)
                 hierarchy_rebuild(u->manager);
@@ -97,7 +97,7 @@ Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group) {
         return nearest;
 }
 
-/* Of the slot: the attached unit or the closed one, if it has a book. */
+/* The attached or retained unit in the slot, if it has a map. */
 static Unit* hierarchy_get(Manager *m, unsigned slot) {
         Unit *u = m->units[slot] ?: m->retained[slot];
 
@@ -165,7 +165,7 @@ void hierarchy_notify_relatives(const Unit *u) {
                         manager_emit_unit_changed(other);
 }
 
-/* ---- books -------------------------------------------------------------------------------------------- */
+/* ---- sources ------------------------------------------------------------------------------------------ */
 
 static WindowSource unit_get_source(const Unit *u) {
         return (WindowSource) { .map = u->view, .since = u->map_created };
@@ -221,7 +221,7 @@ int unit_init_offset(Unit *u) {
         return 0;
 }
 
-/* A book becomes part of a unit's figures, or no longer is and has a last word. */
+/* A map becomes a source of a unit's figures, or ceases to be one and is counted a last time. */
 static int offset_add_source(Unit *u, const Unit *inner) {
         WindowSource source = unit_get_source(inner);
         int r;
@@ -282,7 +282,7 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances) {
         return 0;
 }
 
-/* ---- closed books ------------------------------------------------------------------------------------- */
+/* ---- retained units ----------------------------------------------------------------------------------- */
 
 Unit* retained_find(Manager *m, const char *control_group) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
@@ -305,8 +305,7 @@ void retained_gc(Manager *m) {
                         retained_free(m->retained[i]);
 }
 
-/* When what is in the book has left everything: programs that were late may have booked in it after it was
- * closed. */
+/* When the map is in no window any more: late programs may have recorded in it after the detach. */
 static uint64_t retained_get_end(const Unit *u) {
         uint64_t newest = __atomic_load_n(&u->view->epoch, __ATOMIC_ACQUIRE) * QOS_EPOCH_NSEC;
 
@@ -398,7 +397,7 @@ void unit_retain(Unit *u) {
         m->retained[u->index] = u;
         u->retained_since = now_nsec(CLOCK_MONOTONIC);
 
-        /* Only the book is of interest */
+        /* Only the map is needed */
         u->history = history_free(u->history);
         free(u->base);
         u->base = NULL;

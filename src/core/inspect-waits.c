@@ -22,7 +22,7 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* Whom the answers are about. */
+/* The unit that the reading is about. */
 typedef struct Asked {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionSources sources;
@@ -312,7 +312,7 @@ typedef struct ResourcesQuery {
         ResourcesReading *to;
 } ResourcesQuery;
 
-/* It waits by now: what it waits for has been found, and nothing booked yet. */
+/* It waits by now: its target has been found, and the wait is not recorded yet. */
 static void on_waiting(const struct qos_thread *thread, void *userdata) {
         ResourcesQuery *q = ASSERT_PTR(userdata);
         const ContentionSource *b = asked_get_book(&q->asked, thread);
@@ -374,8 +374,8 @@ static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) 
         }
 }
 
-/* In a process of its own: who looks at the memory of a process that hangs in the kernel hangs with it, and
- * so does who opens a file on a server that does not answer. What is not known in time has no name. */
+/* In a process of its own: reading the memory of a process that hangs in the kernel may hang, and so may
+ * opening a file on a network file system. Names that are not known in time are absent. */
 static void resources_resolve(const Unit *u, ResourcesReading *r) {
         static pid_t last = 0;
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + RESOLVE_NSEC_MAX, now;

@@ -14,21 +14,19 @@
 #define SHARE_MIN 0.2
 /* What explains half of it is the reason, whatever else there is. */
 #define SHARE_MOST 0.5
-/* A wait that is shorter than this is what a disk and a neighbour on the network take when all is well.
- * Where the normal is known, that tells. */
+/* Shorter waits are normal for a disk and a peer on the local network. A known baseline replaces this. */
 #define WAIT_MIN_NSEC (1.0 * NSEC_PER_MSEC)
 /* Of waits that need not be at all: as long as some tens of requests to a fast server take. */
 #define STALL_MIN_NSEC (0.1 * NSEC_PER_MSEC)
 /* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some
  * hundredths. */
 #define THREADS_MIN 0.1
-/* Half a thread that waits all the time, where no request shows who is waited for: what a daemon does beside
- * its requests is less. */
+/* Half a thread that waits all the time, in units without requests: background work of a daemon is less. */
 #define THREADS_WAITING_MIN 0.5
-/* Times are worse than normal: half as long again, as from one interval to the next means of steady servers
- * move by tenths … */
+/* Times are worse than the baseline from this factor on: means of steady servers vary by tenths from one
+ * interval to the next. */
 #define WORSE 1.5
-/* … and by what a busy machine makes of any of them. */
+/* And by at least this much, which a busy machine adds to any of them. */
 #define WORSE_NSEC (0.05 * NSEC_PER_MSEC)
 /* Nearly all CPUs: the rest is what the kernel takes for interrupts and for others. */
 #define CPUS_MOST 0.8
@@ -42,27 +40,26 @@
 /* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use
  * lets a thread wait for milliseconds. */
 #define WAKE_MAX_NSEC (0.1 * NSEC_PER_MSEC)
-/* Answers are in flight for a tenth of the time that they take, or more, even where many of them leave
- * together. Of what is sent to subscribers nearly nothing is. */
+/* Responses are in flight for a tenth of their time, or more, even where many of them leave together.
+ * Messages to subscribers nearly never are. */
 #define PACED_MAX 0.1
-/* One segment of a hundred sent again: paths without loss have none. */
+/* One retransmitted segment of a hundred: paths without loss have none. */
 #define RETRANSMITS_MIN 0.01
-/* Two of them: more than distant clients, of whom some are on bad ways at any time, make of themselves. */
+/* Two of a hundred: more than usual with distant clients, some of which have lossy paths at any time. */
 #define RETRANSMITS_MOST 0.02
-/* What a segment carries, about: less than it may. Each answer is one at least. */
+/* Approximate payload of a segment, less than the maximum. Each response takes one at least. */
 #define SEGMENT_BYTES 1400.0
 /* Pages that come back for each one that is read: half of what is read had been in memory before. */
 #define REFAULTS_MIN 0.5
 /* Two requests at a time, of which one waits for the other. */
 #define AT_ONCE_MIN 2.0
-/* Without a normal to compare with, an answer that takes as long as people notice is too slow. */
+/* Without a baseline, a response is too slow if people notice its time. */
 #define SLOW_NSEC (100.0 * NSEC_PER_MSEC)
-/* Those of whose periods of quota one in twenty ends early have too little of it. */
+/* A quota is too small if it is used up in one of twenty periods. */
 #define THROTTLED_MIN 0.05
-/* Another that had the CPU for less than a tenth of the time that threads waited for it is not who took
- * it. */
+/* A unit that had the CPU for less than a tenth of the time that threads waited for it is not named. */
 #define USER_MIN 0.1
-/* Of a device's bytes: who has less than a third shares it with somebody who has twice as much. */
+/* Share of a device's bytes: a unit with less than a third shares it with another that has twice as much. */
 #define DEVICE_OWN_MIN (1.0 / 3)
 
 /* ---- how the time of a request is made up ------------------------------------------------------------- */
@@ -75,7 +72,7 @@ typedef enum Part {
         PART_DISK,
         PART_LOCK,
         PART_MEMORY,
-        PART_ASK,               /* for others' answers */
+        PART_ASK,               /* for responses of other units */
         _PART_MAX,
 } Part;
 
@@ -106,25 +103,23 @@ static const struct {
                              "its threads waited for memory for a fifth or more of the time of a request, "
                              "and 100 us or more" },
         [PART_ASK]       = { QOS_STATE_NONE,      FINDING_DEPENDENCY, true,  WAIT_MIN_NSEC,  0,
-                             "the unit waited for answers to what it asked for a fifth or more of the time "
-                             "of a request, and 1 ms or more" },
+                             "the unit waited for responses to its own requests for a fifth or more of the "
+                             "time of a request, and 1 ms or more" },
 };
 
 typedef struct Parts {
         double spent[_PART_MAX];        /* ns of threads, or of peers, for each request: also what is beside
                                          * it, in the background */
-        double least[_PART_MAX];        /* of the time in which a request is read and worked on: so much at
-                                         * least … */
-        double most[_PART_MAX];         /* … and so much at most, in ns of the time to its first byte */
+        double least[_PART_MAX];        /* minimum in the time in which a request is read and served */
+        double most[_PART_MAX];         /* maximum, ns of the time to its first byte */
         double unexplained;             /* ns of the time to the first byte */
 } Parts;
 
-/* Nothing is known of which request a thread has worked for. But in the time of service there is room only
- * for what is not taken by the other parts: that much of each part must have been in it, whatever went on in
- * the background. The time in which requests wait to be read is as long as those before them are worked on,
- * so it divides as that does. Where each request has a thread of its own it is known for how long that
- * waited for a lock, or for a CPU, and what other threads did besides is of no request. exact: that is
- * looked at, as with what is compared to these. */
+/* The request that a thread works for is unknown. But the service time must contain of each part what
+ * exceeds the time left by the other parts, whatever went on in the background. The time in which
+ * requests wait to be read is the service time of those before them, so it divides in the same way. Where
+ * each request has a thread of its own, that thread's waits for locks and CPUs are known, and other
+ * threads belong to no request. exact: use these, as in the figures that are compared with them. */
 static bool parts_read(const DiagnosisFigures *f, bool exact, Parts *ret) {
         double read = f->queue + f->service, occupied = 0, sum = 0, in_service = 0, lower[_PART_MAX] = {},
                 upper[_PART_MAX] = {};
@@ -229,13 +224,13 @@ static void finding_name_lock(Finding *f, const DiagnosisNamed *lock) {
                         lock->holder[0] ? ", released by " : "", lock->holder);
 }
 
-/* For which part of the time in which threads waited for a CPU that one had it, as far as it is known who
- * had. */
+/* Share of the time in which threads waited for a CPU that this user had it, of the time with a known
+ * user. */
 static double user_share(const DiagnosisFigures *f, const DiagnosisNamed *user) {
         return user->value / (f->run_queue_own + f->run_queue_others);
 }
 
-/* Who is behind it, with a finding that is there already. */
+/* Adds the names to a finding. */
 static void finding_name(Finding *f, const DiagnosisEvidence *e) {
         const DiagnosisFigures *now = &e->now;
         size_t n = strlen(f->text);
@@ -365,7 +360,7 @@ static FindingKind part_find_kind(const DiagnosisEvidence *e, Part p, const Diag
         return part_table[p].kind;
 }
 
-/* Waits for what the system has, or what others are asked. */
+/* Waits for resources of the system, or for responses of others. */
 static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const Parts *normal, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
 
@@ -426,7 +421,7 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                         continue;
                 }
                 if (cpu_is_own(e, p))
-                        continue; /* that is told below */
+                        continue; /* reported below */
                 kind = part_find_kind(e, p, &lock);
                 if (lock)
                         rule = "its threads waited for files or memory for a fifth or more of the time of a "
@@ -509,8 +504,8 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                 return;
         }
 
-        /* Requests that were read wait in the application, or are answered together, so that all of them
-         * wait for the last */
+        /* Requests that were read wait in the application, or get their responses together, so that all
+         * of them wait for the last */
         at_once = f->rate * (f->queue + f->service) / NSEC_PER_SEC;
         if (f->busiest_thread >= CPUS_MOST && at_once >= AT_ONCE_MIN &&
             parts->unexplained >= SHARE_MOST * f->first_byte &&
@@ -587,15 +582,15 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
         again = losing ? "; segments are retransmitted" : "";
         if (e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer))
                 worst = 0;
-        /* Answers that wait for clients are in flight meanwhile. Those of which all there is has left, while
-         * the unit makes more of it, are not */
+        /* Responses that wait for clients are in flight meanwhile. Those that the unit is still
+         * producing, and has sent as far as they exist, are not */
         paced = answer && worst >= WAIT_MIN_NSEC && f->serving > 0 &&
                 f->serving < PACED_MAX * MIN(leaving, 1.0);
         if (paced)
                 worst = 0;
 
         if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC) {
-                /* An answer may also be made slowly: then somebody is busy with it */
+                /* A response may also be produced slowly: then threads are busy with it */
                 static const enum qos_state working[] = { QOS_STATE_RUNNING, QOS_STATE_RUN_QUEUE,
                                                           QOS_STATE_THROTTLED, QOS_STATE_LOCK,
                                                           QOS_STATE_DISK, QOS_STATE_SLEEP,
@@ -620,8 +615,8 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
                 /* Without a baseline, less than distant clients have is no finding by itself */
                 (void) diagnosis_add(d, FINDING_NETWORK, known || lost >= RETRANSMITS_MOST ?
                                      CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, NAN, NAN,
-                                     "a segment or more of each hundred is sent again, which is half as "
-                                     "much again as is normal; where that is not known two or more",
+                                     "1 % of the segments or more are retransmitted, and 1.5 times the "
+                                     "usual share; without a baseline 2 % or more",
                                      "segments are lost on the path to clients: %s retransmits/s (%s)",
                                      RATE(f->retransmits), PERCENT(lost));
         else if (losing)
@@ -685,8 +680,8 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                                   RATE(n->rate));
 }
 
-/* Nothing was answered, or it is not known what was: threads alone tell. In units that have no requests
- * waits are held against the time in which threads are not idle. */
+/* No response is known: only threads are. In units without requests waits are compared with the time in
+ * which threads are not idle. */
 static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double busy = 0;
@@ -722,8 +717,9 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                         continue;
 
                 finding = stuck ? diagnosis_add(d, kind, CERTAINTY_LIKELY, state, NAN, NAN,
-                                                "requests wait for their answers, and threads that could "
-                                                "work are in this state for half of their time or more",
+                                                "requests are in flight without responses, and threads that "
+                                                "are not idle are in this state for half of their time or "
+                                                "more",
                                                 "%.1f threads on average in state %s", n,
                                                 diagnosis_state_name(state)) :
                         /* That it waits for CPUs behind others may be what its weight is for */
@@ -787,8 +783,8 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         if (compared)
                 (void) snprintf(d->text + length, sizeof(d->text) - length, "; %s: %s requests/s, %s",
                                 e->usual > 0 ? "usually" : "baseline", RATE(n->rate), SPAN(n->first_byte));
-        /* It may have had the bottleneck for as long as there is a history, which tells what the unit does,
-         * not that it is well */
+        /* It may have had the bottleneck for as long as there is a history: that shows what the unit
+         * does, not that it is well */
         if (compared && !worse && !better && e->usual > 0) {
                 alone = *e;
                 alone.normal = NULL;
@@ -825,7 +821,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
                 d->verdict = VERDICT_NOTHING;
 }
 
-/* What is left out of it for want of room may begin within a character. */
+/* A truncated text may end within a character. */
 static void diagnosis_finish(const DiagnosisEvidence *e, Diagnosis *d) {
         qsort(d->findings, d->n_findings, sizeof(Finding), finding_compare);
         diagnosis_summarize(e, d);

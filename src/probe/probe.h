@@ -164,8 +164,8 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
 
 /* ---- contention ---- */
 
-/* Creates and maps the two contention maps of a unit (contention-map.h), like probe_add_unit(). generation:
- * that of the unit; book: that of the contention map; served: serving clock of the unit. */
+/* Creates and maps the two contention maps of a unit (contention-map.h), like probe_add_unit().
+ * generation is that of the unit, book that of the contention map; served: serving clock of the unit. */
 int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now,
                          uint64_t served, const struct qos_contention_map **ret_contention,
                                  const struct qos_contention_cpu **ret_shards);

@@ -189,7 +189,7 @@ static void print_threads(sd_json_variant *figures) {
                 (void) printf("CPUs allowed: %.0f (idle: %.2f)\n", cpus, idle);
 }
 
-/* Its age and length, which tell what the comparison is worth. */
+/* Its age and length, which limit the value of the comparison. */
 static void print_baseline_source(sd_json_variant *from, uint64_t now) {
         char age[FORMAT_MAX], covered[FORMAT_MAX], since[FORMAT_MAX], until[FORMAT_MAX], text[512];
         uint64_t begin, end, length;

@@ -117,8 +117,8 @@ const Action action_clear  = { POLKIT_ACTION_CONFIGURE, "Setting and clearing th
 
 /* ---- whose a call is ---------------------------------------------------------------------------------- */
 
-/* Refuses at once what is surely refused later, before anybody is asked for a password, and a name of any
- * length before it is kept. */
+/* Refuses at once what would be refused later, before the user is prompted for a password, and names of
+ * any length before they are kept. */
 int check_attached(BusServer *b, sd_bus_message *m, const char *unit, sd_bus_error *error) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
 
@@ -254,7 +254,7 @@ int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const Attac
                                         "A lease lasts as long as its owner is on the bus: duration_usec "
                                         "must be 0");
 
-        /* Before anybody is asked for a password */
+        /* Before the user is prompted for a password */
         if (!manager_get_unit(b->manager, unit, &e) && e.code == QOS_ERROR_INVALID_UNIT_NAME)
                 return bus_error_set_qos(error, -EINVAL, &e);
 

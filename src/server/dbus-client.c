@@ -2,8 +2,8 @@
 
 #include "dbus-client.h"
 
-/* Clients that wait, subscribe or hold leases. Each is a match rule of ours, as each attached unit is, and a
- * bus closes the connection of who asks for too many: dbus-daemon grants 512. */
+/* Clients that wait, subscribe or hold leases. Each takes a match rule, as each attached unit does, and a
+ * bus closes connections with too many: dbus-daemon allows 512. */
 #define CLIENTS_MAX 200U
 
 /* Of these how many one user may have, root apart, and how many calls that wait for polkit or PID 1: enough

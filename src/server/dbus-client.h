@@ -17,12 +17,13 @@
 
 typedef struct Call Call;
 
-/* Who is followed by the name on the bus: exists as long as it waits, subscribes, or holds leases. */
+/* A client that is tracked by its name on the bus: exists as long as it waits, subscribes, or holds
+ * leases. */
 typedef struct Client {
         BusServer *server;
         struct Client *next;
         sd_bus_slot *gone;      /* it has left the bus */
-        sd_bus_slot *check;     /* … before that was listened for */
+        sd_bus_slot *check;     /* the query whether it left before the match rule */
         char *sender;           /* empty on a peer-to-peer connection */
         uid_t uid;
         bool subscribed;
@@ -30,14 +31,14 @@ typedef struct Client {
         Call *calls;            /* in their order */
 } Client;
 
-/* What polkit is asked for (NULL: nothing), and how people call it. */
+/* The action of polkit (NULL: none), and its name in messages. */
 typedef struct Action {
         const char *name;
         const char *what;
         void (*go_on)(Call *c);         /* when it is allowed; ends the call */
 } Action;
 
-/* A call that depends on who the caller is, and waits until that is known, and it is allowed and done. */
+/* A call that depends on the caller, and waits until that is known and the call is authorized and done. */
 struct Call {
         BusServer *server;
         Client *client;         /* NULL until it is started */
@@ -71,7 +72,7 @@ struct BusServer {
         unsigned n_subscribed;
 };
 
-/* What AttachUnit() and its sister are told. */
+/* Arguments of AttachUnit() and AttachUnitWithOptions(). */
 typedef struct AttachOptions {
         ProbeMask probes;
         ExcludeList excludes;

@@ -497,7 +497,7 @@ static int on_log_set(sd_bus_message *m, void *userdata, sd_bus_error *error) {
             !streq(interface, LOG_CONTROL_INTERFACE) ||
             (!streq(property, "LogLevel") && !streq(property, "LogTarget"))) {
                 (void) sd_bus_message_rewind(m, true);
-                return 0; /* sd-bus refuses it without asking anybody */
+                return 0; /* sd-bus refuses it by itself */
         }
         if (strlen(value) > EXCERPT_MAX)
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "There is no %s '%s'", property,
@@ -507,7 +507,7 @@ static int on_log_set(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         return r < 0 ? r : call_submit(c, error);
 }
 
-/* ---- what the manager tells --------------------------------------------------------------------------- */
+/* ---- events of the manager ---------------------------------------------------------------------------- */
 
 static void emit_n_units(BusServer *b) {
         if (b->n_subscribed > 0)

@@ -7,10 +7,10 @@
 
 typedef struct BusServer BusServer;
 
-/* Puts the objects on the system bus and asks for the name, whenever there is one. That this fails is
- * logged, the daemon goes on without. */
+/* Puts the objects on the system bus and requests the name, whenever there is a bus. Failures are logged,
+ * and the daemon goes on without. */
 int bus_server_new(Manager *m, BusServer **ret);
 BusServer* bus_server_free(BusServer *b);
 
-/* For tests: puts the objects on a peer-to-peer connection, without asking for a name. */
+/* For tests: puts the objects on a peer-to-peer connection, without requesting a name. */
 int bus_server_new_peer(Manager *m, sd_bus *bus, BusServer **ret);

@@ -42,11 +42,11 @@ struct DBusUnits {
         bool subscribed;
         PublishedProperties *shown[UNITS_MAX_LIMIT];      /* NULL if nobody subscribed */
 
-        /* sd-bus reads properties out of here: all that it asks for at a time come from one reading */
+        /* The reading that sd-bus takes all properties of a call from */
         Snapshot reading;
         bool emitting;                          /* reading is the one that is just being sent */
-        sd_bus_message *asked;                  /* whom it was taken for last, and of which unit: GetAll() of
-                                                 * all interfaces is one question */
+        sd_bus_message *asked;                  /* the call and unit of the last reading: GetAll() of all
+                                                 * interfaces is one call */
         const Unit *asked_unit;
 };
 
@@ -246,8 +246,8 @@ static bool property_equal(const sd_bus_vtable *property, const Snapshot *a, con
                       (const uint8_t*) b + property->x.property.offset, size) == 0;
 }
 
-/* A reading has become public. It is not enough to compare it with the one of the last signal: who read the
- * properties meanwhile must be told even if the value is back where it was. */
+/* A reading has become public. Comparing it with that of the last signal is not enough: clients that have
+ * read the properties meanwhile must be notified even if the value is what it was then. */
 static void unit_shown_update(PublishedProperties *shown, const Snapshot *s) {
         for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
                 for (size_t i = 0; i < shown_table[t].n; i++) {

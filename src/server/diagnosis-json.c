@@ -5,7 +5,7 @@
 #include "diagnosis-json.h"
 #include "util.h"
 
-/* Who reads it reads "1363348", not "1.363348000000000000000e+06"; less than a thousandth is nothing in any
+/* Written as "1363348", not "1.363348000000000000000e+06"; less than a thousandth is insignificant in all
  * of these figures. */
 static int real_to_json(const char *name, double value, sd_json_variant **v) {
         if (!isfinite(value))

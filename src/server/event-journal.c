@@ -47,8 +47,8 @@ static void shares_format(const ThresholdEvent *e, char *buffer, size_t size) {
                                        e->shares[i].usual * 100);
 }
 
-/* The reading, without the unit's peers, which are not for all who may read the journal, and without totals:
- * journalctl shows no value of more than 4 KiB unless it is asked to. */
+/* The reading, without the unit's peers, which are not for all readers of the journal, and without
+ * totals: journalctl shows no value of more than 4 KiB by default. */
 static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_free_ char *text = NULL;
@@ -68,8 +68,8 @@ static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
         return 0;
 }
 
-/* What holds the unit back as far as the reading tells, against what its history says is normal: for more
- * there is "qosctl diagnose", which looks at the machine, too, and takes its time. */
+/* What limits the unit, from this reading and the baseline of its history alone. "qosctl diagnose" also
+ * reads the machine, and observes for an interval. */
 static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
         char text[(VERDICT_FINDINGS_MAX + 1) * (DIAGNOSIS_TEXT_MAX + 32)];
         DiagnosisEvidence evidence;
@@ -176,8 +176,7 @@ static int on_event(const ThresholdEvent *e, void *userdata) {
         return 0;
 }
 
-/* What has happened since this was done last, with the readings of now. After all others were told: it takes
- * the longest. */
+/* Events since the last round, with current readings. After all other observers, as it takes longest. */
 static void on_round_end(Manager *m, void *userdata) {
         EventJournal *j = ASSERT_PTR(userdata);
 

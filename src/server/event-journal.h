@@ -8,6 +8,6 @@
 
 typedef struct EventJournal EventJournal;
 
-/* To be made after the servers: they tell their clients first. */
+/* Created after the servers, so that their clients are notified first. */
 int event_journal_new(Manager *m, EventJournal **ret);
 EventJournal* event_journal_free(EventJournal *j);

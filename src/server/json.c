@@ -43,7 +43,7 @@ int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant 
 typedef struct Rows {
         const Unit *unit;
         const Snapshot *snapshot;
-        bool peers;             /* whether who asks may know these, and paths */
+        bool peers;             /* whether the client may see these, and paths */
 } Rows;
 
 static void add_rows(JsonWriter *w, const Rows *rows, bool peers);
@@ -128,7 +128,7 @@ static void add_distribution(JsonWriter *w, const char *key, const Distribution 
         json_writer_close_some(w);
 }
 
-/* named: who asks may know paths, too. */
+/* named: the client may see paths, too. */
 static void add_row(JsonWriter *w, const Row *row, const char *unit, bool named) {
         bool peer = row->kind == ROW_PEER;
         char buffer[ADDRESS_STRING_MAX];

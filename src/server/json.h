@@ -12,7 +12,7 @@
 #include "threshold-monitor.h"
 #include "unit.h"
 
-/* peers: who asks may know with whom the unit talks. */
+/* peers: the client may see the unit's peers. */
 void snapshot_write(const Unit *u, const Snapshot *s, bool peers, JsonWriter *w);
 int snapshot_to_json(const Unit *u, const Snapshot *s, bool peers, sd_json_variant **ret);
 int snapshot_to_text(const Unit *u, const Snapshot *s, bool peers, char **ret);
@@ -27,7 +27,7 @@ int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions,
                          sd_json_variant **ret);
 
-/* peers: whether who asks may know these, and paths; accounts: with what takes readings. */
+/* peers: whether the client may see these, and paths; accounts: with what takes readings. */
 int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_variant **ret);
 int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant **ret);
 

@@ -4,8 +4,8 @@
 #include "polkit.h"
 #include "util.h"
 
-/* Questions that may wait for an answer at a time, and of one user: one that asks a person may wait for
- * minutes, or, where that is a program which never answers, for ever. */
+/* Queries that may wait for a reply at a time, and of one user: one that prompts a person may wait for
+ * minutes, and one with an agent that never replies permanently. */
 #define QUERIES_MAX 256U
 #define QUERIES_PER_UID_MAX 32U
 
@@ -26,13 +26,13 @@ struct PolkitQuery {
 
 static PolkitQuery *queries = NULL;
 static uint64_t last_id = 0;
-static bool unavailable = false;        /* and the administrator has been told */
+static bool unavailable = false;        /* and that was logged */
 
 PolkitQuery* polkit_query_free(PolkitQuery *q) {
         if (!q)
                 return NULL;
 
-        /* Or somebody will be asked for a password that nobody waits for */
+        /* Or the user would be prompted for a password in vain */
         if (q->slot)
                 (void) sd_bus_call_method_async(sd_bus_slot_get_bus(q->slot), NULL, POLKIT_NAME, POLKIT_PATH,
                                                 POLKIT_INTERFACE,

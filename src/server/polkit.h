@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Asynchronous questions to polkit, for callers on D-Bus and on varlink. */
+/* Asynchronous queries to polkit, for callers on D-Bus and on varlink. */
 
 #include <stdbool.h>
 
@@ -10,17 +10,18 @@
 
 typedef struct PolkitQuery PolkitQuery;
 
-/* result: > 0 yes, 0 no (interaction could not help), -EINTERACTIVE-like: see below, other negative: polkit
- * could not be asked (treated as no by callers, with the reason logged once). */
+/* result: > 0 yes, 0 no (interaction could not help), -EINTERACTIVE-like: see below, other negative:
+ * polkit could not be reached (treated as no by callers, with the reason logged once). */
 #define POLKIT_NEEDS_INTERACTION (-EAGAIN)
 typedef void (*polkit_handler_t)(int result, void *userdata);
 
-/* Asks about the sender of a D-Bus message, which is this user's; interaction as the message's flag says.
- * -EBUSY, here and below: too many questions wait for an answer, or too many of this user. */
+/* Queries the authorization of the sender of a D-Bus message, which is this user's; interactive if the
+ * message allows that. -EBUSY, here and below: too many queries wait for a reply, or too many of this
+ * user. */
 int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char *action,
                      polkit_handler_t handler, void *userdata, PolkitQuery **ret);
 
-/* Asks about the peer of a varlink connection, by pidfd (refused without one). */
+/* Queries that of the peer of a varlink connection, by pidfd (refused without one). */
 int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive,
                          polkit_handler_t handler, void *userdata, PolkitQuery **ret);
 

@@ -143,7 +143,7 @@ int connection_authorize(Connection *c, bool interactive) {
         if (c->uid == 0 || (c->owner_uid != 0 && !connection_needs_more(c, NULL)))
                 return c->go_on(c);
 
-        /* Nobody types a password to be told of a typing error */
+        /* No prompt for a password if the name is mistyped */
         if (!manager_get_unit(m, c->unit, &e) &&
             (c->needs_attached || e.code == QOS_ERROR_INVALID_UNIT_NAME)) {
                 connection_forget_call(c);
@@ -165,7 +165,7 @@ Mark** connection_find_mark(Connection *c, const Unit *u) {
         return NULL;
 }
 
-/* With whom a unit talks is for root, and for whose control group it is. */
+/* A unit's peers are for root, and for the owner of its control group. */
 bool connection_may_see_peers_of(const Connection *c, const char *unit) {
         return c->uid == 0 || manager_uid_owns_attached(c->server->manager, unit, c->uid);
 }

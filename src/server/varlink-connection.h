@@ -34,7 +34,7 @@ typedef struct Stream {
         sd_event_source *timer;
         uint64_t tick;                  /* of the round under way, CLOCK_MONOTONIC usec */
         unsigned next;                  /* slot of the unit to be sent next in it; 0: none is under way */
-        uint64_t skipped, told;         /* … and of these that are told in this round */
+        uint64_t skipped, told;         /* the latter: of these reported in this round */
         uint64_t unread_since;          /* CLOCK_MONOTONIC usec; 0: it reads */
 } Stream;
 
@@ -94,13 +94,13 @@ typedef struct Many {
         bool begun;                     /* what follows is known */
         Moment now;
         Unit *units[UNITS_MAX_LIMIT];   /* NULL: its part of the reply has been made, it is detached since */
-        bool peers[UNITS_MAX_LIMIT];    /* whether who asks may know them */
+        bool peers[UNITS_MAX_LIMIT];    /* whether the client may see them */
         Snapshot *snapshots;
         sd_json_variant *parts[UNITS_MAX_LIMIT]; /* NULL: not made yet, or it cannot be shown */
         size_t n, next;
 } Many;
 
-/* Who wants to know when thresholds are crossed. */
+/* A subscriber of changes of thresholds. */
 typedef struct Monitor {
         char **units;                   /* NULL: all that are attached */
         uint64_t seq;                   /* of the last event that was sent, or was none of these units' */
@@ -150,7 +150,7 @@ typedef struct Connection {
         bool needs_attached;            /* it is about an attached unit */
         uid_t owner_uid;                /* as in struct Hold */
         char *unit;
-        char *threshold;                /* … or the name of one */
+        char *threshold;                /* or the name of one */
         ProbeMask probes;
         ExcludeList excludes;
         bool lease;

@@ -137,7 +137,7 @@ static int connection_diagnose_attach(Connection *c) {
         return r;
 }
 
-/* Who may look at the unit may not therefore have programs loaded for it. */
+/* The right to inspect a unit is not the right to have programs loaded for it. */
 static int connection_diagnose(Connection *c) {
         const Unit *u = manager_get_unit(c->server->manager, c->unit, NULL);
 

@@ -8,8 +8,8 @@
 #include "probe.h"
 #include "varlink-connection.h"
 
-/* Maps that are given to one user, root apart, in one run of qosd. Who has one keeps its memory (628 KiB)
- * also when the unit is detached, and could attach it again and again. */
+/* Maps that are given to one user, other than root, in one run of qosd. Each keeps its memory (628 KiB)
+ * allocated also when the unit is detached, and the user could attach it again and again. */
 #define VIEWS_PER_USER_MAX 64U
 
 static Many* many_free(Many *m) {
@@ -87,7 +87,7 @@ static int values_parse(RequestedMetrics *v, char **names, QosError *e) {
         return 0;
 }
 
-/* With whom the unit talks, and at which paths, may be asked by name, too. */
+/* The unit's peers and paths may be requested by name, too. */
 static bool values_are_private(const RequestedMetrics *v) {
         for (size_t i = 0; i < v->n; i++)
                 if (selector_is_private(v->selectors + i))

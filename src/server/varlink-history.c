@@ -6,7 +6,7 @@
 #include "json.h"
 #include "varlink-connection.h"
 
-/* Steps in one answer: as many as there are of 10 s, or of 5 min. */
+/* Steps in one reply: as many as there are of 10 s, or of 5 min. */
 #define HISTORY_STEPS_MAX MAX(HISTORY_FINE_STEPS, HISTORY_COARSE_STEPS)
 
 typedef struct HistoryQuery {
@@ -53,7 +53,7 @@ static bool is_distribution(const char *name) {
         return false;
 }
 
-/* Of a distribution also the count, which tells what its figures are worth. */
+/* Of a distribution also the count, which limits the value of its figures. */
 static void history_query_want(HistoryQuery *q, const Metric *metric) {
         char name[SELECTOR_METRIC_MAX];
         int l = (int) (strrchr(metric->name, '.') - metric->name);

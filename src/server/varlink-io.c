@@ -14,7 +14,7 @@
 /* A message that is not the library's, to be written. */
 typedef struct Output {
         VarlinkText *text;              /* its beginning, which other connections may have, too */
-        char *end;                      /* … and its end, with the byte that ends a message */
+        char *end;                      /* its end, with the byte that ends a message */
         size_t end_size;
         struct Output *next;
 } Output;
@@ -28,7 +28,7 @@ struct VarlinkIo {
         VarlinkIo *touched_before, *touched_next; /* in the set's list */
         bool touched;
         bool wants_turn;
-        bool turn_when_written;         /* … and not while there is output */
+        bool turn_when_written;         /* but not while there is output */
         varlink_turn_handler_t handler;
         void *userdata;
         Output *output, *output_last;   /* to be written before anything of the library's */

@@ -7,8 +7,8 @@
  *
  *   - a message that is longer than VARLINK_MESSAGE_MAX ends the connection before it is all read;
  *   - no message is handled while the replies to the one before have not left;
- *   - who does not read these for SLOW_READER_USEC is cut off;
- *   - who cannot read any more is not served;
+ *   - a client that does not read these for SLOW_READER_USEC is disconnected;
+ *   - a client that cannot read any more is not served;
  *   - connections with something to do take turns (turns.h). Root's come first, and wait for nothing;
  *   - one that has nothing to do costs nothing when others do something;
  *   - the end of the event loop waits for nobody. */

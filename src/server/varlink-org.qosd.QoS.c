@@ -1005,7 +1005,7 @@ static SD_VARLINK_DEFINE_METHOD(
                               "\"requests.client[redis-server.service].rate\"), which have count, rate, "
                               "errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut. "
                               "Those of peers, and of endpoints with a path, are for root and for the user "
-                              "whose control group it is"),
+                              "that owns the control group"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
                 FIELD_COMMENT("The requested metrics, by the name that was given for each. Metrics that "
@@ -1082,8 +1082,8 @@ static SD_VARLINK_DEFINE_METHOD(
 static SD_VARLINK_DEFINE_METHOD(
                 History,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("What is wanted: metrics, or distributions like \"requests.server.latency\", "
-                              "whose buckets are shown then. Default, also if empty: all metrics"),
+                FIELD_COMMENT("Metrics, or distributions like \"requests.server.latency\" to show with "
+                              "their buckets. Default, also if empty: all metrics"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Only steps that end later than this, in nanoseconds since 1970 UTC. Default: "
                               "an hour ago"),
@@ -1548,29 +1548,29 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("The same in a sentence"), \
                 SD_VARLINK_DEFINE_FIELD(message, SD_VARLINK_STRING, 0))
 
-static DEFINE_ERROR(NoSuchUnit, unit, SD_VARLINK_STRING, "The unit as it was asked for");
-static DEFINE_ERROR(InvalidUnitName, unit, SD_VARLINK_STRING, "The name as it was asked for");
+static DEFINE_ERROR(NoSuchUnit, unit, SD_VARLINK_STRING, "The unit as given");
+static DEFINE_ERROR(InvalidUnitName, unit, SD_VARLINK_STRING, "The name as given");
 static DEFINE_ERROR(NotAttached, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(NoControlGroup, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(NoSuchProbe, probe, SD_VARLINK_STRING, "The probe as it was asked for");
+static DEFINE_ERROR(NoSuchProbe, probe, SD_VARLINK_STRING, "The probe as given");
 static DEFINE_ERROR(ProbeUnavailable, probe, SD_VARLINK_STRING, "The probe");
 static DEFINE_ERROR(ProbeNotPermitted, probe, SD_VARLINK_STRING, "The probe");
 static DEFINE_ERROR(TooManyUnits, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyLeases, limit, SD_VARLINK_INT, "How many there may be");
-static DEFINE_ERROR(NoSuchMetric, metric, SD_VARLINK_STRING, "The metric as it was asked for");
+static DEFINE_ERROR(NoSuchMetric, metric, SD_VARLINK_STRING, "The metric as given");
 static DEFINE_ERROR(NoHistory, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyDiagnoses, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyStreams, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING,
-                    "What was to be left out, as it was asked for");
+                    "The exclusion as given");
 static DEFINE_ERROR(ViewUnavailable, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyViews, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(InvalidThreshold, threshold, SD_VARLINK_STRING,
                     "The threshold or the condition as it was written");
-static DEFINE_ERROR(NoSuchThreshold, threshold, SD_VARLINK_STRING, "The name as it was asked for");
+static DEFINE_ERROR(NoSuchThreshold, threshold, SD_VARLINK_STRING, "The name as given");
 static DEFINE_ERROR(ThresholdExists, threshold, SD_VARLINK_STRING, "The name of the threshold");
 static DEFINE_ERROR(TooManyThresholds, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooSlow, seq, SD_VARLINK_INT,

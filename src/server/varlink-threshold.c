@@ -8,7 +8,7 @@
 
 #define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
 
-/* How often subscribers who do not read are looked at, while there are some. */
+/* Interval of the check for subscribers that do not read, while there are some. */
 #define MONITORS_USEC (100 * USEC_PER_MSEC)
 
 Monitor* monitor_free(Monitor *m) {
@@ -85,7 +85,7 @@ static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
-        /* Before anybody is asked for a password */
+        /* Before the user is prompted for a password */
         if (set) {
                 r = threshold_rule_parse(p.threshold, m->config.default_window_nsec, &rule, &e);
                 if (r < 0)
@@ -133,7 +133,8 @@ static int connection_send_event(const ThresholdEvent *e, void *userdata) {
         return 0;
 }
 
-/* Who does not read learns of it when it does, and no more than is on its way already is kept for it. */
+/* A client that does not read receives the error when it does, and nothing is queued for it beyond what
+ * is on its way. */
 static void connection_end_monitor(Connection *c) {
         uint64_t seq = c->monitor->seq;
 
@@ -196,8 +197,8 @@ void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *u
                         c->monitor->seq = e->seq;
                         continue;
                 }
-                /* Once a round: all units may cross their thresholds at once, and who reads has no chance to
-                 * in between */
+                /* Once a round: all units may cross their thresholds at once, and a client that reads has
+                 * no chance to in between */
                 if (c->monitor->round != round && connection_is_slow(c)) {
                         c->monitor->unread_since = now;
                         monitors_arm(v, now);
@@ -333,7 +334,7 @@ int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
-        /* Whom a unit asks, and at which paths it is asked, is not for everybody */
+        /* The unit's peers and paths are not for all users */
         u = manager_get_unit(c->server->manager, p.unit, NULL);
         if (u && threshold_rule_parse_condition(p.threshold, c->server->manager->config.default_window_nsec,
                                                 &rule, NULL) >= 0 &&
