@@ -42,7 +42,7 @@ def nginx():
                                                   (smaller(4000), 128, ["-k"], "http://127.0.0.1/"),
                                                   (smaller(2000), 32, [], "http://127.0.0.1/"),
                                                   (smaller(2000), 16, [], "http://[::1]/"),
-                                                  # Errors are answers too
+                                                  # Errors are responses, too
                                                   (smaller(500), 4, ["-k"], "http://127.0.0.1/no-such-file")):
             out = run("ab", "-q", "-n", number, "-c", connections, *options, url, timeout=60).stdout
             equal(ab_completed(out), number, "requests that ab completed")
@@ -50,7 +50,7 @@ def nginx():
             expect_total("nginx.service", n, what=f"count with ab {options} {url}")
         wait_for("nothing is in flight", lambda: server_figures("nginx.service")["inFlight"] == 0)
 
-        # wrk says how many it completed; those that it left at the end were answered or not
+        # wrk reports how many it completed; those that it left at the end may have got a response or not
         before = total("nginx.service")
         out = run("wrk", "-t1", "-c16", "-d2s", "http://127.0.0.1/", timeout=60).stdout
         done = int(re.search(r"^\s+(\d+) requests in", out, re.M)[1])
@@ -115,7 +115,7 @@ def redis():
 
 @test(deadline=60)
 def haproxy_splices():
-    """A proxy that splices in both directions serves its clients, once each; what it asks itself is not served."""
+    """A proxy that splices in both directions serves its clients, once each; its own requests are not served ones."""
     directory = f"/run/{scenario.prefix}-haproxy"
     back = scenario.start_served(mode="thread", request=20000, response=100000)
     port = scenario.unused_port()
@@ -160,7 +160,7 @@ def memcached():
 
 @test(deadline=60)
 def postgresql_farewells():
-    """Clients of PostgreSQL say that they go, which nobody answers: no error, and nobody has given up."""
+    """Terminate of PostgreSQL's clients gets no response: no error, and no abort."""
     directory, port = f"/run/{scenario.prefix}-pg", scenario.unused_port()
     binaries = "/usr/lib/postgresql/17/bin"
     run("install", "-d", "-o", "postgres", directory)
@@ -189,8 +189,8 @@ def postgresql_farewells():
 
 @test()
 def other_farewells():
-    """Of MySQL, LDAP, MQTT, memcached; what only looks like one, and is answered, is a question; what is something else is a question that was
-    given up, as is what was asked before, but of MQTT."""
+    """Of MySQL, LDAP, MQTT, memcached; what only looks like one, and gets a response, is a request; anything else is a request that was
+    aborted, as is an earlier request, except with MQTT."""
     s = scenario.start_served(mode="thread", request=5, response=3)
     longer = scenario.start_served(mode="thread", request=24, response=3)
 
@@ -217,13 +217,13 @@ def other_farewells():
         n, aborted = n + 1, aborted + more
         equal((f["count"], f["clientAborts"] + f["errors"]["reset"], f["inFlight"]), (n, aborted, 0), f"count, given up, in flight after {words}")
     f = last(s, b"\1\0\0\0\1", after=b"q" * 5)
-    equal((f["count"], f["clientAborts"], f["errors"]["reset"], f["inFlight"]), (2, 0, 0, 0), "count, clientAborts, errors, in flight of what is answered")
+    equal((f["count"], f["clientAborts"], f["errors"]["reset"], f["inFlight"]), (2, 0, 0, 0), "count, clientAborts, errors, in flight of those with a response")
 
 
 @test(deadline=120)
 def mosquitto():
-    """Messages that nobody confirms, one after the other on one connection, are in flight only until they are read, and who is killed in the midst of
-    that has given up nothing. What a broker that is stopped does not read is in flight all the same."""
+    """Messages without confirmation, one after the other on one connection, are in flight only until they are read, and a client that is
+    killed in the midst of that has aborted nothing. Those that a stopped broker does not read are in flight all the same."""
     directory, port = f"/run/{scenario.unit_name('mqtt', '')}", scenario.unused_port()
     os.mkdir(directory)
     with open(f"{directory}/conf", "w") as f:
@@ -276,7 +276,7 @@ def mosquitto():
 
 @test(deadline=90)
 def dovecot():
-    """What its processes tell its own collector of statistics nobody answers: it is in flight for ten seconds at most."""
+    """Messages of its processes to its own collector of statistics get no response: they are in flight for ten seconds at most."""
     directory, port = f"/run/{scenario.unit_name('imap', '')}", scenario.unused_port()
     run("install", "-d", directory)
     run("install", "-d", "-o", "nobody", f"{directory}/mail")
@@ -317,7 +317,7 @@ userdb static {{
   }}
 }}
 """)
-    # It has more sockets than there are rows for endpoints: that of the statistics is among the rest, of which others have answered
+    # It has more sockets than there are entries for endpoints: that of the statistics is among the rest, of which others have responded
     u = scenario.Unit(f"/usr/sbin/dovecot -F -c {directory}/conf", type="exec").start()
     wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
     attach(u)
@@ -337,8 +337,8 @@ userdb static {{
 
 @test(deadline=60)
 def php_behind_nginx():
-    """PHP answers before it has read the end of what nginx asks: that is no question of its own, and nothing stays in flight for it. On Unix
-    sockets and on TCP, with a connection for each question and with one for many, answers in one piece and in many."""
+    """PHP responds before it has read the end of nginx's request: that is no request of its own, and nothing stays in flight for it. On
+    Unix sockets and on TCP, with a connection for each request and with one for many, responses in one piece and in many."""
     directory = f"/run/{scenario.prefix}-php"
     os.mkdir(directory)
     fpm = next(f"/usr/sbin/{name}" for name in sorted(os.listdir("/usr/sbin")) if name.startswith("php-fpm"))
@@ -401,7 +401,7 @@ def certificate(directory, owner):
 
 @test(deadline=60)
 def postgresql_inside_tls():
-    """TLS begins in the middle: the client asks for it, the server says yes. What it says goodbye with lies under the seal."""
+    """TLS begins in the middle: the client requests it, the server accepts. The last message is encrypted."""
     u = Postgres()
     certificate(u.directory, "postgres")
     attach(u)
@@ -416,7 +416,7 @@ def postgresql_inside_tls():
         equal(out.strip(), "t", "whether it is TLS")
     f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
     equal((f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "in flight, clientAborts, errors")
-    # Of each: whether there is TLS, the beginning, and what it asks
+    # Of each: whether there is TLS, the beginning, and the request
     equal((f["protocols"]["tcp"], f["protocols"]["tls"]), (number, 2 * number), "protocols.tcp, protocols.tls")
     u.stop()
     run("rm", "-rf", u.directory)
@@ -424,7 +424,7 @@ def postgresql_inside_tls():
 
 @test(deadline=90)
 def mariadb():
-    """The server speaks first; the client asks for TLS, and goes on with it without an answer."""
+    """The server speaks first; the client requests TLS, and goes on with it without a response."""
     directory, port = f"/run/{scenario.unit_name('maria', '')}", scenario.unused_port()
     run("install", "-d", "-o", "mysql", directory)
     run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={directory}/data", "--skip-test-db", timeout=60)
@@ -441,12 +441,12 @@ def mariadb():
         for _ in range(number):
             out = run(*client, *options, "-e", "show status like 'Ssl_version'").stdout
             equal("TLS" in out, tls == "tls", f"whether it is TLS: {out!r}")
-        inside[tls] = 2 * number        # who it is, and what it asks
+        inside[tls] = 2 * number        # the login, and the request
         f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
         equal((f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "in flight, clientAborts, errors")
         equal({k: f["protocols"][k] for k in inside}, inside, "protocols")
 
-        # One that idles, and then asks again
+        # One that idles, and then sends a request again
         with subprocess.Popen([*client, *options, "-n"], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as c:
             for _ in range(3):
                 c.stdin.write("select 42 as answer;\n")
@@ -463,8 +463,7 @@ def mariadb():
 
 @test(deadline=90)
 def mariadb_statements():
-    """Who has prepared a statement says when it is not needed any more, and nobody answers that: it is no question, and what is asked
-    after it has not waited since then."""
+    """The release of a prepared statement gets no response: it is no request, and a later request has not waited since then."""
     directory, port = f"/run/{scenario.unit_name('maria', '')}", scenario.unused_port()
     run("install", "-d", "-o", "mysql", directory)
     run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={directory}/data", "--skip-test-db", timeout=60)
@@ -484,7 +483,7 @@ def mariadb_statements():
         c = statements.Connection(address)
         for i in range(number):
             c.round(i)
-        asked[kind] += 1 + 2 * number           # who it is, and what it asks
+        asked[kind] += 1 + 2 * number           # the login, and the request
         quiet(f"on {kind}, behind what is not answered")
         pause = 2 + 2 * server_figures(u)["latency"]["max"] / SEC       # longer than anything has taken
         begun = time.monotonic()
@@ -534,8 +533,8 @@ def postgresql_cancels():
 
 @test(deadline=60)
 def postgresql_replicates():
-    """What is sent to one that replicates is no answer, and what it says of how far it has come no question: not while nothing changes,
-    and not when much does."""
+    """Changes that are sent to a replica are no responses, and its reports of its position no requests: not while nothing changes, and
+    not when much does."""
     u = attach(Postgres())
     u.start()
     c = scenario.Unit(f"{u.binaries}/pg_receivewal -h 127.0.0.1 -p {u.port} -U postgres -D {u.directory}/wal -s 1", type="exec",
@@ -567,7 +566,7 @@ def postgresql_replicates():
 
 @test(deadline=60)
 def rsync():
-    """Its clients are the last to say something, which the server reads, and goes: it has left nothing unanswered."""
+    """Its clients send the last message, which the server reads before it closes: no request is left without a response."""
     directory, port = f"/run/{scenario.unit_name('rsync', '')}", scenario.unused_port()
     os.makedirs(f"{directory}/source")
     with open(f"{directory}/conf", "w") as f:

@@ -46,7 +46,7 @@ def calm(look, attempts=4):
 
 
 def said(d):
-    """All of it in a line, for who reads why a test failed."""
+    """All of it in a line, for the message of a failed test."""
     return json.dumps({k: d[k] for k in d if k not in ("baseline", "excluded")})
 
 
@@ -142,7 +142,7 @@ def hog(cpu=0, settings=""):
 
 # ---- what units are made to suffer from -------------------------------------------------------------------------
 #
-# Each of these has a unit suffer, yields it, is given what is said of it, and looks whether that is right. Who has something to compare that
+# Each of these has a unit suffer, yields it, gets its diagnosis, and checks it. Those with something to compare that
 # with yields the unit before as well, each time with options; then it is the last that counts. They are tests, and the rows of the table of
 # confusions in the benchmark (tests/bench/diagnosis.py).
 
@@ -203,7 +203,7 @@ def cpu_hog():
 
 @case("limit")
 def one_busy_process():
-    """A server with one thread, and more requests than that can answer."""
+    """A server with one thread, and more requests than that can serve."""
     s = Toiler(workers=1, cpu_us=500, settings="CPUAffinity=0")
     with on_cpu(other_cpu()), loaded(s, connections=8):
         d = yield s
@@ -215,7 +215,7 @@ def one_busy_process():
 def broker():
     """A stream of Redis takes more messages than its one thread can."""
     u = redis(cpu=0)
-    # Of several fields, and some at once: more work for the server than for who sends them
+    # Of several fields, and some pipelined: more work for the server than for the client
     fields = [w for i in range(20) for w in (f"field{i}", "x" * 20)]
     with benchmark(u, connections=100, command=("-P", "16", "XADD", "stream", "MAXLEN", "1000", "*", *fields)):
         d = yield u
@@ -246,7 +246,7 @@ def batches():
 
 @case("dependency")
 def slow_dependency():
-    """It asks another server, which takes its time."""
+    """It sends requests to another server, which is slow."""
     slow = backend(20000)
     s = Toiler(ask=slow.port)
     with loaded(s, connections=4):
@@ -279,7 +279,8 @@ def hot_turn():
 
 @case("lock", also=("cpu", "limit"))
 def one_file():
-    """Each answer writes to one file in memory, as one thread does at a time: in a call on a file, and there is no disk. It takes CPU time as well."""
+    """Each response writes to one file in memory, as one thread does at a time: in a call on a file, and there is no disk. It takes CPU
+    time as well."""
     path = f"/run/{scenario.prefix}.file"
     s = Toiler(sync=path, sync_size=16 << 20)
     try:
@@ -295,7 +296,7 @@ def one_file():
 
 @contextlib.contextmanager
 def postgresql():
-    """A server with a table, and who asks it (a script, as many at a time, for so long)."""
+    """A server with a table, and its clients (a script, their number, and the time)."""
     prepare()
     directory, binaries, port = f"/run/{scenario.prefix}-pg", "/usr/lib/postgresql/17/bin", unused_port()
     scenario.run("install", "-d", "-o", "postgres", directory)
@@ -430,7 +431,7 @@ def rows_of_mariadb():
 
 @case("network")
 def slow_readers():
-    """Answers that are larger than all buffers, for clients that read them slowly."""
+    """Responses that are larger than all buffers, for clients that read them slowly."""
     s = Toiler(response=8 << 20)
     with loaded(s, connections=4, response=8 << 20, read_rate=16 << 20, rcvbuf=65536):
         d = yield s
@@ -469,10 +470,10 @@ def quota_too_small():
 
 
 def without_room(limit):
-    """A file of which each answer takes pages, and no room to keep it in memory."""
+    """A file of which each response takes pages, and too little memory to keep it."""
     with files(1) as (path,):
         scenario.run("dd", "if=/dev/urandom", f"of={path}", "bs=1M", "count=64", "conv=fsync", timeout=60)
-        # What is in memory already is on the account of who has written it
+        # Pages in memory are charged to the control group that has written them
         with open("/proc/sys/vm/drop_caches", "w") as f:
             f.write("3")
         s = Toiler(map=path, settings=f"{limit}=20M\nMemorySwapMax=0")
@@ -507,7 +508,7 @@ def files(n):
 
 @case("disk", also=("cpu",))
 def own_syncs():
-    """Each answer waits until the disk has some MiB, for which a CPU is woken up again and again."""
+    """Each response waits until the disk has some MiB, for which a CPU is woken up again and again."""
     with files(1) as (path,):
         s = Toiler(sync=path, sync_size=8 << 20)
         with loaded(s, connections=2):
@@ -524,7 +525,7 @@ def writer(*paths):
 
 @case("disk", also=("cpu",))
 def busy_neighbour_on_the_disk():
-    """Each answer waits until the disk has a page, and another unit has it write as much as it can."""
+    """Each response waits until the disk has a page, and another unit has it write as much as it can."""
     with files(5) as (path, *others):
         s = Toiler(sync=path)
         other = writer(*others)
@@ -537,7 +538,7 @@ def busy_neighbour_on_the_disk():
 
 @case("cpu", "dependency")
 def two_faults():
-    """It shares its CPU, and asks somebody who is slow."""
+    """It shares its CPU, and has a slow dependency."""
     slow = backend(10000)
     s, other = Toiler(ask=slow.port, cpu_us=5000, settings="CPUAffinity=0"), hog()
     with on_cpu(other_cpu()), loaded(s, connections=1):
@@ -553,7 +554,7 @@ def waiter(*what):
 
 @case("lock")
 def batch_behind_a_mutex():
-    """Four threads wait for a mutex that the fifth does not let go, and a sixth one works now and then."""
+    """Four threads wait for a mutex that the fifth does not release, and a sixth one works now and then."""
     u = waiter("mutex:4", "work:1")
     d = yield u
     f = found(d, "lock")
@@ -746,7 +747,7 @@ def contention_in_the_history():
 
 
 def holds(u):
-    """Who holds it, by type."""
+    """Its holds, by type."""
     with scenario.Varlink() as v:
         return [h["type"] for o in v.collect("List", unit=u.name) for h in o["holds"]]
 

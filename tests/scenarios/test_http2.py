@@ -86,8 +86,8 @@ class Nginx(Http2):
         self.begin(attach_first)
 
     def logged(self, want=None):
-        """How many requests of HTTP/2, and how many of these failed with 503. Lines are written when a stream is freed,
-        which is not before its answer has gone."""
+        """The number of requests of HTTP/2, and of those that failed with 503. Lines are written when a stream is freed, which is not
+        before its response has left."""
         def read():
             with open(f"{self.directory}/log") as f:
                 lines = f.read().splitlines()
@@ -136,7 +136,7 @@ class Grpc(Http2):
 
 
 def h2load(server, number, clients=4, streams=100, paths=("/file",), address="127.0.0.1", netns=None, all_end=True):
-    """Asks for the paths by turns. Returns how many were answered by class of status."""
+    """Requests the paths in turn. Returns the number of responses by class of status."""
     with open(f"/run/{scenario.prefix}-paths", "w") as f:
         f.writelines(f"http://{address}:{server.port}{p}\n" for p in paths)
     out = run(*nsenter(netns), "h2load", "-n", number, "-c", clients, "-m", streams, "-i", f.name, timeout=60).stdout
@@ -163,7 +163,7 @@ def exact_or_said(unit, want, up_to=None):
 
 @test(deadline=60)
 def hundred_streams_at_once():
-    """h2load: 100 streams on each connection, 7 of 100 answers are 503, by its own count and by nginx's."""
+    """h2load: 100 streams on each connection, 7 of 100 responses are 503, by its own count and by nginx's."""
     n = Nginx()
     sent = bad = 0
     for clients, streams, each in ((1, 1, 200), (4, 100, 5000), (16, 10, 600), (100, 100, 100)):
@@ -176,8 +176,8 @@ def hundred_streams_at_once():
         n.expect(sent, 0, bad, what=f"with {clients} connections, {streams} streams on each")
     equal(n.logged(sent), (sent, bad), "requests and failures by nginx's log")
     n.expect(sent, 0, bad, what="afterwards")
-    equal(h2load(n, 100, 1, 10, ["/large"])["2xx"], 100, "large answers")
-    n.expect(sent + 100, 0, bad, what="with answers of 300 kB that share a connection")
+    equal(h2load(n, 100, 1, 10, ["/large"])["2xx"], 100, "large responses")
+    n.expect(sent + 100, 0, bad, what="with responses of 300 kB that share a connection")
 
 
 @contextlib.contextmanager
@@ -225,7 +225,7 @@ def without_memory():
 
 @test()
 def nghttpd():
-    """A server whose answers go through HPACK's dynamic table; it pushes, and a push is no request."""
+    """A server that encodes responses with HPACK's dynamic table; it pushes, and a push is no request."""
     n = Nghttpd("--push=/file=/style")
     sent = h2load(n, smaller(10000) // 40 * 40, 4, 100, ["/file", "/none"] + ["/large"] * 2 + ["/file"] * 6)
     equal(sent["4xx"] * 9, sent["2xx"], "a tenth is not there")
@@ -284,7 +284,7 @@ def cut_anywhere(server=Scripted):
 
 @test(vm="nightly")
 def all_kinds_of_answers(server=Scripted):
-    """Interim ones, trailers, several frames of headers, bodies of all sizes; bodies that come after the answer."""
+    """Interim responses, trailers, several frames of headers, bodies of all sizes; bodies that arrive after the response."""
     s = server()
     sent = 0
     with s.connect() as c:
@@ -295,11 +295,11 @@ def all_kinds_of_answers(server=Scripted):
                 equal((r.status, r.end), (200, "end"), f"answer to {path}")
                 sent += 1
             f = s.expect(sent, what="of all kinds")
-        check(f["answer"]["max"] > 0, "no answer took any time to leave")
-        # In one go, and the answers come between each other
+        check(f["answer"]["max"] > 0, "no response took any time to leave")
+        # At once, with interleaved responses
         c.wait_all([c.start(p) for p in ["/size/400000", "/headers/600", "/trailers/100000", "/status/503"] * 5])
         sent += 20
-        s.expect(sent, 0, 5, what="with answers between each other")
+        s.expect(sent, 0, 5, what="with interleaved responses")
         # More headers than frames have room for, from the client
         for _ in range(5):
             many = [(f"x-{i}", "%x" % random.Random(i).getrandbits(4000)) for i in range(30)]
@@ -307,22 +307,22 @@ def all_kinds_of_answers(server=Scripted):
             sent += 1
         s.expect(sent, 0, 5, what="with large headers")
 
-        # Answered before all of the question has come; the rest never does
+        # A response before all of the request has arrived; the rest never does
         for n in range(5):
             stream, data = c.request("/early", method="POST", body=bytes(50000))
             c.send(data[:20000])
             r = c.wait(stream)
-            equal((r.status, r.body), (413, b"no!"), "early answer")
+            equal((r.status, r.body), (413, b"no!"), "early response")
             wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
             c.send(data[20000:])
             sent += 1
         equal(c.ask("/status/200").status, 200, "status afterwards")
-        s.expect(sent + 1, 5, 5, what="with early answers")
+        s.expect(sent + 1, 5, 5, what="with early responses")
 
 
 @test()
 def streams_in_flight(server=Scripted):
-    """As many as hang, on however many connections; none when they are let go."""
+    """The number that hangs, on any number of connections; none when they are released."""
     s = server()
     clients = [s.connect() for _ in range(3)]
     held = [(c, c.start("/hang")) for c in clients for _ in range(10)]
@@ -334,11 +334,11 @@ def streams_in_flight(server=Scripted):
     equal(clients[0].ask("/release").status, 200, "status")
     for c, stream in held:
         equal(c.wait(stream).status, 200, "status")
-    f = s.expect(32, what="when they were let go")
+    f = s.expect(32, what="when they were released")
     check("oldestInFlight" not in f, f"something is in flight for {f.get('oldestInFlight')} ns")
     check(f["latency"]["max"] > 300 * MSEC, f"latency {f['latency']}")
 
-    # The server breaks off; what it has not answered at all is an error, what it has begun to answer has counted
+    # The server breaks off; requests without a response are errors, those with a partial one have counted
     for c in clients:
         equal(c.ask("/refuse").end, http2.INTERNAL_ERROR, "error code")
     expect_total(s, 3, "requests.server.errors.reset")
@@ -384,7 +384,7 @@ def long_streams_beside_short_ones(server=Scripted):
 
 @test()
 def nothing_is_asked(server=Scripted):
-    """A connection that is kept alive, changes its settings and says what it prefers asks nothing."""
+    """PING, SETTINGS and PRIORITY are no requests."""
     s = server()
     with s.connect() as c, s.connect(begin=False) as mute, s.connect(begin=False) as half:
         half.send(http2.PREFACE[:20])
@@ -419,11 +419,11 @@ def held_back(server=Scripted):
         streams = [c.start("/size/5000") for _ in range(4)] + [c.start("/size/1000")]
         while not all(len(c.streams[stream].body) == 1000 for stream in streams):
             c.read()
-        s.expect(5, in_flight=4, what="that are held back")
+        s.expect(5, in_flight=4, what="that are delayed")
         for n, stream in enumerate(streams[:4]):
             c.send(http2.frame(http2.WINDOW_UPDATE, 0, stream, struct.pack("!I", 4000)))
             equal(len(c.wait(stream).body), 5000, "length")
-            s.expect(5, in_flight=3 - n, what="of which some are let go")
+            s.expect(5, in_flight=3 - n, what="of which some are released")
         # 65,535 is what a connection has room for in the beginning
         c.send(http2.frame(http2.SETTINGS, 0, 0, http2.settings({http2.INITIAL_WINDOW_SIZE: 100000})))
         last = c.start("/size/100000")
@@ -432,13 +432,13 @@ def held_back(server=Scripted):
         s.expect(6, in_flight=1, what="that the connection has no room for")
         c.send(http2.frame(http2.WINDOW_UPDATE, 0, 0, struct.pack("!I", 100000)))
         equal(len(c.wait(last).body), 100000, "length")
-        f = s.expect(6, what="when there is room again")
-        check(f["answer"]["max"] > 0, "no answer took any time to leave")
+        f = s.expect(6, what="when places are free again")
+        check(f["answer"]["max"] > 0, "no response took any time to leave")
 
 
 @test()
 def broken_off(server=Scripted):
-    """By the server, when it has begun to answer: once counted, and not in flight. The connection goes on."""
+    """By the server, after the beginning of the response: counted once, and not in flight. The connection goes on."""
     s = server()
     with s.connect() as c:
         for n in range(10):
@@ -462,7 +462,7 @@ def broken_off(server=Scripted):
 
 @test()
 def clients_that_give_up(server=Scripted):
-    """RST_STREAM before the answer: given up. The connection and its other streams go on."""
+    """RST_STREAM before the response: an abort. The connection and its other streams go on."""
     s = server()
     with s.connect() as c, s.connect() as other:
         kept = [c.start("/hang") for _ in range(3)]
@@ -474,7 +474,7 @@ def clients_that_give_up(server=Scripted):
             wait_for("3 are in flight", lambda: server_figures(s)["inFlight"] == 3)
         expect_total(s, 50, "requests.server.clientAborts")
         equal(total(s), 0, "count")
-        # In one segment with the question
+        # In one segment with the request
         for _ in range(10):
             stream, data = c.request("/hang")
             c.send(data + http2.frame(http2.RST_STREAM, 0, stream, struct.pack("!I", http2.CANCEL)))
@@ -483,11 +483,11 @@ def clients_that_give_up(server=Scripted):
         for stream in kept:
             equal(c.wait(stream).status, 200, "status")
         s.expect(4, aborts=60, what="with streams that were given up")
-        # With a part of the answer it has counted, and is not in flight any longer
+        # With a part of the response it has counted, and is no longer in flight
         slow = c.start("/slow/20000")
         while c.streams[slow].status is None:
             c.read()
-        s.expect(5, in_flight=1, aborts=60, what="with one that is answered in part")
+        s.expect(5, in_flight=1, aborts=60, what="with one that has a partial response")
         c.reset(slow)
         wait_for("none is in flight", lambda: server_figures(s)["inFlight"] == 0)
         equal(total(s), 5, "count")
@@ -506,16 +506,16 @@ def clients_that_give_up(server=Scripted):
 def out_of_order_once(server=Scripted):
     s = server()
     with s.connect() as c:
-        # The later it is asked, the sooner it is answered
+        # The later the request, the sooner the response
         delays = list(range(400, 99, -15))
         took = sorted(int(r.body) for r in c.wait_all([c.start(f"/late/{ms}/{200 if ms % 2 else 503}") for ms in delays]))
-        f = s.expect(len(delays), 0, sum(ms % 2 == 0 for ms in delays), what="with answers in another order")
+        f = s.expect(len(delays), 0, sum(ms % 2 == 0 for ms in delays), what="with responses in another order")
         for name, truth in (("max", took[-1]), ("p50", took[(len(took) - 1) // 2]), ("mean", sum(took) / len(took))):
             within(f["latency"][name], truth, 0.03, 5 * MSEC, f"latency.{name}")
             within(f["firstByte"][name], truth, 0.03, 5 * MSEC, f"firstByte.{name}")
         # The same where the end is late and the beginning is not
         took = [int(c.wait(stream).body) for stream in [c.start(f"/slow/{ms}") for ms in (900, 700, 800)]]
-        f = s.expect(len(delays) + 3, 0, sum(ms % 2 == 0 for ms in delays), what="with answers in parts")
+        f = s.expect(len(delays) + 3, 0, sum(ms % 2 == 0 for ms in delays), what="with responses in parts")
         within(f["latency"]["max"], max(took), 0.03, 5 * MSEC, "latency.max")
         within(f["answer"]["max"], max(took), 0.03, 5 * MSEC, "answer.max")
         check(f["firstByte"]["max"] < 500 * MSEC, f"firstByte {f['firstByte']}")
@@ -619,7 +619,7 @@ def upgrades():
     equal(out.split(), ["2", "404"] * 2, "curl's version and status")
     expect_total(s, 23)
     f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
-    # The first one was asked in the one and answered in the other
+    # The first one was requested in the one and got its response in the other
     p = scenario.protocols(f)
     equal((sum(p.values()), p["http2"] >= 21, set(p) - {"http1", "http2"}), (23, True, set()), f"protocols {p}")
     equal((f["errors"]["status5xx"], f["status4xx"]), (10, 2), "5xx, 4xx")
@@ -656,7 +656,7 @@ def joined_late(server=Scripted):
         f = server_figures(s)
         for name, want in (("errors.status5xx", (None, bad, bad + 1)), ("status4xx", (None, missing))):
             check(lookup(f, name) in want, f"{name} on connections older than the attach: {lookup(f, name)}, not of {want}")
-    # Who attaches when they are gone knows all
+    # A unit that is attached when they are gone knows all
     qosctl("detach", s.name)
     s.attach()
     with s.connect() as c:
@@ -678,11 +678,11 @@ def attached_again(server=Scripted):
             wait_for("one is in flight", lambda: server_figures(s)["inFlight"] == 1)
             qosctl("detach", s.name)
             s.attach()
-            equal(server_figures(s)["inFlight"], 0, "in flight of what was asked before")
-            # Until both directions are recognised what is asked is an overlap: a few, of which the others make less than 1 %
+            equal(server_figures(s)["inFlight"], 0, "in flight of the requests before")
+            # Until both directions are recognised requests are overlaps: a few, less than 1 % of all
             for _ in range(1000):
                 c.ask("/status/200")
-            wait_for("nothing is in flight, but what was asked before", lambda: server_figures(s)["inFlight"] == 0)
+            wait_for("nothing is in flight, except the requests before", lambda: server_figures(s)["inFlight"] == 0)
             equal(other.ask("/release").status, 200, "status")
             equal(c.wait(held).status, 200, "status")
             equal(exact_or_said(s, 990, 1001), "exact", "quality")
@@ -690,7 +690,7 @@ def attached_again(server=Scripted):
 
 @test(deadline=60)
 def attached_while_loaded():
-    """In the middle of all streams of h2load: not more than were answered from then on, and not less, or it is said."""
+    """In the middle of all streams of h2load: not more than those with responses from then on, and not less, or quality says so."""
     n = Nginx(attach_first=False)
     # More than an attach takes while other tests have the processors
     with h2load_of(n, 400000, "/file", 50) as p:
@@ -705,7 +705,7 @@ def attached_while_loaded():
     s = snapshot(n)
     if s["requests"]["quality"] == "exact":
         got = total(n)
-        # Questions that came before the attach are answered after it, and of those that come then some are on connections of
+        # Requests from before the attach get their responses after it, and of those that come then some are on connections of
         # which not both directions are recognised yet
         check(end - after - 2 * 4 * 50 <= got <= end - before, f"{got} counted, nginx {end - after} to {end - before}")
         check(lookup(s, "requests.server.errors.status5xx") in (None, 0), "failures where there are none")
@@ -736,7 +736,7 @@ def over_a_cable(**faults):
 def on_a_bad_cable():
     """Lost, doubled and overtaken segments: the same count, or it is said."""
     _, sent_again = over_a_cable(drop=10, duplicate=30, reorder=50, delay_us=300, seed=13)
-    check(sent_again > 0, "nothing was sent again")
+    check(sent_again > 0, "nothing was retransmitted")
 
 
 @test(deadline=60)
@@ -800,10 +800,10 @@ def grpc_codes(server=Grpc):
 
 @test()
 def grpc_in_flight(server=Grpc):
-    """Calls that hang are in flight; some are cancelled, some let go, some lose their server."""
+    """Calls that hang are in flight; some are cancelled, some released, some lose their server."""
     g = server()
     for method in "Hang", "Stalled":
-        # Of one that stalls the answer has begun
+        # The response of one that stalls has begun
         p = g.client(method, 20)
         equal(p.stdout.readline(), "started\n", "the client")
         wait_for("20 are in flight", lambda: server_figures(g)["inFlight"] == 20)
@@ -813,7 +813,7 @@ def grpc_in_flight(server=Grpc):
         wait_for("none is in flight", lambda: server_figures(g)["inFlight"] == 0)
         if method == "Hang":
             expect_total(g, 20, "requests.server.clientAborts")
-            equal(total(g), 0, "count of what nobody answered")
+            equal(total(g), 0, "count of calls without a response")
         else:
             expect_total(g, 20)
     p = g.client("Hang", 30)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a unit asks of others, by whom it asks: counts are those of who was asked, times those of a server whose delay is
-known."""
+"""Requests of a unit to its peers: counts are compared with those of the peers, times with those of a server with a known delay."""
 
 import json
 
@@ -76,7 +75,7 @@ class Haproxy(Unit):
 
 @test(vm="nightly", deadline=60)
 def proxy_has_both_roles():
-    """haproxy in front of nginx: what its clients ask of it, it asks of nginx, and nginx answers, once each."""
+    """haproxy in front of nginx: each request of a client is one of haproxy to nginx, with one response."""
     front, back = unused_ports(2)
     nginx = attach(Nginx([f"127.0.0.1:{back}"])).start()
     proxy = attach(Haproxy(front, f"127.0.0.1:{back}", more="http-reuse always")).start()
@@ -89,10 +88,10 @@ def proxy_has_both_roles():
     row = peers(proxy)[f"127.0.0.1:{back}"]
     equal(row["unit"], nginx.name, "the peer's unit")
     equal((row["errors"], row["aborts"]), ({"reset": 0, "timeout": 0}, 0), "errors and aborts")
-    equal(row["bytesOut"], server_figures(nginx)["bytesIn"], "bytes asked and bytes received")
-    equal(row["bytesIn"], server_figures(nginx)["bytesOut"], "bytes of answers")
-    equal(lookup(snapshot(nginx), "requests.client.count"), 0, "what nginx asks")
-    # What it asks is part of what it answers
+    equal(row["bytesOut"], server_figures(nginx)["bytesIn"], "bytes sent and bytes received")
+    equal(row["bytesIn"], server_figures(nginx)["bytesOut"], "bytes of responses")
+    equal(lookup(snapshot(nginx), "requests.client.count"), 0, "requests of nginx")
+    # The request to the backend is part of the client's request
     own = server_figures(proxy)["latency"]["mean"]
     check(row["latency"]["mean"] < own, f"asking takes {row['latency']['mean']}, answering {own}")
     status = qosctl("status", proxy.name, "--window=total").stdout
@@ -107,16 +106,16 @@ def proxy_has_both_roles():
 
 @test(deadline=60)
 def what_keeps_http2_going_asks_nothing():
-    """A proxy that asks in HTTP/2 says how much it has read, also behind the last answer: nothing is in flight then."""
+    """A proxy with HTTP/2 to its backend sends WINDOW_UPDATE, also after the last response: nothing is in flight then."""
     front, back = unused_ports(2)
     backend = Unit(f"/usr/sbin/nghttpd --no-tls -a 127.0.0.1 -d {scenario.SOURCES} {back}", type="exec").start()
     proxy = attach(Haproxy(front, f"127.0.0.1:{back} proto h2")).start()
 
     def answered():
         return run("curl", "-sf", "-o", "/dev/null", f"http://127.0.0.1:{front}/scenario.py", ok=False).returncode == 0
-    wait_for("the backend answers", answered, 10)
+    wait_for("the backend responds", answered, 10)
     for _ in range(20):
-        check(answered(), "no answer")
+        check(answered(), "no response")
     f = wait_for("nothing is in flight", lambda: (f := client_figures(proxy))["inFlight"] == 0 and f)
     equal((f["aborts"], f["errors"]["timeout"]), (0, 0), "aborts and errors")
     check("count" not in peers(proxy)[f"127.0.0.1:{back}"], "streams are counted, which nobody could")
@@ -125,8 +124,7 @@ def what_keeps_http2_going_asks_nothing():
 
 @test(deadline=60)
 def pipelines_count():
-    """As many as Redis and nginx count, however many are asked at once, each with its latency. Of streams even how many they are is not
-    known."""
+    """The counts of Redis and nginx, however many are pipelined, each with its latency. The number of streams is unknown."""
     r = Redis()
     peer = f"127.0.0.1:{r.port}"
     for pipeline, connections in ((1, 8), (16, 1), (16, 8), (128, 3)):
@@ -170,7 +168,7 @@ def pipelines_count():
         if many <= 2:
             expect_asked(c, {f"127.0.0.1:{a}": len(sizes)}, f"{many} at a time")
         else:
-            # nginx answers in as many segments, of which the client may find more than four: then it is not known when each has come
+            # nginx responds in as many segments, of which the client may find more than four: then the arrival of each is unknown
             f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
             equal((f["count"], f.get("latency", {}).get("count", len(sizes))), (len(sizes), len(sizes)), f"count of {many} at once, and latency")
 
@@ -185,8 +183,8 @@ def program(text, **keywords):
 
 @test(deadline=60)
 def questions_apart_on_one_connection():
-    """Asked 20 ms apart, and answered in order, each 100 ms after it has come: that is how long each takes, also where some are always
-    open. In HTTP and in RESP, with answers of all sizes; by the client's own stopwatch."""
+    """Requests 20 ms apart with responses in order, each 100 ms after its request: that is the latency of each, also with some always in
+    flight. In HTTP and in RESP, with responses of all sizes; compared with the client's own clock."""
     port = unused_port()
     program(f"""
 import asyncio, os, socket
@@ -247,7 +245,7 @@ open('{said}', 'w').write(str(sum(took) // len(took)))
 
 @test(deadline=60)
 def asked_over_a_bad_cable():
-    """Lost, doubled and overtaken segments: what is asked, one at a time and many at once, is what nginx answers."""
+    """Lost, duplicated and reordered segments: the requests, one at a time and pipelined, are those of nginx."""
     cable = Cable(drop=15, duplicate=30, reorder=50, delay_us=300, seed=13)
     nginx = attach(test_http.Nginx(netns=cable.b))
     path = f"/run/{scenario.prefix}-bad-cable.py"
@@ -260,7 +258,7 @@ def asked_over_a_bad_cable():
                 f"    while d.count(b'f' * 3000) < many: d += s.recv(99999)\n")
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec", settings=f"NetworkNamespacePath=/run/netns/{cable.a}"))
     run_to_its_end(c)
-    check(cable.counter("TcpRetransSegs") + cable.counter("TcpRetransSegs", cable.a) > 0, "nothing was sent again")
+    check(cable.counter("TcpRetransSegs") + cable.counter("TcpRetransSegs", cable.a) > 0, "nothing was retransmitted")
     scenario.expect_total(nginx, 700)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
     equal((f["count"], f["errors"], f["aborts"]), (700, {"reset": 0, "timeout": 0}, 0), "count, errors and aborts")
@@ -268,7 +266,7 @@ def asked_over_a_bad_cable():
 
 @test()
 def a_pipeline_that_hangs():
-    """All that is asked at once is in flight, and none of it when the connection ends: then it counts once as an error."""
+    """All pipelined requests are in flight, and none when the connection ends: that counts once as an error."""
     s = Server(mode="thread", hang=True)
     s.start()
     path = f"/run/{scenario.prefix}-hanging.py"
@@ -300,7 +298,7 @@ def proxy_that_splices():
 
 @test()
 def many_at_once_through_a_splice():
-    """What is asked of Redis leaves haproxy as it came, and nobody sees the answers on their way: they count nevertheless."""
+    """haproxy splices requests to Redis, and no program sees the responses on their way: they count nevertheless."""
     front = unused_port()
     r = Redis()
     proxy = attach(Haproxy(front, f"127.0.0.1:{r.port}", mode="tcp", more="option splice-request\n option splice-response")).start()
@@ -314,7 +312,8 @@ def many_at_once_through_a_splice():
 
 @test()
 def many_at_once_and_the_end():
-    """A peer that hangs up behind its answers has answered them, whenever they are read; what it has not answered is one error."""
+    """A peer that closes the connection after its responses has responded, whenever they are read; requests without a response are one
+    error."""
     port = unused_port()
     program(f"""
 import os, socket
@@ -358,20 +357,20 @@ def times_are_those_of_the_peer():
         s.start()
         c = attach(ClientUnit(port=s.port, connections=2, number=40, think_us=5000))
         said = c.run()
-        equal(said["answered"], 40, "answers the client got")
+        equal(said["answered"], 40, "responses to the client")
         expect_asked(c, {f"127.0.0.1:{s.port}": 40}, "of a slow server")
         d = client_figures(c)["latency"]
         check(20 * MSEC <= d["mean"] <= said["latency"]["mean"], f"mean {d['mean']}, the client's {said['latency']['mean']}")
         check(d["max"] <= said["latency"]["max"], f"max {d['max']}, the client's {said['latency']['max']}")
         within(d["mean"], said["latency"]["mean"], 0.02, 5000, "mean")
         within(d["p50"], said["latency"]["p50"], 0.045, 5000, "p50")
-        equal(server_figures(c)["count"], 0, "what it answers")
+        equal(server_figures(c)["count"], 0, "its requests")
     scenario.undisturbed(measure)
 
 
 @test()
 def answers_in_parts():
-    """An answer takes until its last part, however many there are; a question is one, however it is sent."""
+    """A response takes until its last part, however many there are; a request is one, however it is sent."""
     def measure():
         s = Server(mode="thread", parts=4, gap_us=10000, response=400)
         s.start()
@@ -414,7 +413,7 @@ def on_all_kinds_of_connections():
 
 @test()
 def connections_that_fail():
-    """Refused at once; never answered; given up by who asks."""
+    """Refused at once; without a response; aborted by the client."""
     port = unused_port()
     path = f"/run/{scenario.prefix}-fail.py"
     with open(path, "w") as f:
@@ -450,12 +449,12 @@ def connections_that_fail():
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec", settings=f"NetworkNamespacePath=/run/netns/{cable.a}"))
     run_to_its_end(c)
     f = wait_for("they are counted", lambda: (f := client_figures(c))["aborts"] == 1 and f)
-    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, {"reset": 0, "timeout": 1}, 1, 0), "without an answer")
+    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, {"reset": 0, "timeout": 1}, 1, 0), "without a response")
 
 
 @test()
 def peers_that_die():
-    """The server is killed with questions open: errors of the one who asked, and nothing stays in flight."""
+    """The server is killed with requests in flight: errors of the client role, and nothing stays in flight."""
     s = Server(mode="thread", hang=True)
     s.start()
     idle = scenario.start_served(mode="thread")
@@ -467,7 +466,7 @@ def peers_that_die():
     f = wait_for("they are errors", lambda: (f := client_figures(c))["errors"]["reset"] >= 5 and f)
     equal((f["count"], f["inFlight"], f["aborts"]), (0, 0, 0), "count, in flight, aborts")
 
-    # The other way around: who asks is killed
+    # The other way around: the client is killed
     s.start()
     c = attach(ClientUnit(port=s.port, connections=4, number=4))
     c.start()
@@ -480,7 +479,7 @@ def peers_that_die():
 
 @test()
 def half_closed_and_closed():
-    """Who has said all still waits for the answer; who closes does not, even if the peer never notices."""
+    """A client that has shut down writing still waits for the response; one that closes does not, even if the peer never notices."""
     go = f"/run/{scenario.prefix}-go"
     s = Server(mode="thread", until_eof=True, answer_when=go)
     s.start()
@@ -489,7 +488,7 @@ def half_closed_and_closed():
     wait_for("it waits", lambda: client_figures(c)["inFlight"] == 1)
     equal(client_figures(c)["aborts"], 0, "aborts")
     open(go, "w").close()
-    f = wait_for("it is answered", lambda: (f := client_figures(c))["count"] == 1 and f)
+    f = wait_for("it has a response", lambda: (f := client_figures(c))["count"] == 1 and f)
     equal((f["inFlight"], f["aborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "in flight, aborts, errors")
 
     # This listener's process never accepts, reads or closes
@@ -507,7 +506,7 @@ def half_closed_and_closed():
 
 @test(deadline=60)
 def waiting_is_no_latency_of_the_peer():
-    """Who asks Redis to wait has that counted, and in no distribution; what it asks at once is in one."""
+    """Blocking commands of Redis are counted, and in no distribution; others are in one."""
     r = Redis()
     path = f"/run/{scenario.prefix}-waits.py"
     with open(path, "w") as f:
@@ -528,7 +527,7 @@ def waiting_is_no_latency_of_the_peer():
 
 @test(deadline=60)
 def asked_to_go_on():
-    """"100 Continue" is no answer: that comes behind the body, and as late as the server takes."""
+    """"100 Continue" is no response: that comes after the body, as late as the server takes."""
     port, path, delay = unused_port(), f"/run/{scenario.prefix}-continue.py", 0.3
     with open(path, "w") as f:
         f.write(f"import socket, sys, time\n"
@@ -562,7 +561,7 @@ def asked_to_go_on():
 
 @test(deadline=40)
 def farewells_of_tls():
-    """Nobody answers them, and nothing was given up."""
+    """They get no response, and nothing was aborted."""
     nginx = test_tls.Nginx()
     nginx.start()
     nginx.listens()
@@ -586,13 +585,13 @@ def farewells_of_tls():
     run_to_its_end(c)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
     equal((f["aborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), "aborts and errors")
-    # With the round trips of the handshakes, which are not told apart here
+    # With the round trips of the handshakes, which are not distinguished here
     check(2 * 5 * 4 <= f["count"] <= 2 * 5 * (4 + 2), f"{f['count']} counted")
 
 
 @test(deadline=60)
 def http2_in_tls_ends_in_order():
-    """GOAWAY is not answered: neither an abort nor an error, of curl and Node. A request of HTTP/1 that is known to be one still is."""
+    """GOAWAY gets no response: neither an abort nor an error, of curl and Node. A request of HTTP/1 that is known to be one still is."""
     nginx = test_tls.Nginx(http2=True)
     nginx.start()
     nginx.listens()
@@ -676,14 +675,14 @@ def attached_under_load():
     wait_for("the client has ended", lambda: scenario.unit_property(c.name, "ActiveState") == "inactive", 20)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
     end = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)["count"]
-    # The server's count runs ahead of the client's by what is in flight: a question whose answer was on its way
+    # The server's count is ahead of the client's by what is in flight: a request with a response on its way
     check(end - after - 8 <= f["count"] <= end - before + 8, f"{f['count']} counted, the server has {end - after} to {end - before}")
     equal((f["errors"], f["aborts"]), ({"reset": 0, "timeout": 0}, 0), "errors and aborts")
 
 
 @test()
 def not_for_everybody():
-    """With whom a unit talks is for root. How much it asks of others is no secret."""
+    """The peers of a unit are for root. The number of its requests is for all."""
     s = scenario.start_served(mode="thread")
     c = attach(ClientUnit(port=s.port, number=5))
     c.run()

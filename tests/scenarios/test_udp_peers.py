@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a unit asks of others over UDP: questions of DNS, counted as those count them who ask."""
+"""Requests of a unit over UDP: DNS queries, compared with the counts of the clients."""
 
 import os
 import re
@@ -10,12 +10,12 @@ from test_peers import client_figures, expect_asked, peers, run_to_its_end
 from test_udp import UdpServer
 from test_unix_peers import script
 
-# So long an answer is waited for, then it takes a second until that is noticed, and some more where the machine is busy.
+# The timeout of a query, a second until it is noticed, and some more where the machine is busy.
 GIVEN_UP = 30
 
 
 class Dnsperf(Unit):
-    """A program that asks, and counts what it gets."""
+    """A program that sends queries, and counts the responses."""
 
     def __init__(self, address, port, names, *options, netns=None):
         name = scenario.unit_name("dnsperf")
@@ -27,7 +27,7 @@ class Dnsperf(Unit):
                          type="exec", settings=f"StandardOutput=truncate:{self.said}\n" + (f"NetworkNamespacePath=/run/netns/{netns}" if netns else ""))
 
     def run(self):
-        """Returns how many questions were sent, answered and lost."""
+        """Returns how many queries were sent, had a response and were lost."""
         run_to_its_end(self)
         with open(self.said) as f:
             said = f.read()
@@ -61,7 +61,7 @@ remote-control:
 
 @test(vm="nightly", deadline=60)
 def dnsperf_and_unbound():
-    """A hundred outstanding: what is asked is what is answered, by peer; and unbound answers as many."""
+    """A hundred in flight: each query has a response, by peer; and unbound sends as many."""
     u = unbound()
     n = smaller(10000) // 2 * 2
     answered = 0
@@ -70,13 +70,13 @@ def dnsperf_and_unbound():
         equal(c.run(), (n, n, 0), "what dnsperf counts")
         expect_asked(c, {peer: n}, f"of {peer}")
         answered += n
-        wait_for("unbound has answered as many", lambda: server_figures(u)["count"] == answered)
+        wait_for("unbound has responded to as many", lambda: server_figures(u)["count"] == answered)
         row = peers(c)[peer]
         equal((row["unit"], row["errors"]), (u.name, {"reset": 0, "timeout": 0}), "the peer's unit, and errors")
         check(row["latency"]["max"] > 0 and row["latency"]["mean"] > 0, f"latency {row['latency']}")
     f = server_figures(u)
     equal((row["bytesOut"] * 2, row["bytesIn"] * 2), (f["bytesIn"], f["bytesOut"]), "bytes")
-    equal(client_figures(u)["count"], 0, "what unbound asks")
+    equal(client_figures(u)["count"], 0, "queries of unbound")
 
 
 @test(deadline=90)
@@ -87,9 +87,9 @@ def one_in_ten_is_not_answered():
     c = attach(Dnsperf("127.0.0.1", s.port, [f"name{i}.example" for i in range(1000)], "-c", 1, "-q", 100, "-t", 5, "-n", 1))
     sent, completed, lost = c.run()
     check(lost > 0.05 * sent, f"only {lost} of {sent} were lost")
-    f = wait_for("all are answered or given up", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
+    f = wait_for("all have a response or a timeout", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
     equal((f["count"], f["errors"], f["latency"]["count"]), (completed, {"reset": 0, "timeout": lost}, completed),
-          "answered, and not answered")
+          "with and without a response")
     equal(f["peers"][0]["peer"], f"127.0.0.1:{s.port}", "the peer")
 
 
@@ -150,12 +150,12 @@ for to in (('224.0.0.251', port), ('127.0.0.1', port)):
     v4, v6, second = f"127.0.0.1:{u.port}", f"[::1]:{u.port}", f"127.0.0.1:{other.port}"
     expect_asked(c, {v4: 50 + 20 + 40 + 9 + 30 + 10, v6: 20, second: 9}, "of all kinds")
     equal(client_figures(c)["errors"], {"reset": 0, "timeout": 0}, "errors")
-    equal(server_figures(c)["count"], 0, "what it answers")
+    equal(server_figures(c)["count"], 0, "its responses")
 
 
 @test(deadline=90)
 def asked_in_vain():
-    """In flight until it is given up, or asked again; an answer that nobody waits for is none."""
+    """In flight until the timeout, or until it is repeated; a response without a query does not count."""
     s = UdpServer("sink").start()
     go = f"/run/{scenario.prefix}-udp-go"
     c = attach(script(QUESTIONS + f"""
@@ -169,7 +169,7 @@ time.sleep(1000)
     wait_for("five are in flight", lambda: client_figures(c)["inFlight"] == 5)
     equal(client_figures(c)["errors"]["timeout"], 0, "errors while they are waited for")
     open(go, "w").close()
-    f = wait_for("three are asked again", lambda: (f := client_figures(c))["errors"]["timeout"] >= 3 and f)
+    f = wait_for("three are repeated", lambda: (f := client_figures(c))["errors"]["timeout"] >= 3 and f)
     f = wait_for("all are given up", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
     equal((f["count"], f["errors"]), (0, {"reset": 0, "timeout": 8}), "count and errors")
 
@@ -185,10 +185,10 @@ def attached_under_load():
     after = server_figures(u)["count"]
     wait_for("some are counted", lambda: client_figures(c)["count"] > 2000, 20)
     c.kill("SIGSTOP")
-    end = wait_for("all are answered", lambda: (a := server_figures(u), b := client_figures(c)) and a["inFlight"] == 0 == b["inFlight"]
+    end = wait_for("all have a response", lambda: (a := server_figures(u), b := client_figures(c)) and a["inFlight"] == 0 == b["inFlight"]
                    and a["count"])
     f = client_figures(c)
-    # What was open at the attach, which are twenty of each of both, was asked before it
+    # Those in flight at the attach, twenty of each of both, were sent before it
     check(end - after - 40 <= f["count"] <= end - before, f"{f['count']} counted, unbound has {end - after} to {end - before}")
     equal(f["errors"]["timeout"], 0, "errors")
     c.kill("SIGKILL")
@@ -196,14 +196,14 @@ def attached_under_load():
 
 @test(deadline=90)
 def on_a_bad_cable():
-    """Lost, doubled and overtaken questions and answers. Who asks counts what it gets, once; who is asked what it has answered, by the
-    kernel's own count; what was lost is an error, and neither has invented anything."""
+    """Lost, duplicated and reordered queries and responses. The client counts each response once; the server counts its responses, by
+    the kernel's own count; a lost one is an error, and neither has invented anything."""
     cable = Cable(drop=20, duplicate=50, reorder=50, delay_us=200, seed=5)
     s = attach(UdpServer("dns", address=cable.address_b, settings=f"NetworkNamespacePath=/run/netns/{cable.b}")).start()
     answered = cable.counter("UdpOutDatagrams")
     c = attach(Dnsperf(cable.address_b, s.port, [f"name{i}.example" for i in range(1000)], "-c", 1, "-q", 50, "-t", 5, "-n", 1, netns=cable.a))
     sent, completed, lost = c.run()
     check(0.05 * sent < lost < 0.5 * sent, f"{lost} of {sent} were lost")
-    f = wait_for("all are answered or given up", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
-    equal((f["count"], f["errors"]), (completed, {"reset": 0, "timeout": lost}), "answered, and not answered")
-    equal(server_figures(s)["count"], cable.counter("UdpOutDatagrams") - answered, "what the server has answered")
+    f = wait_for("all have a response or a timeout", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
+    equal((f["count"], f["errors"]), (completed, {"reset": 0, "timeout": lost}), "with and without a response")
+    equal(server_figures(s)["count"], cable.counter("UdpOutDatagrams") - answered, "responses of the server")

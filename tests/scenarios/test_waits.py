@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What threads wait for, who ends it, and what each thread does. The truth: programs that know how often each of their threads has
-waited, for what, and for whom."""
+"""Wait targets, wakers, and each thread's states. The truth: programs that know how often each of their threads has waited, for what,
+and for which thread."""
 
 import json
 import os
@@ -16,7 +16,7 @@ TURNS = 50
 
 
 class Turns(Unit):
-    """Who is who says the program, when all has been."""
+    """The program reports its threads at its end."""
 
     def __init__(self, turns=TURNS, how="", **options):
         super().__init__(f"{scenario.tools}/turns {turns} {how}".strip(), **options)
@@ -57,7 +57,7 @@ def adds_up(unit):
 
 @test(vm="nightly")
 def turns():
-    """A mutex and who holds it, a pipe and who writes there: each wait counts once, each is ended by the one who did."""
+    """A mutex and its holder, a pipe and its writer: each wait counts once, and each is ended by the thread that did."""
     u = Turns()
     attach(u, "--probes=cpu")
     u.start()
@@ -67,11 +67,11 @@ def turns():
 
     lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
     equal(lock["waits"], TURNS + 1, "waits for the lock")
-    equal(lock["pid"], u.main_pid, "whose lock it is")
+    equal(lock["pid"], u.main_pid, "the lock's owner")
     check(lock["time"] > 0, f"{lock}")
-    equal(lock["wakers"], [{"name": "holder", "tid": who["holder"], "unit": u.name, "waits": TURNS}], "who held the lock")
+    equal(lock["wakers"], [{"name": "holder", "tid": who["holder"], "unit": u.name, "waits": TURNS}], "the holder of the lock")
 
-    # There is another pipe, for the answers
+    # There is another pipe, for the responses
     writer = {"name": "writer", "tid": who["writer"], "unit": u.name, "waits": TURNS}
     pipe = one(rows, kind="pipe", wakers=[writer])
     equal(pipe["waits"], TURNS + 1, "waits for the pipe")
@@ -112,7 +112,7 @@ def turns():
 
 @test(vm="nightly", quiet=True, deadline=60)
 def woken_on_the_way_off_the_cpu():
-    """Who lets a lock go while the other one is about to sleep is counted as who has held it, too."""
+    """A thread that releases a lock while the other one is about to sleep is counted as its holder, too."""
     turns = 2 * smaller(1000)
     u = Turns(turns, "fast")
     attach(u, "--probes=cpu")
@@ -123,17 +123,17 @@ def woken_on_the_way_off_the_cpu():
     check(who["slept"] > turns // 100, f"only {who['slept']} of {turns} turns were waits")
     equal(lock["waits"], who["slept"] + 1, "waits for the lock")
     # On a busy machine a wake-up in thousands is seen by no program
-    equal([w["tid"] for w in lock["wakers"]], [who["holder"]], "who held the lock")
+    equal([w["tid"] for w in lock["wakers"]], [who["holder"]], "the holder of the lock")
     check(0.995 * who["slept"] <= lock["wakers"][0]["waits"] <= who["slept"], f"{lock['wakers']} of {who['slept']}")
 
 
 @test(vm="nightly")
 def since_before():
-    """Waits that have begun before the attach: what for is found, who will end them is seen when they do."""
+    """Waits that have begun before the attach: the target is found, the waker is seen when they end."""
     u = Turns().start()
     who = u.who()
     attach(u, "--probes=cpu")
-    # Who looks up names has a fifth of a second each time
+    # The lookup of names has a fifth of a second each time
     rows = wait_for("all are found", lambda: len(threads(u)) == len(thread_ids(u)) and (rows := resources(u)) and
                     any(r.get("name") == "turns:the_lock" for r in rows) and rows)
     lock = one(rows, state="lock", kind="futex")
@@ -156,7 +156,7 @@ def woken_early():
         f"-D__TARGET_ARCH_{'x86' if platform.machine() == 'x86_64' else 'arm64'}", "-c", f"{SOURCES}/held_switch.bpf.c", "-o", program)
     run("bpftool", "prog", "loadall", program, pin, "autoattach")
     try:
-        # Nobody else keeps from its CPU who looks whether the other one sleeps
+        # No other thread keeps the one that checks whether the other one sleeps from its CPU
         u = Turns(how="apart", settings="CPUSchedulingPolicy=fifo\nCPUSchedulingPriority=1")
         attach(u, "--probes=cpu")
         u.start()
@@ -203,7 +203,7 @@ def who_has_the_cpu():
     attach(u, "--probes=cpu")
 
     before = [used(h) for h in hogs]
-    # Who asks all the time has the CPU, too
+    # A process that reads all the time has the CPU, too
     wait_for("it has waited", lambda: sum(r["time"] for r in turns_of(u)) > 10**9, timeout=20, pause=0.5)
     ran = [used(h) - b for h, b in zip(hogs, before)]
     u.kill("SIGSTOP")
@@ -212,7 +212,7 @@ def who_has_the_cpu():
     total = sum(r["time"] for r in rows)
     for hog in hogs:
         row = one(rows, kind="cpu", name=hog.name)
-        equal(row["unit"], hog.name, "whose it is")
+        equal(row["unit"], hog.name, "the owner")
         found.append(row["time"])
     # Not the time itself: they run on while this looks
     within(found[0] / sum(found), ran[0] / sum(ran), 0.1, 0, f"who had the CPU for how much of the time: {rows}, {ran}")
@@ -256,7 +256,7 @@ def who_calls_a_group_as_another_unit():
 
 @test()
 def somebody_elses():
-    """Who ends the waits is in another unit, which nobody watches; the FIFO has a name."""
+    """The waker is in another unit, which is not observed; the FIFO has a name."""
     fifo = f"/run/{unit_name('fifo', '')}"
     os.mkfifo(fifo)
     reader = Unit(f"/bin/sh -c 'exec cat <>{fifo}'", type="exec")
@@ -271,7 +271,7 @@ def somebody_elses():
     row = wait_for("it was woken", woken, timeout=10)
     equal(row["name"], os.path.basename(fifo), "the FIFO")
     w = row["wakers"][0]
-    equal((w["name"], w["tid"], w["unit"]), ("sh", writer.main_pid, writer.name), "who writes")
+    equal((w["name"], w["tid"], w["unit"]), ("sh", writer.main_pid, writer.name), "the writer")
     writer.stop()
     reader.stop()
     os.unlink(fifo)
@@ -295,7 +295,7 @@ def slow_server():
     attach(s, "--probes=requests,cpu")
     row = wait_for("it has a name", lambda: (r := waits()) and r.get("unit") and r)
     equal((row["name"], row["unit"]), (s.name, s.name), "the server")
-    # The server's own side: it waits for the next question of those who came, at its port
+    # The server's own side: it waits for the next request of its clients, at its port
     row = wait_for("the server waits", lambda: [r for r in resources(s) if r["kind"] == "socket"])[0]
     equal((row["name"], row["address"]), (f"clients of *:{s.port}", f"*:{s.port}"), "the server's side")
     u.stop()
@@ -303,7 +303,7 @@ def slow_server():
 
 @test()
 def each_kind():
-    """Threads that wait for one thing each, for ever."""
+    """Threads that wait for one thing each, permanently."""
     u = Unit(f"{scenario.tools}/waiter mutex:3 pipe:2 accept:1 epoll:2 eventfd:1 poll:1 poll-one:2 queue:1 flock:2 condition:2 sleep:2")
     attach(u, "--probes=cpu")
     u.start()
@@ -313,7 +313,7 @@ def each_kind():
         states = [t["state"] for t in threads(u)]
         return all(states.count(s) == n for s, n in want.items())
     wait_for("each thread is where it should be", all_wait)
-    # Who looks them up has a fifth of a second each time
+    # Their lookup has a fifth of a second each time
     rows = wait_for("names are known", lambda: (r := resources(u)) and "name" in one(r, kind="futex", state="lock") and
                     one(r, kind="futex", state="lock")["name"] == "waiter:mutex" and r)
 
@@ -323,7 +323,7 @@ def each_kind():
     equal(one(rows, kind="futex", state="lock")["waits"], 3, "waits for the mutex")
     equal(sums(kind="file", state="lock"), (2, 1), "waits for the file lock, which is one")
     equal(sums(kind="epoll"), (2, 2), "instances of epoll")
-    equal(sums(kind="pipe", state="poll"), (2, 2), "pipes that poll(2) was asked for alone")
+    equal(sums(kind="pipe", state="poll"), (2, 2), "pipes as the only descriptor of poll(2)")
     equal(sums(kind="rest", state="poll"), (1, 1), "poll(2) for none")
     equal(sums(kind="file", state="pipe"), (1, 1), "the message queue")
     check(one(rows, kind="file", state="poll")["name"].startswith("[eventfd]"), f"{rows}")
@@ -394,8 +394,8 @@ MAKE = "d = f'{}/{{i}}'\n        os.mkdir(d)\n        while True: os.mkdir(f'{{d
 
 @test(vm=True, deadline=90)
 def kernel_locks():
-    """Locks of the kernel: that of a file, which is one of many, by who takes it; that of all control groups by its name, if this kernel
-    knows the names of its variables. The latter is everybody's, so that others let it go as well."""
+    """Locks of the kernel: that of a file, which is one of many, by the function that takes it; that of all control groups by its name,
+    if this kernel knows the names of its variables. The latter is shared, so that others release it as well."""
     name = unit_name("locks", "")
     groups = r"(cgroup_mutex)" if kernel_has("cgroup_mutex") else r"lock in (cgroup_\w+)\(\)"
     for code, place, lock in ((WRITE, f"/run/{name}", r"lock in (\w*write_iter)\(\)"), (MAKE, f"/sys/fs/cgroup/{name}", groups)):
@@ -427,7 +427,7 @@ def kernel_locks():
 
 @test()
 def whose_business():
-    """Threads and files are for root, and for whom polkit lets."""
+    """Threads and files are for root, and for users that polkit authorizes."""
     u = Turns()
     attach(u, "--probes=requests")
     u.start()
