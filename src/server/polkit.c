@@ -137,6 +137,33 @@ int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char 
                           ret);
 }
 
+/* The connection for queries with a file descriptor: that of the daemon takes none, see manager.c. Opened
+ * with the first query, and again after the bus was restarted. */
+static int connection_get(sd_bus *bus, sd_bus **ret) {
+        static sd_bus *connection = NULL;
+        int r;
+
+        if (sd_bus_can_send(bus, SD_BUS_TYPE_UNIX_FD) > 0) {
+                *ret = bus;
+                return 0;
+        }
+
+        if (connection && sd_bus_is_open(connection) <= 0)
+                connection = sd_bus_close_unref(connection);
+        if (!connection) {
+                r = sd_bus_open_system_with_description(&connection, "qosd-polkit");
+                if (r < 0)
+                        return r;
+                r = sd_bus_attach_event(connection, sd_bus_get_event(bus), SD_EVENT_PRIORITY_NORMAL);
+                if (r < 0) {
+                        connection = sd_bus_close_unref(connection);
+                        return r;
+                }
+        }
+        *ret = connection;
+        return 0;
+}
+
 int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive,
                          polkit_handler_t handler, void *userdata, PolkitQuery **ret) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
@@ -151,6 +178,9 @@ int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool
         if (pidfd < 0)
                 return pidfd;
 
+        r = connection_get(bus, &bus);
+        if (r < 0)
+                return r;
         r = query_new(bus, uid, &m);
         if (r < 0)
                 return r;
