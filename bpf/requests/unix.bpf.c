@@ -747,8 +747,8 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
 }
 
 /* The same by the files of all tasks, as units_walk_tcp. A connection that waits for accept() is at the
- * other end of the client's: that is connected until it is closed, which it is not while this has its file.
- * xx */
+ * other end of the client's: that is connected until it is closed, which it is not while this has its
+ * file. */
 SEC("iter/task_file")
 int units_walk_unix(struct bpf_iter__task_file *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
