@@ -442,6 +442,7 @@ struct qos_probe_config {
 
 #define QOS_PROBE_CONFIG_TLS 1U
 #define QOS_PROBE_CONFIG_MEMORY 2U
+#define QOS_PROBE_CONFIG_BLOCK 4U
 
 /* Attributes of a function of libssl, passed as cookie of its uprobe. */
 enum qos_openssl_call {

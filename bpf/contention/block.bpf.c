@@ -128,7 +128,7 @@ static __always_inline __u64 request_record(struct request *request, bool *ret_w
                 noted = request->bio->bi_blkg->blkcg->css.cgroup;
         if (!noted || noted->root->hierarchy_id != 0) {
                 block_use(request, own);
-                return batch_record(own);
+                return batch_record(own, QOS_PROBE_CONFIG_BLOCK);
         }
 
         level = noted->level;
@@ -138,11 +138,11 @@ static __always_inline __u64 request_record(struct request *request, bool *ret_w
                                              level * sizeof(around));
         if (around == noted) {
                 block_use(request, own);
-                return batch_record(own);
+                return batch_record(own, QOS_PROBE_CONFIG_BLOCK);
         }
         *ret_writeback = true;
         block_use(request, noted);
-        return batch_record(noted);
+        return batch_record(noted, QOS_PROBE_CONFIG_BLOCK);
 }
 
 SEC("tp_btf/block_io_start")

@@ -146,15 +146,23 @@ static __always_inline void contention_cpu_enter(struct qos_contention_cpu *s, _
                 contention_roll(c, (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, now / QOS_EPOCH_NSEC);
 }
 
-/* The contention map for tasks in a control group, as a thread's word without state; 0: none. */
-static __always_inline __u64 batch_record(struct cgroup *group) {
-        struct qos_owner owner;
+/* The contention map for tasks in a control group, as a thread's word without state; 0: none, or the unit is
+ * not observed with the probe (QOS_PROBE_CONFIG_*; 0: any). The map exists for any of its probes, and the
+ * programs of a probe may run for another unit. */
+static __always_inline __u64 batch_record(struct cgroup *group, __u32 probe) {
+        const struct qos_probe_config *config;
         struct qos_contention_map *c;
+        struct qos_owner owner;
 
         if (!group_owner(group, &owner))
                 return 0;
         c = contention_find(owner.slot);
         if (!c || c->unit != owner.generation)
                 return 0;
+        if (probe != 0) {
+                config = bpf_map_lookup_elem(&probe_configs, &owner.slot);
+                if (!config || config->generation != owner.generation || !(config->probes & probe))
+                        return 0;
+        }
         return thread_record(owner.slot, c->generation);
 }

@@ -146,7 +146,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         struct thread *t;
         __u64 book, now;
 
-        book = batch_record(task->cgroups->dfl_cgrp);
+        book = batch_record(task->cgroups->dfl_cgrp, 0);
         if (!book)
                 return 0;
         t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -345,7 +345,7 @@ int BPF_PROG(cpu_unlock, void *lock, int result) {
  * process. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(cpu_migrate, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
-        if (thread_of(task) || batch_record(to))
+        if (thread_of(task) || batch_record(to, 0))
                 moves_tell();
         return 0;
 }
@@ -408,7 +408,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         if (task->exit_state)
                 return 0;
 
-        book = batch_record(task->cgroups->dfl_cgrp);
+        book = batch_record(task->cgroups->dfl_cgrp, 0);
         t = bpf_task_storage_get(&threads, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!t) {
                 if (book)

@@ -37,19 +37,6 @@ struct memory_stall {
 
 BPF_STORAGE_MAP(memory_stalls, TASK, struct memory_stall);
 
-/* Contention map of a thread's unit, 0 unless the unit is observed with this probe: the map may exist for
- * another one, and the programs may run for another unit. */
-static __always_inline __u64 memory_record(struct task_struct *task) {
-        __u64 book = batch_record(task->cgroups->dfl_cgrp);
-        __u32 slot = (book & THREAD_SLOT) >> THREAD_SLOT_SHIFT;
-        const struct qos_probe_config *config;
-
-        if (!book)
-                return 0;
-        config = bpf_map_lookup_elem(&probe_configs, &slot);
-        return config && config->probes & QOS_PROBE_CONFIG_MEMORY ? book : 0;
-}
-
 /* Task storage of a thread of a unit. Faults from before the thread was in the unit, or was known, and those
  * while the unit was not observed with this probe are not recorded. begun: the thread is new, so that all
  * its faults are known. */
@@ -58,7 +45,7 @@ static __always_inline struct memory_stall* memory_stall_get(struct task_struct 
         struct memory_stall *s;
         __u64 book;
 
-        book = *ret_book = memory_record(task);
+        book = *ret_book = batch_record(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
         s = bpf_task_storage_get(&memory_stalls, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!s) {
                 if (book)
@@ -246,7 +233,7 @@ int memory_throttle(__u64 *ctx) {
         __u64 book, now;
         long pause;
 
-        book = memory_record(task);
+        book = batch_record(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
         if (!book)
                 return 0;
         /* The verifier accepts only the access that matches the kernel. The barriers keep the compiler from
@@ -276,7 +263,7 @@ int BPF_PROG(memory_oom, struct task_struct *task) {
         struct qos_contention_map *c;
         __u64 book;
 
-        book = memory_record(task);
+        book = batch_record(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
         c = book ? contention_enter(book, bpf_ktime_get_ns()) : NULL;
         if (c)
                 contention_count(c, QOS_MEMORY_OOM_KILLS, 1);

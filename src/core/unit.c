@@ -13,8 +13,8 @@
 /* ---- holds -------------------------------------------------------------------------------------------- */
 
 void unit_update_probe_config(Unit *u) {
-        probe_set_config(u->manager->probe, u->index, u->generation, u->watched,
-                         u->contention_probes & PROBE_MEMORY);
+        probe_set_config(u->manager->probe, u->index, u->generation,
+                         (u->watched ? PROBE_TLS : 0) | (u->contention_probes & ~PROBE_TLS));
 }
 
 void unit_free(Unit *u) {

@@ -14,10 +14,12 @@
 
 /* ---- OpenSSL's library -------------------------------------------------------------------------------- */
 
-void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls, bool memory) {
+void probe_set_config(Probe *p, unsigned slot, uint32_t generation, ProbeMask probes) {
         struct qos_probe_config watch = {
                 .generation = generation,
-                .probes = (tls ? QOS_PROBE_CONFIG_TLS : 0) | (memory ? QOS_PROBE_CONFIG_MEMORY : 0),
+                .probes = (probes & PROBE_TLS ? QOS_PROBE_CONFIG_TLS : 0) |
+                          (probes & PROBE_MEMORY ? QOS_PROBE_CONFIG_MEMORY : 0) |
+                          (probes & PROBE_BLOCK ? QOS_PROBE_CONFIG_BLOCK : 0),
         };
 
         if (p->started)

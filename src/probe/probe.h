@@ -209,9 +209,9 @@ void probe_read_moves(Probe *p);
 
 /* ---- libssl ----  */
 
-/* Sets whether a unit is observed with "tls", and with "memory". Resets the notification on
- * probe_get_missing_libraries_fd(). */
-void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls, bool memory);
+/* Sets whether a unit is observed with "tls", "memory" and "block"; other probes have no effect. Resets the
+ * notification on probe_get_missing_libraries_fd(). */
+void probe_set_config(Probe *p, unsigned slot, uint32_t generation, ProbeMask probes);
 
 /* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. Of
  * these how many may be the files of one user who is not root: copies are made quickly. */

@@ -119,6 +119,24 @@ def direct():
     equal(after["writes"] - figures["writes"], 30, "writes after the restart")
 
 
+@test(deadline=60, quiet=True)
+def a_while_without():
+    """Requests while the unit is not observed with the probe, but another one is, are not in its figures when it is again."""
+    u, other = Disk("write-10", "write-20", "write-30"), Disk("write-40")
+    attach(other, "--probes=block")
+    attach(u, "--probes=cpu,block")
+    u.start()
+    other.start()
+    before = block(u)
+    u.go("write-10")
+    attach(u, "--probes=cpu")
+    u.go("write-20")
+    attach(u, "--probes=cpu,block")
+    equal(block(u)["writes"] - before["writes"], 10, "writes, without 20 that are not counted")
+    u.go("write-30")
+    equal(block(u)["writes"] - before["writes"], 40, "writes")
+
+
 @test(deadline=60)
 def resources():
     """The table of devices has what the snapshot has. Which devices a unit uses is not for everybody."""
