@@ -65,6 +65,11 @@ static int connection_inspect(Connection *c, const char *metric, InspectionType 
                 cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
                 inspection->until = cpu < INSPECTION_COST_MIN ? 0 : begin + INSPECTION_NSEC_MAX;
         }
+        /* It is freed then, also if no connection ends */
+        if (inspection->until != 0 && sd_event_source_get_enabled(v->trim_timer, NULL) == 0) {
+                (void) sd_event_source_set_time(v->trim_timer, inspection->until / NSEC_PER_USEC);
+                (void) sd_event_source_set_enabled(v->trim_timer, SD_EVENT_ONESHOT);
+        }
         r = sd_varlink_reply(c->link, inspection->v);
         if (inspection->until == 0)
                 inspection->v = sd_json_variant_unref(inspection->v);
