@@ -776,7 +776,8 @@ BPF_ARRAY_MAP(state_running, PERCPU_ARRAY, 1, __u32);
  * interrupted.
  *
  * A run of the second program that is skipped is no loss if the first one has run: these are counted, so
- * that the daemon can subtract them. */
+ * that the daemon can subtract them. A task that is preempted between the two programs may make this one too
+ * many or too few. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         __u32 zero = 0, *running = bpf_map_lookup_elem(&state_running, &zero);

@@ -341,8 +341,8 @@ int manager_set_bus(Manager *m, sd_bus *bus) {
         return 0;
 }
 
-/* As sd_bus_open_system(), but the bus refuses calls of clients that carry file descriptors: those of calls
- * that wait would stay open. */
+/* As sd_bus_open_system(), but the bus refuses calls with file descriptors: those of calls that wait would
+ * stay open. */
 static int bus_open_system(sd_bus **ret) {
         _cleanup_(sd_bus_unrefp) sd_bus *bus = NULL;
         int r;

@@ -6,24 +6,24 @@
 #include "dbus-queue.h"
 #include "log.h"
 
-/* Senders whose user is remembered: the bus never gives a unique name away twice, so that the user stays
- * the same. */
+/* Senders with a known user. The bus never reuses a unique name, so that the user stays the same. */
 #define SENDERS_MAX 256U
 
-/* Calls that wait, of all senders together: the sender with the most gives way. */
+/* Calls that wait, of all senders together: beyond it the newest one of the sender with the most is
+ * refused. */
 #define QUEUED_CALLS_MAX 2048U
 
-/* The arguments and the path of a call that waits. What methods take is a tenth of it. */
+/* Bytes of the arguments and the path of a call that waits. Methods take a tenth of it. */
 #define QUEUED_CALL_SIZE_MAX 16384U
 
-/* Replies that the bus has not taken yet, with which others than root wait: each may have some hundred KiB,
- * and root's stand behind them. */
+/* Replies that the bus has not taken yet, from which on calls of users other than root wait: each may have
+ * some hundred KiB, and replies to root are sent after them. */
 #define UNSENT_REPLIES_MAX 1U
 
-/* Steps of the connection to ourselves until both ends are ready; it takes some ten. */
+/* Steps of the local connection until both ends are ready; it takes some ten. */
 #define HANDSHAKE_STEPS 1000U
 
-/* How long after calls memory is given back to the system. */
+/* Delay after calls until free memory is returned to the system. */
 #define TRIM_USEC USEC_PER_SEC
 
 typedef struct Sender Sender;
@@ -53,11 +53,11 @@ struct BusQueue {
         sd_event *event;
         TurnQueue *turns;
         sd_bus *bus;                    /* the system's */
-        sd_bus *from, *to;              /* a connection to ourselves, on which the calls are made */
+        sd_bus *from, *to;              /* ends of a local connection, on which the calls are made */
         sd_bus_slot *filter, *gone;
         sd_event_source *sent;          /* enabled while senders wait until the bus takes replies */
         sd_event_source *trim;
-        Sender *senders;                /* heard from last first */
+        Sender *senders;                /* the one with the latest call first */
         unsigned n_senders;
         unsigned n_calls;               /* that wait */
 };
@@ -115,7 +115,7 @@ static Sender* sender_find(BusQueue *q, const char *name) {
 
 /* ---- turns -------------------------------------------------------------------------------------------- */
 
-/* Both ends of the connection to ourselves, until there is nothing to do on it. */
+/* Processes both ends of the local connection until it is idle. */
 static void queue_run(BusQueue *q) {
         int r, k;
 
@@ -223,7 +223,7 @@ static int queue_schedule_trim(BusQueue *q) {
         return r < 0 ? r : sd_event_source_set_enabled(q->trim, SD_EVENT_ONESHOT);
 }
 
-/* The C library keeps what is free between what is not. */
+/* The C library keeps free memory between allocations. */
 static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
         BusQueue *q = ASSERT_PTR(userdata);
 
@@ -301,7 +301,7 @@ static int sender_new(BusQueue *q, const char *name, Sender **ret) {
         return 0;
 }
 
-/* Nobody can read the replies. */
+/* The sender has left: there is no reader of the replies. */
 static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         BusQueue *q = ASSERT_PTR(userdata);
         const char *name, *owner;
@@ -317,8 +317,8 @@ static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error) {
 
 /* ---- calls -------------------------------------------------------------------------------------------- */
 
-/* Subtracts what the arguments that follow take, containers that are empty included. -EMSGSIZE: that is more
- * than is left. */
+/* Subtracts the size of the arguments that follow, empty containers included. -EMSGSIZE: it exceeds what is
+ * left. */
 static int message_measure(sd_bus_message *m, size_t *left) {
         const char *contents;
         char type;
@@ -363,7 +363,7 @@ static int call_check_size(sd_bus_message *m) {
         return r < 0 ? r : sd_bus_message_rewind(m, /* complete= */ true);
 }
 
-/* Makes place for a call of this sender. */
+/* Refuses the newest call of another sender if the queue is full. -EBUSY: this sender has the most. */
 static int sender_admit(Sender *s) {
         BusQueue *q = s->queue;
         Sender *most = s;
@@ -520,7 +520,7 @@ int bus_queue_new(sd_event *event, TurnQueue *turns, sd_bus *bus, BusQueue **ret
                 r = sd_event_source_set_enabled(q->trim, SD_EVENT_OFF);
         if (r >= 0)
                 r = sd_bus_add_filter(bus, &q->filter, on_message, q);
-        /* Of all names, as of some hundred rules each is one of those that the bus grants */
+        /* One rule for all names: the bus allows some hundred rules for a connection */
         if (r >= 0 && sd_bus_is_bus_client(bus) > 0)
                 r = sd_bus_add_match_async(bus, &q->gone,
                                            "type='signal',sender='" DBUS_NAME "',path='" DBUS_PATH

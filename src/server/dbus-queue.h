@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Calls of all clients on the system bus come on one connection, in one order. They are taken off it at
- * once, and wait here, for each sender apart: those of root are made when they come, those of others when
- * the sender has a turn (turns.h), and those of senders that have left are dropped.
+/* Calls of all clients of the system bus arrive on one connection, in one order. They are read at once, and
+ * wait here in a queue for each sender: those of root are made when they arrive, those of others when the
+ * sender has a turn (turns.h), and those of senders that have left are dropped.
  *
- * The bus is queried for the user of each new sender. Its reply may stand behind all that others have sent:
- * nothing waits for it but the calls of that sender. */
+ * The bus is queried for the user of each new sender. Its reply may arrive after all calls that others have
+ * sent: only the calls of that sender wait for it. */
 
 #include <systemd/sd-bus.h>
 #include <systemd/sd-event.h>
@@ -21,8 +21,8 @@ typedef struct BusQueue BusQueue;
 int bus_queue_new(sd_event *event, TurnQueue *turns, sd_bus *bus, BusQueue **ret);
 BusQueue* bus_queue_free(BusQueue *q);
 
-/* On which the calls are made: it needs the same objects. */
+/* The connection on which the calls are made: it needs the same objects. */
 sd_bus* bus_queue_get_bus(BusQueue *q);
 
-/* Of the sender of a call that is being made. */
+/* The user of the sender of a call that is being made. -ENXIO: it is unknown. */
 int bus_queue_get_user(BusQueue *q, sd_bus_message *m, uid_t *ret);

@@ -26,6 +26,7 @@ struct PolkitQuery {
 
 static PolkitQuery *queries = NULL;
 static uint64_t last_id = 0;
+static sd_bus *connection = NULL;       /* for queries with a file descriptor; NULL: none yet */
 static bool unavailable = false;        /* and that was logged */
 
 PolkitQuery* polkit_query_free(PolkitQuery *q) {
@@ -137,10 +138,9 @@ int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char 
                           ret);
 }
 
-/* The connection for queries with a file descriptor: that of the daemon takes none, see manager.c. Opened
+/* The connection for a query with a file descriptor: that of the daemon passes none, see manager.c. Opened
  * with the first query, and again after the bus was restarted. */
 static int connection_get(sd_bus *bus, sd_bus **ret) {
-        static sd_bus *connection = NULL;
         int r;
 
         if (sd_bus_can_send(bus, SD_BUS_TYPE_UNIX_FD) > 0) {
