@@ -20,6 +20,11 @@
  * some hundred KiB, and replies to root are sent after them. */
 #define UNSENT_REPLIES_MAX 1U
 
+/* Measuring the arguments of a call reads them, some ns for each byte. A sender for which that took so long
+ * has its calls refused unmeasured for REFUSE_USEC: reading them off the bus is all that they cost then. */
+#define MEASURE_NSEC_MAX NSEC_PER_MSEC
+#define REFUSE_USEC USEC_PER_SEC
+
 /* Steps of the local connection until both ends are ready; it takes some ten. */
 #define HANDSHAKE_STEPS 1000U
 
@@ -44,6 +49,7 @@ struct Sender {
         sd_bus_slot *slot;              /* the query for the user; NULL: done */
         uid_t uid;
         Turn turn;                      /* when that is known */
+        uint64_t refused_until;         /* CLOCK_MONOTONIC ns */
         QueuedCall *calls, **end;       /* in their order, and where the next one is added */
         unsigned n_calls;
         QueuedCall *made;
@@ -55,6 +61,7 @@ struct BusQueue {
         sd_bus *bus;                    /* the system's */
         sd_bus *from, *to;              /* ends of a local connection, on which the calls are made */
         sd_bus_slot *filter, *gone;
+        sd_event_source *batch;         /* NULL: no message was read since the last one */
         sd_event_source *sent;          /* enabled while senders wait until the bus takes replies */
         sd_event_source *trim;
         Sender *senders;                /* the one with the latest call first */
@@ -405,6 +412,42 @@ static int sender_enqueue(Sender *s, sd_bus_message *m) {
         return s->turn.queue ? turn_request(&s->turn) : 0;
 }
 
+/* Reads the messages that follow, without an iteration of the event loop for each: a call of root is behind
+ * all of them. */
+static int on_batch(sd_event_source *source, void *userdata) {
+        BusQueue *q = ASSERT_PTR(userdata);
+        _cleanup_(sd_bus_unrefp) sd_bus *bus = sd_bus_ref(q->bus);
+        uint64_t end = now_nsec(CLOCK_MONOTONIC) + TURN_NSEC;
+
+        q->batch = sd_event_source_disable_unref(q->batch);
+        /* The message that ends the connection frees the queue. An error is that of the event source of the
+         * bus, too, which closes the connection. */
+        while (sd_bus_process(bus, NULL) > 0 && now_nsec(CLOCK_MONOTONIC) < end)
+                ;
+        return 0;
+}
+
+static bool call_has_effect(sd_bus_message *m) {
+        const char *member = strempty(sd_bus_message_get_member(m));
+
+        return !startswith(member, "Get") && !startswith(member, "List") &&
+               !streq(member, "Snapshot") && !streq(member, "Introspect") && !streq(member, "Ping");
+}
+
+/* -EMSGSIZE: it has too many arguments, or the sender has sent such a call before. */
+static int sender_measure(Sender *s, sd_bus_message *m) {
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC), end;
+        int r;
+
+        if (begin < s->refused_until)
+                return -EMSGSIZE;
+        r = call_check_size(m);
+        end = now_nsec(CLOCK_MONOTONIC);
+        if (end > begin + MEASURE_NSEC_MAX)
+                s->refused_until = end + REFUSE_USEC * NSEC_PER_USEC;
+        return r;
+}
+
 /* Before sd-bus looks for the object. */
 static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         const char *name = sd_bus_message_get_sender(m);
@@ -412,26 +455,28 @@ static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Sender *s;
         int r;
 
+        if (!q->batch)
+                (void) sd_event_add_defer(q->event, &q->batch, on_batch, q);
         if (sd_bus_message_is_method_call(m, NULL, NULL) <= 0 || isempty(name))
                 return 0;
+        if (sd_bus_message_get_expect_reply(m) == 0 && !call_has_effect(m))
+                return 1; /* nobody sees that it was not made */
 
         s = sender_find(q, name);
         if (s && s->turn.queue && s->uid == 0 && !s->calls)
                 return 0; /* now */
 
         (void) queue_schedule_trim(q);
-        r = call_check_size(m);
+        r = s ? 0 : sender_new(q, name, &s);
+        if (r < 0)
+                return r;
+        r = sender_measure(s, m);
         if (r == -EMSGSIZE)
                 return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
-                                         "The call has more than %u bytes of arguments",
-                                         QUEUED_CALL_SIZE_MAX);
-        if (r >= 0 && !s)
-                r = sender_new(q, name, &s);
-        if (r >= 0) {
+                                         "The call, or one shortly before it, has more than %u bytes of "
+                                         "arguments", QUEUED_CALL_SIZE_MAX);
+        if (r >= 0)
                 r = sender_enqueue(s, m);
-                if (r < 0 && !s->calls && !s->made && s->slot)
-                        sender_free(s);
-        }
         if (r == -EBUSY)
                 return sd_bus_error_set(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting");
         return r < 0 ? r : 1;
@@ -548,6 +593,7 @@ BusQueue* bus_queue_free(BusQueue *q) {
 
         sd_bus_slot_unref(q->filter);
         sd_bus_slot_unref(q->gone);
+        sd_event_source_disable_unref(q->batch);
         sd_event_source_disable_unref(q->sent);
         sd_event_source_disable_unref(q->trim);
         while (q->senders)

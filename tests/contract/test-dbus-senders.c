@@ -500,6 +500,60 @@ static void test_turns(void) {
         expect(&listed, NULL);
 }
 
+static void send_without_reply(const char *sender, const char *interface, const char *method) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        check(sd_bus_message_new_method_call(broker, &m, "org.qosd1", "/org/qosd1", interface,
+                                             method) >= 0);
+        check(sd_bus_message_set_sender(m, sender) >= 0);
+        check(sd_bus_message_set_expect_reply(m, false) >= 0);
+        check(sd_bus_send(broker, m, NULL) >= 0);
+}
+
+/* A call that changes nothing, and has no reply, is dropped: the bus is not even queried for its sender. */
+static void test_without_reply(void) {
+        unsigned asked = n_asked, matches = n_matches;
+
+        send_without_reply(":1.320", "org.freedesktop.DBus.ObjectManager", "GetManagedObjects");
+        send_without_reply(":1.320", "org.freedesktop.DBus.Introspectable", "Introspect");
+        send_without_reply(":1.320", "org.freedesktop.DBus.Peer", "Ping");
+        send_without_reply(":1.320", MANAGER, "ListUnits");
+        expect_served(":1.10");
+        check(n_asked == asked);
+
+        /* Others are made */
+        send_without_reply(":1.320", MANAGER, "Subscribe");
+        test_wait(event, n_matches == matches + 1);
+        check(n_asked == asked + 1);
+        leave(":1.320");
+        test_wait(event, n_matches == matches);
+}
+
+/* Whoever sends calls with many MB of arguments has no others read for a while, also small ones. */
+static void test_large(void) {
+        static char name[16 * 1024 * 1024];
+        bool refused = false;
+        Reply large, small;
+
+        memset(name, 'a', sizeof(name) - 1);
+        while (!refused) {
+                send_change(":1.330", "DetachUnit", name, &large);
+                send_call(":1.330", "ListUnits", &small);
+                expect_served(":1.10");
+                expect(&large, SD_BUS_ERROR_LIMITS_EXCEEDED);
+                test_wait(event, small.message);
+                refused = reply_error(&small);
+                expect(&small, refused ? SD_BUS_ERROR_LIMITS_EXCEEDED : NULL);
+        }
+        while (refused) {
+                send_call(":1.330", "ListUnits", &small);
+                test_wait(event, small.message);
+                refused = reply_error(&small);
+                expect(&small, refused ? SD_BUS_ERROR_LIMITS_EXCEEDED : NULL);
+        }
+        leave(":1.330");
+}
+
 static void send_log_level(const char *sender, const char *level, Reply *reply) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
@@ -583,6 +637,8 @@ int main(void) {
         test_limits();
         test_flood();
         test_turns();
+        test_without_reply();
+        test_large();
         test_log_level();
         test_disconnect();
 
