@@ -260,7 +260,8 @@ def one_way():
         u.start()
     with socket.socket(socket.AF_INET) as a, socket.socket(socket.AF_UNIX) as b:
         a.settimeout(20)
-        wait_for("they listen", lambda: a.connect_ex(("127.0.0.1", port)) == 0 and b.connect_ex(path) == 0)
+        for s, address in (a, ("127.0.0.1", port)), (b, path):
+            wait_for(f"it listens at {address}", lambda: s.connect_ex(address) == 0)
         for i in range(20):
             for s in a, b:
                 s.sendall(b"<13>line %d\n" % i)
