@@ -95,7 +95,10 @@ enum qos_counter {
         QOS_COUNTER_ERRORS_RESET,          /* connections closed by the unit during a request */
         QOS_COUNTER_ERRORS_TIMEOUT,        /* connections timed out during a request */
         QOS_COUNTER_CLIENT_ABORTS,         /* connections closed by the client during its request */
-        QOS_COUNTER_OVERLAPS,              /* requests that arrived while another was in progress */
+        QOS_COUNTER_OVERLAPS,              /* requests on unparsed connections, in no other counter; of those
+                                            * that are, requests that arrived while another was in progress,
+                                            * at most one in a hundred of a connection */
+        QOS_COUNTER_UNPARSED,              /* connections that became unparsed */
         QOS_COUNTER_ACCEPTED,              /* completed handshakes (inet_sock_set_state) */
         QOS_COUNTER_LISTEN_DROPS,          /* connection attempts dropped because of a full accept queue */
         QOS_COUNTER_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
@@ -138,7 +141,9 @@ enum qos_state {
 /* 64 bit sums: nanoseconds of each distribution, bytes, overhead, then the breakdown of QOS_SERVICE. */
 enum qos_sum {
         QOS_SUM_BYTES_IN = QOS_DISTRIBUTIONS,   /* payload of requests, without retransmissions */
+        QOS_SUM_UNPARSED_IN,                    /* as the one before, on unparsed connections, not in that */
         QOS_SUM_BYTES_OUT,                      /* payload of responses, without retransmissions */
+        QOS_SUM_UNPARSED_OUT,                   /* as the one before, on unparsed connections, not in that */
         QOS_SUM_COST,                           /* run time of the programs in ns, extrapolated from samples
                                                  * (overhead.h) */
         QOS_SUM_ATTRIBUTED,                     /* requests read and responded to by the same thread */
@@ -365,7 +370,7 @@ struct qos_unit_map {
 
 /* Layout that libqosd has to match to read the map of a running qosd. Incremented whenever the meaning of a
  * word in struct qos_unit_map changes; most changes also alter the size. */
-#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 2)
+#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 3)
 
 /* ---- other maps --------------------------------------------------------------------------------------- */
 

@@ -198,6 +198,15 @@ static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 t
         return 0;
 }
 
+/* Apart, as the verifier would follow each case through all that comes after it. */
+static __attribute__((noinline)) int overlap_count(struct qos_unit_map *u, __u32 overlaps, __u32 unparsed) {
+        if (!u)
+                return 0;
+        window_count(u, QOS_COUNTER_OVERLAPS, overlaps);
+        window_count(u, QOS_COUNTER_UNPARSED, unparsed);
+        return 0;
+}
+
 static __always_inline void record_effect(struct qos_unit_map *u, __u32 target,
                                           const struct exchange_effect *effect) {
         if (target) {
@@ -207,8 +216,8 @@ static __always_inline void record_effect(struct qos_unit_map *u, __u32 target,
         }
         if (effect->in_flight != 0)
                 window_add_in_flight(u, effect->in_flight);
-        if (effect->overlap)
-                window_count(u, QOS_COUNTER_OVERLAPS, 1);
+        if (effect->overlap | effect->unparsed)
+                overlap_count(u, effect->overlap, effect->unparsed);
 }
 
 /* Whether the target has ever sent a response. The first endpoint has what the other entries do not have. */
@@ -246,6 +255,20 @@ static __always_inline void record_sum(struct qos_unit_map *u, __u32 target, __u
                 __sync_fetch_and_add(&entry_get(u, target & TARGET_ENTRY)->sums[row_sum], n);
         if (!(target & TARGET_ONLY))
                 __sync_fetch_and_add(&u->sums[sum], n);
+}
+
+/* Which sum has the payload of a connection: sum, or the one of unparsed connections. Without a branch, that
+ * the verifier would follow through all that comes after it. */
+static __always_inline __u32 exchange_sum(const struct exchange *x, __u32 sum) {
+        return sum + (x->flags / EXCHANGE_UNPARSED & 1) * (QOS_SUM_UNPARSED_IN - QOS_SUM_BYTES_IN);
+}
+
+/* Payload of a response that is known to be unparsed after it was recorded. */
+static __always_inline void record_unparsed(struct qos_unit_map *u, __u32 target, __u32 bytes) {
+        if (target & TARGET_ONLY)
+                return;
+        __sync_fetch_and_add(&u->sums[QOS_SUM_UNPARSED_OUT], bytes);
+        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_OUT], -(__u64) bytes);
 }
 
 /* Parameters of recording n responses that begin, or one that continues. */

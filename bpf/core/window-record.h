@@ -232,7 +232,8 @@ WINDOW_INLINE void window_move(struct qos_unit_map *u, __u32 distribution, __u64
 
 /* Changes sooner or later with any activity on the unit's connections. */
 WINDOW_INLINE __u64 window_activity(const struct qos_unit_map *u) {
-        return u->sums[QOS_SUM_BYTES_IN] * 3 + u->sums[QOS_SUM_BYTES_OUT] * 5 + u->opened * 7 +
+        return (u->sums[QOS_SUM_BYTES_IN] + u->sums[QOS_SUM_UNPARSED_IN]) * 3 +
+               (u->sums[QOS_SUM_BYTES_OUT] + u->sums[QOS_SUM_UNPARSED_OUT]) * 5 + u->opened * 7 +
                u->in_flight * 11 + u->open * 13;
 }
 

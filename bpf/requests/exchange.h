@@ -45,6 +45,11 @@
  * before it reads the empty record of eight bytes that ends the request. */
 #define EXCHANGE_REST_MAX 8U
 
+/* One in so many requests of a connection may overlap with another one. A connection with more overlaps is
+ * unparsed: its requests cannot be distinguished. */
+#define EXCHANGE_OVERLAP_COST 100U
+#define EXCHANGE_CREDIT_MAX (100 * EXCHANGE_OVERLAP_COST)
+
 enum exchange_state {
         EXCHANGE_IDLE,          /* no request yet */
         EXCHANGE_ASKED,         /* request read, no response yet */
@@ -84,6 +89,7 @@ enum exchange_flag {
         EXCHANGE_HTTP1      = 1 << 19,  /* was HTTP/1.x, up to a request that could not be parsed */
         EXCHANGE_SESSION    = 1 << 20,  /* both sides send independently (SSH): no request is outstanding at
                                          * its end */
+        EXCHANGE_UNPARSED   = 1 << 21,  /* requests cannot be distinguished: they only count as overlaps */
 };
 
 struct exchange {
@@ -100,6 +106,7 @@ struct exchange {
                 __u32 asked;    /* client role: requests sent without any response, if they can be
                                  * distinguished */
         };
+        __u32 credit;           /* requests without overlap, less EXCHANGE_OVERLAP_COST for each overlap */
         __u32 mark_end[EXCHANGE_MARKS];
         __u64 mark_at[EXCHANGE_MARKS];
         __u64 tail_at;          /* arrival of the last byte of the last mark */
@@ -118,7 +125,8 @@ struct exchange_effect {
         __u32 bytes;            /* new data, without retransmissions */
         __u8 begun;             /* first response byte: record a request */
         __u8 grown;             /* later response byte: move the sample with last_out_at of grown_from */
-        __u8 overlap;
+        __u8 overlap;           /* a request that overlaps with another, or is on an unparsed connection */
+        __u8 unparsed;          /* the connection becomes unparsed */
         __u32 unanswered;       /* requests outstanding at the end of the connection */
         __u64 grown_from;       /* previous last_out_at of the sample */
 };
@@ -136,6 +144,38 @@ EXCHANGE_INLINE int exchange_is_ssh(__u32 bytes) {
 
 EXCHANGE_INLINE __s32 exchange_distance(__u32 to, __u32 from) {
         return (__s32) (to - from);
+}
+
+/* 1 if a is less than b. BPF has no instruction for that but branches, and the verifier would follow each
+ * through all that comes after it. */
+EXCHANGE_INLINE __u32 exchange_is_less(__u32 a, __u32 b) {
+        __u64 difference = (__u64) a - b;
+
+        BPF_OPAQUE(difference);
+        return difference >> 63;
+}
+
+/* From now on requests on the connection cannot be distinguished. */
+EXCHANGE_INLINE void exchange_set_unparsed(struct exchange *x, struct exchange_effect *effect) {
+        effect->unparsed |= ~x->flags / EXCHANGE_UNPARSED & 1;
+        x->flags |= EXCHANGE_UNPARSED;
+}
+
+/* A request that overlaps with another (1) or not (0). Unless overlaps are rare, the connection becomes
+ * unparsed, so that one client cannot make the metrics of others absent. */
+EXCHANGE_INLINE void exchange_overlap(struct exchange *x, __u32 overlaps, struct exchange_effect *effect) {
+        __u32 counts = overlaps & ~x->flags / EXCHANGE_UNPARSED,
+              rare = counts & ~exchange_is_less(x->credit, EXCHANGE_OVERLAP_COST);
+
+        x->credit -= rare * EXCHANGE_OVERLAP_COST;
+        x->flags |= (counts ^ rare) * EXCHANGE_UNPARSED;
+        effect->overlap |= rare;
+        effect->unparsed |= counts ^ rare;
+}
+
+/* Whether there is something to record but bytes and responses. */
+EXCHANGE_INLINE int exchange_has_effect(const struct exchange_effect *effect) {
+        return (effect->in_flight | effect->overlap | effect->unparsed) != 0;
 }
 
 EXCHANGE_INLINE void exchange_open(struct exchange *x, __u64 at, struct exchange_effect *effect) {
@@ -405,7 +445,7 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 /* A new request. Data written before and not sent yet belongs to the previous response: from
                  * here on both are indistinguishable */
                 if (x->state == EXCHANGE_ANSWERING && unsent > 0)
-                        effect->overlap = 1;
+                        exchange_overlap(x, 1, effect);
 
                 x->flags &= ~(EXCHANGE_ONE_WAY | EXCHANGE_LEFT);
                 if (x->state == EXCHANGE_ANSWERING && first_at != 0 && first_at <= x->last_out_at)
@@ -418,7 +458,7 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 /* There was no response to the rest, so it was part of the previous request and this is the
                  * next one; or there are two */
                 x->flags &= ~EXCHANGE_LEFT;
-                effect->overlap = 1;
+                exchange_overlap(x, 1, effect);
                 x->first_at = first_at;
                 x->last_at = 0;
         } else if (first_at != 0 &&
@@ -474,6 +514,8 @@ EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nx
  * has been sent. */
 EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes, int complete,
                                      struct exchange_effect *effect) {
+        __u8 hidden, left;
+
         effect->bytes = bytes;
 
         if (x->flags & EXCHANGE_UNREAD) {
@@ -491,7 +533,9 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
                 /* The request arrived during another one, or is part of it, and its response continues */
-                effect->overlap = !!(x->flags & EXCHANGE_LEFT);
+                left = x->flags / EXCHANGE_LEFT & 1;
+                exchange_overlap(x, left, effect);
+                x->credit += (left ^ 1) & exchange_is_less(x->credit, EXCHANGE_CREDIT_MAX);
         } else if (x->state == EXCHANGE_ANSWERING) {
                 if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return; /* an event */
@@ -501,6 +545,10 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
         } else
                 return; /* the server speaks first: there was no request */
 
+        hidden = x->flags / EXCHANGE_UNPARSED & 1;
+        effect->overlap |= effect->begun & hidden;
+        effect->begun &= hidden ^ 1;
+        effect->grown &= hidden ^ 1;
         if (x->flags & EXCHANGE_REST && x->n_marks > 0) {
                 exchange_unmark(x);
                 x->flags = (x->flags & ~EXCHANGE_REST) | EXCHANGE_UNASKED;

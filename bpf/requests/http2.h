@@ -973,7 +973,9 @@ BPF_SUBPROG int h2_clear(struct h2_conn *h, struct h2_more *more) {
  * followed any further, and that is said. Before h2_clear(). */
 EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
                 struct exchange_effect *effect) {
-        effect->overlap = h->open > 0 || h->settled;
+        if (h->open > 0 || h->settled)
+                exchange_set_unparsed(x, effect);
+        effect->overlap = h->open > 0;
         x->state = EXCHANGE_IDLE;
         x->flags &= ~EXCHANGE_H2;
         exchange_shut(x, effect);

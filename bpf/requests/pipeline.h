@@ -46,6 +46,12 @@ enum pipeline_missed {
                                              * far as is known */
 };
 
+/* Which direction of a connection the parser has failed on. */
+enum pipeline_side {
+        PIPELINE_REQUESTS   = 1 << 0,       /* until it resumes */
+        PIPELINE_RESPONSES  = 1 << 1,       /* at least one response: the connection counts as unparsed */
+};
+
 /* Limit of outstanding requests of which it is known whether the response has a body (HEAD): a ring of bits.
  * With Nagle's algorithm, a server reads some hundred pipelined requests before the first response is sent.
  * A later HEAD is not parsed. */
@@ -81,7 +87,7 @@ struct pipeline {
         __u64 oldest_at;        /* arrival of the oldest request that is not excluded */
         __u32 excluding;        /* number of excluded requests in asked */
         __u16 missed;           /* enum pipeline_missed */
-        __u16 not_understood;   /* 1: data of the client could not be parsed */
+        __u16 not_understood;   /* enum pipeline_side */
         struct pipeline_batch groups[PIPELINE_BATCHES];
         struct arrival_times times; /* scratch, as the stack of programs is small */
         __u64 work[7];          /* scratch: position in a chunk, records of the client role */
@@ -271,7 +277,7 @@ EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u6
 EXCHANGE_INLINE void pipeline_misunderstand(struct pipeline *t, __u32 position, __u64 came_at,
                                             __u32 unsent) {
         t->in_pos = position;
-        t->not_understood = 1;
+        t->not_understood |= PIPELINE_REQUESTS;
         pipeline_miss(t, came_at, came_at, unsent);
 }
 
@@ -292,7 +298,7 @@ EXCHANGE_INLINE int pipeline_resumes(struct pipeline *t, __u32 position, __u64 b
         pipeline_end_unseen(t);
         t->in = fresh;
         t->missed = PIPELINE_FOLLOWED;
-        t->not_understood = 0;
+        t->not_understood &= ~PIPELINE_REQUESTS;
         return 1;
 }
 
@@ -417,8 +423,7 @@ EXCHANGE_INLINE void pipeline_reset(struct pipeline *t) {
         t->excluding = 0;
 }
 
-/* The parser is lost among the requests: the connection continues unparsed, and partially known requests are
- * reported as overlaps. Or it never was this protocol, and nothing is lost. */
+/* The connection never was of this protocol, or is not to be parsed any more: it continues as any other. */
 EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
                 struct exchange_effect *effect) {
         const struct pipeline_batch *g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
@@ -436,7 +441,6 @@ EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
         } else if (t->flags & PIPELINE_RESPONDED)
                 x->state = EXCHANGE_ANSWERING;
 
-        effect->overlap = !!(t->flags & PIPELINE_UNDERSTOOD);
         if (t->protocol == PROTOCOL_HTTP1)
                 x->flags |= EXCHANGE_HTTP1;
         t->protocol = PROTOCOL_PLAIN;
@@ -645,11 +649,20 @@ EXCHANGE_INLINE void pipeline_request_chunk(struct pipeline *t, const struct arr
                 pipeline_push_more(t, pipeline_when(times, position, 1));
 }
 
-/* Whether the first response on the connection is not of the protocol: then the request only looked like
- * it. */
-EXCHANGE_INLINE int pipeline_has_lost_sync(const struct pipeline *t, const struct parsed_chunk *piece) {
+/* Whether the first response on the connection is not of the protocol: then the request only looked like it.
+ * first: the connection is known from its beginning, and no response was sent before. */
+EXCHANGE_INLINE int pipeline_has_lost_sync(const struct pipeline *t, const struct parsed_chunk *piece,
+                                           int first) {
         return piece->lost && piece->begun == 0 && !(t->flags & PIPELINE_RESPONDED) &&
-               protocol_is_guessed(t->protocol);
+               (first || protocol_is_guessed(t->protocol));
+}
+
+/* Forgets all outstanding requests: nothing is unsent, and the parser has failed on their responses. */
+EXCHANGE_INLINE void pipeline_leave_out(struct pipeline *t) {
+        t->asked = t->n_groups = 0;
+        pipeline_clear_bare(t);
+        t->excluded[0] = t->excluded[1] = 0;
+        t->excluding = 0;
 }
 
 /* After the chunk: number of requests with a response now. */
@@ -658,12 +671,10 @@ EXCHANGE_INLINE __u32 pipeline_responses(struct pipeline *t, const struct parsed
         const struct parser fresh = {};
 
         if (piece->lost) {
-                /* The parser is in sync again when nothing is unsent: all requests read have a response */
+                /* The parser is in sync again when nothing is unsent (pipeline_leave_out()) */
                 t->out = fresh;
                 t->flags = (t->flags & ~PIPELINE_RESPONDING) | PIPELINE_LOST_SYNC;
-                if (complete && t->n_bare > 0)
-                        pipeline_clear_bare(t);
-                return complete ? t->asked : piece->begun;
+                return piece->begun;
         }
 
         if (t->missed && complete && piece->begun > 0)

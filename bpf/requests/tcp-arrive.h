@@ -142,7 +142,7 @@ static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_u
         if (!u)
                 return 0;
         window_advance(u, now);
-        record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_IN), QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
         record_effect(u, p.target, &effect);
         return zero();
 }

@@ -304,18 +304,19 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->x.flags |= EXCHANGE_FRESH;
                 /* The application reads from another socket, which gathers what several connections bring:
                  * nothing tells when */
-                if (mptcp)
-                        c->x.flags |= EXCHANGE_DONE | EXCHANGE_UNREAD;
+                c->x.flags |= mptcp * (EXCHANGE_DONE | EXCHANGE_UNREAD | EXCHANGE_UNPARSED);
+                effect.unparsed = mptcp;
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
+        u = (effect.bytes | effect.unparsed) != 0 ? attribution_resolve(u, &p) : NULL;
         if (u) {
                 window_advance(u, now);
-                record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+                record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_IN), QOS_ENTRY_SUM_BYTES_IN,
+                           effect.bytes);
                 record_effect(u, p.target, &effect);
         }
         return 0;

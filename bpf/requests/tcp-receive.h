@@ -377,7 +377,7 @@ pipeline:
                 bpf_spin_unlock(&c->lock);
         }
 
-        if (effect.in_flight != 0 || effect.overlap)
+        if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, bpf_ktime_get_ns());
         return zero();
 }

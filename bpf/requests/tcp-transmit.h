@@ -12,6 +12,7 @@ struct transmit {
         __u64 now;
         __u32 bytes;            /* sent for the first time, at the end of the packet */
         bool complete;          /* nothing is unsent */
+        bool first;             /* no response was sent before on a connection known from its beginning */
         struct request_record book;    /* as struct exchange has it afterwards; scratch for parsed
                                         * connections */
         struct attribution attribution;     /* where it is recorded */
@@ -31,7 +32,25 @@ static __always_inline void transmit_apply(struct transmit *d, struct exchange *
 #define TRANSMIT_MORE (1ULL << 33)     /* the previous response continues */
 #define TRANSMIT_UPGRADE (1ULL << 34)  /* HTTP/2 behind it */
 #define TRANSMIT_LOST_SYNC (1ULL << 35) /* the connection never spoke the protocol */
+#define TRANSMIT_LEAVES_OUT (1ULL << 36) /* responses of unknown number are to all other requests */
 #define TRANSMIT_TAKEN_SHIFT 40        /* number of bytes before HTTP/2 */
+
+/* The parser has failed on a response: its bytes are unparsed and, if nothing is unsent, so are the requests
+ * that are outstanding. */
+static __attribute__((noinline)) __u64 transmit_leave_out(struct pipeline *t, struct qos_unit_map *u,
+                                                          const struct transmit *d, const struct chunk *f) {
+        if (!t || !u || !d || !f)
+                return 0;
+        if (!(t->not_understood & PIPELINE_RESPONSES) && !(d->attribution.target & TARGET_ONLY))
+                window_count(u, QOS_COUNTER_UNPARSED, 1);
+        t->not_understood |= PIPELINE_RESPONSES;
+        record_unparsed(u, d->attribution.target, f->at < d->bytes ? d->bytes - f->at : 0);
+        if (!d->complete || t->asked <= f->piece.begun)
+                return 0;
+        record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS,
+                     t->asked - f->piece.begun);
+        return TRANSMIT_LEAVES_OUT;
+}
 
 /* Parts of pipeline_transmit(), separate for the space on the stack. This one is global, so that its results
  * are not followed through the other one by the verifier. */
@@ -56,12 +75,12 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
                         f->at += pipeline_response_bytes(t, f->at - f->window_begin,
                                                          f->window_end - f->window_begin, &f->piece);
         }
-        if (pipeline_has_lost_sync(t, &f->piece))
+        if (pipeline_has_lost_sync(t, &f->piece, d->first))
                 return TRANSMIT_LOST_SYNC;
         answers = pipeline_responses(t, &f->piece, d->complete);
 
         if (f->piece.lost)
-                record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+                answers |= transmit_leave_out(t, u, d, f);
         if (f->piece.tunnel == 2)
                 answers |= TRANSMIT_UPGRADE | (__u64) f->at << TRANSMIT_TAKEN_SHIFT;
         else if (f->piece.tunnel)
@@ -173,6 +192,9 @@ static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct 
                 }
         }
 
+        if (parsed & TRANSMIT_LEAVES_OUT)
+                pipeline_leave_out(t);
+
         bpf_spin_lock(&c->lock);
         if (parsed & TRANSMIT_TUNNEL) {
                 pipeline_end(t, &c->x, &effect);
@@ -201,7 +223,7 @@ static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_c
         bpf_spin_unlock(&c->lock);
         h2_clear(h, NULL);
         effect.in_flight += h2_extra(h);
-        c->tries++;
+        c->tries = c->x.flags & EXCHANGE_UNPARSED ? TRIES_MAX : c->tries + 1;
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
 }
 
@@ -344,8 +366,7 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
         if (!t)
                 return 0;
         bpf_spin_lock(&c->lock);
-        c->tries++;
-        t->flags &= ~PIPELINE_UNDERSTOOD;
+        c->tries = protocol_is_guessed(t->protocol) ? c->tries + 1 : TRIES_MAX;
         pipeline_abandon(t, &c->x, effect);
         transmit_apply(d, &c->x, effect);
         d->attribution = conn_commit(c, effect);
@@ -370,6 +391,7 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
         t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t)
                 return 0;
+        d->first = c->x.flags & EXCHANGE_FRESH && c->x.first_out_at == 0;
         more = pipeline_is_more(t);
         whole = pipeline_is_whole(t, &c->x, d->bytes, d->complete);
         if (more || (whole && pipeline_newest(t)->waits)) {

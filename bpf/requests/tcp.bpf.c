@@ -196,7 +196,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        u = effect.in_flight != 0 || effect.overlap ? attribution_resolve(u, &p) : NULL;
+        u = exchange_has_effect(&effect) ? attribution_resolve(u, &p) : NULL;
         if (!u)
                 return zero();
         window_advance(u, now);
@@ -311,7 +311,8 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
                 return 1;
 
         window_advance(u, d.now);
-        record_sum(u, d.attribution.target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.bytes);
+        record_sum(u, d.attribution.target, exchange_sum(&c->x, QOS_SUM_BYTES_OUT), QOS_ENTRY_SUM_BYTES_OUT,
+                   d.bytes);
         if (parsed || muxed) {
                 /* More than the packet: the position was unknown, and data left before it was */
                 if (d.bytes > segment.len)
@@ -488,7 +489,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         bpf_spin_unlock(&c->lock);
         question_read(now);
 
-        if (effect.in_flight != 0 || effect.overlap) {
+        if (exchange_has_effect(&effect)) {
                 u = attribution_resolve(u, &p);
                 if (!u)
                         return 0;
@@ -653,7 +654,9 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         u = attribution_resolve(u, &p);
                         if (!u)
                                 return 0;
-                        record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+                        record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_IN),
+                                   QOS_ENTRY_SUM_BYTES_IN,
+                                   effect.bytes);
                         record_effect(u, p.target, &effect);
                 }
 
@@ -687,7 +690,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 }
                 muxed = o && o->pipeline.protocol == PROTOCOL_HTTP2;
                 missed = (t && t->missed) || (h && h->in.synced != H2_SYNCED);
-                not_understood = t && t->not_understood;
+                not_understood = t && t->not_understood & PIPELINE_REQUESTS;
 
                 bpf_spin_lock(&c->lock);
                 if (s && t) {

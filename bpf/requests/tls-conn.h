@@ -299,11 +299,8 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
         }
         s->tls.tries = o->pipeline.flags & PIPELINE_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
         bpf_spin_lock(&c->lock);
-        if (o->pipeline.protocol != PROTOCOL_PLAIN) {
+        if (o->pipeline.protocol != PROTOCOL_PLAIN)
                 pipeline_abandon(&o->pipeline, &c->x, &effect);
-                if (!o->lost)
-                        effect.overlap = 0; /* nobody wants to know any more */
-        }
         bpf_spin_unlock(&c->lock);
         bpf_map_delete_elem(&plaintext, &s->key);
         s->key.ssl = 0;
@@ -485,7 +482,6 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         struct tls_plaintext *o;
         struct tls_conn *s;
         struct tls *tls;
-        struct qos_unit_map *u;
         bool pipelines, refused = false;
 
         if (!skb || !sk || !c || !d || !effect)
@@ -530,24 +526,16 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
                 c->x.state = EXCHANGE_ASKED;
                 c->x.first_at = c->x.last_at = 0; /* the greeting's are not kept */
         }
-        if (pipelines) {
+        /* The number of HTTP/2 requests in what looks like one is unknown */
+        if (pipelines && s->tls.http2)
+                exchange_set_unparsed(&c->x, effect);
+        if (pipelines)
                 transmit_apply(d, &c->x, effect);
-                if (effect->begun && s->tls.http2)
-                        effect->overlap = 1;
-        }
         d->attribution = conn_commit(c, effect);
         bpf_spin_unlock(&c->lock);
 
-        if (effect->begun) {
-                s->tls.farewell = 0;
-                u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&d->attribution.owner) : NULL;
-                if (u) {
-                        window_advance(u, d->now);
-                        record_count(u, target_resolve(u, d->attribution.target), QOS_COUNTER_OVERLAPS,
-                                     QOS_ENTRY_OVERLAPS, s->tls.questions - 1);
-                }
-                s->tls.questions = 0;
-        }
+        if (effect->begun || effect->overlap)
+                s->tls.farewell = s->tls.asked = 0;
         return 0;
 }
 
@@ -574,8 +562,18 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
                 d->now = o->missed_at;
         if (o->tunnel)
                 parsed |= TRANSMIT_TUNNEL;
-        if (o->astray)
-                record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+        if (o->astray) {
+                if (!(o->pipeline.not_understood & PIPELINE_RESPONSES) &&
+                    !(d->attribution.target & TARGET_ONLY))
+                        window_count(u, QOS_COUNTER_UNPARSED, 1);
+                o->pipeline.not_understood |= PIPELINE_RESPONSES;
+                if (o->pipeline.asked > (__u32) parsed) {
+                        record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS,
+                                     o->pipeline.asked - (__u32) parsed);
+                        parsed |= TRANSMIT_LEAVES_OUT;
+                }
+                record_unparsed(u, d->attribution.target, d->bytes);
+        }
         if (!(d->attribution.target & TARGET_ONLY)) {
                 if (o->streams > 0)
                         window_count(u, QOS_COUNTER_STREAMS, o->streams);

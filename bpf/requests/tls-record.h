@@ -85,11 +85,6 @@ enum tls_type {
  * nothing to say the first question goes with it. */
 #define TLS_FINISHED_RECORDS 4
 
-/* Clients of HTTP/2 put what they ask at once in one record. With all of its fields in the table a question
- * takes 13 bytes, and about 16 as browsers and libraries ask; few servers take more than 128 at a time. */
-#define TLS_HTTP2_QUESTION_SIZE 16U
-#define TLS_HTTP2_QUESTIONS_MAX 128U
-
 enum tls_phase {
         TLS_HELLO,              /* the client has said nothing but that it wants to talk */
         TLS_CHANGED,            /* it has said that all that follows is sealed */
@@ -116,8 +111,7 @@ struct tls {
         __u8 http2;             /* it is HTTP/2: how many questions an exchange is, or whether it is one,
                                  * nobody knows */
         __u8 tries;             /* how often its plaintext was looked at in vain */
-        __u8 questions;         /* records since the last answer began; of HTTP/2: so many questions there
-                                 * are at most */
+        __u8 asked;             /* 1: records of requests have come since the last response began */
         __u8 farewell;          /* all that was asked since then may be one */
         __u8 plain;             /* known without guessing: it is not HTTP/2 … */
         __u8 certain;           /* … and which records of the client are requests */
@@ -132,12 +126,10 @@ PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
         return length >= 3 && (type == TLS_HANDSHAKE || type == TLS_APPLICATION) && major == 3 && minor <= 4;
 }
 
-EXCHANGE_INLINE void tls_add_questions(struct tls *t, __u32 length) {
-        __u32 n = t->questions + 1 + (t->http2 ? length / TLS_HTTP2_QUESTION_SIZE : 0);
-
-        t->farewell = (t->questions == 0 || t->farewell) &&
+EXCHANGE_INLINE void tls_add_request(struct tls *t, __u32 length) {
+        t->farewell = (!t->asked || t->farewell) &&
                       (TLS_IS_ENCRYPTED_FAREWELL(length) || TLS_IS_ENCRYPTED_REMARK(length));
-        t->questions = n < TLS_HTTP2_QUESTIONS_MAX ? n : TLS_HTTP2_QUESTIONS_MAX;
+        t->asked = 1;
 }
 
 /* A header is complete. False: this is not TLS, or the place is lost. */
@@ -176,7 +168,7 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                         side->application = !TLS_IS_ALERT(length) &&
                                             (out || !t->http2 || !TLS_IS_HTTP2_CONTROL(length));
                         if (!out && side->application)
-                                tls_add_questions(t, length);
+                                tls_add_request(t, length);
                 } else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS)) {
                         t->phase = TLS_ESTABLISHED;
                         /* A client that pads its records pads this one, too. If not, alerts have their usual

@@ -76,7 +76,7 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
         unit_get_sources(u, buffer, &sources);
         if (window_read(&sources, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
                 return false;
-        if (window_is_overlapping(reading.cells[QOS_COUNTER_OVERLAPS], reading.cells[QOS_COUNTER_COUNT]))
+        if (window_reading_is_overlapping(&reading))
                 return false;
         *ret_total = window_get_count(&reading, d);
         *ret_good = window_count_within(&reading, d, limit);

@@ -182,9 +182,12 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
 
 /* ---- conversion --------------------------------------------------------------------------------------- */
 
+/* Percentage of requests to a peer that may lack a latency of their own before none is shown. */
+#define BUNDLED_PERCENT 1
+
 static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row *row) {
         uint64_t count = from->cells[QOS_ENTRY_COUNT];
-        bool overlapping = window_is_overlapping(from->cells[QOS_ENTRY_OVERLAPS], count);
+        bool overlapping = window_is_overlapping(from->cells[QOS_ENTRY_OVERLAPS], count, /* known= */ 0);
 
         row->measured = true;
         row->count = overlapping ? ABSENT : count;
@@ -204,7 +207,7 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row
         }
         if (row->kind == ROW_PEER && row->family == AF_UNIX)
                 row->bytes_in = row->bytes_out = ABSENT;
-        if (overlapping || window_is_overlapping(from->cells[QOS_ENTRY_BUNDLED], count))
+        if (overlapping || from->cells[QOS_ENTRY_BUNDLED] * 100 > count * BUNDLED_PERCENT)
                 distribution_set_absent(&row->latency);
         else
                 window_row_get_distribution(from, u->manager->config.minimum_samples, &row->latency);

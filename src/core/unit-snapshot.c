@@ -237,6 +237,8 @@ void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                         &s->errors_timeout           },
                 { QOS_COUNTER_CLIENT_ABORTS,  REQUIRES_ENDS,
                         &s->client_aborts            },
+                { QOS_COUNTER_UNPARSED,       REQUIRES_EXCHANGES,
+                        &s->unparsed.connections     },
                 { QOS_COUNTER_ACCEPTED,       REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_STATE),
                   &s->connections.accepted     },
                 { QOS_COUNTER_LISTEN_DROPS,   REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS),
@@ -248,6 +250,16 @@ void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
         for (size_t i = 0; i < ELEMENTSOF(counters); i++)
                 *counters[i].value = programs_attached(programs, counters[i].needs) ?
                                      reading->cells[counters[i].cell] : ABSENT;
+        /* Connections found when first read from lack the bytes before */
+        s->bytes_in = programs_attached(programs, PROGRAM_BIT(PROGRAM_INGRESS) |
+                                        PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ?
+                                        window_get_bytes_in(reading) : ABSENT;
+        s->bytes_out = programs_attached(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ?
+                       window_get_bytes_out(reading) : ABSENT;
+        s->unparsed.bytes = programs_attached(programs, REQUIRES_EXCHANGES) ?
+                            reading->sums[QOS_SUM_UNPARSED_IN] +
+                            reading->sums[QOS_SUM_UNPARSED_OUT] : ABSENT;
+        s->unparsed.share = NAN;
 }
 
 const ServerDistribution server_distributions[QOS_DISTRIBUTIONS] = {
@@ -310,12 +322,6 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
 
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN :
                   s->count * (double) NSEC_PER_SEC / reading->covered;
-        /* Connections found when first read from lack the bytes before */
-        s->bytes_in = programs_attached(programs, PROGRAM_BIT(PROGRAM_INGRESS) |
-                                        PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ?
-                                        reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
-        s->bytes_out = programs_attached(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ?
-                       reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
 
         gauges_fill(u, w, programs, now, s);
         client_set_absent(&ret->requests.client); /* set by rows_fill(), if needed */

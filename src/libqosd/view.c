@@ -144,8 +144,7 @@ int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
         /* Checked afterwards: whatever was read before it was set is valid */
         if (__atomic_load_n(&v->map->retired, __ATOMIC_ACQUIRE))
                 return -ESTALE;
-        if (window_is_overlapping(v->reading.cells[QOS_COUNTER_OVERLAPS],
-                        v->reading.cells[QOS_COUNTER_COUNT]))
+        if (window_reading_is_overlapping(&v->reading))
                 return -ENODATA;
         v->distribution = d;
         v->valid = true;

@@ -6,13 +6,30 @@
 
 #include "window-internal.h"
 
-/* Percentage of requests that may overlap before one response per request is no longer assumed. */
-#define OVERLAP_PERCENT 1
+/* Percentage of requests, or of bytes, that may be on unparsed connections before quality reports it. */
+#define UNPARSED_PERCENT 1
 
 /* ---- classification ----------------------------------------------------------------------------------- */
 
-bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
-        return overlaps * 100 > count * OVERLAP_PERCENT;
+bool window_is_overlapping(uint64_t overlaps, uint64_t count, uint64_t known) {
+        return known == 0 && overlaps > count;
+}
+
+bool window_reading_is_overlapping(const WindowReading *reading) {
+        uint64_t known = 0;
+
+        for (enum qos_counter i = QOS_COUNTER_HTTP1; i <= QOS_COUNTER_TLS; i++)
+                known += reading->cells[i];
+        return window_is_overlapping(reading->cells[QOS_COUNTER_OVERLAPS], reading->cells[QOS_COUNTER_COUNT],
+                                     known);
+}
+
+uint64_t window_get_bytes_in(const WindowReading *reading) {
+        return reading->sums[QOS_SUM_BYTES_IN] + reading->sums[QOS_SUM_UNPARSED_IN];
+}
+
+uint64_t window_get_bytes_out(const WindowReading *reading) {
+        return reading->sums[QOS_SUM_BYTES_OUT] + reading->sums[QOS_SUM_UNPARSED_OUT];
 }
 
 bool window_is_incomplete(const WindowReading *reading) {
@@ -35,7 +52,13 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
                         &s->errors_status5xx, &s->errors_grpc,
         };
         bool unknown = is_some(s->status_unknown);
-        uint64_t n = 0, m = 0;
+        uint64_t n = 0, m = 0, bytes = 0;
+
+        s->unparsed.share = NAN;
+        if (s->unparsed.bytes != ABSENT && s->bytes_in != ABSENT && s->bytes_out != ABSENT) {
+                bytes = s->bytes_in + s->bytes_out;
+                s->unparsed.share = bytes > 0 ? fmin((double) s->unparsed.bytes / (double) bytes, 1) : 0;
+        }
 
         if (unknown ||
             !(is_some(s->protocol_http1) || is_some(s->protocol_http2) || is_some(s->protocol_grpc)))
@@ -60,9 +83,14 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
         if (unknown)
                 s->protocol_http2 = s->protocol_grpc = ABSENT;
 
-        if (!window_is_overlapping(overlaps, s->count)) {
-                requests->quality = s->count > 0 && n >= s->count &&
-                                    !incomplete ? QUALITY_EXACT : QUALITY_EXCHANGES;
+        if (!window_is_overlapping(overlaps, s->count,
+                                   n + (s->protocol_tls != ABSENT ? s->protocol_tls : 0))) {
+                if (overlaps * 100 > s->count * UNPARSED_PERCENT ||
+                    s->unparsed.share * 100 > UNPARSED_PERCENT)
+                        requests->quality = QUALITY_PARTIAL;
+                else
+                        requests->quality = s->count > 0 && n >= s->count &&
+                                            !incomplete ? QUALITY_EXACT : QUALITY_EXCHANGES;
                 return;
         }
         requests->quality = QUALITY_OVERLAPPING;

@@ -132,7 +132,8 @@ static bool contention_is_kept(const Metric *metric) {
 bool history_has_metric(const Metric *metric) {
         if (metric_is_kept(metric) ||
             metric->offset == offsetof(Metrics, requests.quality) ||
-            metric->offset == offsetof(Metrics, requests.server.rate))
+            metric->offset == offsetof(Metrics, requests.server.rate) ||
+            metric->offset == offsetof(Metrics, requests.server.unparsed.share))
                 return true;
         for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++)
                 if (metric->offset >= distributions[i].offset && metric->offset < distributions[i].offset +
@@ -182,42 +183,39 @@ void history_step_set_metrics(HistoryStep *s, const Metrics *metrics) {
                 }
 }
 
-/* Number of requests, including those of distributions that are not shown. */
-static uint64_t step_count(const HistoryStep *s) {
-        size_t n = 0;
-
-        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
-                if (metric_is_kept(m)) {
-                        if (m->offset == offsetof(Metrics, requests.server.count))
-                                return s->values[n];
-                        n++;
-                }
-        return ABSENT;
-}
-
-bool history_step_has_distribution(const HistoryStep *s, unsigned i) {
-        uint64_t count = step_count(s);
-
-        return s->measured[i] && !(count != ABSENT && window_is_overlapping(s->overlaps, count));
-}
-
-void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Metrics *ret) {
-        Server *server = &ret->requests.server;
+/* Counters of requests, and what is derived from them. */
+static void step_get_requests(const HistoryStep *s, Metrics *ret) {
         size_t n = 0;
 
         metrics_set_absent(ret);
         for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
                 if (metric_is_kept(m))
                         *(uint64_t*) ((char*) ret + m->offset) = s->values[n++];
-
         window_classify(s->overlaps, s->missed, &ret->requests);
+}
+
+static bool step_has_distribution(const HistoryStep *s, unsigned i, const Metrics *metrics) {
+        return s->measured[i] && metrics->requests.quality != QUALITY_OVERLAPPING;
+}
+
+bool history_step_has_distribution(const HistoryStep *s, unsigned i) {
+        Metrics metrics;
+
+        step_get_requests(s, &metrics);
+        return step_has_distribution(s, i, &metrics);
+}
+
+void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Metrics *ret) {
+        Server *server = &ret->requests.server;
+
+        step_get_requests(s, ret);
         step_get_contention(s, &ret->contention);
 
         if (server->count != ABSENT && s->covered > 0)
                 server->rate = server->count * (double) NSEC_PER_SEC / s->covered;
 
         for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++)
-                if (history_step_has_distribution(s, i))
+                if (step_has_distribution(s, i, ret))
                         window_bins_get_distribution(&s->distributions[i], minimum_samples,
                                                      (Distribution*) ((char*) ret +
                                                                       distributions[i].offset));

@@ -25,6 +25,7 @@ const char* quality_to_string(Quality q) {
         static const char *const table[_QUALITY_MAX] = {
                 [QUALITY_EXACT]       = "exact",
                 [QUALITY_EXCHANGES]   = "exchanges",
+                [QUALITY_PARTIAL]     = "partial",
                 [QUALITY_OVERLAPPING] = "overlapping",
         };
 

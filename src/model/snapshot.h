@@ -25,11 +25,13 @@ typedef enum Quality {
         QUALITY_ABSENT,         /* probe "requests" not active, or no requests */
         QUALITY_EXACT,          /* protocol parsed */
         QUALITY_EXCHANGES,      /* protocol not parsed, assuming one response per request */
+        QUALITY_PARTIAL,        /* more than 1 % on unparsed connections: metrics of the rest */
         QUALITY_OVERLAPPING,    /* overlapping requests: counts and quantiles are absent */
         _QUALITY_MAX,
 } Quality;
 
-const char* quality_to_string(Quality q);       /* "exact", "exchanges", "overlapping"; NULL if absent */
+/* "exact", "exchanges", "partial", "overlapping"; NULL if absent */
+const char* quality_to_string(Quality q);
 
 /* Distribution of a duration. count and max are set if the distribution is measured; mean if count is not 0;
  * a quantile q if count * min(q, 1-q) >= 5. */
@@ -109,6 +111,12 @@ typedef struct Server {
         uint64_t streams;               /* streaming responses, part of count: their time ends with the
                                          * response head */
         uint64_t excluded;              /* requests excluded from all other metrics, by endpoint or name */
+        struct {
+                uint64_t connections;   /* that became unparsed in the window */
+                uint64_t bytes;         /* of unparsed connections, in both directions */
+                double share;           /* bytes as a share of bytes_in and bytes_out */
+        } unparsed;                     /* connections of unknown protocol on which requests overlap: in no
+                                         * other counter and no distribution */
         uint64_t bytes_in;
         uint64_t bytes_out;
         Connections connections;

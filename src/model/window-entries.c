@@ -147,8 +147,8 @@ void window_get_row(const WindowReading *reading, WindowRow *ret) {
         *ret = (WindowRow) {
                 .sums = {
                         [QOS_ENTRY_SUM_LATENCY]   = reading->sums[QOS_LATENCY],
-                        [QOS_ENTRY_SUM_BYTES_IN]  = reading->sums[QOS_SUM_BYTES_IN],
-                        [QOS_ENTRY_SUM_BYTES_OUT] = reading->sums[QOS_SUM_BYTES_OUT],
+                        [QOS_ENTRY_SUM_BYTES_IN]  = window_get_bytes_in(reading),
+                        [QOS_ENTRY_SUM_BYTES_OUT] = window_get_bytes_out(reading),
                 },
                 .maximum = reading->maxima[QOS_LATENCY],
         };

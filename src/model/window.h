@@ -102,8 +102,14 @@ int window_read_step(const WindowSources *sources, uint64_t n, WindowReading *re
 /* The word of the serving clock (unit-map.h) at a boundary in the past. -EAGAIN as window_read(). */
 int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t boundary, uint64_t *ret);
 
-/* Whether requests overlap too often for assuming one response per request. */
-bool window_is_overlapping(uint64_t overlaps, uint64_t count);
+/* Whether most requests overlap, so that counters are meaningless. known: number of requests counted by a
+ * parser or by TLS records. If there are any, requests of other connections do not matter. */
+bool window_is_overlapping(uint64_t overlaps, uint64_t count, uint64_t known);
+bool window_reading_is_overlapping(const WindowReading *reading);
+
+/* Payload of all connections, unparsed ones included. */
+uint64_t window_get_bytes_in(const WindowReading *reading);
+uint64_t window_get_bytes_out(const WindowReading *reading);
 
 /* Whether events could not be recorded or program runs were skipped by the kernel: a request may be missing,
  * or without its protocol. */

@@ -250,6 +250,11 @@ void reading_print_requests(const Reading *r) {
                 (void) printf("not measured\n");
         if (streq_ptr(quality, "exchanges"))
                 print_line("", "protocol not parsed, one response per request assumed");
+        if (reading_unsigned(r, SERVER "unparsed.connections", &n) &&
+            reading_real(r, SERVER "unparsed.share", &rate) && (n > 0 || rate > 0))
+                print_line("Unparsed", "%s%.2g%% of the traffic%s, %s new connections: not included in other metrics",
+                           streq_ptr(quality, "partial") ? color_on(style, COLOR_YELLOW) : "", rate * 100,
+                           streq_ptr(quality, "partial") ? color_off(style) : "", format_count(a, n));
 
         if (reading_unsigned(r, SERVER "excluded", &n) && n > 0)
                 print_line("Excluded", "%s, not included in other metrics", format_count(a, n));

@@ -26,7 +26,10 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(exact),
                 FIELD_COMMENT("One response per request is assumed"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(exchanges),
-                FIELD_COMMENT("Requests arrived while one was in flight, and no parser knows the "
+                FIELD_COMMENT("More than 1 % of the requests or bytes is on unparsed connections: the "
+                              "figures are those of the others"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(partial),
+                FIELD_COMMENT("Most requests arrived while another was in flight, and no parser knows the "
                               "protocol: counts and quantiles are absent"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(overlapping));
 
@@ -219,6 +222,16 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Unparsed,
+                FIELD_COMMENT("Connections that became unparsed in the window"),
+                SD_VARLINK_DEFINE_FIELD(connections, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes in both directions on unparsed connections in the window, part of "
+                              "bytesIn and bytesOut"),
+                SD_VARLINK_DEFINE_FIELD(bytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Share of bytes in the sum of bytesIn and bytesOut"),
+                SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Endpoint,
                 FIELD_COMMENT("The address that the unit listens on, and the port: \"127.0.0.1:80\", "
                               "\"[::1]:80\", \"*:80\" for every address; or the path of a Unix socket, for "
@@ -396,6 +409,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Requests with a response that are excluded from all other figures, by the "
                               "port of their endpoint or by name"),
                 SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections with requests that are in no count and no distribution"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(unparsed, Unparsed, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of responses in the window"),
@@ -1607,6 +1622,9 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Protocols,
                 SYMBOL_COMMENT("The connections to a unit"),
                 &vl_type_Connections,
+                SYMBOL_COMMENT("Connections to a unit on which requests overlap, in a protocol that no "
+                               "parser knows: their requests are in no count and no distribution"),
+                &vl_type_Unparsed,
                 SYMBOL_COMMENT("The figures of the requests to one address of a unit"),
                 &vl_type_Endpoint,
                 SYMBOL_COMMENT("Requests of a unit to others that failed"),

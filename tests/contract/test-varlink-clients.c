@@ -390,7 +390,7 @@ static void test_history(void) {
                 s.index = 1000 + i;
                 s.covered = 10 * NSEC_PER_SEC;
                 s.timestamp = now - (ELEMENTSOF(values) - i) * 10 * NSEC_PER_SEC;
-                s.overlaps = i == 1 ? 1 : 0; /* the second one tells nothing */
+                s.overlaps = i == 1 ? 2 : 0; /* the second one has no figures */
                 history_step_set_metrics(&s, &metrics);
                 for (unsigned d = 0; d < HISTORY_DISTRIBUTIONS; d++) {
                         s.measured[d] = true;

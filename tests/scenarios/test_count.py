@@ -105,11 +105,27 @@ def multipath_listener():
 
 @test()
 def overlapping():
-    """Questions that come while one is open, in a protocol that nobody knows: that is said, and no count and no quantile
-    is given."""
+    """Requests that arrive during another one, in a protocol that no parser knows: their connections are unparsed, and others are
+    measured as before. Where there are no others, there is no count and no quantile."""
     s = start_served(mode="thread", delay_us=20000)
     load(s, connections=2, number=20)
     equal(lookup(snapshot(s), "requests.quality"), "exchanges", "quality before")
+    t = Talk(s, connections=2)
+    for n in range(2):
+        for _ in range(4):
+            t.say("send")
+        for _ in range(4):
+            t.say("take")
+        x = wait_for("it is noticed", lambda: (lambda x: x if lookup(x, "requests.quality") == "partial" else None)(snapshot(s)))
+        # Of each connection the first request, which was alone then
+        equal((lookup(x, "requests.server.count"), lookup(x, "requests.server.unparsed.connections")), (22, 2), "count, unparsed connections")
+        check(0 < lookup(x, "requests.server.unparsed.share") < 1, f"share {lookup(x, 'requests.server.unparsed')}")
+    t.end()
+    load(s, connections=2, number=20)
+    equal(lookup(snapshot(s), "requests.server.count"), 42, "count of all others")
+
+    s = start_served(mode="thread", delay_us=20000)
+    load(s, connections=2, number=2)
     qosctl("set-threshold", s.name, "slow: requests.server.latency.max > 5ms over 60s")
     wait_for("it is violated", lambda: qosctl_json("list-thresholds", s.name)[0]["state"] == "violated")
     t = Talk(s, connections=2)

@@ -2,14 +2,18 @@
 """Clients that send what no parser understands, beside others: the figures of a unit stay what they were, and there."""
 
 import contextlib
-import os
 import socket
 import threading
 import time
 
-import scenario
-from scenario import check, equal, expect_total, qosctl, qosctl_json, server_figures, smaller, snapshot, test, total, wait_for
-from test_http import Client, Nginx, get
+import h2.connection
+
+from http2 import Client as Http2
+from scenario import check, equal, qosctl, qosctl_json, server_figures, smaller, snapshot, test, total, wait_for
+from test_http import Nginx, get
+from test_http2 import Nghttpd
+from test_memcached import Memcached, read
+from test_redis import Redis, command, receive
 
 JUNK = bytes(range(0x80, 0xa8))
 HEAD = b"HEAD /file HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -92,3 +96,215 @@ def pipelines_of_head():
             equal(len(c.answer()[1]), 3000, "length of the last response")
         before += number + 1
         n.expect(before, what=f"with {number} of HEAD at once")
+
+
+def is_measured(unit, least):
+    """Figures as those of any unit, with so many requests at least."""
+    r = snapshot(unit)["requests"]
+    check(r["quality"] != "overlapping", f"quality {r['quality']}")
+    check(r["server"].get("count", 0) >= least and r["server"]["latency"].get("count", 0) >= least, f"{r['server']}")
+    check("p50" in r["server"]["latency"] and "rate" in r["server"], f"{r['server']}")
+
+
+def behind_junk(unit, ask, attack):
+    """Requests of one client, which all count, while others send what no parser understands."""
+    sent = 0
+    with Attack(*attack):
+        for _ in range(smaller(300)):
+            ask()
+            sent += 1
+        is_measured(unit, sent)
+    wait_for("all is counted", lambda: total(unit) >= sent)
+    is_measured(unit, sent)
+
+
+class Load:
+    """A client that sends 50 requests a second on one connection."""
+
+    def __init__(self, unit, path):
+        self.running, self.sent = True, 0
+        self.unit, self.path = unit, path
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        with self.unit.connect() as c:
+            while self.running:
+                equal(c.ask(get(self.path))[0], 200, "status")
+                self.sent += 1
+                time.sleep(0.02)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.running = False
+        self.thread.join()
+
+
+def heads(port, number, hang_up=True):
+    """So many pipelined requests of HEAD. Hangs up at once, or with all responses."""
+    with connect(port) as c, contextlib.suppress(ConnectionError):
+        c.sendall(HEAD * number)
+        data = b""
+        while not hang_up and data.count(b"\r\n\r\n") < number:
+            part = c.recv(65536)
+            check(part, f"the connection ended behind {data[-100:]}")
+            data += part
+
+
+def slow_junk(port, request):
+    """A request, and junk byte by byte until the server hangs up."""
+    with connect(port) as c, contextlib.suppress(ConnectionError):
+        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        c.sendall(request)
+        for byte in JUNK:
+            c.sendall(bytes([byte]))
+        c.sendall(b"\r\n\r\n")
+        until_end(c)
+
+
+def junk_between(port, request):
+    """Requests with a response each, then junk where the next request would be, and another request, which gets none."""
+    with connect(port) as c, contextlib.suppress(ConnectionError):
+        for _ in range(3):
+            c.sendall(request)
+            data = b""
+            while not data.endswith(b"f" * 3000):
+                data += c.recv(65536)
+        c.sendall(JUNK + b"\r\n\r\n" + request)
+        until_end(c)
+
+
+def half_closed(port, request):
+    """A request with junk behind it, and the end of the client's side."""
+    with connect(port) as c, contextlib.suppress(ConnectionError):
+        c.sendall(request + JUNK[:3])
+        c.shutdown(socket.SHUT_WR)
+        until_end(c)
+
+
+@test(deadline=90)
+def one_a_second():
+    """One client sends 50 requests a second, and another junk once a second, which it does not wait for: all figures stay, in each
+    reading. By the server's own log all requests of the first client are counted, and no more than were responded to."""
+    n = Nginx(log=True)
+    for attack in (junk_behind, n.port, get("/file").encode()), (heads, n.port, 200):
+        before, logged = total(n), sum(n.logged().values())
+        with Load(n, "/file") as load:
+            wait_for("there are requests to measure", lambda: load.sent >= 20)
+            for _ in range(5):
+                attack[0](*attack[1:])
+                sent = load.sent
+                while load.sent < sent + 50:
+                    r = snapshot(n)["requests"]
+                    check(r["quality"] != "overlapping" and r["server"].get("count", 0) > 0 and "rate" in r["server"] and
+                          r["server"]["latency"].get("p50"), f"quality {r['quality']}: {r['server']}")
+        count = wait_for("all is counted", lambda: (x := total(n) - before) >= load.sent and x)
+        check(count <= sum(n.logged().values()) - logged, f"{count} requests, the log has {n.logged()}")
+
+
+@test(deadline=90)
+def counted_by_the_log():
+    """Clients that wait for the response to their junk: each line of the server's log is a request, with its status."""
+    n = Nginx(log=True)
+    request = get("/file").encode()
+    with Load(n, "/file") as load:
+        for attack in ((junk_behind, n.port, request, False), (junk_behind, n.port, request * 5, False), (heads, n.port, 200, False),
+                       (slow_junk, n.port, request), (junk_between, n.port, request), (half_closed, n.port, request * 2)):
+            for _ in range(10):
+                attack[0](*attack[1:])
+                r = snapshot(n)["requests"]
+                check(r["quality"] != "overlapping" and r["server"].get("count", 0) > 0, f"with {attack}: {r}")
+    lines = n.logged()
+    bad = sum(v for k, v in lines.items() if k.startswith("400"))
+    check(bad >= 40, f"{bad} were refused: {lines}")
+    n.expect(sum(lines.values()), bad, what=f"with junk of all kinds, {lines}")
+    f = server_figures(n)
+    equal((f["clientAborts"], f["unparsed"]["connections"]), (0, 0), "clientAborts, unparsed connections")
+
+
+@test(deadline=60)
+def who_hangs_up():
+    """Also if the client closes the connection before the response."""
+    n = Nginx()
+    with n.connect() as c:
+        behind_junk(n, lambda: c.ask(get("/file")), (junk_behind, n.port, get("/file").encode()))
+
+
+@test(deadline=60)
+def heads_that_hang_up():
+    n = Nginx()
+    with n.connect() as c:
+        behind_junk(n, lambda: c.ask(get("/file")), (heads, n.port, 200))
+
+
+@test(deadline=60)
+def redis():
+    """Junk behind commands, and alone; Redis says that it is an error, and hangs up."""
+    r = Redis()
+    ping = command("PING")
+    with r.connect() as c:
+        def ask():
+            c.sendall(ping)
+            receive(c, 7)
+
+        behind_junk(r, ask, (junk_behind, r.port, ping * 3 + b"*1\r\n"))
+        behind_junk(r, ask, (junk_behind, r.port, b"*3\r\n$3\r\nSET\r\n$x"))
+
+
+@test(deadline=60)
+def memcached():
+    m = Memcached()
+    with m.connect() as c:
+        def ask():
+            c.sendall(b"get k\r\n")
+            equal(read(c, 5), b"END\r\n", "response")
+
+        behind_junk(m, ask, (junk_behind, m.port, b"get a\r\nget b\r\n" + JUNK + b"\r\n"))
+        behind_junk(m, ask, (junk_behind, m.port, b"get a\r\n" + bytes([0x80, 1]) + b"\xff" * 40))
+
+
+@test(deadline=60)
+def http2():
+    """Frames that are none behind a request, and a preface with nothing behind it."""
+    n = Nghttpd()
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    client.send_headers(1, [(":method", "GET"), (":path", "/file"), (":scheme", "http"), (":authority", "x")], end_stream=True)
+    begin = client.data_to_send()
+    with Http2(n.port) as c:
+        for junk in begin + JUNK, begin[:24] + b"\xff" * 60:
+            behind_junk(n, lambda: c.ask("/file"), (junk_behind, n.port, junk))
+
+
+@test(deadline=60)
+def violated_stays_violated():
+    """A threshold that is violated does not become unknown through what others send."""
+    n = Nginx()
+    qosctl("set-threshold", n.name, "busy: requests.server.rate > 10 over 1s")
+
+    def state():
+        return qosctl_json("list-thresholds", n.name)[0]["state"]
+
+    running = True
+
+    def load():
+        with n.connect() as c:
+            while running:
+                c.ask(get("/file"))
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        wait_for("it is violated", lambda: state() == "violated")
+        for attack in (junk_behind, n.port, get("/file").encode()), (junk_behind, n.port, HEAD * 200):
+            with Attack(*attack) as a:
+                before = a.number
+                while a.number < before + 200:
+                    equal(state(), "violated", "state during the attack")
+            equal(state(), "violated", "state behind the attack")
+    finally:
+        running = False
+        thread.join()

@@ -476,7 +476,7 @@ static void test_merge(void) {
         s.covered = 4 * NSEC_PER_SEC;
         check(history_put(h, &s) >= 0);
         s = make_step(3004, 1000, 120, 10);
-        s.overlaps = 100;
+        s.overlaps = 1001;
         s.missed = true;
         s.distributions[1].max = 70000000;
         check(history_put(h, &s) >= 0);

@@ -842,7 +842,7 @@ static void test_gauge(void) {
         h2_give_up(h, &x, &effect);
         h2_clear(h, h2_get_more(h));
         effect.in_flight += h2_extra(h);
-        check(effect.in_flight == 0 && effect.overlap && h->open == 0);
+        check(effect.in_flight == 0 && effect.overlap && effect.unparsed && h->open == 0);
         free(h);
 }
 

@@ -257,7 +257,7 @@ static void test_mistaken(void) {
                         t.flags |= PIPELINE_RESPONDED; /* as the programs do */
                 }
                 pipeline_feed_answers(&t, &piece, "$-1\r\n", 5);
-                check(piece.lost && pipeline_has_lost_sync(&t, &piece) == (before == 0));
+                check(piece.lost && pipeline_has_lost_sync(&t, &piece, before == 0) == (before == 0));
         }
 }
 
