@@ -287,17 +287,22 @@ enum qos_gauge {
         QOS_GAUGES,
 };
 
-/* Histogram of the ages of open requests without any response byte, long polls excluded: bin i is for ages
- * from QOS_WAITING_NSEC(i) up to that of the next bin. Octaves are enough to detect a hang; the last one
- * begins at 34 s. */
-#define QOS_WAITING_BINS 19
-#define QOS_WAITING_NSEC(bin) (131072ULL << (bin))
+/* Requests without any response byte, long polls excluded, by age: bin i is for ages from
+ * QOS_WAITING_NSEC(i) up to that of the next bin, the first one for all younger. Octaves are enough to
+ * detect a hang; the last one begins at 34 s. */
+#define QOS_WAITING_BINS 20
+#define QOS_WAITING_NSEC(bin) (65536ULL << (bin))
+
+struct qos_waiting {
+        __u64 oldest_at;        /* CLOCK_MONOTONIC ns of the first byte of the oldest; all bits set: none */
+        __u32 ages[QOS_WAITING_BINS];
+};
 
 struct qos_open_requests {
         __u64 session;          /* of the iterator that wrote this; stale if it is not the last session */
         __u64 in_flight;
         __u64 oldest_at;
-        __u32 waiting[QOS_WAITING_BINS + 1]; /* the last one is unused */
+        struct qos_waiting waiting;
         __u32 rows[QOS_ENTRIES + 1]; /* by entry, including excluded ones; 0: unused */
 };
 
@@ -340,7 +345,7 @@ struct qos_unit_map {
         __u64 accept_queue_max;
         __u64 oldest_session;
         __u64 oldest_at;        /* CLOCK_MONOTONIC ns of the first byte of the oldest open request */
-        __u32 waiting[QOS_WAITING_BINS + 1]; /* the last one is unused */
+        struct qos_waiting waiting;
         struct qos_open_requests gauges[QOS_GAUGES];
 
         __u64 sums[QOS_SUMS];

@@ -13,7 +13,15 @@ BPF_ARRAY_MAP(inspect_requests, ARRAY, 1, struct qos_inspect_request);
 
 /* ---- what a thread waits for -------------------------------------------------------------------------- */
 
-static __always_inline __u32 inode_state(struct inode *inode) {
+/* s_magic of FUSE, whose waits for its server can be interrupted as no other file system's can */
+#define FUSE_SUPER_MAGIC 0x65735546
+/* s_iflags of file systems without devices: procfs, sysfs, cgroupfs, POSIX message queues */
+#define SB_I_NODEV 0x00000004
+
+/* asleep: interruptibly, and not counted as I/O, as a wait for an event is. */
+static __always_inline __u32 inode_state(struct inode *inode, bool asleep) {
+        struct super_block *sb;
+
         switch (BPF_CORE_READ(inode, i_mode) & S_IFMT) {
 
         case S_IFSOCK:
@@ -23,8 +31,12 @@ static __always_inline __u32 inode_state(struct inode *inode) {
                 return QOS_STATE_PIPE;
 
         case S_IFREG:
+                sb = BPF_CORE_READ(inode, i_sb);
                 /* Anonymous inodes of some kernels (eventfd, timerfd, ...) have this type, too */
-                return BPF_CORE_READ(inode, i_sb, s_magic) == ANON_INODE_FS_MAGIC ? QOS_STATE_POLL :
+                if (BPF_CORE_READ(sb, s_magic) == ANON_INODE_FS_MAGIC ||
+                    BPF_CORE_READ(sb, s_iflags) & SB_I_NODEV)
+                        return QOS_STATE_POLL;
+                return asleep && BPF_CORE_READ(sb, s_magic) != FUSE_SUPER_MAGIC ? QOS_STATE_POLL :
                        QOS_STATE_DISK;
 
         case S_IFBLK:
@@ -66,14 +78,14 @@ static __always_inline struct file* file_get(struct task_struct *task, __u64 fd)
 }
 
 /* QOS_STATE_NONE: not an open descriptor. */
-static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, struct wait *w) {
+static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, bool asleep, struct wait *w) {
         struct file *file = file_get(task, fd);
 
         if (!file)
                 return QOS_STATE_NONE;
         w->file = file;
         w->fd = fd;
-        return inode_state(BPF_CORE_READ(file, f_inode));
+        return inode_state(BPF_CORE_READ(file, f_inode), asleep);
 }
 
 /* Distinguishes mutexes from waits for an event: condition variables, semaphores, idle pools. Mutexes wait
@@ -234,16 +246,16 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
 
         if (kind == SYSCALL_FCNTL &&
             ((__u32) call.arguments[1] == F_SETLKW || (__u32) call.arguments[1] == F_OFD_SETLKW)) {
-                (void) file_state(task, call.arguments[0], w);
+                (void) file_state(task, call.arguments[0], false, w);
                 return QOS_STATE_LOCK;
         }
 
         if (kind == SYSCALL_FILE || kind == SYSCALL_SPLICE) {
                 struct wait other = {};
 
-                s = file_state(task, call.arguments[0], w);
+                s = file_state(task, call.arguments[0], !io && !(state & TASK_UNINTERRUPTIBLE), w);
                 if (kind == SYSCALL_SPLICE && s == QOS_STATE_PIPE &&
-                    file_state(task, call.arguments[2], &other) == QOS_STATE_SOCKET) {
+                    file_state(task, call.arguments[2], false, &other) == QOS_STATE_SOCKET) {
                         s = QOS_STATE_SOCKET;
                         *w = other;
                 }

@@ -67,6 +67,7 @@ struct path {
 struct super_block {
         __u32 s_dev;
         unsigned long s_magic;
+        unsigned long s_iflags;
 };
 
 struct inode {

@@ -392,16 +392,20 @@ BPF_SUBPROG int record_request_more(struct qos_unit_map *u, const struct request
         return 0;
 }
 
-/* Adds n pending requests that began to arrive at this time. */
-static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u32 n) {
+static __always_inline void waiting_reset(struct qos_waiting *w) {
+        *w = (struct qos_waiting) { .oldest_at = ~0ULL };
+}
+
+/* Adds n requests without a response that began to arrive at this time. */
+static __always_inline void waiting_add(struct qos_waiting *w, __u64 now, __u64 at, __u32 n) {
         __u64 octaves = (now > at ? now - at : 0) / QOS_WAITING_NSEC(0), bin = 0;
 
-        if (octaves == 0)
-                return;
+        if (at < w->oldest_at)
+                w->oldest_at = at;
         for (int i = 1; i < QOS_WAITING_BINS; i++)
                 bin += ~histogram_if_zero(octaves >> i) & 1;
         BPF_BOUND(bin, QOS_WAITING_BINS);
-        waiting[bin] += n;
+        w->ages[bin] += n;
 }
 
 /* Adds n requests in flight since this time, of which "waiting" have no response, for the given session of
@@ -415,8 +419,7 @@ static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 targe
         if (g->session != session) {
                 g->in_flight = 0;
                 g->oldest_at = ~0ULL;
-                for (int i = 0; i < QOS_WAITING_BINS; i++)
-                        g->waiting[i] = 0;
+                waiting_reset(&g->waiting);
                 for (int i = 0; i <= QOS_ENTRIES; i++)
                         g->rows[i] = 0;
                 g->session = session;
@@ -427,7 +430,7 @@ static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 targe
                 return;
         g->in_flight += n;
         if (waiting > 0)
-                waiting_add(g->waiting, bpf_ktime_get_ns(), at, waiting);
+                waiting_add(&g->waiting, bpf_ktime_get_ns(), at, waiting);
         if (at < g->oldest_at)
                 g->oldest_at = at;
 }

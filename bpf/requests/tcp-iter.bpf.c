@@ -274,7 +274,7 @@ static long oldest_step(__u64 i, void *data) {
         if (s->first_at < o->at)
                 o->at = s->first_at;
         if (s->first_out_at == 0)
-                waiting_add(o->u->waiting, o->now, s->first_at, 1);
+                waiting_add(&o->u->waiting, o->now, s->first_at, 1);
         return 0;
 }
 
@@ -287,7 +287,7 @@ static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, con
                 const struct pipeline_batch *g = &t->groups[(t->head + i) & (PIPELINE_BATCHES - 1)];
 
                 if (i < t->n_groups && !g->waits && g->n > g->excluded && g->first_at != 0)
-                        waiting_add(u->waiting, now, g->first_at, g->n - g->excluded);
+                        waiting_add(&u->waiting, now, g->first_at, g->n - g->excluded);
         }
         return 0;
 }
@@ -353,8 +353,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
 
         if (u->oldest_session != session) {
                 u->oldest_at = ~0ULL;
-                for (int i = 0; i < QOS_WAITING_BINS; i++)
-                        u->waiting[i] = 0;
+                waiting_reset(&u->waiting);
                 u->oldest_session = session;
         }
 
@@ -377,7 +376,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
                 if (t && t->n_groups > 0)
                         oldest_pipeline(u, t, o.now);
                 else if (at > c->x.first_out_at) /* else what is in flight is an answer that leaves */
-                        waiting_add(u->waiting, o.now, at, 1);
+                        waiting_add(&u->waiting, o.now, at, 1);
         }
 
         if (at != 0 && at < u->oldest_at)
@@ -385,8 +384,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         return 0;
 }
 
-/* The oldest request of each unit that is in flight, and how long those wait of which no answer has begun to
- * leave. */
+/* The oldest request of each unit that is in flight, and the ages of those without any response byte. */
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };

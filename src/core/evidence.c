@@ -186,8 +186,9 @@ static double named_value(const DiagnosisNamed *n) {
 }
 
 /* Peers that fail come before those that take time. */
+/* A peer that responds to nothing is weighed as if each request in flight had waited for all of the time. */
 static double peer_weight(const DiagnosisNamed *n) {
-        double time = n->value * n->rate;
+        double time = n->rate > 0 ? n->value * n->rate : n->in_flight * NSEC_PER_SEC;
 
         return n->errors > 0 ? n->errors * PEER_ERROR_NSEC + (time > 0 ? time : 0) : time;
 }
@@ -489,6 +490,8 @@ static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->bytes_out = count > 0 ? real(server->bytes_out) / count : NAN;
         f->in_flight = real(server->in_flight);
         f->oldest = real(server->oldest_in_flight);
+        f->waiting = real(server->waiting);
+        f->oldest_waiting = real(server->oldest_waiting);
         if (covered > 0) {
                 f->retransmits = real(server->connections.retransmits) / covered;
                 f->listen_drops = real(server->connections.listen_drops) / covered;
@@ -554,11 +557,12 @@ static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
                         .rate = row->rate,
                         .errors = (real(row->errors_reset) + real(row->errors_timeout)) /
                                   ((double) s.covered / NSEC_PER_SEC),
+                        .in_flight = real(row->in_flight),
                 };
                 char address[ADDRESS_STRING_MAX];
 
                 if (row->kind != ROW_PEER || row->rest || !row->measured ||
-                    (!(peer.value * peer.rate > 0) && !(peer.errors > 0)))
+                    (!(peer.value * peer.rate > 0) && !(peer.errors > 0) && !(peer.in_flight > 0)))
                         continue;
                 (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
                 (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));

@@ -23,26 +23,22 @@
                               offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
 
 /* Number of requests without response that are older than the limit; lower bound. */
-static uint64_t count_pending_requests(const Manager *m, const WindowSources *w, double limit,
-                                       unsigned *ret_last_bin) {
-        uint64_t n = 0, before;
+static uint64_t count_pending_requests(const Manager *m, const WindowSources *w, double limit) {
+        uint64_t n = 0;
 
-        for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++) {
+        for (unsigned bin = 1; bin < QOS_WAITING_BINS; bin++) {
                 if (QOS_WAITING_NSEC(bin) < limit)
                         continue;
-                before = n;
                 for (size_t i = 0; i < w->n; i++) {
                         const struct qos_unit_map *map = w->sources[i].map;
 
                         if (m->oldest_session != 0 && map->oldest_session == m->oldest_session)
-                                n += map->waiting[bin];
+                                n += map->waiting.ages[bin];
                         for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
                                 if (m->gauge_sessions[g] != 0 &&
                                     map->gauges[g].session == m->gauge_sessions[g])
-                                        n += map->gauges[g].waiting[bin];
+                                        n += map->gauges[g].waiting.ages[bin];
                 }
-                if (n > before)
-                        *ret_last_bin = bin;
         }
         return n;
 }
@@ -115,6 +111,8 @@ void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
         l->needs_gauges = l->needs_gauges ||
                 METRIC_IS_IN(metric, requests.server.in_flight) ||
                 METRIC_IS_IN(metric, requests.server.oldest_in_flight) ||
+                METRIC_IS_IN(metric, requests.server.waiting) ||
+                METRIC_IS_IN(metric, requests.server.oldest_waiting) ||
                 METRIC_IS_IN(metric, requests.server.latency) ||
                 METRIC_IS_IN(metric, requests.server.first_byte);
 }
@@ -266,7 +264,6 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
         WindowSource buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
         WindowSources sources;
-        unsigned last_bin = 0;
         double real, q;
 
         *ret_samples = ABSENT;
@@ -282,20 +279,18 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
 
         *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;
         /* With overlapping requests, pending ones are unknown as well */
-        if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT ||
-            server->oldest_in_flight <= rule->limit)
+        if (*ret_samples == ABSENT || server->oldest_waiting == ABSENT ||
+            server->oldest_waiting <= rule->limit)
                 return real;
 
         unit_get_sources(u, buffer, &sources);
-        waiting = count_pending_requests(u->manager, &sources, rule->limit, &last_bin);
+        waiting = count_pending_requests(u->manager, &sources, rule->limit);
         if (waiting == 0)
                 return real;
         value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting,
                                     &samples);
         *ret_samples = samples;
         if (value == WINDOW_WAITING)
-                /* The oldest request in flight may be a long poll */
-                return last_bin + 1 == QOS_WAITING_BINS ? server->oldest_in_flight :
-                        MIN(server->oldest_in_flight, QOS_WAITING_NSEC(last_bin + 1) - 1);
+                return server->oldest_waiting;
         return value == ABSENT ? NAN : value;
 }

@@ -149,9 +149,22 @@ static void client_set_absent(ClientRole *c) {
         c->rate = NAN;
 }
 
+/* Of the requests without any response byte; ret_oldest_at is lowered. */
+static uint64_t waiting_count(const struct qos_waiting *w, uint64_t *ret_oldest_at) {
+        uint64_t n = 0;
+
+        for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++)
+                n += w->ages[bin];
+        if (n > 0)
+                *ret_oldest_at = MIN(*ret_oldest_at, (uint64_t) w->oldest_at);
+        return n;
+}
+
 static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint64_t now, Server *s) {
         /* maps without valid session have no listeners, or no requests in flight */
-        uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX;
+        uint64_t queue = 0, queue_max = 0, counted = 0, waiting = 0, oldest_at = UINT64_MAX,
+                oldest_waiting_at = UINT64_MAX;
+        bool unknown = false; /* whether a map has requests that all arrived since the iterator ran */
         Manager *m = u->manager;
 
         for (size_t i = 0; i < w->n; i++) {
@@ -161,9 +174,13 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
                         queue += map->accept_queue;
                         queue_max += map->accept_queue_max;
                 }
-                if (map->oldest_session == m->oldest_session && m->oldest_session != 0 &&
-                    __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
-                        oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+                if (__atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0) {
+                        if (map->oldest_session == m->oldest_session && m->oldest_session != 0) {
+                                oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+                                waiting += waiting_count(&map->waiting, &oldest_waiting_at);
+                        } else
+                                unknown = true;
+                }
 
                 /* Requests in flight counted by iterators */
                 for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
@@ -171,6 +188,7 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
                                 counted += map->gauges[g].in_flight;
                                 if (map->gauges[g].in_flight > 0)
                                         oldest_at = MIN(oldest_at, (uint64_t) map->gauges[g].oldest_at);
+                                waiting += waiting_count(&map->gauges[g].waiting, &oldest_waiting_at);
                         }
         }
 
@@ -182,12 +200,17 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
                 s->connections.accept_queue_max = queue_max;
         }
 
-        s->in_flight = s->oldest_in_flight = ABSENT;
+        s->in_flight = s->oldest_in_flight = s->waiting = s->oldest_waiting = ABSENT;
         if (!programs_attached(programs, REQUIRES_IN_FLIGHT))
                 return;
         s->in_flight = GAUGE(w, in_flight) + counted;
         if (s->in_flight > 0 && oldest_at != UINT64_MAX)
                 s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
+        /* Those that have arrived since the iterator ran are younger than all others */
+        if (waiting > 0 || !unknown)
+                s->waiting = MIN(waiting, s->in_flight);
+        if (waiting > 0)
+                s->oldest_waiting = now > oldest_waiting_at ? now - oldest_waiting_at : 0;
 }
 
 /* Raw counters, without regard to validity. */

@@ -27,6 +27,8 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "bytesOut",    offsetof(DiagnosisFigures, bytes_out)    },
         { "inFlight",    offsetof(DiagnosisFigures, in_flight)    },
         { "oldestInFlight", offsetof(DiagnosisFigures, oldest)    },
+        { "waiting",     offsetof(DiagnosisFigures, waiting)      },
+        { "oldestWaiting", offsetof(DiagnosisFigures, oldest_waiting) },
         { "serving",     offsetof(DiagnosisFigures, serving)      },
         { "retransmits", offsetof(DiagnosisFigures, retransmits)  },
         { "listenDrops", offsetof(DiagnosisFigures, listen_drops) },

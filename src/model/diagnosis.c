@@ -680,8 +680,38 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                                   RATE(n->rate));
 }
 
-/* No response is known: only threads are. In units without requests waits are compared with the time in
- * which threads are not idle. */
+/* Requests whose queue and service times are not known, as of UDP: of their time to first byte only what
+ * the unit waits for peers is. */
+static void diagnose_slow_peers(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        double time = f->client_rate / f->rate * f->client_latency, share = time / f->first_byte;
+
+        if (isnan(share) || diagnosis_has(d, FINDING_DEPENDENCY))
+                return;
+        if (share < SHARE_MIN || time < WAIT_MIN_NSEC) {
+                diagnosis_exclude(d, FINDING_DEPENDENCY, share, "%s: %s of each request (%s)",
+                                  waited[FINDING_DEPENDENCY], SPAN(time), PERCENT(share));
+                return;
+        }
+        finding_name(diagnosis_add(d, FINDING_DEPENDENCY,
+                                   share >= SHARE_MOST ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE,
+                                   QOS_STATE_NONE, MIN(share, 1.0), MIN(time, f->first_byte),
+                                   part_table[PART_ASK].rule, "%s: %s of the %s to the first byte (%s)",
+                                   waited[FINDING_DEPENDENCY], SPAN(MIN(time, f->first_byte)),
+                                   SPAN(f->first_byte), PERCENT(MIN(share, 1.0))), e);
+}
+
+/* Processes that take turns at accept(), with a lock around it: all wait for it but one, which waits for a
+ * connection. Nobody holds up a request. */
+static bool lock_is_of_idle(const DiagnosisEvidence *e, double busy) {
+        const DiagnosisFigures *f = &e->now;
+
+        return e->accept_queue_max > 0 && !(f->in_flight > 0) &&
+                busy - f->threads[QOS_STATE_LOCK] < THREADS_MIN;
+}
+
+/* No response is known, or not which part of its time a request was worked on: only threads are. In units
+ * without requests waits are compared with the time in which threads are not idle. */
 static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double busy = 0;
@@ -698,6 +728,13 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
 
                 if (isnan(n))
                         continue;
+                if (!stuck && p == PART_LOCK && n > 0 && lock_is_of_idle(e, busy)) {
+                        diagnosis_exclude(d, kind, NAN,
+                                          "%s: %.2f threads on average, while no request is in flight and "
+                                          "no thread works: idle processes take turns at accept()",
+                                          waited[kind], n);
+                        continue;
+                }
                 if (!(n >= THREADS_WAITING_MIN) || share < (stuck ? SHARE_MOST : SHARE_MIN) ||
                     cpu_is_own(e, p) || cpu_is_waking(e, p)) {
                         if (!stuck && n > 0)
@@ -726,6 +763,10 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                         diagnosis_add(d, kind, share >= SHARE_MOST &&
                                       kind != FINDING_CPU ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, state,
                                       kind == FINDING_CPU ? NAN : share, NAN,
+                                      f->rate > 0 ?
+                                      "half a thread or more waits on average, for a fifth or more of the "
+                                      "time in which its threads are not idle; when its requests are read "
+                                      "is not known" :
                                       "it has no requests, and half a thread or more waits on average, for "
                                       "a fifth or more of the time in which its threads are not idle",
                                       "%s: %.1f threads on average, %s of busy thread time", waited[kind], n,
@@ -832,9 +873,65 @@ static void diagnosis_finish(const DiagnosisEvidence *e, Diagnosis *d) {
         }
 }
 
+/* Requests wait, and so does the unit, for a peer that has not responded to anything for as long as peers
+ * are looked at. */
+static void diagnose_silent_peer(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisNamed *peer = e->peers;
+        Finding *finding;
+
+        while (peer < e->peers + e->n_peers && !(peer->in_flight > 0 && !(peer->rate > 0)))
+                peer++;
+        if (peer == e->peers + e->n_peers || diagnosis_has(d, FINDING_DEPENDENCY))
+                return;
+        finding = diagnosis_add(d, FINDING_DEPENDENCY, CERTAINTY_LIKELY, QOS_STATE_NONE, NAN, NAN,
+                                "requests wait without a response, and the unit waits for a peer that "
+                                "responds to nothing",
+                                "%s%s%s%s does not respond: %.0f requests to it are in flight",
+                                peer->name, peer->unit[0] ? " (" : "", peer->unit, peer->unit[0] ? ")" : "",
+                                peer->in_flight);
+        diagnosis_copy_name(finding->resource, peer->name);
+        diagnosis_copy_name(finding->unit, peer->unit);
+}
+
+/* Whether requests without a response are to wait: long polls, consumers, workers without work. The
+ * unit has no history of responses that come sooner, and its threads wait for events alone, as those of an
+ * event loop do. A thread of its own that waits for a lock, a child or a time may as well be stuck. */
+static bool waiting_is_intended(const DiagnosisEvidence *e) {
+        const DiagnosisFigures *f = &e->now;
+        double others = 0;
+
+        if (e->normal && e->normal->rate > 0)
+                return false;
+        for (unsigned i = QOS_STATE_RUN_QUEUE; i < QOS_STATES; i++)
+                if (i != QOS_STATE_POLL && i != QOS_STATE_SOCKET && f->threads[i] > 0)
+                        others += f->threads[i];
+        return f->threads[QOS_STATE_POLL] + f->threads[QOS_STATE_SOCKET] > 0 &&
+                others < THREADS_WAITING_MIN;
+}
+
+static void describe_without_parts(const DiagnosisFigures *f, bool enough, bool stuck, Diagnosis *d) {
+        if (stuck)
+                (void) snprintf(d->text, sizeof(d->text), "%.0f requests wait without a response, the "
+                                "oldest for %s", f->waiting, SPAN(f->oldest_waiting));
+        else if (isnan(f->rate))
+                (void) snprintf(d->text, sizeof(d->text),
+                                "it is not known when its requests begin and end");
+        else if (enough && f->first_byte > 0)
+                (void) snprintf(d->text, sizeof(d->text), "%s requests/s; mean time to first byte %s",
+                                RATE(f->rate), SPAN(f->first_byte));
+        else if (enough)
+                (void) snprintf(d->text, sizeof(d->text), "%s requests/s", RATE(f->rate));
+        else if (f->in_flight > 0 && !(f->waiting > 0))
+                (void) snprintf(d->text, sizeof(d->text),
+                                "almost no requests; %.0f responses in progress, the oldest request %s old",
+                                f->in_flight, SPAN(f->oldest));
+        else
+                (void) snprintf(d->text, sizeof(d->text), "almost no requests");
+}
+
 void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         const DiagnosisFigures *f;
-        bool stuck;
+        bool enough, stuck, unknown;
         Parts parts;
 
         assert(e);
@@ -850,29 +947,22 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         }
 
         /* Means of less than ten requests are those of single ones */
-        if (parts_read(f, parts_are_exact(e), &parts) && f->first_byte > 0 &&
-            f->rate * f->covered >= 10.0 * NSEC_PER_SEC) {
+        enough = f->rate * f->covered >= 10.0 * NSEC_PER_SEC;
+        if (enough && parts_read(f, parts_are_exact(e), &parts) && f->first_byte > 0) {
                 diagnose_requests(e, &parts, ret);
                 diagnosis_finish(e, ret);
                 return;
         }
 
-        stuck = f->in_flight > 0 && f->oldest >= f->covered / 2;
-        if (!stuck && isnan(f->rate))
-                (void) snprintf(ret->text, sizeof(ret->text),
-                                "it is not known when its requests begin and end");
-        else if (stuck)
-                (void) snprintf(ret->text, sizeof(ret->text),
-                                "%.0f requests in flight without a response, the "
-                                "oldest for %s",
-                                f->in_flight, SPAN(f->oldest));
-        else if (f->rate * f->covered >= 10.0 * NSEC_PER_SEC)
-                (void) snprintf(ret->text, sizeof(ret->text), "%s requests/s", RATE(f->rate));
-        else
-                (void) snprintf(ret->text, sizeof(ret->text), "almost no requests");
+        stuck = f->waiting > 0 && f->oldest_waiting >= f->covered / 2;
+        describe_without_parts(f, enough, stuck, ret);
         diagnose_threads(e, stuck, ret);
+        if (stuck)
+                diagnose_silent_peer(e, ret);
+        else if (enough)
+                diagnose_slow_peers(e, ret);
         diagnose_kills(e, ret);
-        ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : stuck || isnan(f->rate) ? VERDICT_UNKNOWN :
-                       VERDICT_NOTHING;
+        unknown = stuck ? !waiting_is_intended(e) : isnan(f->rate) || (enough && f->first_byte >= SLOW_NSEC);
+        ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : unknown ? VERDICT_UNKNOWN : VERDICT_NOTHING;
         diagnosis_finish(e, ret);
 }

@@ -23,7 +23,8 @@ typedef struct DiagnosisFigures {
         double client_aborts;           /* connections that clients ended with a request pending */
         double first_byte, receive, queue, service, answer;
         double bytes_in, bytes_out;     /* of a request */
-        double in_flight, oldest;       /* ns, at the end */
+        double in_flight, oldest;       /* requests, and ns, at the end */
+        double waiting, oldest_waiting; /* the same of those without any response byte */
         double serving;                 /* share of the interval in which a request was in flight */
         double retransmits;
         double listen_drops;            /* connection attempts dropped at the listeners */
@@ -82,6 +83,7 @@ typedef struct DiagnosisNamed {
         double rate;                    /* requests to the peer, or the device, or waits for the lock, per
                                          * second */
         double errors;                  /* of a peer, per second: see DiagnosisFigures.peer_errors */
+        double in_flight;               /* of a peer: requests without a response, at the end */
 } DiagnosisNamed;
 
 /* More stopped processes are not named one by one. */

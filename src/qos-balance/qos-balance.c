@@ -248,7 +248,7 @@ static int read_waiting(Balance *b, double *ret_slack) {
         r = qosd_read(b->qosd, &b->arguments.unit, 1, WINDOW_LONG, &s);
         if (r < 0)
                 return r;
-        (void) qosd_snapshot_get_integer(s, "requests.server.oldestInFlight", &age);
+        (void) qosd_snapshot_get_integer(s, "requests.server.oldestWaiting", &age);
         *ret_slack = age > b->arguments.target ? -1 : 1;
         return 0;
 }

@@ -231,7 +231,7 @@ static int add_errors(const char *path, sd_json_variant *value, void *userdata) 
 void reading_print_requests(const Reading *r) {
         const char *quality = value_string(r->snapshot, "requests.quality");
         const Style *style = terminal_style();
-        uint64_t n, in, out, covered = 0;
+        uint64_t n, in, out, in_flight, waiting, covered = 0;
         char a[FORMAT_MAX], b[FORMAT_MAX], over[FORMAT_MAX];
         bool some;
         double rate;
@@ -259,11 +259,16 @@ void reading_print_requests(const Reading *r) {
         if (reading_unsigned(r, SERVER "excluded", &n) && n > 0)
                 print_line("Excluded", "%s, not included in other metrics", format_count(a, n));
 
-        if (reading_unsigned(r, SERVER "inFlight", &n)) {
+        if (reading_unsigned(r, SERVER "inFlight", &in_flight)) {
                 print_key("In flight");
-                (void) printf("%s", format_count(a, n));
+                (void) printf("%s", format_count(a, in_flight));
                 if (reading_unsigned(r, SERVER "oldestInFlight", &n))
                         (void) printf(", oldest %s", format_duration(a, n));
+                if (reading_unsigned(r, SERVER "waiting", &waiting) && waiting < in_flight) {
+                        (void) printf("; %s without a response", format_count(a, waiting));
+                        if (reading_unsigned(r, SERVER "oldestWaiting", &n))
+                                (void) printf(", oldest %s", format_duration(a, n));
+                }
                 (void) printf("\n");
         }
 

@@ -5,12 +5,14 @@ tests take of the CPUs would be a finding, too."""
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import threading
 import types
 
 import scenario
 from scenario import Server, Unit, check, equal, fail, qosctl, test, unit_name, unused_port, wait_for
+from test_udp_peers import unbound
 
 SECONDS = 3     # of each diagnosis
 
@@ -660,6 +662,114 @@ def nginx_before_a_slow_server():
     with asked(f"http://127.0.0.1:{u.port}/late/20", per_second=40):
         d = yield u
     equal(found(d, "dependency")["resource"], f"127.0.0.1:{port}", f"whom it waits for: {said(d)}")
+
+
+# Three processes of which one is in accept(), with a file lock around it, as Apache's and Postfix's
+TAKES_TURNS = """
+import fcntl, os, socket, sys
+s = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+os.fork() and os.fork()
+f = open(sys.argv[2], 'w')
+while True:
+    fcntl.flock(f, fcntl.LOCK_EX)
+    c, _ = s.accept()
+    fcntl.flock(f, fcntl.LOCK_UN)
+    c.close()
+"""
+
+# An event loop: a chunk each half second after GET /watch, nothing after anything else
+LETS_WAIT = """
+import asyncio, sys
+async def serve(reader, writer):
+    if b'/watch' in await reader.readuntil(b'\\r\\n\\r\\n'):
+        writer.write(b'HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n')
+        while True:
+            writer.write(b'6\\r\\nevent\\n\\r\\n')
+            await asyncio.sleep(.5)
+    await reader.read()
+async def run():
+    async with await asyncio.start_server(serve, '127.0.0.1', int(sys.argv[1])) as s:
+        await s.serve_forever()
+asyncio.run(run())
+"""
+
+
+def script(source, *arguments):
+    """A service in Python that listens on a port of its own."""
+    prepare()
+    path, port = f"/run/{unit_name('script', '.py')}", unused_port()
+    with open(path, "w") as f:
+        f.write(source)
+    u = Unit(f"/usr/bin/python3 {path} {port} {' '.join(arguments)}", type="exec", settings=FIRST).start()
+    wait_for("it listens", lambda: str(port) in scenario.run("ss", "-ltnH", f"sport = :{port}").stdout)
+    u.port = port
+    return u
+
+
+@contextlib.contextmanager
+def requested(u, path):
+    """A request whose response has not ended for two seconds, as qosd shows."""
+    scenario.attach(u, "--probes=requests,cpu")
+    with socket.create_connection(("127.0.0.1", u.port)) as s:
+        s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        wait_for("it has been in flight for a while", lambda: scenario.server_figures(u).get("oldestInFlight", 0) > 2 * scenario.SEC)
+        yield scenario.server_figures(u)
+
+
+@case()
+def idle_behind_a_file_lock():
+    yield script(TAKES_TURNS, f"/run/{scenario.prefix}.accept-lock")
+
+
+@case()
+def watch_in_progress():
+    """A response that has begun is not stuck."""
+    u = script(LETS_WAIT)
+    with requested(u, "/watch") as f:
+        equal((f["inFlight"], f["waiting"], "oldestWaiting" in f), (1, 0, False), "inFlight, waiting, oldestWaiting")
+        d = yield u
+    check("1 responses in progress" in d["text"], f"text: {said(d)}")
+
+
+@case()
+def consumer_without_work():
+    """What an event loop lets wait, of which nobody knows that it usually responds."""
+    u = script(LETS_WAIT)
+    with requested(u, "/work") as f:
+        equal((f["inFlight"], f["waiting"]), (1, 1), "inFlight, waiting")
+        check(abs(f["oldestWaiting"] - f["oldestInFlight"]) < 100 * scenario.MSEC, f"ages {f}")
+        d = yield u
+    check("1 requests wait without a response" in d["text"], f"text: {said(d)}")
+
+
+@case("dependency")
+def nginx_before_a_server_that_hangs():
+    s = Server(mode="thread", hang=True, settings=FIRST).start()
+    scenario.attach(s)
+    u = nginx(f"location / {{ return 200 well; }} location /late {{ proxy_pass http://127.0.0.1:{s.port}; }}")
+    with requested(u, "/late"):
+        d = yield u
+    f = found(d, "dependency")
+    equal((f["resource"], f["unit"]), (f"127.0.0.1:{s.port}", s.name), f"what does not respond: {said(d)}")
+    check("does not respond" in d["summary"], f"summary: {said(d)}")
+
+
+@case()
+def busy_dns():
+    """Of requests over UDP is known how long they take, not when they are read."""
+    u = unbound()
+    queries = f"/run/{scenario.prefix}-queries"
+    with open(queries, "w") as f:
+        f.write("www.example A\n")
+    p = subprocess.Popen(["dnsperf", "-s", "127.0.0.1", "-p", str(u.port), "-d", queries, "-Q", "1000", "-l", "60"],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        d = yield u
+    finally:
+        p.kill()
+        p.wait()
+        os.unlink(queries)
+    check("requests/s; mean time to first byte" in d["text"], f"text: {said(d)}")
 
 
 @case()

@@ -324,7 +324,9 @@ def subscribers_of_all_kinds():
             while True:
                 kept.append(m.event()["seq"])
         except VarlinkError as e:
-            equal((e.name, e.parameters["seq"]), (scenario.VARLINK + "TooSlow", kept[-1]), "how it ended")
+            equal(e.name, scenario.VARLINK + "TooSlow", "how it ended")
+            # Events of other units may come behind the last one
+            equal([n for n in numbers if n <= e.parameters["seq"]], kept, "events up to the number to go on from")
         equal(kept, numbers[:len(kept)], "what was kept for one who did not read")
         check(len(kept) < number, f"all {number} events were kept for one who did not read")
         # It goes on where it was

@@ -331,6 +331,19 @@ def each_kind():
     adds_up(u)
 
 
+@test()
+def files_that_are_no_disk():
+    """The kernel's messages and traces are regular files, whose readers wait for events."""
+    u = Unit("/usr/bin/unshare --mount /bin/sh -c 'mount -t proc proc /mnt && exec cat /mnt/kmsg >/dev/null'", type="exec")
+    t = Unit("/usr/bin/unshare --mount /bin/sh -c 'mount -t tracefs tracefs /mnt && exec cat /mnt/trace_pipe >/dev/null'", type="exec")
+    for unit in u, t:
+        attach(unit, "--probes=cpu")
+        unit.start()
+        wait_for("it waits for events", lambda: [(t["name"], t["state"]) for t in threads(unit)] == [("cat", "poll")])
+        check(not any(r["state"] == "disk" and r.get("name", "").endswith(("kmsg", "trace_pipe")) for r in resources(unit)),
+              f"a disk: {resources(unit)}")
+
+
 @test(deadline=60)
 def thousands():
     """More threads than are shown: none is missing in the sums, and those that work are among them."""

@@ -951,24 +951,114 @@ static void test_unknown(void) {
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_UNKNOWN);
 
-        /* It hangs: nothing is answered */
+        /* It hangs */
         e = evidence();
         e.now.rate = 0;
         e.now.first_byte = e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
-        e.now.in_flight = 8;
-        e.now.oldest = 20e9;
+        e.now.in_flight = e.now.waiting = 8;
+        e.now.oldest = e.now.oldest_waiting = 20e9;
         e.now.threads[QOS_STATE_RUNNING] = 0;
+        e.now.threads[QOS_STATE_PARK] = 8;
         diagnosis_make(&e, &d);
-        check(d.verdict == VERDICT_UNKNOWN && strstr(d.text, "8 requests in flight"));
+        check(d.verdict == VERDICT_UNKNOWN && strstr(d.text, "8 requests wait without a response"));
+        e.now.threads[QOS_STATE_PARK] = 0;
         e.now.threads[QOS_STATE_LOCK] = 8;
         (void) only(&e, FINDING_LOCK, &d);
 
-        /* Questions overlap */
+        /* Requests overlap */
         e.now.rate = NAN;
-        e.now.in_flight = 0;
+        e.now.in_flight = e.now.waiting = 0;
         e.now.threads[QOS_STATE_LOCK] = 0;
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_UNKNOWN);
+}
+
+/* Units that wait for work, and requests that wait by intent. */
+static void test_waits_by_intent(void) {
+        DiagnosisEvidence e = evidence();
+        DiagnosisFigures normal;
+        Diagnosis d;
+
+        e.now.rate = 0;
+        e.now.first_byte = e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
+        e.now.threads[QOS_STATE_RUNNING] = 0;
+        e.now.in_flight = e.now.waiting = 0;
+
+        /* Idle processes that take turns at accept() */
+        e.now.threads[QOS_STATE_LOCK] = 3;
+        e.accept_queue_max = 128;
+        nothing(&e);
+        e.now.threads[QOS_STATE_RUNNING] = 0.5;
+        (void) only(&e, FINDING_LOCK, &d);
+        e.now.threads[QOS_STATE_RUNNING] = 0;
+        e.accept_queue_max = 0;
+        (void) only(&e, FINDING_LOCK, &d);
+        e.now.threads[QOS_STATE_LOCK] = 0;
+
+        /* Responses in progress: streams, watches, subscribers */
+        e.now.in_flight = 2;
+        e.now.oldest = 11e9;
+        nothing(&e);
+        diagnosis_make(&e, &d);
+        check(strstr(d.text, "2 responses in progress, the oldest request 11.0s old"));
+
+        /* A consumer that waits for work of an event loop */
+        e.now.waiting = 1;
+        e.now.oldest_waiting = 11e9;
+        nothing(&e);
+        /* The unit usually responds */
+        normal = e.now;
+        normal.rate = 100;
+        normal.first_byte = 1 * MS;
+        e.normal = &normal;
+        e.usual = 2 * MS;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN);
+        e.normal = NULL;
+        e.usual = 0;
+        /* A thread of its own may be stuck as well */
+        e.now.threads[QOS_STATE_SLEEP] = 1;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN);
+        e.now.threads[QOS_STATE_SLEEP] = 0;
+
+        /* So does the unit, for a peer */
+        e.n_peers = 2;
+        e.peers[0] = (DiagnosisNamed) { .name = "10.0.0.1:80", .rate = 10, .value = 1 * MS, .in_flight = 1 };
+        e.peers[1] = (DiagnosisNamed) { .name = "10.0.0.2:80", .unit = "b.service", .in_flight = 7 };
+        check(streq(only(&e, FINDING_DEPENDENCY, &d)->unit, "b.service"));
+        check(strstr(d.findings[0].text, "10.0.0.2:80 (b.service) does not respond: 7 requests"));
+        check(strstr(d.summary, "dependency fails"));
+}
+
+/* Requests over UDP: their whole time is known, not when they were read. */
+static void test_without_parts(void) {
+        DiagnosisEvidence e = evidence();
+        Diagnosis d;
+
+        e.now.rate = 7000;
+        e.now.first_byte = 150 * US;
+        e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
+        nothing(&e);
+        diagnosis_make(&e, &d);
+        check(strstr(d.text, "7.00k requests/s; mean time to first byte 150us") ||
+              strstr(d.text, "7000 requests/s; mean time to first byte 150us"));
+
+        e.now.first_byte = 50 * MS;
+        nothing(&e);
+        e.now.client_rate = 7000;
+        e.now.client_latency = 40 * MS;
+        check(only(&e, FINDING_DEPENDENCY, &d)->certainty == CERTAINTY_LIKELY);
+        e.now.client_rate = 70;
+        nothing(&e);
+
+        /* Slow, and no reason is known */
+        e.now.first_byte = 150 * MS;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN);
+
+        e.now.threads[QOS_STATE_DISK] = 1;
+        check(strstr(only(&e, FINDING_DISK, &d)->rule, "when its requests are read"));
 }
 
 /* A unit that serves, with the failures of it that PID 1 and the counters report. */
@@ -1221,8 +1311,8 @@ static void test_no_requests(void) {
         normal.rate = 1000;
 
         /* Requests that hang are not missing */
-        e.now.in_flight = 3;
-        e.now.oldest = 9e9;
+        e.now.in_flight = e.now.waiting = 3;
+        e.now.oldest = e.now.oldest_waiting = 9e9;
         diagnosis_make(&e, &d);
         check(!find(&d, FINDING_IDLE));
 }
@@ -1279,5 +1369,7 @@ int main(void) {
         test_two();
         test_threads();
         test_unknown();
+        test_waits_by_intent();
+        test_without_parts();
         return 0;
 }
