@@ -92,6 +92,7 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                         uint64_t counted = first.value.in_flight;
 
                         window_get_row(&reading, &first.value);
+                        rows->known += window_count_known(&reading);
                         first.value.in_flight = counted;
                 }
                 first.value.in_flight += (uint64_t) MAX(__atomic_load_n(&b->map->in_flight,
@@ -153,6 +154,7 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
 
                 /* Do not clear the rows, which are large */
                 ret->n = 0;
+                ret->known = 0;
                 ret->measured = measurable;
                 ret->covered = covered;
 
@@ -182,12 +184,24 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
 
 /* ---- conversion --------------------------------------------------------------------------------------- */
 
-/* Percentage of requests to a peer that may lack a latency of their own before none is shown. */
+/* Percentage of requests to a peer that may be several, or lack a latency of their own, before no figure of
+ * them is shown. */
+#define OVERLAP_PERCENT 1
 #define BUNDLED_PERCENT 1
 
-static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row *row) {
+/* Requests to a peer that may be several are counted once, those of unparsed connections to an endpoint are
+ * not. */
+static bool row_is_overlapping(const WindowRow *from, RowKind kind, uint64_t known) {
+        uint64_t count = from->cells[QOS_ENTRY_COUNT], overlaps = from->cells[QOS_ENTRY_OVERLAPS];
+
+        return kind == ROW_PEER ? overlaps * 100 > count * OVERLAP_PERCENT :
+               window_is_overlapping(overlaps, count, count > 0 ? known : 0);
+}
+
+/* known: as in RowsReading */
+static void row_fill(const Unit *u, const WindowRow *from, uint64_t known, uint64_t covered, Row *row) {
         uint64_t count = from->cells[QOS_ENTRY_COUNT];
-        bool overlapping = window_is_overlapping(from->cells[QOS_ENTRY_OVERLAPS], count, /* known= */ 0);
+        bool overlapping = row_is_overlapping(from, row->kind, known);
 
         row->measured = true;
         row->count = overlapping ? ABSENT : count;
@@ -228,7 +242,7 @@ void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowR
                 some = true;
         }
         if (some && rows->measured)
-                row_fill(u, ret_value, rows->covered, ret);
+                row_fill(u, ret_value, rows->known, rows->covered, ret);
 }
 
 void rows_get_client(const Unit *u, const RowsReading *rows, ClientRole *ret) {
@@ -237,7 +251,7 @@ void rows_get_client(const Unit *u, const RowsReading *rows, ClientRole *ret) {
 
         rows_sum(u, rows, &(Selector) { .client = true }, &value, &all);
         if (rows->peers_known)
-                row_fill(u, &rows->peers, rows->covered, &all);
+                row_fill(u, &rows->peers, rows->known, rows->covered, &all);
         if (all.measured)
                 row_get_client_role(&all, ret);
 }
@@ -249,7 +263,7 @@ void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_
                 RowReading *r = rows->rows + i;
 
                 if (rows->measured)
-                        row_fill(u, &r->value, rows->covered, &r->row);
+                        row_fill(u, &r->value, rows->known, rows->covered, &r->row);
                 ret->rows[i] = r->row;
         }
         ret->n_rows = rows->n;

@@ -18,6 +18,7 @@ typedef struct RowsReading {
         size_t n;
         bool measured;
         uint64_t covered;
+        uint64_t known;         /* requests of all endpoints in a known protocol, see window_count_known() */
         WindowRow peers;        /* sum of peers, if known although entries are not measured */
         bool peers_known;
 } RowsReading;

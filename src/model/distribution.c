@@ -15,13 +15,17 @@ bool window_is_overlapping(uint64_t overlaps, uint64_t count, uint64_t known) {
         return known == 0 && overlaps > count;
 }
 
-bool window_reading_is_overlapping(const WindowReading *reading) {
+uint64_t window_count_known(const WindowReading *reading) {
         uint64_t known = 0;
 
         for (enum qos_counter i = QOS_COUNTER_HTTP1; i <= QOS_COUNTER_TLS; i++)
                 known += reading->cells[i];
+        return known;
+}
+
+bool window_reading_is_overlapping(const WindowReading *reading) {
         return window_is_overlapping(reading->cells[QOS_COUNTER_OVERLAPS], reading->cells[QOS_COUNTER_COUNT],
-                                     known);
+                                     window_count_known(reading));
 }
 
 uint64_t window_get_bytes_in(const WindowReading *reading) {

@@ -105,6 +105,7 @@ int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t bou
 /* Whether most requests overlap, so that counters are meaningless. known: number of requests counted by a
  * parser or by TLS records. If there are any, requests of other connections do not matter. */
 bool window_is_overlapping(uint64_t overlaps, uint64_t count, uint64_t known);
+uint64_t window_count_known(const WindowReading *reading);
 bool window_reading_is_overlapping(const WindowReading *reading);
 
 /* Payload of all connections, unparsed ones included. */
