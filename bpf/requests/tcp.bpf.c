@@ -15,6 +15,8 @@
  *
  * Every program may be missing: without one its own figures are missing, and nothing else. */
 
+#define PREEMPTION_OBJECT tcp
+#include "preemption.h"
 #include "tcp-arrive.h"
 #include "tcp-client.h"
 #include "tcp-receive.h"
@@ -154,9 +156,12 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         struct overhead overhead = {};
-        int r = bytes_are_read(skb, len, &overhead);
+        int r;
 
+        preemption_disable();
+        r = bytes_are_read(skb, len, &overhead);
         overhead_end(&overhead);
+        preemption_enable();
         return r;
 }
 
@@ -528,9 +533,12 @@ static __always_inline int socket_is_read(struct sock *sk, struct overhead *over
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(requests_read, struct sock *sk) {
         struct overhead overhead = {};
-        int r = socket_is_read(sk, &overhead);
+        int r;
 
+        preemption_disable();
+        r = socket_is_read(sk, &overhead);
         overhead_end(&overhead);
+        preemption_enable();
         return r;
 }
 
@@ -783,11 +791,15 @@ BPF_ARRAY_MAP(state_running, PERCPU_ARRAY, 1, __u32);
  * many or too few. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
-        __u32 zero = 0, *running = bpf_map_lookup_elem(&state_running, &zero);
+        __u32 zero = 0, *running;
 
+        preemption_disable();
+        running = bpf_map_lookup_elem(&state_running, &zero);
         if (running && *running)
                 statistics_count(QOS_STATISTIC_STATES_RECORDED);
-        return state_changed(sk, old_state, new_state);
+        (void) state_changed(sk, old_state, new_state);
+        preemption_enable();
+        return 0;
 }
 
 SEC("tp_btf/inet_sock_set_state")
@@ -796,9 +808,11 @@ int BPF_PROG(requests_state_nested, struct sock *sk, int old_state, int new_stat
 
         if (!running)
                 return 0; /* never: an element of an array */
+        preemption_disable();
         *(volatile __u32*) running = 1;
         (void) state_changed(sk, old_state, new_state);
         *(volatile __u32*) running = 0;
+        preemption_enable();
         return 0;
 }
 

@@ -17,6 +17,8 @@
  * Nothing tells that such a socket is closed, but its storage goes with it: what is in flight is looked up
  * when somebody wants to know. */
 
+#define PREEMPTION_OBJECT unix_sockets
+#include "preemption.h"
 #include "unix.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -527,9 +529,12 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(requests_unix, struct sock *sk) {
         struct overhead overhead = {};
-        int r = data_is_queued(sk, &overhead);
+        int r;
 
+        preemption_disable();
+        r = data_is_queued(sk, &overhead);
         overhead_end(&overhead);
+        preemption_enable();
         return r;
 }
 
@@ -625,9 +630,8 @@ static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struc
         return 0;
 }
 
-/* Whoever hangs up first ends it for both. Before the kernel has done anything about it. */
-SEC("fentry/unix_release_sock")
-int BPF_PROG(requests_unix_close, struct sock *sk) {
+/* Whoever hangs up first ends it for both. */
+static __always_inline int unix_closes(struct sock *sk) {
         struct unix_conn *c;
         struct unix_sock *us;
         struct sock *peer;
@@ -653,6 +657,17 @@ int BPF_PROG(requests_unix_close, struct sock *sk) {
         else if (c && c->kind == UNIX_CLIENT && accepted)
                 unix_client_ends(c, sk, QOS_ENTRY_ERRORS_RESET);
         return 0;
+}
+
+/* Before the kernel has done anything about it. */
+SEC("fentry/unix_release_sock")
+int BPF_PROG(requests_unix_close, struct sock *sk) {
+        int r;
+
+        preemption_disable();
+        r = unix_closes(sk);
+        preemption_enable();
+        return r;
 }
 
 /* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Since Linux 7.0 a program at a tracepoint, or at a kernel function, can be preempted, and the kernel skips
+ * its runs for all other tasks of that CPU until it goes on. Before that the kernel has disabled preemption
+ * itself; here the programs do. An interrupt still preempts a run in the few instructions before the first
+ * call and behind the last one. */
+
+#include "kernel.h"
+
+#include <linux/version.h>
+
+/* PREEMPTION_OBJECT is a name of the object that includes this: the bpftool of Debian 13 (7.5) does not link
+ * objects that declare the same kernel function. What follows three underscores is no part of a function's
+ * name. */
+#define PREEMPTION_JOIN(function, object) function##___##object
+#define PREEMPTION_NAME(function, object) PREEMPTION_JOIN(function, object)
+#define PREEMPTION_KERNEL(function) PREEMPTION_NAME(function, PREEMPTION_OBJECT)
+
+void PREEMPTION_KERNEL(bpf_preempt_disable)(void) __ksym __weak;
+void PREEMPTION_KERNEL(bpf_preempt_enable)(void) __ksym __weak;
+void PREEMPTION_KERNEL(bpf_local_irq_save)(unsigned long *flags) __ksym __weak;
+void PREEMPTION_KERNEL(bpf_local_irq_restore)(unsigned long *flags) __ksym __weak;
+
+extern int LINUX_KERNEL_VERSION __kconfig;
+
+#define runs_are_preemptible() (LINUX_KERNEL_VERSION >= KERNEL_VERSION(7, 0, 0))
+
+static __always_inline void preemption_disable(void) {
+        if (runs_are_preemptible())
+                PREEMPTION_KERNEL(bpf_preempt_disable)();
+}
+
+/* Where preemption is enabled, a task that was woken meanwhile runs at once, and within the run. With
+ * interrupts disabled it does not, and runs when the kernel enables preemption behind the run. A function,
+ * so that the flags are not on the stack beneath the others. */
+static __attribute__((noinline)) int preemption_enable(void) {
+        unsigned long flags;
+
+        if (runs_are_preemptible()) {
+                PREEMPTION_KERNEL(bpf_local_irq_save)(&flags);
+                PREEMPTION_KERNEL(bpf_preempt_enable)();
+                PREEMPTION_KERNEL(bpf_local_irq_restore)(&flags);
+        }
+        return 0;
+}
