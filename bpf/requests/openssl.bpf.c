@@ -177,6 +177,7 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
                 openssl_h2_take_responses(&m->h2, &m->more, u, &f);
         } else {
                 m->h2.times.came_at = 0;
+                m->h2.times.marks.n = 0;
                 if (o->came_first_at == o->came_last_at)
                         m->h2.times.came_at = o->came_first_at;
                 else {
@@ -293,6 +294,21 @@ static __attribute__((noinline)) int library_resumes(struct tls_plaintext *o, co
                 pipeline_resumes(&o->pipeline, 0, first, length, o->pending);
 }
 
+/* The kernel may have skipped the program that sees reads: when what comes out of the library has arrived is
+ * not known yet, then. */
+BPF_SUBPROG int library_check_times(struct tls_plaintext *o) {
+        struct tcp_sock *tp;
+        __u32 copied;
+
+        BPF_REQUIRE(o);
+        tp = (struct tcp_sock*) (long) o->sock;
+        if (bpf_core_read(&copied, sizeof(copied), &tp->copied_seq) < 0 || copied == o->read_end)
+                return 0;
+        o->untimed = 1;
+        o->came_first_at = o->came_last_at = 0;
+        return 0;
+}
+
 /* n bytes of questions have come out of the library. */
 static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
                                                        const struct qos_owner *owner, const void *buffer,
@@ -302,6 +318,7 @@ static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
 
         if (!o || !owner)
                 return 0;
+        library_check_times(o);
         o->unread = 0;
         o->delivered = 1;
         if (o->pipeline.protocol == PROTOCOL_PLAIN || h2_conn_may_be_preface(&o->pipeline))

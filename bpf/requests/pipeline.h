@@ -327,6 +327,17 @@ EXCHANGE_INLINE __u64 pipeline_oldest(const struct pipeline *t) {
         return 0;
 }
 
+/* The newest requests were parsed before their arrival was known. */
+EXCHANGE_INLINE void pipeline_push_time(struct pipeline *t, __u64 first_at, __u64 last_at) {
+        struct pipeline_batch *g = pipeline_newest(t);
+
+        if (t->n_groups == 0 || g->last_at != 0)
+                return;
+        g->first_at = first_at;
+        g->last_at = last_at;
+        t->oldest_at = pipeline_oldest(t);
+}
+
 /* Removes the oldest requests of one batch, at most n. Returns their number. */
 PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipeline_batch *ret) {
         struct pipeline_batch *g;

@@ -176,6 +176,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         struct pipeline *t = NULL;
         struct tls *s = NULL;
         struct h2_conn *h = NULL;
+        struct tls_plaintext *o;
         struct tls_conn *tls;
         struct attribution p;
 
@@ -189,11 +190,13 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
                 h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS) {
                 tls = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-                /* Of what is known in the clear the library's calls tell what was read */
-                if (tls && tls->key.ssl == 0)
-                        s = &tls->tls;
-                if (!s)
+                if (!tls)
                         return 0;
+                /* Where the plaintext is known openssl_egress does it */
+                o = tls->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &tls->key) : NULL;
+                if (o && o->sock == (__u64) (long) sk && o->pipeline.protocol != PROTOCOL_PLAIN)
+                        return 0;
+                s = &tls->tls;
         }
 
         bpf_spin_lock(&c->lock);
@@ -291,6 +294,10 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
                 read_missed((struct sock*) tp, c, u, copied);
         if (!c->counted && c->x.flags & EXCHANGE_FRESH && sk->state == TCP_ESTABLISHED)
                 established_missed(c, u);
+        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_TLS | EXCHANGE_H2)) && c->x.flags & EXCHANGE_FRESH &&
+            c->x.state == EXCHANGE_ASKED && c->tries < TRIES_MAX)
+                tls_receive_unseen(skb, (struct sock*) sk, c, (__u64) segment.offset << 32 | copied,
+                                   &effect);
 
         bpf_spin_lock(&c->lock);
         d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
@@ -373,9 +380,11 @@ int openssl_egress(struct __sk_buff *skb) {
         struct transmit d = {};
         struct tls_plaintext *o;
         struct qos_unit_map *u;
+        struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
         struct tls_conn *s;
+        __u32 copied;
 
         sk = skb->sk;
         if (!sk)
@@ -388,7 +397,8 @@ int openssl_egress(struct __sk_buff *skb) {
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
-        if (!u)
+        tp = u ? bpf_skc_to_tcp_sock(sk) : NULL;
+        if (!tp)
                 return 1;
         d.now = s->left_at;
         d.bytes = s->left_bytes;
@@ -396,6 +406,10 @@ int openssl_egress(struct __sk_buff *skb) {
         s->left_bytes = 0;
 
         o = tls_plaintext_get((struct sock*) sk, c, u, s);
+        /* As packet_leaves() does it for others */
+        copied = tcp_read_end(tp, sk->state);
+        if (o && exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
+                tls_plaintext_reads(c, u, &s->tls, o, (__u64) copied << 32 | (tp->write_seq - tp->snd_nxt));
         bpf_spin_lock(&c->lock);
         d.attribution = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -485,6 +499,10 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         bpf_spin_lock(&c->lock);
         asks = !s || s->asks;
         read_apply(&c->x, t, h, s, now, copied, unsent, &effect);
+        if (o) {
+                o->read_end = copied;
+                o->untimed = 0;
+        }
         if (o && asks) {
                 o->came_first_at = c->x.first_at;
                 o->came_last_at = c->x.last_at;
@@ -693,8 +711,11 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         if (o && o->sock != (__u64) (long) sk)
                                 o = NULL;
                         if (o && o->pipeline.protocol != PROTOCOL_PLAIN &&
-                            o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(o))
+                            o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(o)) {
                                 t = &o->pipeline;
+                                /* A response that left while another program had the lock */
+                                t->missed |= o->missed_at != 0;
+                        }
                 }
                 muxed = o && o->pipeline.protocol == PROTOCOL_HTTP2;
                 missed = (t && t->missed) || (h && h->in.synced != H2_SYNCED);
@@ -704,7 +725,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (s && t) {
                         /* The parser knows which requests are open. What was not read is mostly the client's
                          * close_notify */
-                        if (c->x.in_end - c->x.read_end <= TLS_FAREWELL_SIZE)
+                        if (c->x.in_end - copied <= TLS_FAREWELL_SIZE)
                                 c->x.n_marks = 0;
                         pipeline_commit(t, &c->x, now, unsent == 0, &effect);
                 } else if (s && o && o->pipeline.protocol != PROTOCOL_PLAIN)

@@ -126,6 +126,28 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
         return RECEIVE_TLS;
 }
 
+/* The server's greeting leaves, and nothing of the client's was understood: the kernel has skipped runs of
+ * the program that sees it. Returns RECEIVE_TLS: the connection is sealed. */
+static __attribute__((noinline)) int tls_receive_unseen(struct __sk_buff *skb, struct sock *sk,
+                                                        struct conn *c, __u64 where,
+                                                        struct exchange_effect *effect) {
+        __u32 offset = where >> 32, copied = where;
+        struct tls_conn *s;
+        __u64 bytes = 0;
+
+        if (!skb || !sk || !c || !effect || bpf_skb_load_bytes(skb, offset, &bytes, 6) < 0 ||
+            !tls_is_server_hello(bytes) || !tls_receive(sk, c, copied, TLS_HANDSHAKE))
+                return 0;
+        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+        if (s)
+                s->tls.missed = 1;
+        bpf_spin_lock(&c->lock);
+        if (c->x.n_marks == 0)
+                exchange_shut(&c->x, effect);
+        bpf_spin_unlock(&c->lock);
+        return RECEIVE_TLS;
+}
+
 struct offer_feed {
         struct tls_offer offer;
         struct bpf_dynptr *data;
@@ -418,7 +440,7 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns(), first_at, last_at;
         __u32 copied = where >> 32, unsent = where;
-        bool alone, muxed;
+        bool alone, muxed, untimed;
 
         if (!c || !u || !t || !o)
                 return 0;
@@ -427,10 +449,15 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
         alone = tls_plaintext_lock(o);
         muxed = o->pipeline.protocol == PROTOCOL_HTTP2;
         o->target = c->target;
+        o->read_end = copied;
+        untimed = o->untimed;
+        o->untimed = 0;
 
         bpf_spin_lock(&c->lock);
         exchange_take(&c->x, copied, &first_at, &last_at);
-        if (t->asks && !(c->x.flags & EXCHANGE_DONE)) {
+        if (untimed && alone && !muxed)
+                pipeline_push_time(&o->pipeline, first_at, last_at);
+        else if (t->asks && !(c->x.flags & EXCHANGE_DONE) && !untimed) {
                 if (!o->unread)
                         o->came_first_at = first_at;
                 o->came_last_at = last_at;
@@ -438,9 +465,9 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
         }
         if (muxed)
                 tls_plaintext_commit(&c->x, &effect);
-        else if (t->asks && !(c->x.flags & EXCHANGE_DONE))
+        else if (t->asks && !untimed && !(c->x.flags & EXCHANGE_DONE))
                 exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
-        else if (!t->asks && alone && !o->unread)
+        else if ((!t->asks || untimed) && alone && !o->unread)
                 pipeline_commit(&o->pipeline, &c->x, now, unsent == 0, &effect);
         if (!muxed)
                 o->asked = c->x.open_at != 0;
@@ -510,7 +537,10 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         if (o && o->pipeline.protocol != PROTOCOL_PLAIN) {
                 s->left_at = d->now;
                 s->left_complete = d->complete;
-                s->left_bytes = pipelines ? d->bytes : 0;
+                /* The library knows what it was given to send, also where records were missed */
+                if (o->delivered)
+                        tls->phase = TLS_ESTABLISHED;
+                s->left_bytes = pipelines || o->pending > 0 ? d->bytes : 0;
                 bpf_spin_lock(&c->lock);
                 c->x.state = EXCHANGE_IDLE; /* which requests are open is known to the parser alone */
                 d->attribution = conn_commit(c, effect);

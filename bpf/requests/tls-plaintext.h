@@ -34,6 +34,7 @@ struct tls_plaintext {
         __u32 target;            /* as that of the socket */
         __u32 busy;             /* lock: CPU + 1 of the program that holds it; 0: free */
         __u32 position;         /* bytes of requests parsed, modulo 2^32 */
+        __u32 read_end;         /* sequence number up to which came_first_at and came_last_at are known */
         __u32 ahead;            /* bytes of responses parsed that the library refused, and will be passed
                                  * again */
         __u32 pending;          /* responses begun and not sent */
@@ -52,6 +53,8 @@ struct tls_plaintext {
         __u8 late;              /* earlier data was not seen */
         __u8 asked;             /* a request of the socket is in flight */
         __u8 delivered;         /* the library has returned data from the client */
+        __u8 untimed;           /* it has returned data before the read was seen: came_first_at and
+                                 * came_last_at are those of earlier data */
 };
 
 /* Concurrent connections, 1 KiB each while open. */

@@ -37,10 +37,11 @@ enum tls_type {
 #define TLS_IS_FINISHED_OF_TAG_16(length) ((length) == 53 || (length) == 69)
 #define TLS_IS_ALERT(length) ((length) == 19)
 
-/* Sealed up to TLS 1.2 it has 12 bytes in place of the digest, and what the cipher adds, at most 80 (AES in
- * CBC with SHA-384). A longer record that comes where it could be is no Finished, but a greeting again,
- * which a server of TLS 1.3 asks for that likes none of the client's keys (HelloRetryRequest): with a key
- * and a session's name in it that has more than 140. */
+/* Sealed up to TLS 1.2 it has 12 bytes in place of the digest, and what the cipher adds, 16 (ChaCha20) to
+ * 80 (AES in CBC with SHA-384). A longer record that comes where it could be is no Finished, but a greeting
+ * again, which a server of TLS 1.3 asks for that likes none of the client's keys (HelloRetryRequest): with a
+ * key and a session's name in it that has more than 140. */
+#define TLS_ENCRYPTED_FINISHED_MIN 32U
 #define TLS_ENCRYPTED_FINISHED_MAX 128U
 
 /* The first thing a server seals in TLS 1.3 are its EncryptedExtensions: four bytes, the length in two, and
@@ -205,6 +206,10 @@ EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
         t->certain = 0;
         if (t->phase == TLS_ESTABLISHED)
                 t->asks = 1;
+        else if (TLS_IS_FINISHED(n) || TLS_IS_FINISHED(n - TLS_HEADER_SIZE) ||
+                 (t->phase == TLS_CHANGED && n >= TLS_ENCRYPTED_FINISHED_MIN &&
+                  n <= TLS_ENCRYPTED_FINISHED_MAX))
+                t->phase = TLS_ESTABLISHED; /* what was missed was Finished */
 }
 
 /* Are records followed again from this position on, where what is read begins so? As pipeline_resumes(). */
@@ -216,8 +221,10 @@ EXCHANGE_INLINE int tls_resumes(struct tls *t, __u32 position, __u64 bytes, __u3
             (bytes >> 8 & 0xff) != 3 || body == 0 || body > TLS_RECORD_MAX)
                 return 0;
         t->missed = 0;
-        /* What was missed had the end of the handshake in it */
-        if (type == TLS_APPLICATION && !TLS_IS_FINISHED(body))
+        /* What was missed had the end of the handshake in it. Up to TLS 1.2 a short record of the handshake
+         * is Finished, or the one before, and which records are the application's is not sealed */
+        if ((type == TLS_APPLICATION && !TLS_IS_FINISHED(body)) ||
+            (type == TLS_HANDSHAKE && body <= TLS_ENCRYPTED_FINISHED_MAX))
                 t->phase = TLS_ESTABLISHED;
         return 1;
 }
@@ -229,6 +236,13 @@ EXCHANGE_INLINE int tls_is_greeting(__u64 bytes, __u32 length) {
         return length >= TLS_HEADER_SIZE && (bytes & 0xff) == TLS_HANDSHAKE && tls_detect(bytes, length) &&
                 body >= TLS_CLIENT_HELLO_MIN && body <= TLS_RECORD_MAX &&
                 (length == TLS_HEADER_SIZE || (bytes >> 40 & 0xff) == 1);
+}
+
+/* A segment of a server that begins with ServerHello (bytes: the first one lowest): what the client has sent
+ * is TLS, whether that was seen or not. */
+EXCHANGE_INLINE int tls_is_server_hello(__u64 bytes) {
+        return (bytes & 0xff) == TLS_HANDSHAKE && (bytes >> 8 & 0xff) == 3 && (bytes >> 16 & 0xff) <= 4 &&
+               (bytes >> 40 & 0xff) == 2;
 }
 
 /* A segment of a client that is its farewell (bytes: how it begins, the first one lowest), and nothing else:

@@ -179,6 +179,16 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
 
         if (exchange_distance(IN + c->copied, c->x.read_end) > 0)
                 apply(c, 0);
+        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_TLS | EXCHANGE_H2)) && c->x.state == EXCHANGE_ASKED) {
+                uint64_t word = 0;
+
+                memcpy(&word, data, size < 6 ? size : 6);
+                if (tls_is_server_hello(word)) {
+                        c->s = (struct tls) { .in_pos = IN + c->copied, .missed = 1 };
+                        c->x.state = EXCHANGE_IDLE;
+                        c->x.flags |= EXCHANGE_TLS;
+                }
+        }
         bytes = exchange_leave(&c->x, OUT + c->left + (uint32_t) size, OUT + c->left);
         c->left += size;
         check(bytes == size);
@@ -560,6 +570,31 @@ static void test_tls(void) {
              LEAVES(RECORD), EXCHANGES(RECORD, RECORD));
 }
 
+#define SECRET "012345678901234567890123456789012345"
+#define CLIENT_HELLO "\x16\3\1\0\x2f" "\1\0\0\x2b\3\3" SECRET "01234"
+#define SERVER_HELLO "\x16\3\3\0\x2a" "\2\0\0\x26\3\3" SECRET
+#define SERVER_SEALED "\x17\3\3\0\x24" SECRET
+#define CHANGES "\x14\3\3\0\1" "\1"
+#define FINISHED "\x17\3\3\0\x35" SECRET "01234567890123456"
+#define KEYS "\x16\3\3\0\x25" "\x10\0\0\x21\x20" "01234567890123456789012345678901"
+#define FINISHED_OLD "\x16\3\3\0\x28" SECRET "0123"
+#define READS_RECORD(record) READS(5), READS(sizeof(record) - 1 - 5)
+
+/* Nothing of the handshake is a request, whichever of its records was not seen. */
+static void test_tls_handshake(void) {
+        TELL("TLS 1.3", SEALED, 3, 0, 1,
+             COMES(CLIENT_HELLO), READS_RECORD(CLIENT_HELLO), LEAVES(SERVER_HELLO CHANGES SERVER_SEALED),
+             COMES(CHANGES FINISHED), READS_RECORD(CHANGES), READS_RECORD(FINISHED), LEAVES(SERVER_SEALED),
+             COMES(RECORD), READS_RECORD(RECORD), LEAVES(RECORD), COMES(RECORD), READS_RECORD(RECORD),
+             LEAVES(RECORD), COMES(RECORD), READS_RECORD(RECORD), LEAVES(RECORD));
+        TELL("TLS 1.2", SEALED, 3, 0, 1,
+             COMES(CLIENT_HELLO), READS_RECORD(CLIENT_HELLO), LEAVES(SERVER_HELLO),
+             COMES(KEYS CHANGES FINISHED_OLD), READS_RECORD(KEYS), READS_RECORD(CHANGES),
+             READS_RECORD(FINISHED_OLD), LEAVES(CHANGES FINISHED_OLD),
+             COMES(RECORD), READS_RECORD(RECORD), LEAVES(RECORD), COMES(RECORD), READS_RECORD(RECORD),
+             LEAVES(RECORD), COMES(RECORD), READS_RECORD(RECORD), LEAVES(RECORD));
+}
+
 /* It was read, and nobody answered that: also where nobody saw that it was read. */
 static void test_unanswered(void) {
         static const Event story[] = { EXCHANGES("one", "1"), COMES("two"), READS(3) };
@@ -642,6 +677,7 @@ int main(void) {
         test_http2_doubted();
         test_http2_not_resumed();
         test_tls();
+        test_tls_handshake();
         test_unanswered();
         test_body_not_seen();
         test_not_resumed();
