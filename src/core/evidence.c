@@ -131,7 +131,7 @@ static void idle_read(HostSample *r) {
                         r->idle[cpu] = idle + wait;
 }
 
-int machine_reading_new(Unit *u, bool names, HostSample **ret) {
+int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *threads, HostSample **ret) {
         _cleanup_(machine_reading_freep) HostSample *r = NULL;
         unsigned groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
 
@@ -143,8 +143,8 @@ int machine_reading_new(Unit *u, bool names, HostSample **ret) {
                 return -ENOMEM;
         r->at = now_nsec(CLOCK_MONOTONIC);
         r->restarts = u->lifecycle.restarts;
-        (void) unit_read_resources(u, names, &r->resources); /* without it no lock is known */
-        (void) unit_read_threads(u, &r->threads); /* On error: no threads. */
+        r->resources = TAKE_GENERIC(*resources, ResourcesReading, (ResourcesReading) {});
+        r->threads = TAKE_GENERIC(*threads, ThreadsReading, (ThreadsReading) {});
         idle_read(r);
         /* On error: no users of devices. */
         (void) probe_get_block_users(u->manager->probe, &r->block_users, &r->n_block_users);
@@ -620,19 +620,16 @@ static void stopped_fill(const HostSample *end, DiagnosisRun *ret) {
         }
 }
 
-int evidence_collect(Unit *u, HostSample *begin, bool names, uint64_t window, DiagnosisEvidence *ret) {
-        _cleanup_(machine_reading_freep) HostSample *end = NULL;
+int evidence_collect(Unit *u, const HostSample *begin, const HostSample *end, uint64_t window,
+                     DiagnosisEvidence *ret) {
         _cleanup_group_cache_ CgroupNames groups = GROUP_CACHE_INIT;
         Snapshot s;
-        int r;
 
         assert(u);
         assert(begin);
+        assert(end);
         assert(ret);
 
-        r = machine_reading_new(u, names, &end);
-        if (r < 0)
-                return r;
         unit_get_snapshot(u, window, &s);
         evidence_from_snapshot(&s, ret);
         ret->unit = u->name;

@@ -6,6 +6,7 @@
 
 #include "baseline.h"
 #include "diagnosis.h"
+#include "inspect-waits.h"
 #include "unit.h"
 
 /* Control groups below that of a unit, and processes and threads in them, that are read: each takes some
@@ -16,12 +17,14 @@
 /* The counters of the machine, and of the unit in PID 1, at a moment. */
 typedef struct HostSample HostSample;
 
-int machine_reading_new(Unit *u, bool names, HostSample **ret);
+/* resources, threads: those of the unit, read just before; empty: not known. Consumed. */
+int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *threads, HostSample **ret);
 HostSample* machine_reading_free(HostSample *r);
 
-/* begin: the sample from when the interval began, which is as long as the window. The strings of ret belong
- * to the unit. */
-int evidence_collect(Unit *u, HostSample *begin, bool names, uint64_t window, DiagnosisEvidence *ret);
+/* begin, end: the samples from both ends of the interval, which is as long as the window. The strings of ret
+ * belong to the unit. */
+int evidence_collect(Unit *u, const HostSample *begin, const HostSample *end, uint64_t window,
+                     DiagnosisEvidence *ret);
 
 /* The figures of a snapshot alone, without those of the machine and without names. */
 void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret);

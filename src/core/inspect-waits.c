@@ -48,6 +48,16 @@ static const ContentionSource* asked_get_book(const Asked *a, const struct qos_t
         return NULL;
 }
 
+struct WaitsQuery {
+        void (*handler)(const struct qos_thread *thread, void *userdata);
+        Asked asked;
+        ThreadsReading threads;
+        ResourcesReading resources;
+        sd_json_variant **variants;     /* of the threads, and of the rest; NULL: not made yet */
+        size_t n_variants;
+        int fd;                         /* of the iterator; negative: it has visited all threads */
+};
+
 /* ---- threads ------------------------------------------------------------------------------------------ */
 
 /* What it does, and what holds it up, without what idle threads do. */
@@ -62,11 +72,6 @@ static int thread_compare(const void *a, const void *b) {
 
         return v != w ? (v > w ? -1 : 1) : x->tid < y->tid ? -1 : x->tid > y->tid;
 }
-
-typedef struct ThreadsQuery {
-        Asked asked;
-        ThreadsReading *to;
-} ThreadsQuery;
 
 /* Those that do least become part of the rest. */
 static void threads_fold(ThreadsReading *t) {
@@ -83,8 +88,8 @@ static void threads_fold(ThreadsReading *t) {
 }
 
 static void on_thread(const struct qos_thread *thread, void *userdata) {
-        ThreadsQuery *q = ASSERT_PTR(userdata);
-        ThreadsReading *t = q->to;
+        WaitsQuery *q = ASSERT_PTR(userdata);
+        ThreadsReading *t = &q->threads;
 
         if (!asked_get_book(&q->asked, thread))
                 return;
@@ -101,28 +106,6 @@ static void on_thread(const struct qos_thread *thread, void *userdata) {
 void threads_reading_done(ThreadsReading *t) {
         free(t->threads);
         *t = (ThreadsReading) {};
-}
-
-int unit_read_threads(Unit *u, ThreadsReading *ret) {
-        _cleanup_threads_reading_ ThreadsReading reading = {};
-        _cleanup_free_ ThreadsQuery *q = NULL;
-        int r;
-
-        q = new0(ThreadsQuery, 1);
-        reading.threads = new0(struct qos_thread, 2 * THREADS_MAX);
-        if (!q || !reading.threads)
-                return -ENOMEM;
-        q->to = &reading;
-        r = unit_ask(u, &q->asked);
-        if (r < 0)
-                return r;
-        r = probe_read_threads(u->manager->probe, q->asked.slots, q->asked.sources.n, on_thread, q);
-        if (r < 0)
-                return r;
-        threads_fold(&reading);
-        reading.timestamp = now_nsec(CLOCK_REALTIME);
-        *ret = TAKE_GENERIC(reading, ThreadsReading, (ThreadsReading) {});
-        return 0;
 }
 
 static int states_to_json(const __u64 *values, enum qos_state first, sd_json_variant **ret) {
@@ -179,26 +162,36 @@ static void variants_freep(sd_json_variant ***array) {
         free(*array);
 }
 
-int threads_reading_to_json(const ThreadsReading *t, sd_json_variant **ret) {
-        _cleanup_(variants_freep) sd_json_variant **threads = NULL;
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *rest = NULL, *array = NULL;
-        int r = 0;
+/* Threads that are made JSON at a time, ten to twenty us each. */
+#define VARIANTS_AT_A_TIME 32U
 
-        threads = new0(sd_json_variant*, t->n + 1);
-        if (!threads)
+int threads_query_to_json(WaitsQuery *q, sd_json_variant **ret) {
+        const ThreadsReading *t = &q->threads;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *rest = NULL, *array = NULL;
+        int r;
+
+        if (!q->variants)
+                q->variants = new0(sd_json_variant*, t->n + 1);
+        if (!q->variants)
                 return -ENOMEM;
-        for (size_t i = 0; i < t->n && r >= 0; i++)
-                r = thread_to_json(t->threads + i, 0, threads + i);
-        if (r >= 0)
-                r = sd_json_variant_new_array(&array, threads, t->n);
+        for (unsigned i = 0; i < VARIANTS_AT_A_TIME && q->n_variants < t->n; i++, q->n_variants++) {
+                r = thread_to_json(t->threads + q->n_variants, 0, q->variants + q->n_variants);
+                if (r < 0)
+                        return r;
+        }
+        if (q->n_variants < t->n)
+                return 1;
+
+        r = sd_json_variant_new_array(&array, q->variants, t->n);
         if (r >= 0 && t->n_rest > 0)
                 r = thread_to_json(&t->rest, t->n_rest, &rest);
-        if (r < 0)
-                return r;
-        return sd_json_buildo(ret,
-                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", t->timestamp),
-                              SD_JSON_BUILD_PAIR_VARIANT("threads", array),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!rest, "rest", SD_JSON_BUILD_VARIANT(rest)));
+        if (r >= 0)
+                r = sd_json_buildo(ret,
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", t->timestamp),
+                                   SD_JSON_BUILD_PAIR_VARIANT("threads", array),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!!rest, "rest",
+                                                                SD_JSON_BUILD_VARIANT(rest)));
+        return MIN(r, 0);
 }
 
 #define NAME_MAX_SIZE 512U
@@ -307,14 +300,9 @@ static void resources_add(ResourcesReading *r, const struct qos_wait_target *row
         r->resources[r->n++].row = *row;
 }
 
-typedef struct ResourcesQuery {
-        Asked asked;
-        ResourcesReading *to;
-} ResourcesQuery;
-
 /* It waits by now: its target has been found, and the wait is not recorded yet. */
 static void on_waiting(const struct qos_thread *thread, void *userdata) {
-        ResourcesQuery *q = ASSERT_PTR(userdata);
+        WaitsQuery *q = ASSERT_PTR(userdata);
         const ContentionSource *b = asked_get_book(&q->asked, thread);
         struct qos_wait_target row;
 
@@ -327,10 +315,10 @@ static void on_waiting(const struct qos_thread *thread, void *userdata) {
                 row.nsec = thread->nsec;
                 row.blocked_by_requests = 0;
                 memset(row.wakers, 0, sizeof(row.wakers));
-                resources_add(q->to, &row);
+                resources_add(&q->resources, &row);
         } else {
-                q->to->rests[thread->state].waits++;
-                q->to->rests[thread->state].nsec += thread->nsec;
+                q->resources.rests[thread->state].waits++;
+                q->resources.rests[thread->state].nsec += thread->nsec;
         }
 }
 
@@ -414,41 +402,114 @@ static void resources_resolve(const Unit *u, ResourcesReading *r) {
                 last = 0;
 }
 
-int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
-        _cleanup_resources_reading_ ResourcesReading reading = {};
-        _cleanup_free_ ResourcesQuery *q = NULL;
+/* ---- readings ----------------------------------------------------------------------------------------- */
+
+WaitsQuery* waits_query_free(WaitsQuery *q) {
+        if (!q)
+                return NULL;
+
+        threads_reading_done(&q->threads);
+        resources_reading_done(&q->resources);
+        variants_freep(&q->variants);
+        (void) close_fd(q->fd);
+        free(q);
+        return NULL;
+}
+
+static int query_new(Unit *u, void (*handler)(const struct qos_thread *thread, void *userdata),
+                     WaitsQuery **ret) {
+        WaitsQuery *q;
+        int r;
+
+        q = new0(WaitsQuery, 1);
+        if (!q)
+                return -ENOMEM;
+        q->handler = handler;
+        q->fd = -EBADF;
+        r = unit_ask(u, &q->asked);
+        if (r >= 0)
+                r = q->fd = probe_open_threads(u->manager->probe);
+        if (r < 0) {
+                waits_query_free(q);
+                return r;
+        }
+
+        *ret = q;
+        return 0;
+}
+
+int threads_query_new(Unit *u, WaitsQuery **ret) {
+        _cleanup_waits_query_ WaitsQuery *q = NULL;
+        int r;
+
+        r = query_new(u, on_thread, &q);
+        if (r < 0)
+                return r;
+        q->threads.threads = new0(struct qos_thread, 2 * THREADS_MAX);
+        if (!q->threads.threads)
+                return -ENOMEM;
+        *ret = TAKE_PTR(q);
+        return 0;
+}
+
+int resources_query_new(Unit *u, WaitsQuery **ret) {
+        _cleanup_waits_query_ WaitsQuery *q = NULL;
         struct qos_wait_target row;
         int r;
 
-        q = new0(ResourcesQuery, 1);
-        reading.resources = new0(WaitTarget, 2 * RESOURCES_MAX);
-        if (!q || !reading.resources)
-                return -ENOMEM;
-        q->to = &reading;
-        r = unit_ask(u, &q->asked);
+        r = query_new(u, on_waiting, &q);
         if (r < 0)
                 return r;
-
+        q->resources.resources = new0(WaitTarget, 2 * RESOURCES_MAX);
+        if (!q->resources.resources)
+                return -ENOMEM;
         for (size_t i = 0; i < q->asked.sources.n; i++) {
                 const struct qos_contention_map *c = q->asked.sources.sources[i].map;
 
                 for (unsigned k = 0; k < QOS_WAIT_TARGETS; k++)
                         if (row_read(c->rows + k, &row))
-                                resources_add(&reading, &row);
+                                resources_add(&q->resources, &row);
                 for (unsigned k = 0; k < QOS_STATES; k++) {
-                        reading.rests[k].waits += __atomic_load_n(&c->rests[k].waits, __ATOMIC_RELAXED);
-                        reading.rests[k].nsec += __atomic_load_n(&c->rests[k].nsec, __ATOMIC_RELAXED);
+                        q->resources.rests[k].waits += __atomic_load_n(&c->rests[k].waits, __ATOMIC_RELAXED);
+                        q->resources.rests[k].nsec += __atomic_load_n(&c->rests[k].nsec, __ATOMIC_RELAXED);
                 }
         }
-        r = probe_read_threads(u->manager->probe, q->asked.slots, q->asked.sources.n, on_waiting, q);
-        if (r < 0)
-                return r;
-        resources_fold(&reading);
-        reading.timestamp = now_nsec(CLOCK_REALTIME);
-        if (names)
-                resources_resolve(u, &reading);
-        *ret = TAKE_GENERIC(reading, ResourcesReading, (ResourcesReading) {});
+        *ret = TAKE_PTR(q);
         return 0;
+}
+
+int waits_query_step(WaitsQuery *q, Unit *u) {
+        int r;
+
+        if (q->fd < 0)
+                return 0;
+        /* Units in it may have come and gone since the last step, with their maps */
+        r = unit_ask(u, &q->asked);
+        if (r >= 0)
+                r = probe_read_threads(u->manager->probe, q->fd, q->asked.slots, q->asked.sources.n,
+                                       q->handler, q);
+        if (r != 0)
+                return r;
+
+        q->fd = close_fd(q->fd);
+        if (q->threads.threads) {
+                threads_fold(&q->threads);
+                q->threads.timestamp = now_nsec(CLOCK_REALTIME);
+        } else {
+                resources_fold(&q->resources);
+                q->resources.timestamp = now_nsec(CLOCK_REALTIME);
+        }
+        return 0;
+}
+
+void threads_query_take(WaitsQuery *q, ThreadsReading *ret) {
+        *ret = TAKE_GENERIC(q->threads, ThreadsReading, (ThreadsReading) {});
+}
+
+void resources_query_take(WaitsQuery *q, Unit *u, bool names, ResourcesReading *ret) {
+        if (names)
+                resources_resolve(u, &q->resources);
+        *ret = TAKE_GENERIC(q->resources, ResourcesReading, (ResourcesReading) {});
 }
 
 /* ---- control groups ----------------------------------------------------------------------------------- */
@@ -784,13 +845,16 @@ static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNam
                                                            SD_JSON_BUILD_VARIANT(wakers)));
 }
 
-int resources_reading_to_json(const Unit *u, const ResourcesReading *reading, sd_json_variant **ret) {
+int resources_query_to_json(WaitsQuery *q, Unit *u, bool names, sd_json_variant **ret) {
+        const ResourcesReading *reading = &q->resources;
         _cleanup_(variants_freep) sd_json_variant **resources = NULL;
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         _cleanup_group_cache_ CgroupNames groups = GROUP_CACHE_INIT;
         size_t n = 0;
         int r = 0;
 
+        if (names)
+                resources_resolve(u, &q->resources);
         resources = new0(sd_json_variant*, reading->n + QOS_STATES + 1);
         if (!resources)
                 return -ENOMEM;

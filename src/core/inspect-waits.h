@@ -22,10 +22,6 @@ typedef struct ThreadsReading {
 void threads_reading_done(ThreadsReading *t);
 #define _cleanup_threads_reading_ _cleanup_(threads_reading_done)
 
-/* -ENODATA: threads of the unit are not observed. */
-int unit_read_threads(Unit *u, ThreadsReading *ret);
-int threads_reading_to_json(const ThreadsReading *t, sd_json_variant **ret);
-
 /* Wait targets in a reply, besides the others of each state. */
 #define RESOURCES_MAX QOS_WAIT_TARGETS
 
@@ -67,12 +63,32 @@ bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id);
 void cgroup_names_done(CgroupNames *c);
 #define _cleanup_group_cache_ _cleanup_(cgroup_names_done)
 
-/* names: also resolve futexes, which reads the memory maps of processes. */
-int unit_read_resources(Unit *u, bool names, ResourcesReading *ret);
+/* A reading under way. It visits the threads of the machine one by one, in steps of well below a
+ * millisecond: each thread is shown as it was when it was visited, and one that begins or ends between two
+ * steps may be absent. Steps need the unit; the reading is freed when it is detached. */
+typedef struct WaitsQuery WaitsQuery;
+
+/* -ENODATA: threads of the unit are not observed. */
+int threads_query_new(Unit *u, WaitsQuery **ret);
+int resources_query_new(Unit *u, WaitsQuery **ret);
+WaitsQuery* waits_query_free(WaitsQuery *q);
+#define _cleanup_waits_query_ _cleanup_(waits_query_freep)
+static inline void waits_query_freep(WaitsQuery **q) {
+        waits_query_free(*q);
+}
+/* 0: it is complete. */
+int waits_query_step(WaitsQuery *q, Unit *u);
+/* Once it is complete; the former for some threads at a time, 1: there are more. names: also resolve
+ * futexes, which reads the memory maps of processes. */
+int threads_query_to_json(WaitsQuery *q, sd_json_variant **ret);
+int resources_query_to_json(WaitsQuery *q, Unit *u, bool names, sd_json_variant **ret);
+
+/* Takes the figures of a reading that is complete. names: as above. */
+void threads_query_take(WaitsQuery *q, ThreadsReading *ret);
+void resources_query_take(WaitsQuery *q, Unit *u, bool names, ResourcesReading *ret);
 bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b);
 /* Name of a kernel lock. */
 void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size);
 /* Occupant of a CPU. Returns its unit, or NULL if there is none or it is unknown. */
 const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
                                 char *ret, size_t size);
-int resources_reading_to_json(const Unit *u, const ResourcesReading *r, sd_json_variant **ret);

@@ -45,7 +45,7 @@ typedef struct TurnUser {
         /* Kept by the varlink server */
         unsigned n_connections;
         unsigned n_streams;             /* of readings */
-        bool reads_many;                /* a connection reads many units */
+        bool reads_many;                /* a connection reads many units, or threads */
         uint64_t names_not_before;      /* when names may be searched again, CLOCK_MONOTONIC ns */
 
         unsigned n_unread;              /* clients that have replies which they do not take */

@@ -159,42 +159,40 @@ static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t addre
         return bpf_map_update_elem(p->map_fds[MAP_INSPECT_REQUESTS], &zero, &inquiry, BPF_ANY);
 }
 
-/* Records read at a time. */
-#define THREADS_AT_A_TIME 128U
+/* Threads read at a time, some us each. */
+#define THREADS_AT_A_TIME 64U
 
-typedef struct Handler {
-        void (*thread)(const struct qos_thread *t, void *userdata);
-        void (*mapping)(const struct qos_mapping *m, void *userdata);
-        void *userdata;
-} Handler;
-
-static void on_thread_record(const void *record, void *userdata) {
-        const Handler *h = userdata;
-
-        h->thread(record, h->userdata);
+int probe_open_threads(Probe *p) {
+        return p->link_fds[PROGRAM_READ_THREADS] < 0 ? -EOPNOTSUPP :
+                bpf_iter_create(p->link_fds[PROGRAM_READ_THREADS]);
 }
 
-int probe_read_threads(Probe *p, const unsigned *slots, size_t n,
+int probe_read_threads(Probe *p, int fd, const unsigned *slots, size_t n,
                        void (*handler)(const struct qos_thread *t, void *userdata), void *userdata) {
-        Handler h = { .thread = handler, .userdata = userdata };
         _cleanup_free_ struct qos_thread *buffer = NULL;
-        _cleanup_close_ int fd = -EBADF;
+        ssize_t size;
         int r;
 
-        if (p->link_fds[PROGRAM_READ_THREADS] < 0)
-                return -EOPNOTSUPP;
         buffer = new0(struct qos_thread, THREADS_AT_A_TIME);
         if (!buffer)
                 return -ENOMEM;
-        r = inquiry_set(p, slots, n, 0);
+        r = inquiry_set(p, slots, n, 0); /* each time: other readings may be under way */
         if (r < 0)
                 return r;
-        fd = bpf_iter_create(p->link_fds[PROGRAM_READ_THREADS]);
-        if (fd < 0)
-                return fd;
-        return iterator_read(fd, buffer, THREADS_AT_A_TIME * sizeof(*buffer), sizeof(*buffer),
-                             on_thread_record, &h);
+        size = read(fd, buffer, THREADS_AT_A_TIME * sizeof(*buffer));
+        if (size < 0)
+                return errno == EAGAIN || errno == EINTR ? 1 : -errno;
+        if (size % (ssize_t) sizeof(*buffer) != 0)
+                return -EIO; /* it reads whole records as long as the buffer holds whole ones */
+        for (size_t i = 0; i < (size_t) size / sizeof(*buffer); i++)
+                handler(buffer + i, userdata);
+        return size > 0;
 }
+
+typedef struct Handler {
+        void (*mapping)(const struct qos_mapping *m, void *userdata);
+        void *userdata;
+} Handler;
 
 static void on_mapping_record(const void *record, void *userdata) {
         const Handler *h = userdata;

@@ -177,8 +177,11 @@ int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation,
 
 /* Searches for threads in the control groups of all units. */
 int probe_find_threads(Probe *p);
-/* Calls handler for each thread in the contention maps of these slots, with its current state. */
-int probe_read_threads(Probe *p, const unsigned *slots, size_t n,
+/* Opens an iterator over the threads of the machine, which keeps its place between two reads. */
+int probe_open_threads(Probe *p);
+/* Calls handler for the next threads of it in the contention maps of these slots, with their current state:
+ * some dozen, also if the maps have many more. 0: there are no more threads. */
+int probe_read_threads(Probe *p, int fd, const unsigned *slots, size_t n,
                        void (*handler)(const struct qos_thread *t, void *userdata), void *userdata);
 /* Calls handler for each file mapping of a process at offset 0 and for the one at the address. -ESRCH: no
  * such process. */

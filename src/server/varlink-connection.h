@@ -6,6 +6,7 @@
 
 #include "evidence.h"
 #include "exclude.h"
+#include "inspect-waits.h"
 #include "json-writer.h"
 #include "manager.h"
 #include "metric.h"
@@ -59,6 +60,15 @@ typedef enum InspectionType {
         INSPECTION_RESOURCES_NAMES,     /* with names of futexes */
         _INSPECTION_MAX,
 } InspectionType;
+
+/* A reading of these under way. Each user but root has one at a time, as of Many. */
+typedef struct Inspecting {
+        InspectionType type;
+        char *unit;
+        bool begun;
+        WaitsQuery *query;              /* NULL: not begun, or the unit was detached meanwhile */
+        uint64_t cpu;                   /* it has taken so far, ns */
+} Inspecting;
 
 /* How long units are read at a time for one list or stream, and how many of a list at most; others have
  * their turn before it goes on. */
@@ -125,6 +135,13 @@ typedef struct Mark {
         uint64_t cost;
 } Mark;
 
+/* What is done at either end of the interval of a diagnosis, in turns. */
+typedef enum DiagnosingState {
+        DIAGNOSING_WAITS,               /* for the attach, or the end of the interval */
+        DIAGNOSING_RESOURCES,
+        DIAGNOSING_THREADS,
+} DiagnosingState;
+
 /* A diagnosis under way; the unit is leased with it as the key. */
 typedef struct Diagnosing {
         uint64_t window;
@@ -132,7 +149,11 @@ typedef struct Diagnosing {
         bool has_normal;
         DiagnosisFigures normal;
         sd_event_source *timer;         /* while the interval lasts */
-        HostSample *begin;
+        HostSample *begin;              /* NULL: not read yet */
+        DiagnosingState state;
+        WaitsQuery *query;              /* of the state; NULL: not begun */
+        ResourcesReading resources;
+        ThreadsReading threads;
 } Diagnosing;
 
 typedef struct Connection {
@@ -159,6 +180,7 @@ typedef struct Connection {
         Diagnosing *diagnosing;
         Listing *listing;
         Many *many;
+        Inspecting *inspecting;
         Stream *stream;
         Monitor *monitor;
         Mark *marks[MARKS_MAX];         /* in no order; NULL: free */
@@ -233,6 +255,8 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
 void many_add(Many *m, size_t i);
 int connection_go_on_many(Connection *c);
 void connection_end_many(Connection *c);
+/* The next reading of the user may begin. begun: the one that has ended had begun. */
+void connection_resume_readers(Connection *c, bool begun);
 int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                        void *userdata);
 int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
@@ -261,6 +285,10 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
 /* Frees readings of the unit with this index that are no longer valid at that time, UINT64_MAX: all. Returns
  * whether some are left. */
 bool inspections_forget(VarlinkServer *v, unsigned index, uint64_t now);
+int connection_go_on_inspecting(Connection *c);
+void connection_end_inspecting(Connection *c);
+/* The unit is detached, with what the reading is made of. */
+void connection_restart_inspecting(Connection *c);
 int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                       void *userdata);
 int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
@@ -272,6 +300,9 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
 
 /* varlink-diagnose.c */
 Diagnosing* diagnosing_free(Manager *m, Diagnosing *d);
+void connection_go_on_diagnosing(Connection *c);
+/* The unit is detached, with what the reading is made of. */
+void diagnosing_restart(Diagnosing *d);
 int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                        void *userdata);
 

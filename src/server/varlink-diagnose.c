@@ -13,41 +13,41 @@
 /* What a diagnosis takes its figures from. */
 #define DIAGNOSE_PROBES (PROBE_REQUESTS | PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
 
-/* ---- Attach, Detach ----------------------------------------------------------------------------------- */
-
 Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
         if (!d)
                 return NULL;
 
         sd_event_source_disable_unref(d->timer);
         machine_reading_free(d->begin);
+        waits_query_free(d->query);
+        resources_reading_done(&d->resources);
+        threads_reading_done(&d->threads);
         manager_release_lease(m, d);
         free(d);
         return NULL;
 }
 
+void diagnosing_restart(Diagnosing *d) {
+        if (d->state == DIAGNOSING_WAITS)
+                return;
+        d->query = waits_query_free(d->query);
+        resources_reading_done(&d->resources);
+        threads_reading_done(&d->threads);
+        d->state = DIAGNOSING_RESOURCES;
+}
+
 /* ---- Diagnose ----------------------------------------------------------------------------------------- */
 
-static int connection_reply_diagnosis(Connection *c) {
+static int connection_reply_diagnosis(Connection *c, Unit *u, const HostSample *end) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         Diagnosing *d = c->diagnosing;
-        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
         DiagnosisEvidence evidence;
         Diagnosis diagnosis;
-        bool by_history, names;
+        bool by_history;
         Baseline normal;
-        Unit *u;
         int r;
 
-        u = manager_get_unit(c->server->manager, c->unit, &e);
-        if (!u)
-                return vl_reply_error(c->link, -ENXIO, &e);
-
-        names = connection_may_have_names(c, begin);
-        r = evidence_collect(u, d->begin, names, d->window, &evidence);
-        if (names)
-                connection_note_names(c, begin);
+        r = evidence_collect(u, d->begin, end, d->window, &evidence);
         if (r < 0)
                 return r;
         by_history = !d->has_normal && unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - d->window,
@@ -64,16 +64,97 @@ static int connection_reply_diagnosis(Connection *c) {
         return sd_varlink_reply(c->link, v);
 }
 
-static int on_interval_over(sd_event_source *source, uint64_t usec, void *userdata) {
-        Connection *c = ASSERT_PTR(userdata);
-        int r;
-
-        r = connection_reply_diagnosis(c);
-        if (r < 0) /* without effect if that was the error that it has sent */
-                (void) sd_varlink_error_errno(c->link, r);
+/* Ends the call with the error. */
+static void connection_fail_diagnosis(Connection *c, int error, const QosError *e) {
+        if (e)
+                (void) vl_reply_error(c->link, error, e);
+        else /* without effect if an error was sent */
+                (void) sd_varlink_error_errno(c->link, error);
         connection_forget_call(c);
         varlink_io_touch(c->pump);
+}
+
+static int on_interval_over(sd_event_source *source, uint64_t usec, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+
+        c->diagnosing->state = DIAGNOSING_RESOURCES;
+        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
         return 0;
+}
+
+/* One step of a reading; 1: there are more. On error no locks are known, or no threads. */
+static int connection_step_diagnosing(Connection *c, Unit *u) {
+        Diagnosing *d = c->diagnosing;
+        bool resources = d->state == DIAGNOSING_RESOURCES, names;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        int r;
+
+        if (d->query)
+                r = waits_query_step(d->query, u);
+        else {
+                r = resources ? resources_query_new(u, &d->query) : threads_query_new(u, &d->query);
+                if (r >= 0)
+                        return 1;
+        }
+        if (r > 0)
+                return 1;
+
+        if (r == 0 && resources) {
+                names = d->begin && connection_may_have_names(c, begin);
+                resources_query_take(d->query, u, names, &d->resources);
+                if (names)
+                        connection_note_names(c, begin);
+        } else if (r == 0)
+                threads_query_take(d->query, &d->threads);
+        d->query = waits_query_free(d->query);
+        d->state = resources ? DIAGNOSING_THREADS : DIAGNOSING_WAITS;
+        return resources;
+}
+
+void connection_go_on_diagnosing(Connection *c) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        Diagnosing *d = c->diagnosing;
+        HostSample *sample;
+        Unit *u;
+        int r;
+
+        if (d->state == DIAGNOSING_WAITS)
+                return;
+        u = manager_get_unit(c->server->manager, c->unit, &e);
+        if (!u) {
+                connection_fail_diagnosis(c, -ENXIO, &e);
+                return;
+        }
+
+        do
+                r = connection_step_diagnosing(c, u);
+        while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + LIST_TURN_NSEC);
+        if (r > 0) {
+                (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+                return;
+        }
+
+        r = machine_reading_new(u, &d->resources, &d->threads, &sample);
+        if (r >= 0 && !d->begin) {
+                d->begin = sample;
+                /* Not from when this iteration of the loop began: programs may have been loaded since, for a
+                 * second or two */
+                r = sd_event_add_time(c->server->manager->event, &d->timer, CLOCK_MONOTONIC,
+                                      now_usec(CLOCK_MONOTONIC) + d->window / NSEC_PER_USEC, 0,
+                                      on_interval_over, c);
+                if (r >= 0)
+                        return;
+        } else if (r >= 0) {
+                r = connection_reply_diagnosis(c, u, sample);
+                machine_reading_free(sample);
+        }
+        if (r < 0)
+                connection_fail_diagnosis(c, r, NULL);
+        else {
+                connection_forget_call(c);
+                varlink_io_touch(c->pump);
+        }
 }
 
 static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
@@ -83,25 +164,17 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
 
         c->attach = NULL;
         if (error < 0) {
-                (void) vl_reply_error(c->link, error, e);
-                connection_forget_call(c);
-                varlink_io_touch(c->pump);
+                connection_fail_diagnosis(c, error, e);
                 return;
         }
 
         r = free_and_strdup(&c->unit, u->name); /* it may have been an alias */
-        if (r >= 0)
-                r = machine_reading_new(u, /* names= */ false, &d->begin);
-        /* Not from when this iteration of the loop began: programs may have been loaded since, for a second
-         * or two */
-        if (r >= 0)
-                r = sd_event_add_time(m->event, &d->timer, CLOCK_MONOTONIC, now_usec(CLOCK_MONOTONIC) +
-                                      d->window / NSEC_PER_USEC, 0, on_interval_over, c);
         if (r < 0) {
-                (void) sd_varlink_error_errno(c->link, r);
-                connection_forget_call(c);
-                varlink_io_touch(c->pump);
+                connection_fail_diagnosis(c, r, NULL);
+                return;
         }
+        d->state = DIAGNOSING_RESOURCES;
+        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
 }
 
 static int connection_diagnose_attach(Connection *c) {
@@ -132,7 +205,7 @@ static int connection_diagnose_attach(Connection *c) {
         }
         if (r < 0)
                 connection_forget_call(c);
-        else if (c->diagnosing && !c->diagnosing->timer) /* the handler was not called yet */
+        else if (c->diagnosing && c->diagnosing->state == DIAGNOSING_WAITS) /* the handler was not called */
                 c->attach = operation;
         return r;
 }

@@ -289,18 +289,25 @@ int connection_go_on_many(Connection *c) {
         return r < 0 ? sd_varlink_error_errno(c->link, r) : 0;
 }
 
-/* The next one of the user may begin. */
-void connection_end_many(Connection *c) {
+void connection_resume_readers(Connection *c, bool begun) {
         TurnUser *user = c->pump ? varlink_io_get_user(c->pump) : NULL;
+
+        if (!user)
+                return;
+        if (begun)
+                user->reads_many = false;
+        for (Connection *i = c->server->connections; i; i = i->next)
+                if (i->uid == c->uid && (i->many || i->inspecting) &&
+                    varlink_io_want_turn(i->pump, /* when_written= */ false))
+                        break;
+}
+
+void connection_end_many(Connection *c) {
         bool begun = c->many && c->many->begun;
 
         c->many = many_free(c->many);
-        if (!user || !begun)
-                return;
-        user->reads_many = false;
-        for (Connection *i = c->server->connections; i; i = i->next)
-                if (i->uid == c->uid && i->many && varlink_io_want_turn(i->pump, /* when_written= */ false))
-                        break;
+        if (begun)
+                connection_resume_readers(c, begun);
 }
 
 int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

@@ -2,11 +2,9 @@
 
 /* Threads, Resources */
 
-#include "inspect-waits.h"
 #include "varlink-connection.h"
 
-/* A reading visits all threads of the machine, at once. One that takes so much CPU time serves all users but
- * root for INSPECTION_NSEC_MAX. */
+/* A reading that took so much CPU time serves all users but root for INSPECTION_NSEC_MAX. */
 #define INSPECTION_COST_MIN (2 * NSEC_PER_MSEC)
 #define INSPECTION_NSEC_MAX NSEC_PER_SEC
 
@@ -23,65 +21,130 @@ bool inspections_forget(VarlinkServer *v, unsigned index, uint64_t now) {
         return left;
 }
 
-/* -ENODATA: the unit's threads are not observed. */
-static int unit_inspect(Unit *u, InspectionType type, sd_json_variant **ret) {
-        _cleanup_resources_reading_ ResourcesReading resources = {};
-        _cleanup_threads_reading_ ThreadsReading threads = {};
-        int r;
+static Inspecting* inspecting_free(Inspecting *i) {
+        if (!i)
+                return NULL;
 
-        if (type == INSPECTION_THREADS) {
-                r = unit_read_threads(u, &threads);
-                return r < 0 ? r : threads_reading_to_json(&threads, ret);
-        }
-        r = unit_read_resources(u, type == INSPECTION_RESOURCES_NAMES, &resources);
-        return r < 0 ? r : resources_reading_to_json(u, &resources, ret);
+        waits_query_free(i->query);
+        free(i->unit);
+        free(i);
+        return NULL;
 }
 
-static int connection_inspect(Connection *c, const char *metric, InspectionType type) {
+void connection_end_inspecting(Connection *c) {
+        bool begun = c->inspecting && c->inspecting->begun;
+
+        if (!c->inspecting)
+                return;
+        c->inspecting = inspecting_free(c->inspecting);
+        connection_resume_readers(c, begun);
+}
+
+void connection_restart_inspecting(Connection *c) {
+        Inspecting *i = c->inspecting;
+
+        i->query = waits_query_free(i->query);
+        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+}
+
+/* Replies, once the reading is complete; 1: it is not. */
+static int connection_step_inspecting(Connection *c, Unit *u) {
+        Inspecting *i = c->inspecting;
+        Inspection *kept = &c->server->inspections[u->index][i->type];
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        uint64_t begin;
+        int r;
+
+        if (!i->query) {
+                r = free_and_strdup(&i->unit, u->name); /* it may have been an alias */
+                if (r < 0)
+                        return r;
+                r = i->type == INSPECTION_THREADS ? threads_query_new(u, &i->query) :
+                    resources_query_new(u, &i->query);
+                if (r >= 0)
+                        return 1;
+        } else
+                r = waits_query_step(i->query, u);
+        if (r == -ENODATA)
+                return vl_reply_not_measured(c->link, i->type == INSPECTION_THREADS ? "contention.threads" :
+                                             "contention.waits");
+        if (r != 0)
+                return r;
+
+        begin = now_nsec(CLOCK_MONOTONIC);
+        r = i->type == INSPECTION_THREADS ? threads_query_to_json(i->query, &v) :
+            resources_query_to_json(i->query, u, i->type == INSPECTION_RESOURCES_NAMES, &v);
+        if (i->type == INSPECTION_RESOURCES_NAMES)
+                connection_note_names(c, begin);
+        if (r != 0)
+                return r;
+
+        kept->v = sd_json_variant_unref(kept->v);
+        kept->until = 0;
+        if (i->cpu >= INSPECTION_COST_MIN) {
+                kept->v = sd_json_variant_ref(v);
+                kept->until = begin + INSPECTION_NSEC_MAX;
+                /* It is freed then, also if no connection ends */
+                if (sd_event_source_get_enabled(c->server->trim_timer, NULL) == 0) {
+                        (void) sd_event_source_set_time(c->server->trim_timer, kept->until / NSEC_PER_USEC);
+                        (void) sd_event_source_set_enabled(c->server->trim_timer, SD_EVENT_ONESHOT);
+                }
+        }
+        return sd_varlink_reply(c->link, v);
+}
+
+int connection_go_on_inspecting(Connection *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         uint64_t begin = now_nsec(CLOCK_MONOTONIC), cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
-        VarlinkServer *v = c->server;
-        Inspection *inspection;
+        TurnUser *user = varlink_io_get_user(c->pump);
+        Inspecting *i = c->inspecting;
+        const Inspection *kept;
         Unit *u;
         int r;
 
-        u = manager_get_unit(v->manager, c->unit, &e);
-        connection_forget_call(c);
+        u = manager_get_unit(c->server->manager, i->unit, &e);
         if (!u)
-                return vl_reply_error(c->link, -ENXIO, &e);
-        if (type == INSPECTION_RESOURCES && connection_may_have_names(c, begin))
-                type = INSPECTION_RESOURCES_NAMES;
+                r = vl_reply_error(c->link, -ENXIO, &e);
+        else {
+                if (!i->query && i->type == INSPECTION_RESOURCES && connection_may_have_names(c, begin))
+                        i->type = INSPECTION_RESOURCES_NAMES;
+                kept = &c->server->inspections[u->index][i->type];
+                if (c->uid != 0 && kept->v && begin < kept->until)
+                        r = sd_varlink_reply(c->link, kept->v);
+                else if (user && user->reads_many && !i->begun)
+                        return 0; /* it has a turn when that ends */
+                else {
+                        if (user)
+                                user->reads_many = true;
+                        i->begun = true;
+                        do
+                                r = connection_step_inspecting(c, u);
+                        while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + LIST_TURN_NSEC);
+                        i->cpu += now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
+                        if (r > 0) {
+                                (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+                                return 0;
+                        }
+                }
+        }
+        connection_end_inspecting(c);
+        return r < 0 ? sd_varlink_error_errno(c->link, r) : 0;
+}
 
-        inspection = &v->inspections[u->index][type];
-        if (!inspection->v || begin >= inspection->until || c->uid == 0) {
-                inspection->v = sd_json_variant_unref(inspection->v);
-                r = unit_inspect(u, type, &inspection->v);
-                if (type == INSPECTION_RESOURCES_NAMES)
-                        connection_note_names(c, begin);
-                if (r == -ENODATA)
-                        return vl_reply_not_measured(c->link, metric);
-                if (r < 0)
-                        return r;
-                cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
-                inspection->until = cpu < INSPECTION_COST_MIN ? 0 : begin + INSPECTION_NSEC_MAX;
-        }
-        /* It is freed then, also if no connection ends */
-        if (inspection->until != 0 && sd_event_source_get_enabled(v->trim_timer, NULL) == 0) {
-                (void) sd_event_source_set_time(v->trim_timer, inspection->until / NSEC_PER_USEC);
-                (void) sd_event_source_set_enabled(v->trim_timer, SD_EVENT_ONESHOT);
-        }
-        r = sd_varlink_reply(c->link, inspection->v);
-        if (inspection->until == 0)
-                inspection->v = sd_json_variant_unref(inspection->v);
-        return r;
+static int connection_inspect(Connection *c, InspectionType type) {
+        c->inspecting = new0(Inspecting, 1);
+        if (c->inspecting)
+                *c->inspecting = (Inspecting) { .type = type, .unit = TAKE_PTR(c->unit) };
+        connection_forget_call(c);
+        return c->inspecting ? connection_go_on_inspecting(c) : -ENOMEM;
 }
 
 static int connection_show_threads(Connection *c) {
-        return connection_inspect(c, "contention.threads", INSPECTION_THREADS);
+        return connection_inspect(c, INSPECTION_THREADS);
 }
 
 static int connection_show_resources(Connection *c) {
-        return connection_inspect(c, "contention.waits", INSPECTION_RESOURCES);
+        return connection_inspect(c, INSPECTION_RESOURCES);
 }
 
 static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

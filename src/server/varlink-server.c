@@ -38,6 +38,14 @@ static int on_turn(void *userdata) {
                 (void) connection_go_on_many(c);
                 return 0;
         }
+        if (c->diagnosing) {
+                connection_go_on_diagnosing(c);
+                return 0;
+        }
+        if (c->inspecting) {
+                (void) connection_go_on_inspecting(c);
+                return 0;
+        }
         if (!s) /* it ended meanwhile */
                 return 0;
         if (s->next > 0)
@@ -76,6 +84,10 @@ static void on_unit_detaching(Unit *u, void *userdata) {
                 for (size_t i = 0; c->many && i < c->many->n; i++)
                         if (c->many->units[i] == u)
                                 many_add(c->many, i);
+                if (c->inspecting && streq(c->inspecting->unit, u->name))
+                        connection_restart_inspecting(c);
+                if (c->diagnosing && streq_ptr(c->unit, u->name))
+                        diagnosing_restart(c->diagnosing);
                 if (mark) {
                         free(*mark);
                         *mark = NULL;
@@ -161,6 +173,7 @@ static void connection_free(Connection *c) {
         connection_forget_call(c);
         listing_free(c->listing);
         connection_end_many(c);
+        connection_end_inspecting(c);
         stream_free(c->stream);
         monitor_free(c->monitor);
         for (unsigned i = 0; i < MARKS_MAX; i++)
