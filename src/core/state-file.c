@@ -141,7 +141,7 @@ static int state_write(Manager *m) {
         }
 
         r = sd_json_buildo(&v,
-                           SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum(m->probe)),
+                           SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum()),
                            SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossings", threshold_monitor_get_seq(m)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossingsBegin", threshold_monitor_get_seq_begin(m)),
@@ -466,7 +466,7 @@ void manager_restore_state(Manager *m) {
         if (sd_json_variant_is_unsigned(contention_generation))
                 m->contention_generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;
 
-        same = streq_ptr(checksum, probe_get_checksum(m->probe));
+        same = streq_ptr(checksum, probe_get_checksum());
         r = probe_adopt(m->probe, !same || !units);
         adopted = r >= 0 && same && units;
         if (units && !adopted)

@@ -133,7 +133,6 @@ struct Probe {
         char *library_reason;                   /* why no library has programs */
         int library_limit;                      /* why not all libraries have programs, see
                                                  * probe_add_libraries() */
-        char checksum[17];
         int map_fds[_MAP_MAX];
         int program_fds[_PROGRAM_MAX];
         int link_fds[_PROGRAM_MAX];

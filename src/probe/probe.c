@@ -48,19 +48,6 @@ _printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const c
         return 0;
 }
 
-/* FNV-1a over the object file, which has the programs, the layout of maps and the types. */
-static void checksum_object(char ret[static 17]) {
-        uint64_t h = UINT64_C(0xcbf29ce484222325);
-        const unsigned char *elf;
-        size_t size;
-
-        elf = qosd_bpf__elf_bytes(&size);
-        for (size_t i = 0; i < size; i++)
-                h = (h ^ elf[i]) * UINT64_C(0x100000001b3);
-
-        (void) snprintf(ret, 17, "%016llx", (unsigned long long) h);
-}
-
 int probe_new(sd_event *event, Probe **ret) {
         Probe *p;
 
@@ -78,7 +65,6 @@ int probe_new(sd_event *event, Probe **ret) {
                 p->unit_fds[i] = p->contention_fds[i] = p->shards_fds[i] = -EBADF;
         p->machine_fd = -EBADF;
 
-        checksum_object(p->checksum);
         libbpf_set_print(on_libbpf_print);
 
         *ret = p;
@@ -151,8 +137,20 @@ const char* probe_get_failure(Probe *p) {
         return p->failure;
 }
 
-const char* probe_get_checksum(Probe *p) {
-        return p->checksum;
+const char* probe_get_checksum(void) {
+        static char checksum[17];       /* the object is part of the daemon */
+        uint64_t h = UINT64_C(0xcbf29ce484222325);
+        const unsigned char *elf;
+        size_t size;
+
+        if (checksum[0])
+                return checksum;
+        /* FNV-1a over the object file, which has the programs, the layout of maps and the types. */
+        elf = qosd_bpf__elf_bytes(&size);
+        for (size_t i = 0; i < size; i++)
+                h = (h ^ elf[i]) * UINT64_C(0x100000001b3);
+        (void) snprintf(checksum, sizeof(checksum), "%016llx", (unsigned long long) h);
+        return checksum;
 }
 
 uint64_t probe_get_programs(Probe *p) {

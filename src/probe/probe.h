@@ -310,7 +310,7 @@ int probe_get_info(Probe *p, ProbesInfo *ret);
 
 /* Checksum of programs and map layouts, 16 hexadecimal digits: descriptors of another build are not
  * adopted. */
-const char* probe_get_checksum(Probe *p);
+const char* probe_get_checksum(void);
 
 /* Offers a descriptor from the descriptor store by name. Returns false if unknown; the caller keeps it
  * then. */
