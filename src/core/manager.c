@@ -196,6 +196,8 @@ int manager_new(sd_event *event, Manager **ret) {
         if (r >= 0)
                 r = turn_queue_new(m->event, &m->turns);
         if (r >= 0)
+                r = memory_trim_new(m->event, m->turns, &m->trim);
+        if (r >= 0)
                 r = threshold_monitor_new(m, &m->thresholds);
         if (r >= 0)
                 r = xqos_loader_new(m, &m->declared);
@@ -259,6 +261,7 @@ Manager* manager_free(Manager *m) {
         sd_bus_flush_close_unref(m->bus);
         close_fd(m->listen_fd);
         close_fd(m->root_listen_fd);
+        memory_trim_free(m->trim);
         turn_queue_free(m->turns);
         free(m->state_path);
         free(m->history_prefix);

@@ -10,6 +10,7 @@
 
 #include "config.h"
 #include "error.h"
+#include "memory-trim.h"
 #include "turns.h"
 #include "unit-map.h"
 #include "unit.h"
@@ -47,6 +48,7 @@ struct Manager {
 
         int listen_fd, root_listen_fd;  /* varlink sockets passed by the service manager; negative: none */
         TurnQueue *turns;               /* clients of both buses */
+        MemoryTrim *trim;               /* after calls of these */
         AttachOperation *operations;    /* attaches waiting for PID 1 */
         sd_event_source *reconnect;     /* timer, while the bus is disconnected */
         char *state_path;               /* state file for restarts of qosd; NULL: none */

@@ -607,7 +607,7 @@ static int bus_server_connect(BusServer *b, sd_bus *bus) {
         if (r >= 0)
                 r = bus_server_add_objects(b, bus);
         if (r >= 0)
-                r = bus_queue_new(m->event, m->turns, bus, &b->queue);
+                r = bus_queue_new(m->event, m->turns, m->trim, bus, &b->queue);
         if (r >= 0)
                 r = bus_server_add_objects(b, bus_queue_get_bus(b->queue));
         if (r < 0)

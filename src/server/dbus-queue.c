@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include <malloc.h>
 #include <sys/socket.h>
 
 #include "dbus-queue.h"
@@ -27,9 +26,6 @@
 
 /* Steps of the local connection until both ends are ready; it takes some ten. */
 #define HANDSHAKE_STEPS 1000U
-
-/* Delay after calls until free memory is returned to the system. */
-#define TRIM_USEC USEC_PER_SEC
 
 typedef struct Sender Sender;
 
@@ -63,7 +59,7 @@ struct BusQueue {
         sd_bus_slot *filter, *gone;
         sd_event_source *batch;         /* NULL: no message was read since the last one */
         sd_event_source *sent;          /* enabled while senders wait until the bus takes replies */
-        sd_event_source *trim;
+        MemoryTrim *trim;
         Sender *senders;                /* the one with the latest call first */
         unsigned n_senders;
         unsigned n_calls;               /* that wait */
@@ -217,26 +213,6 @@ static int on_sent(sd_event_source *source, void *userdata) {
         for (Sender *s = q->senders; s; s = s->next)
                 if (s->calls && s->turn.queue)
                         (void) turn_request(&s->turn);
-        return 0;
-}
-
-static int queue_schedule_trim(BusQueue *q) {
-        int r;
-
-        r = sd_event_source_get_enabled(q->trim, NULL);
-        if (r != 0)
-                return r; /* it is due */
-        r = sd_event_source_set_time_relative(q->trim, TRIM_USEC);
-        return r < 0 ? r : sd_event_source_set_enabled(q->trim, SD_EVENT_ONESHOT);
-}
-
-/* The C library keeps free memory between allocations. */
-static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
-        BusQueue *q = ASSERT_PTR(userdata);
-
-        if (turn_queue_is_busy(q->turns))
-                return queue_schedule_trim(q);
-        (void) malloc_trim(0);
         return 0;
 }
 
@@ -466,7 +442,7 @@ static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         if (s && s->turn.queue && s->uid == 0 && !s->calls)
                 return 0; /* now */
 
-        (void) queue_schedule_trim(q);
+        memory_trim_schedule(q->trim);
         r = s ? 0 : sender_new(q, name, &s);
         if (r < 0)
                 return r;
@@ -542,7 +518,7 @@ static int queue_connect(BusQueue *q) {
         return r;
 }
 
-int bus_queue_new(sd_event *event, TurnQueue *turns, sd_bus *bus, BusQueue **ret) {
+int bus_queue_new(sd_event *event, TurnQueue *turns, MemoryTrim *trim, sd_bus *bus, BusQueue **ret) {
         BusQueue *q;
         int r;
 
@@ -552,6 +528,7 @@ int bus_queue_new(sd_event *event, TurnQueue *turns, sd_bus *bus, BusQueue **ret
         *q = (BusQueue) {
                 .event = sd_event_ref(event),
                 .turns = turns,
+                .trim = trim,
                 .bus = sd_bus_ref(bus),
         };
         r = queue_connect(q);
@@ -559,10 +536,6 @@ int bus_queue_new(sd_event *event, TurnQueue *turns, sd_bus *bus, BusQueue **ret
                 r = sd_event_add_post(event, &q->sent, on_sent, q);
         if (r >= 0)
                 r = sd_event_source_set_enabled(q->sent, SD_EVENT_OFF);
-        if (r >= 0)
-                r = sd_event_add_time(event, &q->trim, CLOCK_MONOTONIC, 0, 0, on_trim, q);
-        if (r >= 0)
-                r = sd_event_source_set_enabled(q->trim, SD_EVENT_OFF);
         if (r >= 0)
                 r = sd_bus_add_filter(bus, &q->filter, on_message, q);
         /* One rule for all names: the bus allows some hundred rules for a connection */
@@ -595,7 +568,6 @@ BusQueue* bus_queue_free(BusQueue *q) {
         sd_bus_slot_unref(q->gone);
         sd_event_source_disable_unref(q->batch);
         sd_event_source_disable_unref(q->sent);
-        sd_event_source_disable_unref(q->trim);
         while (q->senders)
                 sender_free(q->senders);
         end_free(q->from);

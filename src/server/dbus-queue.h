@@ -11,6 +11,7 @@
 #include <systemd/sd-bus.h>
 #include <systemd/sd-event.h>
 
+#include "memory-trim.h"
 #include "turns.h"
 
 #define DBUS_NAME "org.freedesktop.DBus"
@@ -18,7 +19,7 @@
 
 typedef struct BusQueue BusQueue;
 
-int bus_queue_new(sd_event *event, TurnQueue *turns, sd_bus *bus, BusQueue **ret);
+int bus_queue_new(sd_event *event, TurnQueue *turns, MemoryTrim *trim, sd_bus *bus, BusQueue **ret);
 BusQueue* bus_queue_free(BusQueue *q);
 
 /* The connection on which the calls are made: it needs the same objects. */

@@ -198,9 +198,6 @@ struct VarlinkServer {
         Inspection inspections[UNITS_MAX_LIMIT][_INSPECTION_MAX]; /* by the same */
         MapExport *viewers;                /* users who were given maps */
         sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
-        sd_event_source *trim_timer;    /* enabled while a connection has ended since the last time, or
-                                         * readings are kept */
-        uint64_t trimmed_at;            /* CLOCK_MONOTONIC usec */
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
 };
 

@@ -85,10 +85,7 @@ static int connection_step_inspecting(Connection *c, Unit *u) {
                 kept->v = sd_json_variant_ref(v);
                 kept->until = begin + INSPECTION_NSEC_MAX;
                 /* It is freed then, also if no connection ends */
-                if (sd_event_source_get_enabled(c->server->trim_timer, NULL) == 0) {
-                        (void) sd_event_source_set_time(c->server->trim_timer, kept->until / NSEC_PER_USEC);
-                        (void) sd_event_source_set_enabled(c->server->trim_timer, SD_EVENT_ONESHOT);
-                }
+                memory_trim_schedule(c->server->manager->trim);
         }
         return sd_varlink_reply(c->link, v);
 }

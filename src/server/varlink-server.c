@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include <malloc.h>
 #include <sys/socket.h>
 
 #include "config-build.h"
@@ -15,10 +14,6 @@
 /* Connections of everybody together, and of root: more than a fleet of tools opens, less than the
  * descriptors we have (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
 #define CONNECTIONS_MAX 4096U
-
-/* How often memory is given back to the system when connections end, and how often it is looked whether
- * those who use it have come to an end: what is given back while they go on is needed again at once. */
-#define TRIM_USEC USEC_PER_SEC
 
 /* How often it is said that somebody has too many connections. */
 #define REFUSED_USEC (60 * USEC_PER_SEC)
@@ -127,38 +122,19 @@ static void on_unit_evaluated(Unit *u, void *userdata) {
 
 /* ---- connections -------------------------------------------------------------------------------------- */
 
-static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
+/* Frames, and readings that serve others; true: some are in use. */
+static bool on_trim(void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
         bool streams = false, inspections = false;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (inspections_forget(v, i, now_nsec(CLOCK_MONOTONIC)))
                         inspections = true;
-        if (inspections || turn_queue_is_busy(v->io.turns)) {
-                (void) sd_event_source_set_time(v->trim_timer, now_usec(CLOCK_MONOTONIC) + TRIM_USEC);
-                return sd_event_source_set_enabled(v->trim_timer, SD_EVENT_ONESHOT);
-        }
         for (const Connection *c = v->connections; c; c = c->next)
                 streams = streams || c->stream;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT && !streams; i++)
                 frames_free(&v->frames[i]);
-        (void) malloc_trim(0);
-        v->trimmed_at = now_usec(CLOCK_MONOTONIC);
-        return 0;
-}
-
-/* The C library keeps what is free between what is not: all that replies have taken at once, of everybody.
- * The first connection that ends has it given back at once, so that no timer wakes up a daemon that has
- * nothing to do; those that follow soon, together. */
-static void server_trim(VarlinkServer *v) {
-        int enabled;
-
-        if (now_usec(CLOCK_MONOTONIC) >= v->trimmed_at + TRIM_USEC)
-                (void) on_trim(v->trim_timer, 0, v);
-        else if (sd_event_source_get_enabled(v->trim_timer, &enabled) >= 0 && enabled == SD_EVENT_OFF) {
-                (void) sd_event_source_set_time(v->trim_timer, v->trimmed_at + TRIM_USEC);
-                (void) sd_event_source_set_enabled(v->trim_timer, SD_EVENT_ONESHOT);
-        }
+        return inspections;
 }
 
 static void connection_free(Connection *c) {
@@ -181,7 +157,7 @@ static void connection_free(Connection *c) {
         varlink_io_free(c->pump);
         manager_release_lease(v->manager, c);
         free(c);
-        server_trim(v);
+        memory_trim_request(v->manager->trim);
 }
 
 /* Before anything is made for it. */
@@ -292,10 +268,6 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                               varlink_server_resume_monitors, v);
         if (r >= 0)
                 r = sd_event_source_set_enabled(v->monitors_timer, SD_EVENT_OFF);
-        if (r >= 0)
-                r = sd_event_add_time(m->event, &v->trim_timer, CLOCK_MONOTONIC, 0, 0, on_trim, v);
-        if (r >= 0)
-                r = sd_event_source_set_enabled(v->trim_timer, SD_EVENT_OFF);
         if (r < 0)
                 goto fail;
 
@@ -339,6 +311,7 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                 goto fail;
 
         manager_add_observer(m, &v->observer);
+        memory_trim_set_cache(m->trim, on_trim, v);
         *ret = v;
         return 0;
 
@@ -394,6 +367,7 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
         while (v->connections)
                 (void) sd_varlink_close(v->connections->link); /* on_disconnect() frees it */
         manager_remove_observer(v->manager, &v->observer);
+        memory_trim_set_cache(v->manager->trim, NULL, NULL);
         sd_varlink_server_unref(v->server);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 frames_free(&v->frames[i]);
@@ -404,7 +378,6 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
                 free(i);
         }
         sd_event_source_disable_unref(v->monitors_timer);
-        sd_event_source_disable_unref(v->trim_timer);
         free(v);
         return NULL;
 }
