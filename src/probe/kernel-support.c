@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 
 #include "kernel-support.h"
@@ -35,12 +37,30 @@ int kernel_support_classify(const char *release, const char *lockdown, char **re
         return 0;
 }
 
+/* Reading the programs, and the types of the kernel, takes 100 ms at each attach: not in vain. */
+static int bpf_check_permitted(char **ret_reason) {
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+
+        if (syscall(SYS_capget, &header, data) < 0)
+                return -errno;
+        if (data[CAP_TO_INDEX(CAP_BPF)].effective & CAP_TO_MASK(CAP_BPF) ||
+            data[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN))
+                return 0;
+        *ret_reason = strdup("BPF programs are not permitted, CAP_BPF is missing");
+        return *ret_reason ? -EPERM : -ENOMEM;
+}
+
 int kernel_support_check(char **ret_reason) {
         _cleanup_close_ int fd = -EBADF;
         struct utsname name;
         char lockdown[128];
         ssize_t n = -1;
+        int r;
 
+        r = bpf_check_permitted(ret_reason);
+        if (r < 0)
+                return r;
         if (uname(&name) < 0)
                 return -errno;
 

@@ -6,7 +6,8 @@
 
 #include "util.h"
 
-/* -EOPNOTSUPP: not supported; ret_reason is a sentence without full stop. */
+/* -EOPNOTSUPP: not supported; -EPERM: the process may not use BPF. ret_reason is a sentence without full
+ * stop. */
 int kernel_support_check(char **ret_reason);
 
 /* release: as in uname(2); lockdown: contents of /sys/kernel/security/lockdown, NULL if there is no such
