@@ -389,6 +389,32 @@ def one_reading_for_all():
     run(*as_user(65534), "qosctl", "detach", group)
 
 
+@test(deadline=90)
+def detached_while_it_is_read():
+    """Readings of many threads that a detach, and an attach after it, come in between: the threads of one attach, or none."""
+    u = Unit(f"{scenario.tools}/waiter condition:1500", settings="TasksMax=infinity").start()
+    n = len(thread_ids(u))
+    clients = {method: [scenario.Varlink() for _ in range(4)] for method in ("Threads", "Resources")}
+    for _ in range(5):
+        attach(u, "--probes=cpu")
+        for method, connections in clients.items():
+            for c in connections:
+                c.send(method, {"unit": u.name})
+        qosctl("detach", u.name)
+        attach(u, "--probes=cpu")
+        for method, connections in clients.items():
+            for c in connections:
+                reply = c.receive()
+                if "error" in reply:
+                    equal(reply["error"], scenario.VARLINK + "NotAttached", f"error of {method}")
+                elif method == "Threads":
+                    equal(len(reply["parameters"]["threads"]) + reply["parameters"]["rest"]["threads"], n, "threads")
+        qosctl("detach", u.name)
+    scenario.daemon_is_well()
+    attach(u, "--probes=cpu")
+    equal(varlink("Threads", unit=u.name)["rest"]["threads"] + 1000, n, "threads")
+
+
 def kernel_has(name):
     with open("/proc/kallsyms") as f:
         return any(line.split()[2] == name for line in f)
