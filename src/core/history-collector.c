@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <dirent.h>
 #include <unistd.h>
 
 #include "history-collector.h"
@@ -34,6 +35,27 @@ void unit_forget_history(Manager *m, unsigned slot) {
 
         if (history_path(m, slot, &path) >= 0)
                 (void) unlink(path);
+}
+
+void manager_forget_histories(Manager *m) {
+        const char *name = m->history_prefix ? strrchr(m->history_prefix, '/') : NULL;
+        _cleanup_free_ char *directory = NULL;
+        DIR *d;
+
+        if (!name)
+                return;
+        directory = strndup(m->history_prefix, name++ - m->history_prefix);
+        d = directory ? opendir(directory) : NULL;
+        if (!d)
+                return;
+        for (struct dirent *e; (e = readdir(d)); ) {
+                const char *number = startswith(e->d_name, name);
+                unsigned slot;
+
+                if (number && sscanf(number, "%u", &slot) == 1 && slot < UNITS_MAX_LIMIT && !m->units[slot])
+                        unit_forget_history(m, slot);
+        }
+        (void) closedir(d);
 }
 
 /* Collects the steps of all units, and saves the histories. */

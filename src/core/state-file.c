@@ -489,8 +489,7 @@ void manager_restore_state(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && !m->units[i]->holds)
                         unit_stop(m->units[i]);
-                else if (!m->units[i])
-                        unit_forget_history(m, i);
+        manager_forget_histories(m);
 
         /* Maps of units that were being attached or merged when the previous run ended */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
