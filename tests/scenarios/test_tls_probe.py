@@ -851,7 +851,8 @@ def copies_of_the_library():
                       type="exec")
         second.start()
         watch(second)
-        wait_for("it is said of the second, too", lambda: "not all OpenSSL libraries" in degraded(second))
+        # Processes are looked at again after as long as it has taken so far, and once more that long
+        wait_for("it is said of the second, too", lambda: "not all OpenSSL libraries" in degraded(second), timeout=20)
         u.stop()
         wait_for("there is room for the second", lambda: degraded(second) == "", timeout=40)
         equal(libraries_watched(), {0: 1, 2001: 2}, "libraries that are watched at the end")
