@@ -223,8 +223,9 @@ struct qos_wait_target {
         __u32 process;          /* a process that waits for it, in the PID namespace of qosd; 0: not
                                  * visible */
         __u32 fd;               /* its descriptor in that process */
-        char name[QOS_RESOURCE_NAME_SIZE]; /* name of the file, kernel lock or function, or of the first
-                                            * thread that occupied the CPU; of a Unix socket its sun_path,
+        char name[QOS_RESOURCE_NAME_SIZE]; /* name of the file, kernel lock or function, or of the unit that
+                                            * occupied the CPU ("../" and the control group's name if it is
+                                            * outside the daemon's root); of a Unix socket its sun_path,
                                             * preceded by the length */
         struct qos_waker wakers[QOS_WAKERS];
 };

@@ -206,6 +206,58 @@ static __always_inline __u64 task_turn_group(struct task_struct *task) {
         return task->cgroups->dfl_cgrp->kn->id;
 }
 
+/* Depth of control groups that are looked at for a name. */
+#define GROUP_LEVELS 12
+
+/* Writes the name of the unit that a control group is of into a row without a name, by the rule of
+ * control_group_find_unit(): the first group below the slices. Of one outside the daemon's root its own
+ * name, preceded by "../", as in /proc/PID/cgroup: a unit with that name would be another one. The group may
+ * have gone when the daemon looks. address: of the group; a global function has no trusted pointers. */
+BPF_SUBPROG int row_write_group(struct qos_contention_map *c, __u64 row_and_generation, __u64 address) {
+        BPF_REQUIRE(c);
+
+        struct cgroup *group = (struct cgroup*) address;
+        __u64 i = (__u32) row_and_generation;
+        struct qos_wait_target *row;
+        bool inside = false;
+        __u32 level;
+
+        if (i == 0)
+                return 0;
+        i--;
+        BPF_BOUND(i, QOS_WAIT_TARGETS);
+        row = &c->rows[i];
+        if (row->name[0] != 0 || row->generation != row_and_generation >> 32)
+                return 0;
+
+        level = BPF_CORE_READ(group, level);
+        for (__u32 k = 0; k < GROUP_LEVELS && k <= level; k++) {
+                struct cgroup *ancestor = NULL;
+                const char *own;
+                __u64 tail = 0;
+                long n;
+
+                if (bpf_core_read(&ancestor, sizeof(ancestor), &group->ancestors[k]) < 0)
+                        return 0;
+                if (!inside) {
+                        inside = BPF_CORE_READ(ancestor, kn, id) == root_group_id;
+                        continue;
+                }
+                own = BPF_CORE_READ(ancestor, kn, name);
+                n = bpf_probe_read_kernel_str(row->name, sizeof(row->name), own);
+                if (n <= (long) sizeof(".slice") ||
+                    bpf_probe_read_kernel(&tail, sizeof(".slice") - 1, own + n - sizeof(".slice")) < 0 ||
+                    __builtin_memcmp(&tail, ".slice", sizeof(".slice") - 1) != 0)
+                        return 0;
+        }
+        if (inside)
+                return 0; /* a slice, or deeper than any unit */
+        __builtin_memcpy(row->name, "../", 3);
+        (void) bpf_probe_read_kernel_str(row->name + 3, sizeof(row->name) - 3,
+                                         BPF_CORE_READ(group, kn, name));
+        return 0;
+}
+
 /* Ends a wait for this CPU, attributed to the occupants meanwhile. other: the last one. Counts as a single
  * wait, in the row of the most recent occupant. */
 static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct task_struct *other,
@@ -233,8 +285,13 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
 
                         t->rival.group = group;
                         t->rival.row = resource_row(c, &r, &row);
-                        if (row && back == 0)
-                                (void) bpf_core_read(row->name, sizeof(other->comm), &other->comm);
+                }
+                /* The earlier ones are known by their ids alone */
+                if (back == 0 && group != QOS_GROUP_IDLE && group != QOS_GROUP_KERNEL) {
+                        __u64 address = 0;
+
+                        (void) bpf_core_read(&address, sizeof(address), &other->cgroups->dfl_cgrp);
+                        (void) row_write_group(c, t->rival.row, address);
                 }
                 if (!resource_end(c, t->rival.row, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), part,
                                   &t->waker))

@@ -27,6 +27,7 @@ typedef struct {
 
 struct kernfs_node {
         __u64 id;
+        const char *name;
 };
 
 struct cgroup_root {

@@ -623,6 +623,13 @@ const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id) {
         return c->groups[c->n++].unit;
 }
 
+const char* cgroup_names_get_path(const CgroupNames *c, uint64_t id) {
+        for (size_t i = 0; i < c->n; i++)
+                if (c->groups[i].id == id)
+                        return c->groups[i].path;
+        return NULL;
+}
+
 bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id) {
         (void) cgroup_names_get(c, u->manager, id);
         for (size_t i = 0; i < c->n; i++)
@@ -680,7 +687,7 @@ static const char *const kind_table[QOS_RESOURCE_KINDS] = {
 
 const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
                                 char *ret, size_t size) {
-        char thread[sizeof(row->name)];
+        char known[sizeof(row->name)];
         const char *unit;
 
         if (row->resource.id == QOS_GROUP_IDLE || row->resource.id == QOS_GROUP_KERNEL) {
@@ -689,13 +696,18 @@ const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row
                 return NULL;
         }
         unit = cgroup_names_get(groups, u->manager, row->resource.id);
-        memcpy(thread, row->name, sizeof(thread));
-        thread[sizeof(thread) - 1] = 0;
-        if (unit || thread[0])
-                (void) snprintf(ret, size, "%s", unit ?: thread);
+        memcpy(known, row->name, sizeof(known));
+        known[sizeof(known) - 1] = 0;
+        if (unit || known[0])
+                (void) snprintf(ret, size, "%s", unit ?: known);
         else
-                (void) snprintf(ret, size, "control group %llu", (unsigned long long) row->resource.id);
+                (void) snprintf(ret, size, "another control group (%llu)",
+                                (unsigned long long) row->resource.id);
         utf8_sanitize(ret);
+        /* Of a unit that has ended, or beyond what is looked up here, the kernel has written the name */
+        for (size_t i = 0; !unit && !startswith(known, "../") && unit_observed_suffixes[i]; i++)
+                if (endswith(known, unit_observed_suffixes[i]))
+                        unit = ret;
         return unit;
 }
 
@@ -769,9 +781,6 @@ static const char* resource_describe(const Unit *u, const WaitTarget *resource, 
 
         case QOS_RESOURCE_CPU:
                 *ret_unit = resource_format_cpu(u, row, groups, name, NAME_MAX_SIZE);
-                if (r->id != QOS_GROUP_IDLE && r->id != QOS_GROUP_KERNEL)
-                        (void) snprintf(address, NAME_MAX_SIZE, "control group %llu",
-                                        (unsigned long long) r->id);
                 break;
 
         default:
@@ -821,12 +830,14 @@ static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNam
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *wakers = NULL;
         const struct qos_wait_target *row = &resource->row;
         char name[NAME_MAX_SIZE], address[NAME_MAX_SIZE];
-        const char *kind, *unit;
+        const char *kind, *unit, *group;
         bool process = row->process != 0 && (row->resource.kind == QOS_RESOURCE_FUTEX ||
                                              row->resource.kind == QOS_RESOURCE_EPOLL);
         int r;
 
         kind = resource_describe(u, resource, groups, name, address, &unit);
+        group = row->resource.kind == QOS_RESOURCE_CPU ? cgroup_names_get_path(groups, row->resource.id) :
+                NULL;
         r = wakers_to_json(u, row, groups, &wakers);
         if (r < 0)
                 return r;
@@ -837,6 +848,8 @@ static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNam
                               SD_JSON_BUILD_PAIR_CONDITION(!isempty(address), "address",
                                                            SD_JSON_BUILD_STRING(address)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!group, "controlGroup",
+                                                           SD_JSON_BUILD_STRING(group)),
                               SD_JSON_BUILD_PAIR_CONDITION(process, "pid",
                                                            SD_JSON_BUILD_UNSIGNED(row->process)),
                               SD_JSON_BUILD_PAIR_UNSIGNED("waits", row->waits),
@@ -845,24 +858,53 @@ static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNam
                                                            SD_JSON_BUILD_VARIANT(wakers)));
 }
 
+/* Adds the waits for a CPU that another control group of the same unit had. names: of the rows. False: there
+ * is none yet. */
+static bool cpu_row_merge(const WaitTarget *from, const char *name, char (*names)[NAME_MAX_SIZE],
+                          WaitTarget *rows, size_t n) {
+        for (size_t i = 0; i < n; i++)
+                if (rows[i].row.resource.kind == QOS_RESOURCE_CPU && streq(names[i], name)) {
+                        rows[i].row.waits += from->row.waits;
+                        rows[i].row.nsec += from->row.nsec;
+                        return true;
+                }
+        return false;
+}
+
 int resources_query_to_json(WaitsQuery *q, Unit *u, bool names, sd_json_variant **ret) {
         const ResourcesReading *reading = &q->resources;
         _cleanup_(variants_freep) sd_json_variant **resources = NULL;
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         _cleanup_group_cache_ CgroupNames groups = GROUP_CACHE_INIT;
-        size_t n = 0;
+        _cleanup_free_ char (*cpu_names)[NAME_MAX_SIZE] = NULL;
+        _cleanup_free_ WaitTarget *rows = NULL;
+        size_t n_rows = 0, n = 0;
         int r = 0;
 
         if (names)
                 resources_resolve(u, &q->resources);
         resources = new0(sd_json_variant*, reading->n + QOS_STATES + 1);
-        if (!resources)
+        rows = new0(WaitTarget, reading->n + 1);
+        cpu_names = calloc(reading->n + 1, sizeof(*cpu_names));
+        if (!resources || !rows || !cpu_names)
                 return -ENOMEM;
-        for (size_t i = 0; i < reading->n && r >= 0; i++)
+        for (size_t i = 0; i < reading->n; i++) {
+                const WaitTarget *row = reading->resources + i;
+
                 /* Of waits for a CPU that several had one after the other each has a part, and one of them
                  * has the wait */
-                if (reading->resources[i].row.waits > 0 || reading->resources[i].row.nsec > 0)
-                        r = resource_to_json(u, reading->resources + i, &groups, resources + n++);
+                if (row->row.waits == 0 && row->row.nsec == 0)
+                        continue;
+                if (row->row.resource.kind == QOS_RESOURCE_CPU) {
+                        (void) resource_format_cpu(u, &row->row, &groups, cpu_names[n_rows], NAME_MAX_SIZE);
+                        if (cpu_row_merge(row, cpu_names[n_rows], cpu_names, rows, n_rows))
+                                continue;
+                }
+                rows[n_rows++] = *row;
+        }
+        qsort(rows, n_rows, sizeof(*rows), resource_compare);
+        for (size_t i = 0; i < n_rows && r >= 0; i++)
+                r = resource_to_json(u, rows + i, &groups, resources + n++);
         for (enum qos_state i = QOS_STATE_RUN_QUEUE; i < QOS_STATES && r >= 0; i++)
                 if (reading->rests[i].waits > 0 || reading->rests[i].nsec > 0)
                         r = sd_json_buildo(resources + n++,

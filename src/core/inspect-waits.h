@@ -58,6 +58,8 @@ typedef struct CgroupNames {
 
 /* NULL: unknown or removed. Valid as long as the cache. */
 const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id);
+/* Path below the root of one that was looked up; NULL: unknown or removed. */
+const char* cgroup_names_get_path(const CgroupNames *c, uint64_t id);
 /* Whether the group belongs to the unit or is contained in it. */
 bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id);
 void cgroup_names_done(CgroupNames *c);

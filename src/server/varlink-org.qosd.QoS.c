@@ -836,17 +836,20 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                               "(\"libfoo.so:the_lock\") or where that is in the file, the unit that listens "
                               "at the address or the address, the name of a file without its directory, a "
                               "lock of the kernel's (\"cgroup_mutex\") or the function that takes it "
-                              "(\"lock in pipe_write()\"), the unit that had the CPU, or what its thread "
-                              "calls itself"),
+                              "(\"lock in pipe_write()\"), the unit that had the CPU, or the name of "
+                              "its control group, preceded by \"../\" if that is outside qosd's root"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The address in memory or of the socket, the file system and the inode, or "
-                              "the number of the control group that had the CPU"),
+                FIELD_COMMENT("The address in memory or of the socket, or the file system and the inode"),
                 SD_VARLINK_DEFINE_FIELD(address, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The attached unit on this machine that listens at the address; the unit that "
                               "had the CPU: the first one below the slices, one inside it that is root's, "
                               "or of any other group inside it the path from there "
-                              "(\"a.service/b.service\"), as anybody may give that any name"),
+                              "(\"a.service/b.service\"), as anybody may give that any name; also of a "
+                              "unit that has ended"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The control group that had the CPU, if it still exists; if several of the "
+                              "unit had it, one of them"),
+                SD_VARLINK_DEFINE_FIELD(controlGroup, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A process that has it, of what a process has by itself"),
                 SD_VARLINK_DEFINE_FIELD(pid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT(

@@ -236,6 +236,32 @@ def who_has_the_cpu():
     check(one(rows, kind="cpu", name=own.name)["time"] > 0.8 * sum(r["time"] for r in rows), f"whom they wait for: {rows}")
 
 
+@test(quiet=True)
+def units_that_had_the_cpu_and_are_gone():
+    """A unit that ended before anybody looked, and one with two control groups: each is one row, with its name."""
+    u = Unit(f"/bin/sh -c '{BUSY}'", type="exec", settings="CPUAffinity=0").start()
+    attach(u, "--probes=cpu")
+    groups = ("for g in a b; do mkdir $$d/$$g; /bin/sh -c \"echo 0 >$$d/$$g/cgroup.procs; " + BUSY + "\" & done; wait")
+    gone = Unit(f"/bin/sh -c '{BUSY}'", name=unit_name("gone"), type="exec", settings="CPUAffinity=0").start()
+    two = Unit(f"/bin/sh -c 'd=/sys/fs/cgroup/system.slice/$$1; {groups}' sh %n", name=unit_name("two"), type="exec",
+               settings="CPUAffinity=0\nDelegate=yes").start()
+
+    def waited():
+        return varlink("Get", unit=u.name, window=0)["contention"]["time"]["runQueue"]
+    # No reading of resources meanwhile
+    wait_for("it has waited for the others", lambda: waited() > 3 * 10**9, timeout=20)
+    gone.stop()
+    two.stop()
+    rows = turns_of(u)
+    for other in gone, two:
+        row = one(rows, kind="cpu", name=other.name)
+        equal((row["unit"], row.get("controlGroup")), (other.name, None), f"its unit, and its group if that exists: {rows}")
+        check(row["time"] > 5 * 10**8, f"how long it had the CPU: {rows}")
+    # Of those that had it in passing, before another one, only the id is known
+    unknown = sum(r["time"] for r in rows if r["name"].startswith("another control group"))
+    check(unknown < 0.05 * sum(r["time"] for r in rows), f"without a name: {rows}")
+
+
 @test(vm="nightly", quiet=True, deadline=60)
 def who_calls_a_group_as_another_unit():
     """A user may give any name to a group inside the own one: what runs there is shown as that user's."""
