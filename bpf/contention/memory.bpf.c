@@ -17,6 +17,9 @@
 #include "contention-maps.h"
 #include "page-fault.h"
 
+#define PREEMPTION_OBJECT memory
+#include "preemption.h"
+
 char LICENSE[] SEC("license") = "GPL";
 
 /* Length of a jiffy in ns. */
@@ -141,15 +144,15 @@ int BPF_PROG(memory_fault_begin, struct vm_area_struct *area, unsigned long addr
         struct memory_stall *s;
         __u64 word;
 
+        preemption_disable();
         s = memory_stall_get(task, &word, /* begun= */ false);
         if (s)
                 page_fault_begin(&s->fault, bpf_ktime_get_ns(), address, faults_count(task));
+        preemption_enable();
         return 0;
 }
 
-SEC("fexit/handle_mm_fault")
-int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long address, unsigned int flags,
-             void *regs, unsigned int result) {
+static __always_inline void fault_end(unsigned long address, unsigned int flags, unsigned int result) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct qos_contention_map *c;
         struct memory_stall *s;
@@ -157,7 +160,7 @@ int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long addres
 
         s = bpf_task_storage_get(&memory_stalls, task, 0, 0);
         if (!s || s->fault.since == 0)
-                return 0;
+                return;
         begin = overhead_begin_sample(s);
         now = bpf_ktime_get_ns();
         nsec = page_fault_end(&s->fault, now, address, faults_count(task));
@@ -167,6 +170,14 @@ int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long addres
                                    flags & FAULT_FLAG_TRIED ? QOS_MEMORY_MAJOR_NSEC : QOS_MEMORY_MINOR_NSEC,
                                    nsec);
         memory_stall_end_overhead(s->book, begin);
+}
+
+SEC("fexit/handle_mm_fault")
+int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long address, unsigned int flags,
+             void *regs, unsigned int result) {
+        preemption_disable();
+        fault_end(address, flags, result);
+        preemption_enable();
         return 0;
 }
 
@@ -199,25 +210,33 @@ static __always_inline void reclaim_end(void) {
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
 int BPF_PROG(memory_reclaim_begin) {
+        preemption_disable();
         reclaim_begin();
+        preemption_enable();
         return 0;
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_end")
 int BPF_PROG(memory_reclaim_end) {
+        preemption_disable();
         reclaim_end();
+        preemption_enable();
         return 0;
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
 int BPF_PROG(memory_limit_begin) {
+        preemption_disable();
         reclaim_begin();
+        preemption_enable();
         return 0;
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
 int BPF_PROG(memory_limit_end) {
+        preemption_disable();
         reclaim_end();
+        preemption_enable();
         return 0;
 }
 
