@@ -139,7 +139,7 @@ def h2load(server, number, clients=4, streams=100, paths=("/file",), address="12
     """Requests the paths in turn. Returns the number of responses by class of status."""
     with open(f"/run/{scenario.prefix}-paths", "w") as f:
         f.writelines(f"http://{address}:{server.port}{p}\n" for p in paths)
-    out = run(*nsenter(netns), "h2load", "-n", number, "-c", clients, "-m", streams, "-i", f.name, timeout=60).stdout
+    out = run(*nsenter(netns), "h2load", "-n", number, "-c", clients, "-m", streams, "-i", f.name, timeout=200).stdout
     requests = re.search(r"^requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored", out, re.M)
     check(requests, f"h2load said: {out}")
     codes = [int(n) for n in re.search(r"^status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", out, re.M).groups()]

@@ -121,6 +121,19 @@ def count_tls(load):
         is_clean(u, "http2" if http2 else "http1", n)
 
 
+def count_tls_records(load):
+    """Without the probe: by its records."""
+    u = test_tls.Nginx(label=f"records-{scenario.unit_name()}", idle=300)
+    attach(u).start()
+    u.listens()
+    n = 0
+    with load:
+        for version in test_tls.VERSIONS:
+            n += ab_completed(run("ab", "-q", "-k", "-n", 600, "-c", 8, f"https://127.0.0.1:{u.ports[version]}/small", timeout=200).stdout)
+    equal(n, 600 * len(test_tls.VERSIONS), "requests that ab completed")
+    is_clean(u, "tls", n)
+
+
 def count_udp(load):
     """Eight clients that wait for their response each."""
     u = UdpServer()
@@ -165,6 +178,11 @@ def redis():
 @test(vm=True, deadline=300)
 def unix():
     count_unix(contextlib.nullcontext())
+
+
+@test(vm=True, deadline=300)
+def tls_records():
+    count_tls_records(contextlib.nullcontext())
 
 
 @test(vm=True, deadline=300)

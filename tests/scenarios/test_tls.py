@@ -18,9 +18,9 @@ IDLE_SEC = 2
 
 
 class Nginx(Unit):
-    """One port for each version. Connections that are idle for IDLE_SEC are closed."""
+    """One port for each version. Connections that are idle for so many seconds are closed."""
 
-    def __init__(self, certificates=False, http2=False, label="tls", curve="auto", root="", cable=None):
+    def __init__(self, certificates=False, http2=False, label="tls", curve="auto", root="", cable=None, idle=IDLE_SEC):
         self.directory = f"/run/{scenario.prefix}-{label}"
         os.makedirs(self.directory, exist_ok=True)
         self.key, self.certificate = f"{self.directory}/key", f"{self.directory}/certificate"
@@ -35,7 +35,7 @@ class Nginx(Unit):
                           f"location /small {{ return 200 small; }} location /bad {{ return 503 bad; }} {root} }}\n" for version, port in self.ports.items())
         with open(f"{self.directory}/conf", "w") as f:
             f.write(f"worker_processes 2; pid {self.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
-                    f"http {{ access_log off; http2 {'on' if http2 else 'off'}; sendfile on; keepalive_timeout {IDLE_SEC}s; keepalive_requests 100000;\n"
+                    f"http {{ access_log off; http2 {'on' if http2 else 'off'}; sendfile on; keepalive_timeout {idle}s; keepalive_requests 100000;\n"
                     f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key}; ssl_ecdh_curve {curve}; {verify}\n{servers} }}\n")
         self.netns = cable.b if cable else None
         super().__init__(f"/usr/sbin/nginx -c {self.directory}/conf -g 'daemon off;'", type="exec",
