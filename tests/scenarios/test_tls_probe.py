@@ -888,7 +888,7 @@ def a_program_refused():
 
 @test(vm=True, deadline=300)
 def counted_on_other_kernels():
-    """Not among kernels.*, which also run on the newest kernel: since Linux 7.0 the kernel skips runs of preempted programs, and a TLS
-    connection does not heal after one yet."""
+    """Not among kernels.*, which also run on the newest kernel: on Linux 7.3 some responses are not recorded yet (2 of 1,200 on an idle
+    machine), and their requests end as aborted by the client. That is no matter of skipped runs."""
     import test_kernels  # which imports this module
     test_kernels.count_tls(contextlib.nullcontext())
