@@ -38,7 +38,7 @@ enum h2_flag {
 
 #define H2_HEADER_SIZE 9U
 #define H2_PREFACE_SIZE 24U     /* what a client says first */
-#define H2_GOAWAY_SIZE 8U
+#define H2_GOAWAY_SIZE 8U       /* last stream that the server has processed, error code */
 
 /* Streams of one connection that are open at a time. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or
  * 250 (Go); what does not fit is not counted, and that is said. */
@@ -97,8 +97,8 @@ struct h2_frames {
         __u8 ends;              /* the block that is not complete is the last thing on its stream */
         __u8 of_answer;         /* the block is an answer's, not a promise */
         __u32 word;             /* what the prefix said */
-        __u32 named;            /* of questions: 1: the block that is not complete is looked into, for its
-                                 * path */
+        __u32 named;            /* of requests: 1: the block that is not complete is parsed for its path; of
+                                 * GOAWAY: number of streams that were open before it */
 };
 
 enum h2_sync {
@@ -746,7 +746,7 @@ PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_more *more, st
                 break;
 
         case H2_GOAWAY:
-                f->prefix = 4;
+                f->prefix = H2_GOAWAY_SIZE;
                 break;
         }
         if (f->prefix > f->left)
@@ -860,8 +860,12 @@ PARSER_FUNCTION int h2_prefix(struct h2_conn *h, struct h2_more *more, __u32 byt
         f = &h->out;
         if (f->type == H2_GOAWAY) {
                 f->word = f->word << 8 | byte;
-                if (f->prefix == 1)
+                if (f->prefix == H2_GOAWAY_SIZE - 3) {
+                        f->named = h->open;
                         h2_go_away(h, more, f->word & 0x7fffffff, piece);
+                /* An error without a stream that ends by it: of what the client sent last */
+                } else if (f->prefix == 1 && f->word != 0 && f->named == 0)
+                        piece->dropped = 1;
         } else
                 h2_pad(f, byte);
         f->prefix--;
@@ -890,9 +894,10 @@ PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, struct h2_more *more, __
                 n = h2_header(f, &h->window, at, end);
                 if (f->have < H2_HEADER_SIZE)
                         return n;
-                /* The first frame of all is SETTINGS */
-                if (h->late ? !h2_is_header(f->header) : !h->settled &&
-                    (f->header >> 32 & 0xff) != H2_SETTINGS) {
+                /* The first frame of all is SETTINGS; that may have left before the preface was read, and
+                 * GOAWAY is next */
+                if (h->late || (f->header >> 32 & 0xff) == H2_GOAWAY ? !h2_is_header(f->header) :
+                    !h->settled && (f->header >> 32 & 0xff) != H2_SETTINGS) {
                         piece->lost = 1;
                         return n;
                 }

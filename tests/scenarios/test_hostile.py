@@ -267,14 +267,36 @@ def memcached():
 
 @test(deadline=60)
 def http2():
-    """Frames that are none behind a request, and a preface with nothing behind it."""
+    """Frames that are none, or that the server refuses: it ends each connection with an error, which is one failed request, and the
+    requests of others all count."""
     n = Nghttpd()
     client = h2.connection.H2Connection()
     client.initiate_connection()
+    greeting = client.data_to_send()
     client.send_headers(1, [(":method", "GET"), (":path", "/file"), (":scheme", "http"), (":authority", "x")], end_stream=True)
-    begin = client.data_to_send()
+    request = client.data_to_send()
+
+    def attack(begin, junk):
+        """Junk behind the beginning, when the server has sent something. It says GOAWAY, and hangs up."""
+        with connect(n.port) as c, contextlib.suppress(ConnectionError):
+            c.sendall(begin)
+            data = c.recv(65536) if junk else b""
+            c.sendall(junk)
+            data += until_end(c)
+            check(b"\x07\0\0\0\0\0" in data, f"no GOAWAY in {data}")
+
+    failed = 0
     with Http2(n.port) as c:
-        for junk in begin + JUNK, begin[:24] + b"\xff" * 60:
+        for begin, junk in ((greeting, b"\xff" * 60), (greeting, b"\0\0\4\0\1\0\0\0\1junk"), (greeting, b"\0\0\4\1\5\0\0\0\1" + b"\xff" * 4),
+                            (greeting, request + b"\xff" * 60), (greeting[:24] + b"\xff" * 60, b""), (greeting + request + b"\xff" * 60, b"")):
+            for _ in range(5):
+                attack(begin, junk)
+                c.ask("/file")
+                failed += 1
+            wait_for(f"a failed request each with {begin + junk}", lambda: server_figures(n)["errors"]["reset"] == failed)
+        equal((total(n), server_figures(n)["clientAborts"]), (failed, 0), "count, clientAborts")
+        is_measured(n, failed)
+        for junk in greeting + request + JUNK, greeting[:24] + b"\xff" * 60:
             behind_junk(n, lambda: c.ask("/file"), (junk_behind, n.port, junk))
 
 

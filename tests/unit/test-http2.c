@@ -846,7 +846,42 @@ static void test_gauge(void) {
         free(h);
 }
 
+/* The server ends the connection with an error: one failed request, unless streams end by it. */
+static void test_error(void) {
+        for (size_t i = 0; i < ELEMENTSOF(sizes); i++)
+                for (unsigned open = 0; open < 2; open++)
+                        for (unsigned error = 0; error < 2; error++) {
+                                struct h2_conn *h = begin();
+                                Wire in = {}, out = {}, last = {};
+                                Seen seen = {};
+
+                                put(&in, preface, 24);
+                                TEXT(&in, H2_HEADERS, END | HEAD, 1, "\x82");
+                                feed(h, &seen, &in, sizes[i], 1000, true);
+                                /* SETTINGS has left before the preface was read */
+                                if (!open && i % 2) {
+                                        TEXT(&out, H2_GOAWAY, 0, 0, "\0\0\0\0\0\0\0\x1");
+                                        feed(h, &seen, &out, sizes[i], 2000, false);
+                                        check(!seen.lost && h->open == 0 && seen.dropped == 1);
+                                        free(h);
+                                        continue;
+                                }
+                                TEXT(&out, H2_SETTINGS, 0, 0, "");
+                                TEXT(&out, H2_HEADERS, open ? HEAD : END | HEAD, 1, "\x88");
+                                feed(h, &seen, &out, sizes[i], 2000, false);
+                                check(h->open == open && seen.dropped == 0);
+                                if (error)
+                                        TEXT(&last, H2_GOAWAY, 0, 0, "\0\0\0\x1\0\0\0\x6too large");
+                                else
+                                        TEXT(&last, H2_GOAWAY, 0, 0, "\0\0\0\x1\0\0\0\0too long");
+                                feed(h, &seen, &last, sizes[i], 3000, false);
+                                check(!seen.lost && h->open == open && seen.dropped == (error && !open));
+                                free(h);
+                        }
+}
+
 int main(int argc, char *argv[]) {
+        test_error();
         test_detect();
         test_other();
         test_streams();
