@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* HTTP/2, and gRPC, which is spoken in it.
+/* HTTP/2, and gRPC in it.
  *
- * A connection carries many questions at a time, each on a stream of its own, in frames that say how long
- * they are and to which stream they belong. A question begins with the first byte of its HEADERS. It counts
- * when the head of its answer has left, and is answered with the last byte of the answer's last frame. Of a
- * question nothing but its frames is looked at, and its path where some are left out; of an answer also what
- * its head says (hpack.h).
+ * A connection carries many requests at a time, each on a stream of its own, in frames with their length
+ * and the number of their stream. A request begins with the first byte of its HEADERS. It counts when the
+ * head of its response has left, and ends with the last byte of the response's last frame. Of a request
+ * nothing but its frames is parsed, and its path where some are excluded; of a response also its head
+ * (hpack.h).
  *
- * As in pipeline.h everything here happens under the socket's own lock. Pure: compiled for BPF, for the unit
+ * As in pipeline.h everything here runs under the lock of the socket. Pure: compiled for BPF, for the unit
  * tests and for the fuzzers. */
 
 #include "hpack.h"
@@ -47,20 +47,20 @@ enum h2_flag {
  * struct h2_more, which exists once so many of the first half are taken: where they are spread, a stream
  * of a window still finds one. */
 #define H2_STREAMS_CROWD (H2_STREAMS / 4)
-/* A stream lies at its number's place, or behind it where another one has lain longer. Streams that were
- * opened in a row, and are held (calls that watch for news), lie apart: next to each other they would be a
- * wall for those whose place is in it. Up to 128 that are held leave room within as many steps, whichever
- * they are (simulated). */
+/* A stream is stored at the place of its number, or behind it where an older one is. Streams that were
+ * opened in a row and stay open (watches) are stored apart: next to each other they would take all places
+ * within reach of the streams between. With up to 128 of these there is a free place within so many
+ * steps, whichever they are (simulated). */
 #define H2_PROBES 16
 #define H2_SPREAD 157U
 
 enum h2_stream_flag {
         H2_STREAM_GRPC    = 1 << 0,
         H2_STREAM_UNKNOWN = 1 << 1,     /* what it is was in a part of its answer's head that is not known */
-        H2_STREAM_OPEN    = 1 << 2,     /* … how it has ended was in a part of what stands behind it */
+        H2_STREAM_OPEN    = 1 << 2,     /* its status was in a part of the trailers that was not seen */
         H2_STREAM_BEGUN   = 1 << 3,     /* the head has left */
-        H2_STREAM_CUT     = 1 << 4,     /* it has ended before its answer was complete */
-        H2_STREAM_EXCLUDED = 1 << 5,    /* the question is left out */
+        H2_STREAM_CUT     = 1 << 4,     /* it ended before its response was complete */
+        H2_STREAM_EXCLUDED = 1 << 5,    /* the request is excluded */
         H2_STREAM_DOUBTED = 1 << 6,     /* its end was perhaps missed, and nothing is heard of it: it is in
                                          * flight no longer */
 };
@@ -70,12 +70,12 @@ struct h2_stream {
         __u32 id;               /* 0: none */
         __u8 flags;             /* enum h2_stream_flag */
         __u8 status;            /* the class of its answer's, 0: not known, or none so far */
-        __u8 grpc;              /* code + 1 that its answer has ended with, 0: not known, or not so far */
+        __u8 grpc;              /* status of the call + 1; 0: not known, or not yet */
         __u8 _padding;
         __u64 first_at;         /* as in struct exchange */
         __u64 last_at;
         __u64 read_at;
-        __u64 first_out_at;     /* 0: nothing of the answer has left */
+        __u64 first_out_at;     /* 0: no byte of the response has left */
         __u64 last_out_at;
 };
 
@@ -91,8 +91,8 @@ struct h2_frames {
         __u8 have;              /* bytes of the header */
         __u8 type;
         __u8 flags;
-        __u8 prefix;            /* bytes that are in front of the block still … */
-        __u8 pad;               /* … and behind it */
+        __u8 prefix;            /* bytes left in front of the block */
+        __u8 pad;               /* bytes left behind it */
         __u8 synced;            /* enum h2_sync */
         __u8 ends;              /* the block that is not complete is the last thing on its stream */
         __u8 of_answer;         /* the block is an answer's, not a promise */
@@ -109,11 +109,11 @@ enum h2_sync {
 };
 
 enum h2_event {
-        H2_BEGUN        = 1 << 0,       /* the head of its answer has left */
+        H2_BEGUN        = 1 << 0,       /* the head of its response has left */
         H2_ENDED        = 1 << 1,       /* the last of it has */
         H2_STREAMING    = 1 << 2,       /* so far as is known it never will be complete (server-sent
                                          * events) */
-        H2_NAMED        = 1 << 3,       /* the question that was read last has a name, see h2_exclude() */
+        H2_NAMED        = 1 << 3,       /* the request that was read last has a name, see h2_exclude() */
 };
 
 /* What was found in a piece of the stream. */
@@ -121,7 +121,7 @@ struct h2_piece {
         __u64 now;
         __u32 position;         /* of the window's first byte in the stream */
         __u32 dropped;          /* streams that one side gave up */
-        __u32 unseen;           /* questions that cannot be followed */
+        __u32 unseen;           /* requests that cannot be followed */
         __u32 lost;             /* 1: these are no frames */
         __u32 event;            /* enum h2_event: what has become of this stream; the caller takes that, and
                                  * sets this to 0 */
@@ -131,9 +131,9 @@ struct h2_piece {
 struct h2_conn {
         struct h2_frames in;
         struct h2_frames out;
-        struct hpack hpack;     /* of the answers … */
-        struct hpack asked;     /* … and of the questions, as long as their paths are wanted */
-        __u32 in_pos;           /* what was parsed of the questions: a sequence number */
+        struct hpack hpack;     /* of responses */
+        struct hpack asked;     /* of requests, while their paths are wanted */
+        __u32 in_pos;           /* sequence number up to which requests were parsed */
         __u32 last_id;          /* the highest stream that was opened */
         __u32 open;             /* streams in the table that are in flight */
         __u32 taken;            /* places in the table */
@@ -141,16 +141,16 @@ struct h2_conn {
         __u16 late;             /* 1: it was not seen from the beginning; frames are looked at with
                                  * suspicion */
         __u16 settled;          /* 1: the server speaks HTTP/2, too */
-        __u32 names;            /* 1: paths of questions are wanted */
+        __u32 names;            /* 1: paths of requests are wanted */
         __u32 more;             /* enum h2_more_state */
-        __u32 missed_from;      /* requests were missed on streams above this one … */
-        __u32 missed_to;        /* … and below this one: they are known by their responses. 0: on none */
+        __u32 missed_from;      /* requests were missed on streams above this one */
+        __u32 missed_to;        /* and below this one; their responses show them. 0: on none */
         __u64 missed_at;        /* when the last of these was read */
         __u64 doubted_at;       /* when it was last looked which streams may have ended unseen; 0: none may
                                  * have */
         __u64 begun_at;         /* when the first byte of the question's frame came */
         struct h2_piece piece;  /* of one of both; not on the stack, which is small */
-        struct arrival_times times; /* of a piece of the questions */
+        struct arrival_times times; /* of a piece of requests */
         struct window window;
         struct h2_streams streams;
 };
@@ -158,7 +158,7 @@ struct h2_conn {
 /* What few connections need. Apart, as since Linux 7.1 no storage of a socket can be larger than some 8 KiB,
  * and so that all others do without. */
 struct h2_more {
-        struct hpack_paths paths; /* of the questions */
+        struct hpack_paths paths; /* of requests */
         struct h2_streams streams;
 };
 
@@ -304,7 +304,7 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct 
         return id != 0 ? h2_place(h, more, id, id) : (struct h2_stream*) 0;
 }
 
-/* The request on it has begun at this time. NULL: there is no room. */
+/* Opens it for a request that began at this time. NULL: no place is free. */
 static inline __attribute__((always_inline)) struct h2_stream* h2_open(struct h2_conn *h,
                 struct h2_more *more, __u32 id, __u64 first_at) {
         struct h2_stream *s = h2_place(h, more, 0, id);
@@ -346,14 +346,14 @@ static inline __attribute__((always_inline)) void h2_drop(struct h2_conn *h, str
                 h2_close(h, s);
 }
 
-/* The question on it is left out: it is in flight no longer, and what becomes of it is in no figure. */
+/* The request on it is excluded: it is no longer in flight, and in no other figure. */
 static inline __attribute__((always_inline)) void h2_leave_out(struct h2_conn *h, struct h2_stream *s) {
         if (h->open > 0 && !(s->flags & H2_STREAM_ASIDE))
                 h->open--;
         s->flags |= H2_STREAM_EXCLUDED;
 }
 
-/* The first question was asked before, in HTTP/1.1. */
+/* The first request was the upgrade in HTTP/1.1. */
 static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
                 const struct pipeline_batch *g) {
         struct h2_stream *s;
@@ -451,7 +451,7 @@ EXCHANGE_INLINE void h2_miss(struct h2_conn *h, __u32 position, __u64 now) {
                 h->doubted_at = now;
 }
 
-/* How long the frame is whose header this is; 0: no client sends such a frame. */
+/* Length of the frame with this header; 0: no client sends such a frame. */
 static inline __attribute__((always_inline)) __u32 h2_frame_size(__u64 header, __u32 last) {
         __u32 type = header >> 32 & 0xff, stream = (header & 0x7fffff) << 8 | last;
 
@@ -482,8 +482,8 @@ static inline __attribute__((always_inline)) int h2_resumes(struct h2_conn *h, _
         return 1;
 }
 
-/* How long the server says nothing on a stream whose end may have been missed until it is in flight no
- * longer: by default nginx waits as long for whom it asks. */
+/* A stream of which the end may have been missed is no longer in flight when the server has sent nothing
+ * on it for so long: the default timeout of nginx for upstream servers. */
 #define H2_DOUBT_NSEC (60 * 1000000000ULL)
 
 static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struct h2_conn *h, __u64 now) {
@@ -492,7 +492,7 @@ static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struc
 
 static inline __attribute__((always_inline)) void h2_doubt_half(struct h2_conn *h,
                 struct h2_streams *streams, __u64 now) {
-        /* What is found is noted in memory: the verifier would tell apart as many ways through the loop as
+        /* The result is kept in memory: the verifier would distinguish as many paths through the loop as
          * there are sums */
         for (__u32 i = 0; i < H2_STREAMS / 2; i++) {
                 struct h2_stream *s = &streams->list[i];
@@ -549,7 +549,7 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(st
         return s;
 }
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
 PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
         struct h2_frames *f;
@@ -583,8 +583,7 @@ PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_more *more, 
         return 0;
 }
 
-/* The frame is complete: it came at this time. What comes behind the beginning of the answer was not waited
- * for. */
+/* The frame is complete since this time. The response did not wait for what arrives after it has begun. */
 PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, struct h2_more *more, __u64 last_at,
                                      struct h2_piece *piece) {
         struct h2_frames *f;
@@ -613,7 +612,7 @@ PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, struct h2_more *more, __
         return 0;
 }
 
-/* Behind H2_NAMED: what is asked under the name in paths.path is left out. */
+/* Behind H2_NAMED: requests with the name in paths.path are excluded. */
 static inline __attribute__((always_inline)) void h2_exclude(struct h2_conn *h, struct h2_more *more) {
         struct h2_stream *s = h2_stream(h, more, h->in.stream);
 
@@ -685,7 +684,7 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, struct h2_more *more, 
 
 /* Steps in one call: a window has room for so many short frames. */
 #define H2_QUESTION_STEPS 32
-/* … and what is looked at byte by byte of the blocks that are not longer. */
+/* and the bytes that are parsed one by one, of blocks that are not longer. */
 #define H2_ANSWER_STEPS 96
 
 /* Takes bytes at … end of the window, as many as it likes, and returns how many. Stops where something has
@@ -707,7 +706,7 @@ PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, struct h2_more *more, __u6
         return at - from;
 }
 
-/* ---- answers ---- */
+/* ---- responses ---- */
 
 PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
         struct h2_frames *f;
@@ -778,7 +777,7 @@ static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, 
         h->last_id = ~0U;
 }
 
-/* The head of an answer is complete, or what stands behind it. */
+/* The head of a response is complete, or its trailers. */
 static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *h, struct h2_stream *s,
                                                                 struct h2_piece *piece) {
         struct hpack *p = &h->hpack;
@@ -791,7 +790,7 @@ static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *
         s->last_out_at = piece->now;
         if (!(s->flags & H2_STREAM_BEGUN)) {
                 if (p->status == 1) {
-                        s->first_out_at = 0; /* an announcement, the answer is to come */
+                        s->first_out_at = 0; /* an interim response, the final one follows */
                         return;
                 }
                 s->status = p->status;
@@ -802,7 +801,7 @@ static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *
                 if (p->status == 0)
                         s->flags |= H2_STREAM_UNKNOWN;
                 s->flags |= H2_STREAM_BEGUN;
-                /* It is booked now, and moved from where it was booked */
+                /* It is recorded now, and moved from where it was */
                 if (s->first_out_at / QOS_EPOCH_NSEC != piece->now / QOS_EPOCH_NSEC)
                         s->first_out_at = piece->now;
                 piece->event = H2_BEGUN;
@@ -941,7 +940,7 @@ PARSER_FUNCTION __u32 h2_answers(struct h2_conn *h, struct h2_more *more, __u64 
 
 /* ---- the connection ---- */
 
-/* How many more questions are in flight than before, besides the one that struct exchange counts. */
+/* How many more requests are in flight than before, besides the one that struct exchange counts. */
 static inline __attribute__((always_inline)) __s32 h2_extra(struct h2_conn *h) {
         __u32 before = h->extra;
 
@@ -949,8 +948,8 @@ static inline __attribute__((always_inline)) __s32 h2_extra(struct h2_conn *h) {
         return (__s32) (h->extra - before);
 }
 
-/* Brings the gauge of in-flight questions up to date. What has come and not been read may be one. The time
- * is that of any: which is the oldest is looked for where that is asked. */
+/* Updates the gauge of requests in flight. Bytes that have arrived and were not read may be one. The time
+ * is that of any of them: iterators look for the oldest. */
 EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
                 struct exchange_effect *effect) {
         if (h->open > 0)
@@ -986,9 +985,9 @@ EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
         exchange_shut(x, effect);
 }
 
-/* Has a call of gRPC failed? Those that OpenTelemetry takes for errors of a server: UNKNOWN,
- * DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS; the others are the client's, or are
- * answers. None was said: clients take it for UNKNOWN, unless they have given it up themselves. */
+/* Whether a call of gRPC failed, with a status that OpenTelemetry takes for an error of the server:
+ * UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS. Others are errors of the
+ * client, or responses. Without a status clients assume UNKNOWN, unless they have aborted the call. */
 static inline __attribute__((always_inline)) int h2_is_failed_call(const struct h2_stream *s) {
         __u32 code = s->grpc > 0 ? s->grpc - 1U : HPACK_GRPC_UNKNOWN;
 

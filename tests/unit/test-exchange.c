@@ -90,7 +90,7 @@ static void test_keep_alive(void) {
         check(t.bytes_in == 100000 && t.bytes_out == 10000);
 }
 
-/* A question and an answer of many segments, read in pieces. */
+/* A request and a response of many segments, read in pieces. */
 static void test_segments(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -111,7 +111,7 @@ static void test_segments(void) {
         check(x.first_out_at == 300 && x.last_out_at == 349);
 }
 
-/* Sent again, both ways: nothing is invented. */
+/* Retransmitted in both directions: nothing is counted twice. */
 static void test_retransmissions(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -129,7 +129,7 @@ static void test_retransmissions(void) {
         check(t.bytes_in == 100 && t.bytes_out == 50);
 }
 
-/* The first of two segments is lost and comes late: the question is complete only then. */
+/* The first of two segments is lost and arrives late: only then is the request complete. */
 static void test_hole(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -146,7 +146,8 @@ static void test_hole(void) {
         check(t.begun == 2 && t.overlaps == 0 && t.bytes_in == 210);
 }
 
-/* What the application peeks at or does not read is no question; what lies beyond the window is not ours. */
+/* Bytes that the application peeks at or does not read are no request; those beyond the window are not
+ * the connection's. */
 static void test_unread(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -226,7 +227,7 @@ static void test_seldom_pipelined(void) {
 }
 
 static void test_ends(void) {
-        /* Answered, then closed by either side: nothing is open */
+        /* A response, then closed by either side: nothing is open */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -252,7 +253,7 @@ static void test_ends(void) {
                 check(t.unanswered == 1);
         }
 
-        /* It has answered and hung up before the answer could leave */
+        /* It has written the response and closed before that could leave */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -266,7 +267,7 @@ static void test_ends(void) {
                 check(t.unanswered == 0 && t.in_flight == 0 && t.begun == 1);
         }
 
-        /* Reset while the question waits, unread */
+        /* Reset while the request waits, unread */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -277,7 +278,7 @@ static void test_ends(void) {
         }
 }
 
-/* Slow reader: the answer is in flight as long as something written has not left, and again when more is
+/* A slow reader: the response is in flight while bytes written have not left, and again when more are
  * written. */
 static void test_slow_answer(void) {
         struct exchange x = exchange_new();
@@ -295,7 +296,7 @@ static void test_slow_answer(void) {
         check(t.in_flight == 0 && t.begun == 1 && t.grown == 3 && x.last_out_at == 10);
 }
 
-/* Any order of events keeps the gauge at 0 or 1 and returns it to 0 in the end; a question is never booked
+/* Any order of events keeps the gauge at 0 or 1 and returns it to 0 in the end; no request is counted
  * twice. */
 static void test_random(void) {
         unsigned seed = 1;
@@ -343,8 +344,7 @@ static void test_random(void) {
         }
 }
 
-/* Learned in the middle of its life: the first events tell the positions, no question is lost or
- * invented. */
+/* Seen from the middle on: the first events have the positions, no request is lost or invented. */
 static void test_unknown(void) {
         struct exchange x = {};
         Totals t = {};
@@ -357,7 +357,7 @@ static void test_unknown(void) {
               x.first_at == 2);
 }
 
-/* Events on a connection that once answered a question: an answer may pause, but not for that long. */
+/* Events on a connection that once had a response: one may pause, but not for that long. */
 static void test_silence(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -377,7 +377,7 @@ static void test_silence(void) {
         depart(&x, &t, 20 * EXCHANGE_SILENCE_NSEC + 1, 800, 900, 900);
         check(t.begun == 1 && t.grown == 1 && t.in_flight == 0 && t.overlaps == 0 && t.bytes_out == 900);
 
-        /* … and the next question is one. An answer that the client takes slowly is one, however long it
+        /* The next request is one. A response that the client reads slowly is one, however long that
          * takes */
         arrive(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 64, 128, 64);
         reads(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 128);
@@ -387,7 +387,7 @@ static void test_silence(void) {
         check(t.grown == 2 && t.in_flight == 0);
 }
 
-/* ---- the unit asks ---- */
+/* ---- the client role ---- */
 
 /* Positions of what it sends begin at OUT, of what it hears at IN. */
 static void ask(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to) {
@@ -408,8 +408,8 @@ static void hear(struct exchange *x, Totals *t, uint64_t now, uint32_t to, uint3
         account(t, &e);
 }
 
-/* What nobody answers, of PostgreSQL that replicates and of who has prepared a statement for MySQL: no
- * question, unless one is open or comes with it. */
+/* Messages without a response, of PostgreSQL's replication and of MySQL's prepared statements: no
+ * request, unless one is open or arrives with it. */
 static void test_remarks(void) {
         static const uint8_t standby[] = { 'd', 0, 0, 0, 38, 'r', 1, 2 },
                 hot[] = { 'd', 0, 0, 0, 29, 'h', 3, 4 },
@@ -446,7 +446,7 @@ static void test_remarks(void) {
                 check(t.begun == 0 && t.in_flight == 0);
         }
 
-        /* A question behind it, read with it */
+        /* A request behind it, read with it */
         e = (struct exchange_effect) {};
         exchange_arrive_unasked(&x, 50, IN + at, IN + at + 39, IN + at, IN + at + WINDOW, &e);
         arrive(&x, &t, 60, at + 39, at + 64, at + 39);
@@ -456,11 +456,11 @@ static void test_remarks(void) {
         depart(&x, &t, 80, 1000, 1100, 1100);
         check(t.begun == 1 && t.in_flight == 0 && t.overlaps == 0 && exchange_is_idle(&x));
 
-        /* Behind its answer, of which some was still to leave: that goes on as a stream, and is no part of
+        /* Behind its response, a part of which had not left: that goes on as a stream, and is no part of
          * it */
         depart(&x, &t, 90, 1100, 1200, 1300);
         check(t.grown == 1 && t.in_flight == 1);
-        /* The one before the question, retransmitted, ends nothing */
+        /* The one before the request, retransmitted, ends nothing */
         e = (struct exchange_effect) {};
         exchange_arrive_unasked(&x, 95, IN + at, IN + at + 39, IN + at + 64, IN + at + WINDOW, &e);
         check(e.bytes == 0 && e.in_flight == 0 && x.state == EXCHANGE_ANSWERING);
@@ -473,10 +473,10 @@ static void test_remarks(void) {
         check(t.grown == 1 && t.in_flight == 0 && t.begun == 1);
 }
 
-/* Questions that can be told apart: each is in flight, and all that were asked count with the first byte of
- * an answer. */
-/* Lines of a log: after ten seconds nobody waits for an answer, and what is said then is none, unless it
- * comes at once. */
+/* Requests that can be distinguished: each is in flight, and all of them count with the first byte of a
+ * response. */
+/* Lines of a log: after ten seconds no client waits for a response, and what is sent then is none, unless
+ * it follows at once. */
 static void test_one_way(void) {
         const uint64_t second = UINT64_C(1000000000);
         struct exchange x = exchange_new();
@@ -498,7 +498,7 @@ static void test_one_way(void) {
         depart(&x, &t, now + 20, 5, 10, 10);
         check(t.begun == 1 && t.in_flight == 0 && x.first_at == now);
 
-        /* Slow, but a question: its parts are apart, and all of them come in time */
+        /* Slow, but a request: its parts are apart, and all of them arrive in time */
         for (unsigned i = 0; i < 5; i++) {
                 now += 2 * second;
                 arrive(&x, &t, now, 210 + 10 * i, 220 + 10 * i, 220 + 10 * i);
@@ -532,7 +532,7 @@ static void test_messages(void) {
                 uint32_t at = 0;
                 Totals t = {};
 
-                /* It is answered at first, as any */
+                /* It has a response at first, as any */
                 arrive(&x, &t, now, 0, 10, 10);
                 reads(&x, &t, now + 10, 10);
                 depart(&x, &t, now + 20, 0, 10, 10);
@@ -549,10 +549,10 @@ static void test_messages(void) {
                         check(t.in_flight == !(is_stream && now >= 11 * second + gap));
                 }
                 if (is_stream) {
-                        /* What is said to that at once answers the newest */
+                        /* What is sent at once is the response to the newest */
                         depart(&x, &t, now + 20, 10, 20, 20);
                         check(t.begun == 2 && x.first_at == now);
-                        /* The next one is a question again, until it is known better */
+                        /* The next one is a request again, until more is known */
                         now += gap;
                         arrive(&x, &t, now, at, at + 10, at + 10);
                         reads(&x, &t, now + 10, at + 10);
@@ -562,7 +562,7 @@ static void test_messages(void) {
                 check(t.unanswered == 1 && t.in_flight == 0 && t.overlaps == 0);
         }
 
-        /* Who hangs up in the midst of a stream has given nothing up */
+        /* A client that closes in the middle of a stream has aborted nothing */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -636,7 +636,7 @@ static void test_session(void) {
               !exchange_is_farewell(0x0007000001, 6));
 }
 
-/* The same in the other role, and where nothing was ever answered. */
+/* The same in the client role, and where there never was a response. */
 static void test_one_way_asked(void) {
         const uint64_t second = UINT64_C(1000000000);
         struct exchange x = exchange_new(), y = exchange_new(), z = exchange_new();
@@ -665,7 +665,7 @@ static void test_one_way_asked(void) {
         check(!exchange_is_ignored(&y, 100 * second));
         reads(&y, &t, second, 10);
         check(!exchange_is_ignored(&y, 10 * second) && exchange_is_ignored(&y, 12 * second));
-        y.flags |= EXCHANGE_ONE_WAY; /* as who has asked for that says */
+        y.flags |= EXCHANGE_ONE_WAY; /* as the sender of the request notes */
         depart(&y, &t, 12 * second, 0, 5, 5);
         check(t.begun == 1 && !(y.flags & EXCHANGE_ONE_WAY) && !exchange_is_ignored(&y, 100 * second));
         arrive(&y, &t, 13 * second, 10, 20, 20);
@@ -696,7 +696,7 @@ static void test_ask_more(void) {
                 check(e.begun && in_flight == 0 && x.asked == 0);
         }
 
-        /* What begins to leave after an answer has is another one; the end of the connection ends all */
+        /* What begins to leave behind a response is another one; the end of the connection ends all */
         for (uint32_t n = 0; n < 3; n++) {
                 struct exchange_effect e = {};
 
@@ -709,8 +709,8 @@ static void test_ask_more(void) {
         }
 }
 
-/* Several are open, and their answers are told apart when they are read: in flight until then, each by
- * itself. */
+/* Several are open, and their responses are distinguished when they are read: in flight until then, each
+ * by itself. */
 static void test_pipe(void) {
         struct exchange_effect e = {};
         struct exchange_marks marks;
@@ -731,8 +731,8 @@ static void test_pipe(void) {
         check(e.in_flight == 0 && !e.begun && !e.grown && x.n_marks == 2);
         exchange_get_marks(&x, &marks);
         check(exchange_when(&marks, IN + 10, 1) == 1100 && exchange_when(&marks, IN + 11, 0) == 1120);
-        /* Nobody waits for more than a second without having been answered: it is no stream of words that
-         * want none */
+        /* No client waits for more than a second without a response: it is no stream of messages without
+         * responses */
         exchange_ask_again(&x, 1020 + EXCHANGE_PATIENCE_NSEC + 1, &e);
         check(e.in_flight == 0 && !(x.flags & EXCHANGE_ONE_WAY));
 
@@ -741,7 +741,7 @@ static void test_pipe(void) {
         check(!exchange_pipe_read(&x, IN + 10, 1, 0, &e) && x.n_marks == 1 && x.state == EXCHANGE_ASKED);
         exchange_piped(&x, 2, &e);
         check(in_flight + e.in_flight == 0 && x.asked == 0);
-        /* In the midst of an answer; one more is asked, and answered */
+        /* In the middle of a response; one more request, with a response */
         check(!exchange_pipe_read(&x, IN + 25, 0, 0, &e) && x.n_marks == 0);
         exchange_ask(&x, 1200, &e);
         exchange_ask_more(&x, 1200, 1, &e);
@@ -750,7 +750,7 @@ static void test_pipe(void) {
         exchange_piped(&x, 1, &e);
         check(exchange_pipe_read(&x, IN + 50, 1, 0, &e) && in_flight + e.in_flight == 0);
         check(x.state == EXCHANGE_IDLE && !(x.flags & EXCHANGE_PIPED));
-        /* What is said unasked belongs to none; the next question is like any */
+        /* What is sent without a request belongs to none; the next request is like any */
         e = (struct exchange_effect) {};
         check(exchange_hear(&x, 1310, IN + 60, IN + 50, IN + WINDOW, &e) == 0 && !e.grown);
         exchange_ask(&x, 1400, &e);
@@ -775,7 +775,7 @@ static void test_pipe(void) {
                 }
                 check(e.in_flight == 0);
         }
-        /* Too late: an answer has begun to come */
+        /* Too late: a response has begun to arrive */
         x = (struct exchange) {};
         exchange_ask(&x, 1000, &e);
         (void) exchange_hear(&x, 1100, IN + 10, IN, IN + WINDOW, &e);
@@ -783,7 +783,7 @@ static void test_pipe(void) {
         check(!(x.flags & EXCHANGE_PIPED));
 }
 
-/* Questions and answers in segments: one each, open until the first byte of the answer. */
+/* Requests and responses in segments: one each, open until the first byte of the response. */
 static void test_ask(void) {
         struct exchange x = {};
         Totals t = {};
@@ -795,7 +795,7 @@ static void test_ask(void) {
                 check(t.in_flight == 1 && x.open_at == now && x.first_at == now);
                 ask(&x, &t, now + 10, 100 * i + 40, 100 * (i + 1));
                 check(t.in_flight == 1 && x.first_at == now);
-                /* Both sent again, and the acknowledgement of it */
+                /* Both retransmitted, and acknowledged */
                 ask(&x, &t, now + 50, 100 * i + 40, 100 * (i + 1));
                 hear(&x, &t, now + 60, 30 * i, 30 * i);
                 check(t.begun == i && t.in_flight == 1);
@@ -804,7 +804,7 @@ static void test_ask(void) {
                 check(t.begun == i + 1 && t.in_flight == 0 && x.first_at == now &&
                       x.last_out_at == now + 100);
                 hear(&x, &t, now + 110, 30 * i + 20, 30 * i + 10);
-                /* Sent again */
+                /* Retransmitted */
                 hear(&x, &t, now + 120, 30 * i + 20, 30 * i + 10);
                 hear(&x, &t, now + 130, 30 * (i + 1), 30 * i + 20);
                 check(t.grown == 2 * (i + 1) && x.last_out_at == now + 130);
@@ -813,7 +813,7 @@ static void test_ask(void) {
         check(t.bytes_in == 30000 && t.bytes_out == 100000);
 }
 
-/* Greetings, events, and answers that pause. */
+/* Greetings, events, and responses that pause. */
 static void test_hear_unasked(void) {
         struct exchange x = {};
         Totals t = {};
@@ -840,7 +840,7 @@ static void test_hear_unasked(void) {
         check(t.begun == 2 && t.in_flight == 1 && t.bytes_in == 130);
 }
 
-/* It ends with a question open, or without. */
+/* It ends with a request open, or without. */
 static void test_ask_ends(void) {
         struct exchange x = {}, y = {};
         Totals t = {}, s = {};
@@ -856,15 +856,15 @@ static void test_ask_ends(void) {
         end(&y, &s, true, 0);
         check(s.unanswered == 1 && s.in_flight == 0);
 
-        /* What is said to who has hung up, and what comes to who has, is nothing */
+        /* Bytes to a peer that has closed, and from one that has, are nothing */
         ask(&y, &s, 30, 10, 20);
         hear(&y, &s, 40, 10, 0);
         check(s.begun == 0 && s.in_flight == 0 && s.unanswered == 1 && s.bytes_in == 10 &&
               s.bytes_out == 20);
 }
 
-/* What may be a farewell is no question without an answer where the connection ends; where it is answered,
- * or something follows, it is like any other. */
+/* A possible farewell is no request without a response where the connection ends; where it has a
+ * response, or something follows, it is like any other. */
 static void test_farewell(void) {
         static const struct {
                 bool marked, follows, answered;
@@ -912,8 +912,8 @@ static void test_farewell(void) {
 static void test_rest(void) {
         static const struct {
                 uint32_t size, read;
-                bool other;             /* another question comes before the answer */
-                int in_flight;          /* behind the answer */
+                bool other;             /* another request arrives before the response */
+                int in_flight;          /* behind the response */
         } table[] = {
                 { 100, 92, false, 0 }, { 100, 99, false, 0 }, { 100, 91, false, 1 }, { 100, 100, false, 0 },
                         { 100, 92, true, 1 },
@@ -943,7 +943,7 @@ static void test_rest(void) {
                         if (reads_on) {
                                 reads(&x, &t, 15, last);
                                 depart(&x, &t, 16, 10, 20, 20);
-                                /* PHP reads it between the pieces of a long answer */
+                                /* PHP reads it between the parts of a long response */
                                 check(t.begun == 1 && t.overlaps == 0 && t.in_flight == 0);
                         }
 
@@ -958,7 +958,7 @@ static void test_rest(void) {
                         check(t.unanswered == 0);
                 }
 
-        /* Of anything else it may be a question */
+        /* Of anything else it may be a request */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -972,8 +972,9 @@ static void test_rest(void) {
         }
 }
 
-/* The unit answers before it has read all of a question. What is read then and not answered until the
- * connection ends was a part of it; if something leaves or comes behind it, nobody knows which it was. */
+/* The unit responds before it has read all of a request. What is read then, and has no response until the
+ * connection ends, was a part of it; if something leaves or arrives behind it, it is not known which it
+ * was. */
 static void test_left(void) {
         enum { NOTHING, NEXT, ANSWER };
 
