@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* HPACK (RFC 7541), as much of it as tells how an answer of HTTP/2 ended: `:status`, `grpc-status`, and
- * whether the content is gRPC's or a stream of events; and of a question, where that is wanted, its `:path`.
- * Names and values of other fields are skipped, coded or not.
+/* HPACK (RFC 7541), as far as it shows how a response of HTTP/2 ended: `:status`, `grpc-status`, and whether
+ * the content is gRPC's or a stream of events; and of a request its `:path`, where paths are wanted. Names
+ * and values of other fields are skipped, coded or not.
  *
- * Fields are mostly sent as references into a table that both sides build up. An entry is found by how many
- * were added after it, so that nothing must be known of how long they are and which ones have gone: who
- * refers to one has it still. Of entries that were added before anybody looked, or further back than is
- * remembered here, nothing is known, and that is said.
+ * Most fields are sent as references into a table that both sides build up. An entry is found by the number
+ * of those added after it, so that neither sizes nor evictions have to be known: the sender of a reference
+ * still has the entry. Entries that were added before the attach, or further back than is kept here, are
+ * reported as unknown.
  *
  * Pure: compiled for BPF, for the unit tests and for the fuzzers. */
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections whose questions and answers are in frames (http2.h): their way through the parser, and what is
- * booked. Where their bytes are loaded from is the caller's. */
+/* Connections of HTTP/2 (http2.h): parses their bytes, and records the requests. The caller loads the
+ * bytes. */
 
 #include "stream-chunk.h"
 #include "http2.h"
 
-/* A rule leaves it out. Apart, for the room that this takes on the stack. */
+/* Whether a rule excludes it. A function of its own, for its stack. */
 __attribute__((noinline, weak)) int h2_conn_name_is_excluded(const struct qos_owner *owner, __u32 kind,
                                                              __u64 name) {
         return owner && name_is_excluded(owner, kind, name);
 }
 
-/* The question that was read last has got a name. */
+/* Looks up the name of the request that was read last. */
 __attribute__((noinline, weak)) int h2_conn_look_up(struct h2_conn *h, struct h2_more *more,
                                                     const struct qos_owner *owner) {
         struct hpack_path *path;
@@ -91,8 +91,7 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
         return 0;
 }
 
-/* The preface may have been cut behind its first or second letter, which is how a question of HTTP/1 begins,
- * too. */
+/* The preface may be cut behind its first or second letter, which is how a request of HTTP/1 begins, too. */
 static __always_inline bool h2_conn_may_be_preface(const struct pipeline *t) {
         return t->protocol == PROTOCOL_HTTP1 && t->in.state == HTTP_METHOD && t->in.word_left >= 1 &&
                t->in.word_left <= 2 &&
@@ -115,7 +114,7 @@ struct h2_conn_chunk {
         __u32 window_begin;
         __u32 window_end;
         __u32 offset;           /* of the piece in the buffer */
-        __u32 position;         /* … in the stream */
+        __u32 position;         /* in the stream */
 };
 
 /* Moves the window, if it must be, as chunk_advance(). */
@@ -127,7 +126,7 @@ static __always_inline __u32 h2_conn_advance(struct h2_conn_chunk *f, bool blind
         return f->window_end - f->window_begin;
 }
 
-/* What has become of the streams of a piece of questions. */
+/* Records the streams of a piece of requests. */
 static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct h2_more *more,
                                                     struct qos_unit_map *u, const struct qos_owner *owner,
                                                     __u32 target) {

@@ -13,9 +13,9 @@
 /* A piece of a stream on its way through a parser, window by window. */
 struct chunk {
         struct parsed_chunk piece;
-        __u32 at;               /* the next byte … */
-        __u32 end;              /* … of this many */
-        __u32 window_begin;     /* what the window shows of it */
+        __u32 at;               /* the next byte */
+        __u32 end;              /* of so many */
+        __u32 window_begin;     /* the part in the window */
         __u32 window_end;
 };
 
@@ -51,26 +51,26 @@ static __always_inline __u32 chunk_advance(struct chunk *f, const struct pipelin
         return f->window_end - f->window_begin;
 }
 
-/* What of the window there is to take. */
+/* Offset and length of the bytes left in the window. */
 static __always_inline __u64 chunk_window(const struct chunk *f) {
         return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
 }
 
-/* Whether some questions of a unit are left out by their names. */
+/* Whether requests of a unit are excluded by their names. */
 static __always_inline bool names_are_wanted(const struct qos_owner *owner) {
         const struct qos_filter *filter = bpf_map_lookup_elem(&filters, &owner->slot);
 
         return filter && filter->names && filter->generation == owner->generation;
 }
 
-/* Whether questions of this name are left out of a unit's figures. */
+/* Whether requests with this name are excluded from a unit's figures. */
 static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
         struct qos_exclude exclude = { .owner = *owner, .name = name, .kind = kind };
 
         return bpf_map_lookup_elem(&excludes, &exclude) != NULL;
 }
 
-/* The question that is being read has got a name. Apart, for the room that this takes on the stack. */
+/* Looks up the name of the request that is being read. A function of its own, for its stack. */
 __attribute__((noinline, weak)) int question_look_up(struct pipeline *t, const struct qos_owner *owner) {
         __u32 kind;
         __u64 name;
@@ -83,7 +83,7 @@ __attribute__((noinline, weak)) int question_look_up(struct pipeline *t, const s
         return 0;
 }
 
-/* How often the protocol of a connection is looked for, each time at the beginning of a question: a first
- * one of a single byte tells nothing, and one that was open before the attach may be in the middle of
- * something. */
+/* How often the protocol of a connection is looked for, each time at the beginning of a request: a first
+ * one of a single byte shows nothing, and a connection that was open before the attach may be in the
+ * middle of one. */
 #define TRIES_MAX 4

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Questions, as the application takes their bytes out of the socket: which protocol it is, and how many
- * there are. */
+/* Requests, as the application reads their bytes from the socket: their protocol and number. */
 
 #include "read-position.h"
 #include "tls-conn.h"
 
-/* A piece of the questions on its way through the parser. where: of the piece in the buffer, and in the
- * stream; span: what of it is parsed, and how long it is. Leaves its place behind in t->work. Walked by the
- * verifier by itself. */
+/* Parses a piece of requests. where: of the piece in the buffer, and in the stream; span: what of it is
+ * parsed, and its length. Its position is left in t->work. Global, so that the verifier checks it once. */
 __attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct pipeline *t,
                                                    const struct qos_owner *owner, __u64 where, __u64 span) {
         struct bpf_dynptr data;
@@ -41,8 +39,7 @@ __attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_tru
 
 /* ---- in frames ---- */
 
-/* The connection's questions and answers are in frames. Returns RECEIVE_H2, unless there is no room for
- * it. */
+/* The connection is HTTP/2. Returns RECEIVE_H2, unless no memory can be allocated. */
 static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct conn *c, __u32 copied,
                                                       __u32 late) {
         struct h2_conn *h;
@@ -103,7 +100,7 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
         return 0;
 }
 
-/* Is this piece nothing but whole frames? Apart, for the room that this takes on the stack. */
+/* Whether this piece is nothing but whole frames. A function of its own, for its stack. */
 __attribute__((noinline, weak)) int receive_is_framed(struct sk_buff *skb __arg_trusted, __u32 offset,
                                                       __u32 length) {
         struct bpf_dynptr data;
@@ -258,9 +255,9 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
 
 /* ---- whatever it is ---- */
 
-/* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack.
- * where: the position in the stream at which the piece begins, and what the application has written that has
- * not left; piece: where it is in the buffer, and its length. */
+/* A function of its own, so that connections that are not parsed do not need its stack. where: the
+ * position in the stream at which the piece begins, and bytes written by the application that have not
+ * left; piece: its place in the buffer, and its length. */
 static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct conn *c,
                                                    struct qos_unit_map *u, __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
@@ -290,7 +287,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
                     bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
-                /* Behind what asks for TLS in another protocol, and is not answered (MySQL) */
+                /* Behind a request for TLS in another protocol that has no response (MySQL) */
                 if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
                         return 0;
                 if (t && t->missed) {

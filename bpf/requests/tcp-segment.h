@@ -47,8 +47,8 @@ static __always_inline bool segment_parse(struct __sk_buff *skb, struct segment 
                         return false;
                 offset = 40;
 
-                /* Extension headers: hop-by-hop, routing, destination options. More than four of them in
-                 * front of TCP are no traffic that a server answers */
+                /* Extension headers: hop-by-hop, routing, destination options. No server responds to more
+                 * than four of them in front of TCP */
                 for (int i = 0; i < 4 && (next == 0 || next == 43 || next == 60); i++) {
                         __u8 extension[2];
 
@@ -74,7 +74,7 @@ static __always_inline bool segment_parse(struct __sk_buff *skb, struct segment 
         return true;
 }
 
-/* The same for the usual case, where the headers lie in the packet's linear part: no helper call. */
+/* The same for the usual case, in which the headers are in the packet's linear part: no helper call. */
 static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *ret) {
         void *data = (void*) (long) skb->data, *data_end = (void*) (long) skb->data_end;
         struct tcp_header *header;
@@ -110,10 +110,10 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
         return true;
 }
 
-/* What a segment is that nobody answers: */
+/* Kinds of segments without a response: */
 #define SEGMENT_REMARK 1U
-#define SEGMENT_FAREWELL 2U             /* perhaps (EXCHANGE_FAREWELL) … */
-#define SEGMENT_LAST_FAREWELL 4U        /* … also of what was asked before */
+#define SEGMENT_FAREWELL 2U             /* perhaps (EXCHANGE_FAREWELL) */
+#define SEGMENT_LAST_FAREWELL 4U        /* the same, and it ends earlier requests */
 /* Not that, but that its sender had no more to say when it left (PSH) */
 #define SEGMENT_PUSHED 8U
 

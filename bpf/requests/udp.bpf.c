@@ -7,8 +7,8 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A socket that is bound before it sends anything: whoever speaks first asks. One that is not bound is a
- * client's. */
+/* A socket that is bound before it sends anything: the peer that sends first is the client. One that is
+ * not bound is a client's. */
 static __always_inline int udp_bound(struct bpf_sock *sk) {
         struct qos_owner owner;
         struct udp_socket *c;
@@ -91,8 +91,8 @@ static __always_inline int udp_retarget(struct sock *sk) {
         return 0;
 }
 
-/* As requests_retarget, of the sockets that have an endpoint. What is open on them stays where it was until
- * it is answered. */
+/* As requests_retarget, of the sockets that have an endpoint. Open requests stay in their endpoint until
+ * the response. */
 SEC("iter/bpf_sk_storage_map")
 int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -145,7 +145,7 @@ int requests_udp_open(struct qos_iter_session *ctx) {
         return 0;
 }
 
-/* Requests of units that were not answered, where no other request follows at which udp_sweep() runs. */
+/* Requests of units without a response, where no other request follows at which udp_sweep() runs. */
 SEC("syscall")
 int requests_udp_expire(void *ctx) {
         __u64 now = bpf_ktime_get_ns();

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": exchanges on Unix sockets, stream and seqpacket, of the units that answer and of
- * those that ask.
+/* The probe "requests": exchanges on Unix sockets, stream and seqpacket, of units in both roles.
  *
- *   arrival, departure   sk_data_ready of the socket that gets the data, called by the one who sends, after
- *                        it was
- *                                                  queued and before anybody is woken: for a socket that was
- *                                                  accepted it is the arrival of a question, for its peer
- *                                                  the departure of an answer
+ *   arrival, departure   sk_data_ready             of the receiving socket, called by the sender after it
+ *                                                  has queued the data and before the receiver is woken:
+ *                                                  for a socket that was accepted the arrival of a request,
+ *                                                  for its peer the departure of a response
  *   connection           sk_data_ready             of the listener, before connect() returns
  *   read                 skb_copy_datagram_iovec   in tcp.bpf.c, which calls unix_content()
  *
- * Who asks sees the same events from the other end: what is queued at the socket that was accepted leaves,
- * what is queued at its own arrives.
+ * A client sees the same events from the other end: what is queued at the accepted socket leaves, what is
+ * queued at its own arrives.
  *
- * Nothing tells that such a socket is closed, but its storage goes with it: what is in flight is looked up
- * when somebody wants to know. */
+ * No event shows that such a socket is closed, but its storage goes with it: iterators count the requests in
+ * flight for each reading. */
 
 #define PREEMPTION_OBJECT unix_sockets
 #include "preemption.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Books of contention: the code that the programs run (bpf/contention/contention-record.h) and the one that
- * reads (contention-window.c), against a plain list of what each thread did. */
+/* Contention maps: the code that the programs run (bpf/contention/contention-record.h) and the reader's
+ * (contention-window.c), against a plain list of what each thread did. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -60,7 +60,7 @@ static void enter(struct qos_contention_map *c, struct qos_contention_cpu *s, ui
         contention_roll(c, 0, now / QOS_EPOCH_NSEC);
 }
 
-/* The unit whose book it is; NULL: it has no requests. */
+/* The unit of the map; NULL: it has no requests. */
 static struct qos_unit_map *unit;
 
 static ContentionReading read_both_at(struct qos_contention_map *c, uint64_t now, uint64_t window,
@@ -71,7 +71,7 @@ static ContentionReading read_both_at(struct qos_contention_map *c, uint64_t now
         ContentionReading r;
         int e;
 
-        /* Who writes may be held up in the middle of it, where these are threads */
+        /* A writer may be held up in the middle, where these are threads */
         do
                 e = contention_read(&sources, now, window, &r, ret_total);
         while (e == -EAGAIN);
@@ -143,7 +143,7 @@ static uint64_t served_in(const Story *story, unsigned state, uint64_t begin, ui
         return sum;
 }
 
-/* Questions come and are answered, several at a time. */
+/* Requests arrive and have responses, several at a time. */
 static void fly(uint64_t now, int n) {
         clock_now = now;
         window_advance(unit, now);
@@ -152,7 +152,7 @@ static void fly(uint64_t now, int n) {
         n_flights++;
 }
 
-/* Threads that do things at random, on any CPU; also nothing for long. Each window tells what was in it, to
+/* Threads that do things at random, on any CPU; also nothing for long. Each window has what was in it, to
  * the nanosecond. */
 static void test_random(unsigned seed, unsigned longest_ms) {
         static const uint64_t windows[] = {
@@ -327,7 +327,7 @@ static void* come_and_go(void *data) {
         return NULL;
 }
 
-/* Questions on all CPUs at once: the clock goes exactly while there are some, and stands when there are
+/* Requests on all CPUs at once: the clock runs exactly while there are some, and stops when there are
  * none. */
 static void test_clock(void) {
         pthread_t flyers[FLYERS];
@@ -381,7 +381,7 @@ static void* go_round(void *data) {
         return NULL;
 }
 
-/* Never half of a switch, for a reader and for who writes checkpoints. */
+/* Never half of a switch, for a reader and for the writer of checkpoints. */
 static void test_torn(void) {
         struct qos_contention_map *c = book_new(START);
         ContentionReading r;

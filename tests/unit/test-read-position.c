@@ -333,12 +333,12 @@ static void tell(const char *name, Speaks speaks, const Event *story, size_t n, 
         for (unsigned i = 1; i <= all; i++)
                 for (unsigned k = i; k <= all; k++) {
                         play(&c, speaks, story, n, i, k);
-                        /* Where what is spoken is not known, several at once are one */
+                        /* Where the protocol is not known, several at once are one */
                         if (pipelined && i == 1 && k > 1 && c.begun < expected)
                                 continue;
                         if (c.begun != expected || c.unanswered != 0 || c.in_flight != 0 || c.drops != 0)
-                                fprintf(stderr, "%s without runs %u and %u: begun %u, unanswered %u, drops "
-                                                "%u, in flight %d\n", name, i, k, c.begun,
+                                fprintf(stderr, "%s without runs %u and %u: begun %u, no response %u, "
+                                                "drops %u, in flight %d\n", name, i, k, c.begun,
                                         c.unanswered, c.drops, c.in_flight);
                         check(c.begun == expected && c.unanswered == 0 && c.drops == 0 && c.in_flight == 0 &&
                               c.overlaps == 0);
@@ -369,8 +369,8 @@ static void test_plain(void) {
 #define FAILED "HTTP/1.1 500 Sorry\r\nContent-Length: 2\r\n\r\nno"
 
 static void test_http(void) {
-        /* The first request of a connection is a plain exchange where it was not seen: nothing told what is
-         * spoken */
+        /* The first request of a connection is a plain exchange where it was not seen: the protocol is
+         * not known */
         TELL("keep-alive", TALK, 5, 1, 1, EXCHANGES(GET, OK), EXCHANGES(GET, OK), EXCHANGES(GET, FAILED),
              EXCHANGES(GET, OK), EXCHANGES(GET, OK));
         TELL("bodies", TALK, 3, 0, 1,
@@ -387,7 +387,7 @@ static void test_http(void) {
         TELL("pipelined", TALK, 6, 1, 1,
              EXCHANGES(GET, OK), EXCHANGES(GET GET GET, OK FAILED OK), EXCHANGES(GET, OK),
              EXCHANGES(GET, OK));
-        TELL("answers in pieces", TALK, 3, 0, 1,
+        TELL("responses in pieces", TALK, 3, 0, 1,
              EXCHANGES(GET, OK), COMES(GET), READS(sizeof(GET) - 1), LEAVES(
                      "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"), LEAVES_PART("ok"), LEAVES("ok"),
              EXCHANGES(GET, OK));
@@ -406,7 +406,8 @@ static void test_redis(void) {
              COMES("defghi\r\n"), READS(8), LEAVES_PART("$2\r\n"), LEAVES("xx\r\n"), EXCHANGES(PING, PONG));
 }
 
-/* What nobody answers is in flight until the next response, where it was not seen, and does not count. */
+/* A request without a response that was not seen is in flight until the next response, and does not
+ * count. */
 static void test_memcached(void) {
 #define SET_QUIET "set a 0 0 1 noreply\r\nx\r\n"
 #define FOUND "VALUE a 0 1\r\nx\r\nEND\r\n"
@@ -442,7 +443,7 @@ static void test_http2(void) {
         play(&c, MUX, story, ELEMENTSOF(story), 0, 0);
         check(c.begun == 9 && c.failed == 1 && c.in_flight == 0 && c.unanswered == 0);
         all = c.runs;
-        /* What is spoken was not told where the preface was not seen */
+        /* The protocol is not known where the preface was not seen */
         for (unsigned i = 2; i <= all; i++)
                 for (unsigned k = i; k <= all; k++) {
                         play(&c, MUX, story, ELEMENTSOF(story), i, k);
@@ -474,7 +475,7 @@ static void test_http2_open(void) {
         play(&c, MUX, story, ELEMENTSOF(story), 0, 0);
         check(c.begun == 8 && c.failed == 1 && c.in_flight == 0 && c.unanswered == 0);
         all = c.runs;
-        /* Of the last request the end of the connection tells */
+        /* The end of the connection ends the last request */
         for (unsigned i = 2; i <= all - 4; i++)
                 for (unsigned k = i; k <= all - 4; k++) {
                         play(&c, MUX, story, ELEMENTSOF(story), i, k);
@@ -595,7 +596,7 @@ static void test_tls_handshake(void) {
              LEAVES(RECORD), COMES(RECORD), READS_RECORD(RECORD), LEAVES(RECORD));
 }
 
-/* It was read, and nobody answered that: also where nobody saw that it was read. */
+/* It was read, and has no response: also where the read was not seen. */
 static void test_unanswered(void) {
         static const Event story[] = { EXCHANGES("one", "1"), COMES("two"), READS(3) };
         Connection c = {};
@@ -657,7 +658,7 @@ static void test_not_resumed(void) {
         pipeline_lose_sync(&t, 200, 1, 2, 0);
         check(t.asked == 1 && t.missed == PIPELINE_MISSED);
         memcpy(&word, get, 8);
-        check(!pipeline_resumes(&t, 200, word, 8, 0)); /* it is not answered */
+        check(!pipeline_resumes(&t, 200, word, 8, 0)); /* it has no response */
         t.asked = t.n_groups = 0;
         check(!pipeline_resumes(&t, 200, word, 8, 1)); /* not all of that has left */
         check(!pipeline_resumes(&t, 201, word, 8, 0)); /* something else was missed */

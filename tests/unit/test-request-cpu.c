@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* In which states a thread was between reading a question and answering it: the code that the programs run
+/* States of a thread between reading a request and responding: the code that the programs run
  * (bpf/contention/request-cpu.h), against a list of all that the thread did. */
 
 #include "check.h"
@@ -47,7 +47,7 @@ static void read_question(struct service *s, uint64_t at) {
         request_cpu_note(s, at);
 }
 
-/* A thread that reads some questions, waits for this and that, and answers them in any order; and reads more
+/* A thread that reads requests, waits for several things, responds in any order, and reads more
  * meanwhile. */
 static void test_random(unsigned seed) {
         uint64_t open[SERVICE_NOTES];
@@ -78,7 +78,7 @@ static void test_random(unsigned seed) {
                         if (n_open == 0)
                                 break;
                         k = rand_r(&seed) % n_open;
-                        /* It knows so many questions, and as many runs */
+                        /* It keeps so many requests, and as many runs */
                         check(request_cpu_answer(&s, &account, open[k], now, times, sums) ==
                               (s.notes - notes[k] < SERVICE_NOTES && s.runs - runs[k] < SERVICE_RUNS));
                         for (unsigned i = 0; i < QOS_STATES; i++)
@@ -106,7 +106,7 @@ static void test_random(unsigned seed) {
         check(answered > 100 && missed > 100);
 }
 
-/* An event loop: as many questions as it can remember, all in one run, and all are attributed; of more the
+/* An event loop: as many requests as are kept, all in one run, and all are attributed; of more the
  * newest. */
 static void test_batch(void) {
         for (unsigned n = 1; n <= SERVICE_NOTES + 5; n++) {
@@ -133,8 +133,7 @@ static void test_batch(void) {
         }
 }
 
-/* It works on a request from when it has read one until that is answered; what it waited for others in
- * between is known. */
+/* It works on a request from the read to the response; its waits for others in between are known. */
 static void test_held(void) {
         __u64 sums[QOS_STATES] = {};
         struct service s = {};
@@ -151,7 +150,7 @@ static void test_held(void) {
         check(request_cpu_answer(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
         /* Both were read in one run: what was held since that is of both */
         check(sums[QOS_STATE_BLOCKED_BY_REQUESTS] == 4 * 70 && sums[QOS_STATE_RUNNING] == 3 * 99 + 98);
-        /* Somebody else's answer changes nothing */
+        /* The response of another thread changes nothing */
         read_question(&s, now + 200);
         check(!request_cpu_answer(&s, &account, now + 150, now + 300, 1, sums) && s.open);
 }
