@@ -27,7 +27,7 @@ static __always_inline __u64 group_id(const struct cgroup *group) {
         return BPF_CORE_READ(group, kn, id);
 }
 
-/* Service managers do not nest deeper (cgroup.max.depth is far higher). */
+/* Service managers do not create deeper groups (cgroup.max.depth is far higher). */
 #define GROUP_DEPTH_MAX 32
 
 /* TRACE_CGROUP_PATH_LEN: maximum length passed by the tracepoint */

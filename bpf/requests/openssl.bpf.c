@@ -15,12 +15,11 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A piece of the questions on its way through the parser, passed by its address as the place of
- * chunk_init(). */
+/* A piece of requests to be parsed, passed by its address as the place of chunk_init(). */
 struct library_piece {
         const void *buffer;
         __u32 end;              /* so many bytes */
-        __u32 position;         /* of the buffer in the stream of questions */
+        __u32 position;         /* of the buffer in the stream of requests */
         struct qos_owner owner;
         struct arrival_times times;
 };
@@ -48,7 +47,7 @@ __attribute__((noinline, weak)) int library_questions_take(struct pipeline *t, s
         return 0;
 }
 
-/* The same for answers; the place is that which chunk_init() has begun. */
+/* The same for responses; the place is that which chunk_init() began. */
 __attribute__((noinline, weak)) int library_answers_take(struct pipeline *t, __u64 buffer) {
         struct chunk *f;
         __u32 n;
@@ -171,7 +170,7 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
                 if (o->pending == 0)
                         bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
                 o->pending = 1;
-                /* Who writes begins with a frame; where not, the place is found to be lost */
+                /* A write begins with a frame; where not, the position is found to be lost */
                 if (m->h2.out.synced == H2_LOST)
                         m->h2.out.synced = H2_EDGE;
                 openssl_h2_take_responses(&m->h2, &m->more, u, &f);
@@ -242,7 +241,7 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
         return 0;
 }
 
-/* Plaintext of a question, where the protocol is not known, or may be another: which is it? */
+/* Detects the protocol by the plaintext of a request, where it is not known or may be another. */
 static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, const struct qos_owner *owner,
                                                     const void *buffer, __u32 n) {
         __u32 length = n, protocol, taken;
@@ -309,7 +308,7 @@ BPF_SUBPROG int library_check_times(struct tls_plaintext *o) {
         return 0;
 }
 
-/* n bytes of questions have come out of the library. */
+/* n bytes of requests have come out of the library. */
 static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
                                                        const struct qos_owner *owner, const void *buffer,
                                                        __u32 n) {
@@ -363,7 +362,7 @@ static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
         return 0;
 }
 
-/* Bytes of answers, n without the first ones, are on their way into the library. */
+/* Bytes of responses, n without the first ones, are on their way into the library. */
 static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, const struct qos_owner *owner,
                                                      const void *buffer, __u32 skip, __u32 n) {
         struct tcp_sock *tp;
@@ -378,7 +377,7 @@ static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, co
         tp = (struct tcp_sock*) (long) o->sock;
 
         f = chunk_init(&o->pipeline, n);
-        /* Those that have not left are asked still */
+        /* Those that have not left are still open */
         f->piece.begun = o->pending;
         if (o->pending == 0)
                 bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
@@ -556,11 +555,11 @@ int openssl_leave(struct pt_regs *ctx) {
 
 BPF_ARRAY_MAP(openssl_scratch, PERCPU_ARRAY, 1, struct qos_openssl_library);
 
-/* How deep it may lie in its file system: containers' roots do so in some ten directories. */
+/* Its depth in its file system: roots of containers are some ten directories deep. */
 #define LIBRARY_DEPTH_MAX 32
 #define LIBRARY_NAME_SIZE 256
 
-/* Where a file lies in its file system. */
+/* Path of a file in its file system. */
 static __always_inline void library_find_names(struct qos_openssl_library *l, struct file *file) {
         struct dentry *d = BPF_CORE_READ(file, f_path.dentry), *parent;
         __u64 at = 0;

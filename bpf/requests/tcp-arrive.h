@@ -21,9 +21,9 @@ struct handoff {
 
 BPF_ARRAY_MAP(accept_handoffs, PERCPU_ARRAY, 1, struct handoff);
 
-/* The kernel drops what would need room where there is none, which it looks at next. sk_drops counts more
- * than that: whatever of a handshake is thrown away, as the acknowledgement that TCP_DEFER_ACCEPT has no use
- * for. */
+/* The kernel drops a segment that needs a place in a full queue, which it looks at next. sk_drops counts
+ * more than that: all dropped segments of a handshake, such as the acknowledgement that TCP_DEFER_ACCEPT
+ * does not need. */
 static __always_inline bool listener_is_full(const struct tcp_sock *tp, const struct segment *segment) {
         const struct inet_connection_sock *icsk = (const struct inet_connection_sock*) tp;
         const struct sock *sk = (const struct sock*) tp;
@@ -41,9 +41,9 @@ static __always_inline bool listener_is_full(const struct tcp_sock *tp, const st
                 BPF_CORE_READ(sk, __sk_common.skc_net.net, ipv4.sysctl_tcp_syncookies) == 0;
 }
 
-/* The entry of a listener, to which a segment comes before there is a connection. The one that accepts for a
- * listener of MPTCP is in no table of files: whose it is says the application's own, which was found
- * there. */
+/* The entry of a listener, at which a segment arrives before there is a connection. The socket that
+ * accepts for a listener of MPTCP is in no table of files: it has the owner of the application's socket,
+ * which was found there. */
 static __attribute__((noinline)) struct conn* listener_get(struct bpf_sock *sk, struct conn *c) {
         struct mptcp_sock *msk;
         struct qos_owner owner;
@@ -111,7 +111,7 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
 /* With the length of a segment, which is less than that: what it says (SEGMENT_*) */
 #define SEGMENT_SAYS_SHIFT 28
 
-/* As client_arrives(), apart for the room on the stack. */
+/* As client_arrives(), a function of its own for its stack. */
 static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment,
                                                     __u64 tcp, __u64 now) {
         __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1),

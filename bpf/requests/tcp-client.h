@@ -491,7 +491,7 @@ __attribute__((noinline, weak)) __u32 client_hears_group(struct pipeline *t, str
 static __always_inline void client_book_begin(struct pipeline *t, __u32 target) {
         struct request_record *book = (struct request_record*) t->work;
 
-        _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is booked");
+        _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is recorded");
         __builtin_memset(book, 0, sizeof(*book));
         book->target = target;
 }

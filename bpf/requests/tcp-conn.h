@@ -13,7 +13,7 @@
 enum conn_kind {
         CONN_LISTENER = 1,
         CONN_SERVER,            /* accepted from a listener */
-        CONN_CLIENT,            /* the unit asked for the connection */
+        CONN_CLIENT,            /* opened by the unit */
         CONN_OTHER,             /* nobody's */
 };
 
@@ -38,10 +38,10 @@ struct conn {
         struct exchange x;
 };
 
-/* Who reads first shows whose a connection is: */
+/* The first reader shows the owner of a connection: */
 enum conn_found {
-        CONN_FOUND_LISTENER = 1,        /* nobody saw who opened the listener; read by nobody's task it is
-                                         * nobody's */
+        CONN_FOUND_LISTENER = 1,        /* who opened the listener was not seen; if a task of no unit
+                                         * reads, it has no owner */
         CONN_FOUND_OUTER,               /* a unit was attached in the one whose it was until then */
 };
 
@@ -55,10 +55,10 @@ BPF_STORAGE_MAP_FLAGS(conns, SK, struct conn, BPF_F_CLONE) __weak;
 /* Connections whose protocol is parsed. */
 BPF_STORAGE_MAP(pipelines, SK, struct pipeline) __weak;
 
-/* … in frames (HTTP/2). */
+/* of HTTP/2. */
 BPF_STORAGE_MAP(h2_conns, SK, struct h2_conn) __weak;
 
-/* … with many requests at a time, or of units that leave some out by their names. */
+/* of HTTP/2 with many requests at a time, or of units that exclude some by their names. */
 BPF_STORAGE_MAP(h2_mores, SK, struct h2_more) __weak;
 
 /* Connections that are sealed. */
@@ -93,8 +93,8 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
                 words[0] = sk->__sk_common.skc_daddr;
 }
 
-/* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for
- * connections older than the attach. */
+/* The row with the figures of a socket, by its address. A function of its own, as it runs once for each
+ * listener, and for connections older than the attach. */
 static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qos_unit_map *u, __u32 kind,
                                                       __u32 slot, __u32 generation) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
@@ -127,9 +127,9 @@ static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qo
         return row | alone | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
 }
 
-/* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged
- * to a unit that was detached. Of several who try, one does it and gets true. Positions in the streams are
- * taken from the first event, or set by the caller. */
+/* Makes a new connection of this owner out of storage that is new, was cloned from a listener, or
+ * belonged to a unit that was detached. Of several callers at a time one does it, and gets true.
+ * Positions in the streams are taken from the first event, or set by the caller. */
 static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *owner, __u32 kind) {
         struct qos_owner o = *owner;
         struct exchange x = {};
@@ -150,9 +150,9 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
         return fresh;
 }
 
-/* A connection may become another unit's at any time, or get another row (conn_move()), and what the gauges
- * have of it goes with it. What is changed of them is therefore noted under the lock, and booked in the
- * place that it has then. */
+/* A connection may get another owner or another row at any time (conn_move()), with its share of the
+ * gauges. Changes of the gauges are therefore noted under the lock, and recorded in the row that it has
+ * then. */
 struct attribution {
         struct qos_owner owner;
         __u32 target;
@@ -169,7 +169,7 @@ static __attribute__((noinline)) struct qos_unit_map* unit_get_other(const struc
         return unit_get(owner);
 }
 
-/* u: whose it was when the program began. Makes p->share what it is in the unit's map now. */
+/* u: of the owner when the program began. Sets p->share to that in the unit's map now. */
 static __always_inline struct qos_unit_map* attribution_resolve(struct qos_unit_map *u,
                 struct attribution *p) {
         if (u->generation != p->owner.generation) {
@@ -302,8 +302,8 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
                 c->x.flags |= EXCHANGE_FRESH;
-                /* The application reads from another socket, which gathers what several connections bring:
-                 * nothing tells when */
+                /* The application reads from another socket, which collects the bytes of several
+                 * connections: no event shows when */
                 c->x.flags |= mptcp * (EXCHANGE_DONE | EXCHANGE_UNREAD | EXCHANGE_UNPARSED);
                 effect.unparsed = mptcp;
                 if (end != begin)
@@ -347,8 +347,8 @@ static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct c
         return to;
 }
 
-/* Only accepted sockets have a backlog limit: it is the listener's, copied with the rest of it. One that
- * asked for the connection never had listen() called on it. */
+/* Only accepted sockets have a backlog limit, copied from the listener with all the rest. listen() was
+ * never called on a socket that connected. */
 static __always_inline __u32 sock_kind(const struct sock *sk) {
         return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_CLIENT;
 }
@@ -396,8 +396,8 @@ static __always_inline __u32 tcp_read_end(const struct tcp_sock *tp, __u32 state
         return copied - (fin_received(state) && copied == tp->rcv_nxt);
 }
 
-/* After a reset what was queued can still be read. Whoever asked that has gone, and nothing tells of the
- * socket any more. */
+/* After a reset the queued bytes can still be read. Their sender has gone, and no event follows on the
+ * socket. */
 static __always_inline bool connection_is_gone(const struct sock *sk) {
         return sk->__sk_common.skc_state == TCP_CLOSE;
 }

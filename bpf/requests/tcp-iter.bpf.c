@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* All connections on TCP that there are, gone over when the daemon asks: at an attach, which of them are a
- * unit's, and then what only they can tell.
+/* Iterators over all TCP connections, run by the daemon: at an attach for the connections of the unit, and
+ * for each reading for the figures that only sockets have.
  *
- *   units_…      whose they are
- *   requests_…   figures of the probe "requests" that are in the sockets alone, and where they are booked */
+ *   units_…      owners of connections
+ *   requests_…   figures of the probe "requests" that are in the sockets alone, and their rows */
 
 #include "tcp-conn.h"
 #include "http2-conn.h"
@@ -22,7 +22,7 @@ struct {
 
 /* ---- whose they are ---- */
 
-/* Does the one lie in the other? */
+/* Whether one contains the other. */
 static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inner,
                                                      const struct qos_owner *outer) {
         struct qos_owner o;
@@ -121,9 +121,9 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         c = conn_learn(sk, sock_kind(sk), &owner, u);
         if (!c)
                 return 0;
-        /* Nothing is in flight that was read before now: what was asked of the unit before the attach is not
-         * counted. What is unread at the attach came at the latest now. Of a connection that is found later,
-         * as it waited to be accepted at the attach, nobody knows when it came */
+        /* Nothing is in flight that was read before now: requests from before the attach are not counted.
+         * Bytes that are unread at the attach arrived at the latest now. When those of a connection
+         * arrived that is found later, as it waited for accept() at the attach, is not known */
         now = bpf_ktime_get_ns();
         copied = BPF_CORE_READ(tp, copied_seq);
         rcv_nxt = BPF_CORE_READ(tp, rcv_nxt);
@@ -215,7 +215,7 @@ int units_find_activated(struct bpf_iter__task_file *ctx) {
         return 0;
 }
 
-/* ---- what they tell ---- */
+/* ---- figures of the sockets ---- */
 
 static __always_inline int listener_count(struct sock *sk, __u64 session) {
         const struct mptcp_sock *msk;
@@ -278,7 +278,7 @@ static long oldest_step(__u64 i, void *data) {
         return 0;
 }
 
-/* Of those that the application has read: the ones that did not ask to wait. */
+/* Of those that the application has read: all but long polls. */
 static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, const struct pipeline *t,
                 __u64 now) {
         if (!u || !t)
@@ -292,8 +292,8 @@ static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, con
         return 0;
 }
 
-/* What an endpoint that has never answered anything has read is in flight no longer (it collects logs): it
- * would be for as long as its connections are open. */
+/* Requests to an endpoint that has never responded (it collects logs) are no longer in flight once they
+ * are read: they would be for as long as their connections are open. */
 static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_unit_map *u, __u64 now) {
         struct exchange_effect effect = {};
         struct attribution p;
@@ -375,7 +375,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
                 t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : 0;
                 if (t && t->n_groups > 0)
                         oldest_pipeline(u, t, o.now);
-                else if (at > c->x.first_out_at) /* else what is in flight is an answer that leaves */
+                else if (at > c->x.first_out_at) /* else a response is leaving */
                         waiting_add(&u->waiting, o.now, at, 1);
         }
 
@@ -469,9 +469,9 @@ static long walk_step(__u64 i, void *data) {
         return 0;
 }
 
-/* The programs above by the files of all tasks: PID 1 holds listeners that are a unit's, and who has passed
- * a socket on may hold it still. What is in no table is missed: sockets that are on the way from one process
- * to another, and those that only io_uring or the kernel itself uses. */
+/* The programs above by the files of all tasks: PID 1 holds listeners of units, and a process that has
+ * passed a socket on may still hold it. Sockets that are in no table are missed: those that are being
+ * passed, and those that only io_uring or the kernel uses. */
 SEC("iter/task_file")
 int units_walk_tcp(struct bpf_iter__task_file *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };

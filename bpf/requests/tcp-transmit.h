@@ -301,7 +301,7 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
         return zero();
 }
 
-/* Upgrades the connection from HTTP/1.1 to HTTP/2, with the request that asked for it. */
+/* Upgrades the connection from HTTP/1.1 to HTTP/2, with the request that had the upgrade. */
 static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct conn *c,
                                                      struct qos_unit_map *u, struct pipeline *t) {
         struct exchange_effect effect = {};

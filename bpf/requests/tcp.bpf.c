@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": exchanges on TCP, of the units that answer and of those that ask.
+/* The probe "requests": exchanges on TCP, of units in both roles.
  *
- *   arrival     cgroup_skb/ingress at the root: a unit's own group, and a program attached to it, die with
- *                                            each restart (the group is made anew)
- *   read        tcp_rcv_space_adjust fires for every way to take bytes out of the socket, with copied_seq
- *                                            already moved
- *   content     skb_copy_datagram_iovec the bytes on their way to the application, in order and once: in
- *               arrivals
- *                                            they are neither. What is spliced does not pass here, and is
- *                                            not parsed
- *   departure   cgroup_skb/egress sock_send_length comes after the data left, and too late to order it
- *   connection  inet_sock_set_state          listen(), accepted, closing, gone
+ *   arrival      cgroup_skb/ingress        at the root: a unit's own group, and a program attached to it,
+ *                                          are removed with each restart
+ *   read         tcp_rcv_space_adjust      runs for every way to read from the socket, with copied_seq
+ *                                          already moved
+ *   content      skb_copy_datagram_iovec   the bytes on their way to the application, in order and once,
+ *                                          unlike arrivals. Spliced bytes do not pass here, and are not
+ *                                          parsed
+ *   departure    cgroup_skb/egress         sock_send_length runs after the data has left, too late for the
+ *                                          order
+ *   connection   inet_sock_set_state       listen(), accepted, closing, gone
  *
  * Every program may be missing: without one its own figures are missing, and nothing else. */
 
@@ -43,8 +43,7 @@ int requests_ingress(struct __sk_buff *skb) {
 
 /* ---- content ------------------------------------------------------------------------------------------ */
 
-/* A connection of which nothing is known is that of the unit that reads. Apart, for the room on the
- * stack. */
+/* A connection that is not known has the owner of the reader. A function of its own, for its stack. */
 static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         struct qos_owner owner;
         struct qos_unit_map *u;
@@ -167,8 +166,8 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
 
 /* ---- departure ---------------------------------------------------------------------------------------- */
 
-/* The application has read up to this position, and no program has run for that: at the latest now. Apart,
- * for the room on the stack. */
+/* The application has read up to this position, and no program ran for that: at the latest now. A
+ * function of its own, for its stack. */
 static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit_map *u,
                                                  __u32 copied) {
         struct exchange_effect effect = {};
@@ -426,7 +425,7 @@ int openssl_egress(struct __sk_buff *skb) {
 
 /* ---- read --------------------------------------------------------------------------------------------- */
 
-/* The parts of requests_read, each with a room of its own on the stack. */
+/* The parts of requests_read, each with its own stack. */
 
 /* What the library has read is to be looked at instead. */
 #define READ_PLAINTEXT 1
@@ -477,7 +476,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
 
         copied = tcp_read_end(tp, sk->__sk_common.skc_state);
         /* Splice passes here once more for the FIN, which has a position but no byte. Where that is the
-         * first that is seen of a connection it was idle, or nothing tells that it was not */
+         * first event of a connection it was idle, or nothing shows that it was not */
         if (copied != tp->copied_seq && !(c->x.flags & EXCHANGE_READ_KNOWN))
                 return 0;
         unsent = tp->write_seq - tp->snd_nxt;
@@ -560,7 +559,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
         return r;
 }
 
-/* The connection's own count, which has segments where a buffer that is sent again may be several. */
+/* The connection's own count, of segments: a retransmitted buffer may be several. */
 static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, struct qos_unit_map *u) {
         __u32 old = *(volatile __u32*) &c->retransmits;
 
@@ -571,7 +570,7 @@ static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, 
 
 /* ---- connections begin and end ------------------------------------------------------------------------ */
 
-/* What a connection that ends with a question open says about the unit. */
+/* The counter for a connection that ends with a request open. */
 static __always_inline __u32 end_cell(int error, int old_state) {
         if (error == ETIMEDOUT)
                 return QOS_COUNTER_ERRORS_TIMEOUT;
@@ -642,7 +641,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 return 0;
         copied = tcp_read_end(tp, old_state);
         if (c->kind == CONN_CLIENT) {
-                /* shutdown() for writing alone may be part of a question */
+                /* shutdown() for writing alone may be part of a request */
                 if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT ||
                     (new_state == TCP_FIN_WAIT1 && sk->sk_shutdown == SHUTDOWN_MASK))
                         client_ends(c, u, sk->sk_err, old_state, (__u64) copied << 32 | new_state);
@@ -733,7 +732,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 else if (s)
                         tls_end(&c->x, &s->tls, gone, unsent, &effect);
                 asked = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
-                /* What was not read of frames is perhaps no question (GOAWAY) */
+                /* Unread frames are perhaps no request (GOAWAY) */
                 if ((h && asked == 0) || muxed)
                         exchange_shut(&c->x, &effect);
                 if (t && !gone)
@@ -776,7 +775,8 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 else if (effect.unanswered) {
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
-                        /* Who tells something to one that only listens, and hangs up, has not given up */
+                        /* A client that sends to a server without responses, and closes, has aborted
+                         * nothing */
                         if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 ||
                             target_has_responded(u, p.target))
                                 record_count(u, p.target, cell, cell - QOS_COUNTER_ERRORS_RESET +

@@ -6,8 +6,8 @@
 
 #include "tcp-transmit.h"
 
-/* Units whose sealed connections are read by who is in no known library: for the daemon, which looks for it.
- * One is written at a time for each. */
+/* Units with encrypted connections whose readers are in no known library: for the daemon, which looks for
+ * the library. One is written at a time for each. */
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 4096);
@@ -20,8 +20,8 @@ BPF_ARRAY_MAP(plaintext_fresh, ARRAY, 1, struct tls_plaintext);
 
 struct tls_chunk {
         __u32 offset;           /* in the buffer */
-        __u32 at;               /* the next byte … */
-        __u32 end;              /* … of this many */
+        __u32 at;               /* the next byte */
+        __u32 end;              /* of so many */
         __u32 seen;             /* TLS_STEP_APPLICATION, TLS_STEP_LOST */
 };
 
@@ -54,7 +54,7 @@ __attribute__((noinline, weak)) int tls_conn_take(struct sk_buff *skb __arg_trus
         return 0;
 }
 
-/* … that leaves. */
+/* The same for a record that leaves. */
 __attribute__((noinline, weak)) int tls_conn_take_out(struct __sk_buff *skb, struct tls *tls,
                                                       struct tls_chunk *f) {
         __u32 there, n, r;
@@ -258,7 +258,7 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
 
 struct hello {
         struct __sk_buff *skb;
-        __u32 at;               /* the next extension … */
+        __u32 at;               /* the next extension */
         __u32 end;
         __u32 http2;
 };
@@ -414,8 +414,8 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         return 0;
 }
 
-/* Of a connection in frames: what there is of questions is known when it comes out of the library, and what
- * has not been read may be one. */
+/* Of a connection of HTTP/2: requests are known when they come out of the library, and unread bytes may
+ * be one. */
 static __always_inline void tls_plaintext_commit(struct exchange *x, struct exchange_effect *effect) {
         x->state = EXCHANGE_IDLE;
         if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
@@ -485,9 +485,8 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
 
 /* ---- departure ---- */
 
-/* Something leaves without a question and without having been seen to be written. In the beginning these are
- * tickets for sessions, of which OpenSSL sends two at once or apart; later the library is used in a way that
- * is not known here. */
+/* Bytes leave without a request, and their write was not seen. In the beginning these are session
+ * tickets, of which OpenSSL sends two together or apart; later the library is used in an unknown way. */
 #define STRAYS_MAX 4
 
 /* The first request may be read from the socket together with the client's Finished (Apache reads 8,000
@@ -501,8 +500,8 @@ static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) 
         return !o->delivered;
 }
 
-/* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the
- * plaintext is seen: what that means is for openssl_egress to say. */
+/* Of an encrypted connection: records that are no part of a response change nothing. Returns 1 where the
+ * plaintext is seen, and openssl_egress decides. */
 static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct transmit *d, struct exchange_effect *effect) {
         struct tls_chunk f = {};
@@ -532,7 +531,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         }
 
         pipelines = tls->out_lost || f.seen & TLS_STEP_APPLICATION;
-        /* Not where the probe has been taken away: who books it is not there any more */
+        /* Not where the probe was removed: nothing records it any more */
         o = s->key.ssl != 0 ? tls_plaintext_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
         if (o && o->pipeline.protocol != PROTOCOL_PLAIN) {
                 s->left_at = d->now;
@@ -639,7 +638,7 @@ static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaint
         return tls_plaintext_h2_commit(o);
 }
 
-/* A part of an answer leaves whose plaintext was parsed when it was written. */
+/* A part of a response leaves; its plaintext was parsed when it was written. */
 static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext *o, struct conn *c,
                 struct qos_unit_map *u,
                                                       struct transmit *d) {
@@ -659,7 +658,7 @@ static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext
         transmit_record(&o->pipeline, c, u, d, parsed);
         o->growing = o->pipeline.flags & PIPELINE_RESPONDING || !d->complete;
         if (parsed & TRANSMIT_TUNNEL) {
-                /* Nothing is asked any more, and nothing is to be parsed */
+                /* No request follows, and nothing is to be parsed */
                 o->pipeline.protocol = PROTOCOL_PLAIN;
                 o->tries = TRIES_MAX;
         }
@@ -667,7 +666,7 @@ static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext
         return zero();
 }
 
-/* … or it was, and is not any more: an exchange. */
+/* or it was, and is no longer: an exchange. */
 static __attribute__((noinline)) int tls_record_request(struct conn *c, struct qos_unit_map *u,
                 struct transmit *d) {
         struct exchange_effect effect = {};

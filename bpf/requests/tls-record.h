@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* TLS without its keys: the headers of its records tell where the handshake ends, and which records are no
- * part of a question or an answer. Between the two nothing is known: a sealed connection is one of plain
- * exchanges.
+/* TLS without its keys: the headers of its records show where the handshake ends, and which records are no
+ * part of a request or a response. Nothing else is known: an encrypted connection is one of plain exchanges.
  *
- * TLS 1.2 says in the clear what a record is. TLS 1.3 seals the end of the handshake and the farewell as
- * well, and shows their lengths: what ends the handshake is as long as a digest.
+ * In TLS 1.2 the type of a record is in the clear. TLS 1.3 encrypts the end of the handshake and
+ * close_notify as well, and shows their lengths: the Finished is as long as a digest.
  *
- * What is concluded from the length of a record is a guess: padding, another cipher, or an extension that is
- * not known here change it. Such guesses decide what is counted as a request, and whether requests may
- * overlap. No error is counted because of one: a connection that ends with a request unanswered is an error
- * only where requests are told apart without guessing (tls.certain, tls_end()).
+ * A conclusion from the length of a record is a guess: padding, another cipher, or an extension that is not
+ * known here change it. Such guesses decide what is counted as a request, and whether requests may overlap.
+ * No error is counted because of one: a connection that ends with a request without a response is an error
+ * only where requests are distinguished without guessing (tls.certain, tls_end()).
  *
  * Pure: compiled for BPF and for the unit tests. */
 
@@ -37,20 +36,20 @@ enum tls_type {
 #define TLS_IS_FINISHED_OF_TAG_16(length) ((length) == 53 || (length) == 69)
 #define TLS_IS_ALERT(length) ((length) == 19)
 
-/* Sealed up to TLS 1.2 it has 12 bytes in place of the digest, and what the cipher adds, 16 (ChaCha20) to
- * 80 (AES in CBC with SHA-384). A longer record that comes where it could be is no Finished, but a greeting
- * again, which a server of TLS 1.3 asks for that likes none of the client's keys (HelloRetryRequest): with a
- * key and a session's name in it that has more than 140. */
+/* Encrypted up to TLS 1.2 it has 12 bytes in place of the digest, and those of the cipher, 16 (ChaCha20)
+ * to 80 (AES in CBC with SHA-384). A longer record in its place is no Finished, but a second ClientHello,
+ * after a HelloRetryRequest of a server of TLS 1.3 that accepts none of the client's keys: with a key and
+ * a session ID it has more than 140. */
 #define TLS_ENCRYPTED_FINISHED_MIN 32U
 #define TLS_ENCRYPTED_FINISHED_MAX 128U
 
-/* The first thing a server seals in TLS 1.3 are its EncryptedExtensions: four bytes, the length in two, and
- * the extensions, of which one says what is spoken, if that was asked (ALPN): "h2" takes nine bytes,
- * "http/1.1" fifteen, "postgresql" seventeen. All others have an even length: that the name was known
- * (server_name, four bytes), and the curves that the server would have liked better, of which OpenSSL has
- * eight or ten (22 or 26 bytes). So what is even speaks neither, and of what is odd these lengths are
+/* The first record that a server encrypts in TLS 1.3 are its EncryptedExtensions: four bytes, the length
+ * in two, and the extensions, of which one names the protocol, if the client offered some (ALPN): "h2"
+ * takes nine bytes, "http/1.1" fifteen, "postgresql" seventeen. All others have an even length: the
+ * acknowledged server_name, four bytes, and the server's preferred curves, of which OpenSSL has eight or
+ * ten (22 or 26 bytes). So an even length is neither protocol, and of the odd ones these lengths are
  * HTTP/1.1's; the rest is taken for HTTP/2: other lists of curves may be either, and no figure is better
- * than a wrong one. In one record with the certificate (BoringSSL) nothing can be told. */
+ * than a wrong one. In one record with the certificate (BoringSSL) nothing is known. */
 #define TLS_EXTENSIONS_LENGTH_MAX 128U
 #define TLS_IS_HTTP1(length)                                                                            \
         ((length) == 38 || (length) == 42 || (length) == 60 || (length) == 64 || (length) == 68)
@@ -64,9 +63,9 @@ enum tls_type {
  * out. This is no guess. */
 #define TLS_EXTENSIONS_HTTP2_MIN (4U + 2 + 9 + 1 + 16)
 
-/* What a client says in HTTP/2 that is no question and gets no answer, if nothing else is in its record:
- * frames of nine bytes (SETTINGS that are acknowledged) and of thirteen (WINDOW_UPDATE, RST_STREAM), with
- * what TLS 1.3 adds (17 bytes), and TLS 1.2 (16 or 24). */
+/* Records of a client with nothing but frames of HTTP/2 that are no request and have no response: of nine
+ * bytes (SETTINGS acknowledged) and of thirteen (WINDOW_UPDATE, RST_STREAM), and the bytes that TLS 1.3
+ * (17) and TLS 1.2 (16 or 24) add. */
 #define TLS_IS_HTTP2_CONTROL(length)                                                                    \
         ((length) == 26 || (length) == 30 || (length) == 25 || (length) == 29 || (length) == 33 || \
          (length) == 37)
@@ -76,14 +75,14 @@ enum tls_type {
 #define TLS_IS_ENCRYPTED_FAREWELL(length)                                                                  \
         (((length) >= 5 + 16 && (length) <= 7 + 17) || ((length) >= 5 + 24 && (length) <= 7 + 24))
 
-/* COM_STMT_CLOSE of MySQL, nine bytes, which no server answers, encrypted likewise. Drivers send it before
+/* COM_STMT_CLOSE of MySQL, nine bytes, without a response, encrypted likewise. Drivers send it before
  * they close the connection, too. Only used to suppress errors. */
 #define TLS_IS_ENCRYPTED_REMARK(length) ((length) == 9 + 16 || (length) == 9 + 17 || (length) == 9 + 24)
 
-/* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are
- * known here. Some put all that in one record (BoringSSL), whose length tells nothing: then it was the last
- * when the server seals something more, which it does behind its own Finished (tickets). Where it has
- * nothing to say the first question goes with it. */
+/* A certificate, its verification, and a Finished: a client that sends more records has longer ones than
+ * are known here. Some send all of them in one record (BoringSSL), of any length: then it was the last
+ * when the server encrypts a further one, which it does behind its own Finished (tickets). Where the
+ * server sends none, the first request is taken for a part of the handshake. */
 #define TLS_FINISHED_RECORDS 4
 
 enum tls_phase {
@@ -97,7 +96,7 @@ struct tls_side {
         __u64 header;           /* as far as it has come, the first byte highest */
         __u32 left;             /* of the record's body */
         __u8 have;              /* bytes of the header */
-        __u8 application;       /* the record is part of a question, or an answer */
+        __u8 application;       /* the record is part of a request or a response */
 };
 
 struct tls {
@@ -106,21 +105,20 @@ struct tls {
         __u32 in_pos;           /* up to where the client's side was looked at: a sequence number */
         __u8 phase;             /* enum tls_phase */
         __u8 sealed;            /* records that the client has sent sealed, in the handshake of TLS 1.3 */
-        __u8 asks;              /* a part of a question was taken since the last read */
-        __u8 out_lost;          /* what leaves cannot be followed: all of it is an answer, then */
-        __u8 extended;          /* the server has sealed something */
-        __u8 http2;             /* it is HTTP/2: how many questions an exchange is, or whether it is one,
-                                 * nobody knows */
+        __u8 asks;              /* a part of a request was taken since the last read */
+        __u8 out_lost;          /* records that leave cannot be followed: all are taken for responses */
+        __u8 extended;          /* the server has encrypted a record */
+        __u8 http2;             /* it is HTTP/2: the number of requests in an exchange is not known */
         __u8 tries;             /* how often its plaintext was looked at in vain */
         __u8 asked;             /* 1: records of requests have come since the last response began */
-        __u8 farewell;          /* all that was asked since then may be one */
-        __u8 plain;             /* known without guessing: it is not HTTP/2 … */
-        __u8 certain;           /* … and which records of the client are requests */
+        __u8 farewell;          /* all that was sent since then may be one */
+        __u8 plain;             /* known without guessing: it is not HTTP/2 */
+        __u8 certain;           /* known without guessing: which records of the client are requests */
         __u8 missed;            /* 1: bytes were read that were not seen, where the next record begins is not
                                  * known (tls_resumes()) */
 };
 
-/* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */
+/* By the first bytes of a request, as protocol_detect(): a ClientHello, or the middle of a connection. */
 PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
         __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, minor = bytes >> 16 & 0xff;
 
@@ -245,8 +243,8 @@ EXCHANGE_INLINE int tls_is_server_hello(__u64 bytes) {
                (bytes >> 40 & 0xff) == 2;
 }
 
-/* A segment of a client that is its farewell (bytes: how it begins, the first one lowest), and nothing else:
- * nobody answers that. */
+/* Whether a segment of a client is nothing but its farewell, without a response. bytes: its first ones,
+ * the very first lowest. */
 #define TLS_FAREWELL_MAX 64U
 EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
         __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, body = (bytes >> 24 & 0xff) << 8 |
@@ -268,9 +266,9 @@ EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
 #define TLS_EXTENSION_ENCRYPTED_HELLO 0xfe0dU   /* another ClientHello, which may offer something else */
 
 struct tls_offer {
-        __u32 at;               /* the next extension, or the next protocol … */
-        __u32 end;              /* … before that: behind the extensions … */
-        __u32 names_end;        /* … or, while in the list of protocols, behind that */
+        __u32 at;               /* the next extension, or the next protocol */
+        __u32 end;              /* end of the extensions */
+        __u32 names_end;        /* while in the list of protocols, its end */
         __u32 http2;            /* HTTP/2 is offered, or may be */
 };
 
@@ -307,8 +305,7 @@ PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
 #define TLS_EXTENSION_LENGTH(bytes) ((__u32) ((bytes) >> 32 & 0xffff))
 
 /* What a step meant. */
-#define TLS_STEP_APPLICATION (1U << 24) /* there was something of a question, or an answer, in what it
-                                         * took */
+#define TLS_STEP_APPLICATION (1U << 24) /* it took a part of a request or a response */
 #define TLS_STEP_LOST (1U << 25)
 #define TLS_STEP_TAKEN(r) ((r) & 0xffffffU)
 
