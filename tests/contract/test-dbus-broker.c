@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What only a real message broker shows: the daemon finds callers by their names and asks polkit about them,
- * notices when they leave, and survives the broker. Runs a dbus-daemon of its own (the argument) with a
- * pretended PID 1 and polkit. */
+/* With a real message broker: the daemon finds callers by their names, queries polkit about them, notices
+ * when they leave, and survives the broker. Runs a dbus-daemon of its own (the argument) with a fake PID
+ * 1 and polkit. */
 
 #include <fcntl.h>
 #include <signal.h>
@@ -306,7 +306,7 @@ static void test_polkit(sd_bus *services) {
 
         check(sd_bus_get_unique_name(user, &name) >= 0);
 
-        /* Nobody there to ask */
+        /* No polkit */
         call(user, "AttachUnit", true, "a", false, SD_BUS_ERROR_ACCESS_DENIED);
 
         check(sd_bus_add_object_vtable(services, NULL, "/org/freedesktop/PolicyKit1/Authority",
@@ -338,7 +338,7 @@ static void test_polkit(sd_bus *services) {
         call(user, "DetachUnit", false, "b", true, NULL);
         check(polkit.n_asked == 0);
 
-        /* Root is not asked about */
+        /* No query about root */
         {
                 sd_bus *root = connect_as(0);
 
@@ -347,7 +347,7 @@ static void test_polkit(sd_bus *services) {
                 disconnect(root);
         }
 
-        /* Waits for a person as long as it takes; who leaves is not asked about any more */
+        /* Waits for a person as long as necessary; the query about a caller that leaves is cancelled */
         polkit_reset(POLKIT_SILENT);
         for (unsigned i = 0; i < CALLS_PER_UID_MAX; i++) {
                 _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(user, "AttachUnit", true, "a",
@@ -358,7 +358,7 @@ static void test_polkit(sd_bus *services) {
         test_wait(event, polkit.n_asked == CALLS_PER_UID_MAX);
         call(user, "AttachUnit", true, "a", false, SD_BUS_ERROR_LIMITS_EXCEEDED);
         {
-                /* … and nobody else has to wait */
+                /* No other caller has to wait */
                 sd_bus *root = connect_as(0);
 
                 call(root, "AttachUnit", false, "a", false, NULL);
@@ -429,7 +429,7 @@ int main(int argc, char **argv) {
         disconnect(client);
         disconnect(services);
 
-        /* … and comes back */
+        /* and comes back */
         broker_start();
         services = connect_as(0);
         fake_service_manager_start(&pid1, services, units);

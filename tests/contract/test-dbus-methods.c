@@ -479,7 +479,7 @@ static void test_errors(void) {
         check(n_signals == 0);
 }
 
-/* Nobody but root, and there is no polkit to ask. */
+/* Nobody but root, without polkit. */
 static void test_other_user(void) {
         sd_bus *other_daemon_side, *other;
         BusServer *server;
@@ -493,7 +493,7 @@ static void test_other_user(void) {
         expect_error_on(other, SD_BUS_ERROR_ACCESS_DENIED, "AttachUnit", "sastb", "b", 0, UINT64_C(0), 0);
         expect_error_on(other, SD_BUS_ERROR_ACCESS_DENIED, "AttachUnit", "sastb", "b", 0, UINT64_C(0), 1);
         expect_error_on(other, SD_BUS_ERROR_ACCESS_DENIED, "DetachUnit", "sb", "a", 0);
-        /* Nobody is asked for what cannot be done anyway */
+        /* No query for what cannot be done anyway */
         expect_error_on(other, "org.qosd1.Error.InvalidUnitName", "AttachUnit", "sastb", "a b", 0,
                         UINT64_C(0), 0);
         expect_error_on(other, "org.qosd1.Error.NotAttached", "DetachUnit", "sb", "zzz", 0);
@@ -514,7 +514,7 @@ static void test_subscribe(void) {
         struct timespec now;
         uint64_t ns;
 
-        /* Not subscribed: a change of state is not told */
+        /* Not subscribed: no signal for a change of state */
         units[0].active_state = "deactivating";
         fake_service_manager_changed(&pid1, "a.service");
         test_wait(event, streq(u->active_state, "deactivating"));
@@ -577,8 +577,8 @@ static void test_subscribe(void) {
         }
         signals_forget();
 
-        /* Who reads in between and then sees another value must be told, even if that is what was sent
-         * last */
+        /* A client that reads in between and then sees another value needs a signal, even if that is the
+         * value sent last */
         {
                 uint64_t before = manager->config.default_window_nsec;
 
@@ -678,7 +678,7 @@ static void test_log_control(void) {
 static void test_disconnect(void) {
         check(manager->n_units == 2); /* c@1 of the administrator, a of the lease */
         call_void("Subscribe", NULL);
-        /* One that is never answered */
+        /* One without a reply */
         check(sd_bus_call_method_async(client, NULL, "org.qosd1", "/org/qosd1", MANAGER, "AttachUnit", NULL,
                                        NULL,
                                        "sastb", "b", 0, UINT64_C(0), 1) >= 0);

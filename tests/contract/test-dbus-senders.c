@@ -69,7 +69,7 @@ static int method_get_owner(sd_bus_message *m, void *userdata, sd_bus_error *err
         return sd_bus_reply_method_return(m, "s", name);
 }
 
-/* from: who replies, NULL for the bus */
+/* from: the sender of the reply, NULL for the bus */
 static int reply_user(sd_bus_message *m, uid_t uid, const char *error, const char *from) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
 
@@ -104,7 +104,7 @@ static const sd_bus_vtable broker_vtable[] = {
         SD_BUS_VTABLE_END
 };
 
-/* Answers what was held back, about this sender or about everybody. */
+/* Replies to the queries that were delayed, about this sender or all of them. */
 static void answer_as(const char *sender, uid_t uid, const char *error, const char *from) {
         unsigned n = 0;
 
@@ -248,7 +248,7 @@ static void test_delay(void) {
 static void test_gone(void) {
         Reply attached, again;
 
-        /* Before it was known who it is */
+        /* Before its user was known */
         delays = true;
         send_call(":1.20", "AttachUnit", &attached);
         send_call(":1.20", "AttachUnit", &again);
@@ -286,7 +286,7 @@ static void send_change(const char *sender, const char *method, const char *unit
         send_message(m, reply);
 }
 
-/* Only the bus says who is root. */
+/* Only the bus reports who is root. */
 static void test_forged(void) {
         Reply attached;
 
@@ -296,7 +296,7 @@ static void test_forged(void) {
         answer_as(":1.23", 0, NULL, ":1.23");
         expect(&attached, SD_BUS_ERROR_ACCESS_DENIED);
 
-        /* It is asked again */
+        /* The bus is queried again */
         send_call(":1.23", "AttachUnit", &attached);
         test_wait(event, n_questions == 1);
         answer(":1.23", 0, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What observers of the core are told, and in which order. */
+/* Events for observers of the core, and their order. */
 
 #include "manager.h"
 #include "observer.h"
@@ -114,7 +114,7 @@ int main(int argc, char **argv) {
         check(attach(event, "a.service") == a);
         expect("1:changed:a.service 2:changed:a.service");
 
-        /* What lies in it changes, too: its relatives have */
+        /* Units in it change, too: their ancestors have */
         check(attach(event, "system.slice"));
         expect("1:attached:system.slice 2:attached:system.slice 1:changed:a.service 2:changed:a.service");
 

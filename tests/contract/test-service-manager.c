@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What service-manager.c makes of PID 1's answers about services and their sockets. */
+/* Replies of PID 1 about services and their sockets, as service-manager.c reads them. */
 
 #include <arpa/inet.h>
 
@@ -206,7 +206,7 @@ int main(int argc, char **argv) {
         check(a.accept && isempty(a.instances));
         answer_done(&a);
 
-        /* More at once than are asked at a time, of which one is given up before its turn */
+        /* More than are queried at a time, one of which is cancelled before its turn */
         for (size_t i = 0; i < ELEMENTSOF(many); i++)
                 check(service_manager_load(m->service_manager, i % 2 ? "a.service" : "plain.service",
                                            on_loaded, many + i, calls + i) >= 0);
@@ -224,13 +224,13 @@ int main(int argc, char **argv) {
         check(attach(event, m, "d@0.service") == 1);
         check(attach(event, m, "a.service") == 1);
         check(m->n_units == 3);
-        /* An instance lies in its socket, whose own group is elsewhere */
+        /* An instance belongs to its socket, the control group of which is elsewhere */
         check(unit_find_ancestor(manager_get_unit(m, "d@0.service", NULL)) == manager_get_unit(m, "d.socket",
                         NULL));
         check(!unit_find_ancestor(manager_get_unit(m, "d.socket", NULL)));
         check(!unit_find_ancestor(manager_get_unit(m, "a.service", NULL)));
 
-        /* The end, while PID 1 is being asked */
+        /* The end, during a query to PID 1 */
         fake_service_manager_changed(&pid1, "a.service");
         test_wait(event, manager_get_unit(m, "a.service", NULL)->refresh);
         manager_free(m);

@@ -225,7 +225,7 @@ static void test_full(sd_event *event) {
         manager_free(m);
 }
 
-/* An owner lets go of what is the owner's, and of its probes; the administrator's hold stays. */
+/* An owner releases its own hold, and the probes of it; the administrator's hold stays. */
 static void test_detach(sd_event *event) {
         Manager *m;
         Unit *u;

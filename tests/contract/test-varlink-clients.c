@@ -100,7 +100,7 @@ typedef struct Client {
 static int open_connection_with(uid_t uid, int size) {
         int fds[2], r;
 
-        /* The kernel notes for both who makes them */
+        /* The kernel records the user that makes them for both */
         check(uid == 0 || seteuid(uid) >= 0);
         check(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) >= 0);
         check(uid == 0 || seteuid(0) >= 0);
@@ -306,7 +306,7 @@ static void test_attach(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"b.service\"}");
 }
 
-/* Who is said to lie in whom: inner is in the group of a.service. NULL: in none. */
+/* The reported ancestor: inner is in the group of a.service. NULL: none. */
 static void expect_nest(Client *c, const char *unit, const char *outer, const char *inner) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         sd_json_variant *contains;
@@ -324,7 +324,7 @@ static void expect_nest(Client *c, const char *unit, const char *outer, const ch
                       !contains);
 }
 
-/* In either order, and let go in either. */
+/* In either order, and released in either. */
 static void test_nested(void) {
         static const char *const orders[][2] = { { "a", "inner" }, { "inner", "a" } };
         _cleanup_client_ Client *c = client_new(0);
@@ -688,7 +688,7 @@ static void test_many_units(void) {
         }
         check(n == MANY_UNITS);
 
-        /* So are thresholds, one by one: what is cleared meanwhile is not listed any more … */
+        /* So are thresholds, one by one: one that is cleared meanwhile is no longer listed */
         for (unsigned i = 0; i < MANY_UNITS; i++) {
                 (void) snprintf(call, sizeof(call),
                                 "{\"unit\":\"%s\",\"threshold\":\"slow: requests.server.firstByte.p99 > "
@@ -712,7 +712,7 @@ static void test_many_units(void) {
         } while (more);
         check(n == MANY_UNITS - 1);
 
-        /* … and together */
+        /* and together */
         client_send(watcher, "more", "Monitor", "{}");
         (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"name\":\"slow\"}",
                         many_names[MANY_UNITS - 2]);
@@ -790,7 +790,7 @@ static void test_lease(void) {
         test_wait(event, manager->n_units == 0);
 }
 
-/* A client that is gone before PID 1 has answered. */
+/* A client that leaves before the reply of PID 1. */
 static void test_vanish_while_attaching(void) {
         _cleanup_client_ Client *c = client_new(0);
 
@@ -878,7 +878,7 @@ static void test_subscribe(void) {
         call_succeeds(c, "GetStatus", "{}");
 }
 
-/* All who subscribe see the same readings. */
+/* All subscribers see the same readings. */
 static void test_shared_stream(void) {
         _cleanup_client_ Client *c = client_new(0), *first = client_new(0), *second = client_new(0);
         uint64_t seq[6];
@@ -908,7 +908,7 @@ static void test_shared_stream(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
-/* Who does not read misses frames and is told how many; who reads gets each of them. */
+/* A client that does not read misses frames, and gets their number; one that reads gets each of them. */
 static void test_slow_subscriber(void) {
         _cleanup_client_ Client *c = client_new(0), *slow = client_new(0), *reader = client_new(0);
         uint64_t frames = 0, skipped = 0, most = 0;
@@ -1034,7 +1034,7 @@ static void test_never_reads(void) {
         call_succeeds(other, "GetStatus", "{}");
 }
 
-/* As many calls that nobody answers as the socket takes. */
+/* As many calls without a reply as the socket takes. */
 static unsigned client_fill(Client *c) {
         static const char message[] = "{\"method\":\"org.qosd.QoS.GetStatus\",\"oneway\":true}";
         unsigned n = 0;
@@ -1119,7 +1119,7 @@ static void test_oversized(void) {
         call_succeeds(other, "GetStatus", "{}");
 }
 
-/* Ends the connection of who sends it. */
+/* Ends the connection of the sender. */
 static void test_garbage(void) {
         static const struct {
                 const char *bytes;
@@ -1163,12 +1163,12 @@ static void test_garbage(void) {
         call_succeeds(other, "GetStatus", "{}");
 }
 
-/* ---- who may ------------------------------------------------------------------------------------------ */
+/* ---- permissions -------------------------------------------------------------------------------------- */
 
 static void test_polkit(void) {
         _cleanup_client_ Client *c = client_new(TEST_OTHER_UID), *root = client_new(0);
 
-        /* Nobody is asked where the answer does not matter */
+        /* No query where the reply makes no difference */
         polkit_questions = 0;
         call_fails(c, NULL, "Attach", "{\"unit\":\"a b\"}", INTERFACE "InvalidUnitName", "unit", "a b");
         call_fails(c, NULL, "Detach", "{\"unit\":\"a\"}", INTERFACE "NotAttached", "unit", NULL);
@@ -1196,7 +1196,7 @@ static void test_polkit(void) {
         check(polkit_questions == 4);
         check(manager->units[0]->holds->uid == TEST_OTHER_UID);
 
-        /* Nobody but root and the owner of the control group sees who its clients are */
+        /* Nobody but root and the owner of the control group sees its clients */
         call_fails(c, NULL, "GetView", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL,
                    NULL);
         call_fails(root, NULL, "GetView", "{\"unit\":\"a\"}", INTERFACE "ViewUnavailable", "unit",
@@ -1479,7 +1479,7 @@ static void test_exit(void) {
         for (unsigned i = 0; i < 100; i++)
                 client_send(c, "more", "ListMetrics", "{}");
         settle();
-        /* And it ends while PID 1 has not answered whether there is such a unit: main() frees it all */
+        /* And it ends before PID 1 has replied about the unit: main() frees everything */
         client_send(waiting, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         test_wait(event, manager->operations);
         check(sd_event_exit(event, 0) >= 0);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What qos-balance is told, with the message for each thing that is wrong; and its rules, against units that
- * behave as they are made to. */
+/* Arguments of qos-balance, with the message for each error, and its rules, against simulated units. */
 
 #include <math.h>
 
@@ -218,8 +217,8 @@ static void test_rules(void) {
                                 check(w.given / 6000 + 2 * w.rules.step > limit);
                         check(limit < 40 || noise > 0 || (w.missed == 0 && w.rules.level == 40));
 
-                        /* All is too much: it is taken within two seconds. And given back when there is room
-                         * again */
+                        /* More than there is: it is taken within two seconds, and given back when there
+                         * is enough again */
                         w.limit = w.noise = 0;
                         world_run(&w, 10);
                         check(w.rules.level == 0 || w.rules.level <= w.rules.step);

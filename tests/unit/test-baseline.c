@@ -11,8 +11,8 @@
 #define MS NSEC_PER_MSEC
 #define STEP HISTORY_FINE_NSEC
 
-/* A step with so many requests, each of which takes as long to its first byte; a tenth of a thread runs, and
- * two ask others once for each request, half of that long. */
+/* A step with so many requests of the same time to first byte; a tenth of a thread runs, and each request
+ * has one to a peer, of half that time. */
 static HistoryStep make_step(uint64_t index, uint64_t count, uint64_t nsec) {
         HistoryStep s = { .index = index, .timestamp = index * STEP, .covered = STEP };
         Metrics m;

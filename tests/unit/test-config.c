@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* qosd.conf: what each line does, which file wins, and what the administrator is told. */
+/* qosd.conf: the effect of each line, the precedence of files, and messages for the administrator. */
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -82,7 +82,7 @@ static Config load_line(const char *line, const char *expected_warning) {
 
         if (expected_warning ? !strstr(said, expected_warning) || !strstr(said, "/etc/qosd.conf:3: ") :
             *said != 0) {
-                fprintf(stderr, "'%s': expected '%s', was told: %s\n", line, strempty(expected_warning),
+                fprintf(stderr, "'%s': expected '%s', got: %s\n", line, strempty(expected_warning),
                         said);
                 exit(EXIT_FAILURE);
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Who had a CPU while somebody waited for it. */
+/* Occupants of a CPU while a thread waited for it. */
 
 #include "check.h"
 #include "cpu-occupants.h"

@@ -16,13 +16,13 @@ static void test_dns(void) {
         check(classify(60, 0, 1, 0x24, 0, 0, 1, 0, 1, 0, 0, 0, 0) == DATAGRAM_DNS_QUESTION);
         check(classify(600, 0, 1, 0x28, 0, 0, 1, 0, 0, 0, 9, 0, 1) == DATAGRAM_DNS_QUESTION);
 
-        /* Its answers, also one that is nothing but a header */
+        /* Its responses, also one that is nothing but a header */
         check(classify(68, 0x12, 0x34, 0x81, 0xa0, 0, 1, 0, 1, 0, 0, 0, 1) == DATAGRAM_DNS_ANSWER);
         check(classify(60, 0x12, 0x34, 0x83, 0x83, 0, 1, 0, 0, 0, 1, 0, 0) == DATAGRAM_DNS_ANSWER);
         check(classify(12, 0x12, 0x34, 0x81, 0x01, 0, 0, 0, 0, 0, 0, 0, 0) == DATAGRAM_DNS_ANSWER);
 
-        /* Too short; two questions; a result in a question; the bit that is zero; operations that do not
-         * exist */
+        /* Too short; two questions (QDCOUNT); a result in a query; the bit that is zero; operations that
+         * do not exist */
         check(classify(16, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0) == DATAGRAM_PLAIN);
         check(classify(11, 0, 0, 0x81, 0, 0, 0, 0, 0, 0, 0, 0) == DATAGRAM_PLAIN);
         check(classify(40, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0) == DATAGRAM_PLAIN);

@@ -204,7 +204,7 @@ static void test_cpu(void) {
         e.now.service_run_queue = 80 * US;
         f = only(&e, FINDING_CPU, &d);
         check(fabs(f->share - 80.0 / 170) < 0.01 && f->certainty == CERTAINTY_LIKELY);
-        /* … which is not for long, and CPUs are idle */
+        /* for a short time, and CPUs are idle */
         e.now.run_queue_wait = 30 * US;
         e.now.cpus = 2;
         e.now.idle_cpus = 1;
@@ -305,7 +305,7 @@ static void test_lock_and_memory(void) {
         f = only(&e, FINDING_LOCK, &d);
         check(f->state == QOS_STATE_DISK && streq(f->resource, "lock in ext4_buffered_write_iter()") &&
               strstr(f->text, "released by writer (12)"));
-        /* … while it waits for the disk: that is it */
+        /* which waits for the disk: that is the cause */
         e.kernel[QOS_STATE_DISK].value = 2.5;
         (void) only(&e, FINDING_DISK, &d);
         /* Two kinds of locks are one finding */
@@ -329,7 +329,7 @@ static void test_lock_and_memory(void) {
         f = only(&e, FINDING_LOCK, &d);
         check(f->state == QOS_STATE_POLL && streq(f->resource, "a signal to process 12") &&
               strstr(f->text, "released by postgres (34)"));
-        /* … for less than a millisecond, as those that commit together do; or seldom */
+        /* for less than a millisecond, as those that commit together do; or seldom */
         set_times(&e.now, 20 * US, 1 * MS);
         e.now.rate = 1000;
         e.now.blocked_by_requests = 0.9 * MS;
@@ -338,12 +338,12 @@ static void test_lock_and_memory(void) {
         e.now.rate = 5;
         e.now.blocked_by_requests = 9.5 * MS;
         nothing(&e);
-        /* … while the other one waits for a backend: that is it */
+        /* while the other one waits for a backend: that is the cause */
         e.now.rate = 100;
         e.now.client_rate = 100;
         e.now.client_latency = 9.6 * MS;
         (void) only(&e, FINDING_DEPENDENCY, &d);
-        /* … as it always does: its normal is the same, and something else has come */
+        /* as it always does: its baseline is the same, and something else was added */
         {
                 DiagnosisEvidence before = evidence();
 
@@ -395,7 +395,7 @@ static void test_dependency(void) {
         check(streq(f->resource, "10.0.0.7:5432") && streq(f->unit, "postgresql.service") &&
               strstr(f->text, "10.0ms"));
 
-        /* Something else that it asks, beside its requests: more than there is time for */
+        /* Requests to peers beside its own requests: more than fit into their time */
         e = evidence();
         set_times(&e.now, 20 * US, 5 * MS);
         e.now.rate = 100;
@@ -451,7 +451,7 @@ static void test_network(void) {
         f = only(&e, FINDING_NETWORK, &d);
         check(f->certainty == CERTAINTY_LIKELY && strstr(f->text, "clients"));
 
-        /* The application itself takes its time for the rest of the answer */
+        /* The application itself takes its time for the rest of the response */
         e.now.threads[QOS_STATE_SLEEP] = 5;
         f = only(&e, FINDING_NETWORK, &d);
         check(f->certainty == CERTAINTY_POSSIBLE);
@@ -471,7 +471,7 @@ static void test_network(void) {
         e.now.covered = 60e9;
         e.now.serving = 0.2;
         (void) only(&e, FINDING_NETWORK, &d);
-        /* … and what is lost on the way to them is a finding all the same */
+        /* and losses on the path to them are a finding all the same */
         e.now.rate = 100;
         e.now.serving = 0.01;
         e.now.retransmits = 50;
@@ -502,7 +502,7 @@ static void test_network(void) {
         check(f->certainty == CERTAINTY_LIKELY);
         normal.retransmits = 40;
         nothing(&e);
-        /* Of large answers, each is many segments */
+        /* Of large responses, each is many segments */
         e.normal = NULL;
         e.now.bytes_out = 140000;
         nothing(&e);
@@ -588,11 +588,11 @@ static void test_limit(void) {
         f = only(&e, FINDING_LIMIT, &d);
         check(strstr(f->text, "2.0 at a time") && strstr(f->text, "CPUs are idle") &&
               f->certainty == CERTAINTY_LIKELY);
-        /* … while they wait for a lock: that explains it, not their number */
+        /* while they wait for a lock: that explains it, not their number */
         e.now.threads[QOS_STATE_LOCK] = 1.9;
         (void) only(&e, FINDING_LOCK, &d);
 
-        /* Four threads on the only CPU that they may use: they wait for each other … */
+        /* Four threads on the only CPU that they may use: they wait for each other */
         e = evidence();
         set_times(&e.now, 1 * MS, 3 * MS);
         e.now.rate = 1000;
@@ -609,12 +609,12 @@ static void test_limit(void) {
         e.now.run_queue_own = 2;
         e.now.run_queue_others = 0.45;
         (void) only(&e, FINDING_LIMIT, &d);
-        /* … and for another unit, if that is who had the CPU for most of it */
+        /* and for another unit, if that had the CPU for most of it */
         e.users[0].value = e.now.run_queue_others = 2.1;
         diagnosis_make(&e, &d);
         check(find(&d, FINDING_CPU) && streq(find(&d, FINDING_CPU)->unit, "hog.service"));
 
-        /* A lock and who held it */
+        /* A lock and its holder */
         e = evidence();
         set_times(&e.now, 0, 10 * MS);
         e.now.rate = 400;
@@ -672,14 +672,14 @@ static void test_normal(void) {
         f = only(&e, FINDING_WORKLOAD, &d);
         check(strstr(f->text, "CPU time per request: 800us, baseline 100us"));
 
-        /* Neither: a disk that has become slow, though below what would be told without a normal */
+        /* Neither: a disk that has become slow, though below the limit without a baseline */
         e = evidence();
         e.normal = &before.now;
         set_times(&e.now, 20 * US, 900 * US);
         e.now.threads[QOS_STATE_DISK] = 0.7;
         (void) only(&e, FINDING_DISK, &d);
         check(d.n_excluded > 0);
-        /* … and more requests at the same time: the wait explains it */
+        /* and more requests at the same time: the wait explains it */
         e.now.rate = 2000;
         e.now.threads[QOS_STATE_DISK] = 1.4;
         e.now.threads[QOS_STATE_RUNNING] = 0.2;
@@ -719,7 +719,7 @@ static void test_inside(void) {
         f = only(&e, FINDING_LIMIT, &d);
         check(f->certainty == CERTAINTY_LIKELY && streq(f->resource, "thread batcher (17)") &&
               strstr(f->text, "12.0 requests at a time"));
-        /* … or each request has a thread that sleeps, and another one is busy by itself */
+        /* or each request has a thread that sleeps, and another one is busy by itself */
         e.now.threads[QOS_STATE_PARK] = 0;
         e.now.threads[QOS_STATE_SLEEP] = 11;
         f = only(&e, FINDING_LIMIT, &d);
@@ -735,7 +735,7 @@ static void test_inside(void) {
         e.now.rate = 40;
         diagnose_none(&e, &d);
 
-        /* An event loop that answers all of a round at its end */
+        /* An event loop that sends all responses of a round at its end */
         e = evidence();
         e.now.rate = 117000;
         set_times(&e.now, 225 * US, 129 * US);
@@ -767,7 +767,7 @@ static void test_history(void) {
         e.usual = 5 * MS;
         f = only(&e, FINDING_LOCK, &d);
         check(strstr(d.text, "; usually"));
-        /* … and is no finding if somebody says that it is normal */
+        /* and is no finding if the baseline has it */
         e.usual = 0;
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_NOTHING);
@@ -839,7 +839,7 @@ static void test_threads(void) {
         const Finding *f;
         Diagnosis d;
 
-        /* All of them wait for one lock, of which it is known which, and who has had it */
+        /* All of them wait for one lock with a known name and holder */
         e.now.threads[QOS_STATE_LOCK] = 2.6;
         e.now.threads[QOS_STATE_RUNNING] = 0.4;
         e.locks[0] = (DiagnosisNamed) { .name = "worker:queue_mutex", .holder = "worker (12)",
@@ -878,7 +878,7 @@ static void test_threads(void) {
         e.now.run_queue_wait = 3 * MS;
         e.now.idle_cpus = 0;
         nothing(&e);
-        /* … where others have the CPUs */
+        /* where others have the CPUs */
         e.now.threads[QOS_STATE_RUNNING] = 0.3;
         e.now.run_queue_own = 0.1;
         e.now.run_queue_others = 5.9;
@@ -886,7 +886,7 @@ static void test_threads(void) {
         e.n_users = 1;
         f = only(&e, FINDING_CPU, &d);
         check(streq(f->unit, "hog.service"));
-        /* … where they only wake up */
+        /* where they only wake up */
         e.now.run_queue_wait = 20 * US;
         e.now.idle_cpus = 1;
         nothing(&e);
@@ -904,14 +904,14 @@ static void test_threads(void) {
         e.now.reads = 1000;
         f = only(&e, FINDING_DISK, &d);
         check(f->state == QOS_STATE_DISK && f->certainty == CERTAINTY_LIKELY);
-        /* … for what had been in memory, or for another thread in the kernel */
+        /* for pages that had been in memory, or for another thread in the kernel */
         e.now.refaults = 900;
         (void) only(&e, FINDING_MEMORY, &d);
         e.kernel[QOS_STATE_DISK] = (DiagnosisNamed) { .name = "lock in ext4_buffered_write_iter()",
                                                       .value = 0.7 };
         f = only(&e, FINDING_LOCK, &d);
         check(streq(f->resource, "lock in ext4_buffered_write_iter()"));
-        /* … now and then, as a daemon with nothing to do may */
+        /* now and then, as an idle daemon may */
         e.now.threads[QOS_STATE_DISK] = 0.3;
         nothing(&e);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Where functions lie in a library, on this very program, which exports some that are made for it. */
+/* Offsets of functions in a library, tested on this program, which exports some for that. */
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -45,7 +45,7 @@ static uint64_t bins_count(const WindowBins *b) {
 
 /* ---- steps out of the map ----------------------------------------------------------------------------- */
 
-/* All steps that the map must know, at many moments, against a list of what was booked when. */
+/* All steps that the map must have, at many moments, against a list of what was recorded when. */
 static void test_steps(void) {
         uint64_t attached = 1234567 * NSEC_PER_MSEC, now = attached;
         struct qos_unit_map *u = unit_new_at(attached);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parser of HTTP/1.x (bpf/requests/http1.h): what is a question, what is its answer, where does it
- * end. */
+/* The parser of HTTP/1.x (bpf/requests/http1.h): requests, their responses, and where these end. */
 
 #include "util-pipeline.h"
 
@@ -29,7 +28,7 @@ static bool ask(struct pipeline *t, const char *s, size_t piece_size) {
         return !piece.lost;
 }
 
-/* The same; all pieces as one. Returns how many questions were answered. */
+/* The same; all pieces as one. Returns the number of requests with a response. */
 static uint32_t answer(struct pipeline *t, const char *s, size_t piece_size, struct parsed_chunk *ret) {
         size_t length = strlen(s);
         uint32_t answered = 0;
@@ -115,7 +114,7 @@ static void test_questions(void) {
                 { "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 1, 0 },
                 { "OPTIONS * HTTP/1.1\r\n\r\nM-SEARCH * HTTP/1.1\r\n\r\n", 2, 0 },
                 { "HEAD / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcdeGET / HTTP/1.1\r\n\r\n", 2, 1 },
-                /* Not all of it has come, but it can be answered */
+                /* Not all of it has arrived, but it can have a response */
                 { "POST / HTTP/1.1\r\nContent-Length: 500\r\nExpect: 100-continue\r\n\r\n", 1, 0 },
                 { "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 1, 0 },
                 { "POST / HTTP/1.1\r\nContent-Length: 500\r\nA: b\r\n", 0, 0 },
@@ -231,7 +230,7 @@ static void test_tunnel(void) {
                                  "500 x\r\n", size, &piece) == 1);
                 check(piece.tunnel == 1 && !piece.lost && piece.status5xx == 0);
 
-                /* The answer comes on stream 1 */
+                /* The response is on stream 1 */
                 t = http();
                 check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", 100));
                 check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", size,
@@ -251,13 +250,14 @@ static void test_tunnel(void) {
         exchange_end(&x, 1, 0, 0, &e);
         check(e.in_flight == 0 && !e.begun && !e.grown && !e.overlap && e.unanswered == 0);
 
-        /* Only the last question can ask for it */
+        /* Only the last request can have it */
         t = http();
         check(ask(&t, "CONNECT a:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 100));
         check(answer(&t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1 && !piece.tunnel);
 }
 
-/* Kinds of questions and answers in any order, all sizes of pieces: each answer is that of its question. */
+/* Kinds of requests and responses in any order, all sizes of pieces: each response is that to its
+ * request. */
 static void test_pipeline(void) {
         static const char *const questions[] = {
                 "GET /a HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\n\r\n",
@@ -305,7 +305,7 @@ static void test_pipeline(void) {
         }
 }
 
-/* What comes behind the head moves the times of a question, until it is answered. */
+/* Bytes behind the head move the times of a request, until the response. */
 static void test_body_in_pieces(void) {
         struct arrival_times times = { .came_at = 10 };
         struct exchange_effect e = {};
@@ -332,7 +332,7 @@ static void test_body_in_pieces(void) {
         check(pipeline_complete(&t, 1, &g) == 1 && g.first_at == 10 && g.last_at == 30 && g.read_at == 31);
         check(pipeline_complete(&t, 1, &g) == 1 && g.first_at == 30 && g.last_at == 30 && g.read_at == 31);
 
-        /* Answered before: what still comes is not in flight, and the next question is one */
+        /* After the response: what still arrives is not in flight, and the next request is one */
         pipeline_feed_questions(&t, &piece, "PUT / HTTP/1.1\r\nContent-Length: 10\r\n\r\n", 38, &times, 100);
         pipeline_read(&t, 41);
         check(answer(&t, "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1);
@@ -347,7 +347,7 @@ static void test_body_in_pieces(void) {
         check(e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
 }
 
-/* The unit answers what was not all asked, or what nobody asked. */
+/* The unit responds to a part of a request, or without one. */
 static void test_early(void) {
         struct parsed_chunk piece;
         struct pipeline t = http();
@@ -367,7 +367,7 @@ static void test_early(void) {
         }
 }
 
-/* The end of the connection ends the answer, once all has left. */
+/* The end of the connection ends the response, once all has left. */
 static void test_until_close(void) {
         struct exchange_effect e = {};
         struct exchange x = {};
@@ -424,7 +424,7 @@ static void test_long_bodies(void) {
         check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 1000) && t.asked == 2);
 }
 
-/* Whole pipelines of HEAD, answered as they come: no response is taken for the body of the one before. */
+/* Whole pipelines of HEAD, with responses as they arrive: none is taken for the body of the one before. */
 static void test_many_heads(void) {
         static const char response[] = HEAD "Content-Length: 5\r\n\r\n";
         struct parsed_chunk piece;
@@ -452,7 +452,7 @@ static void test_many_heads(void) {
         }
         check(n > 2 * PIPELINE_BODYLESS_MAX);
 
-        /* More of them than can be told apart: the parser gives up, rather than to misunderstand */
+        /* More of them than can be distinguished: the parser gives up */
         t = http();
         for (unsigned i = 0; i < PIPELINE_BODYLESS_MAX; i++)
                 check(ask(&t, "HEAD / HTTP/1.1\r\n\r\n", 100));
@@ -464,7 +464,8 @@ static void test_many_heads(void) {
         check(t.n_bare == 0 && !pipeline_is_bare(&t, 0));
 }
 
-/* Behind requests, what is none to the parser: the server's responses tell what it was to the server. */
+/* Behind requests, bytes that are none to the parser: the server's responses show what they were to the
+ * server. */
 static void test_misunderstood(void) {
         static const char *const junk[] = { "G@T / HTTP/1.1\r\n\r\n", "\x01\x02\x03",
                                            "GET / HTTP/9.9\r\n\r\n" };
@@ -563,7 +564,7 @@ static void test_excluded(void) {
                 }
 }
 
-/* Their answers have no status either, and are no streams. */
+/* Their responses have no status either, and are no streams. */
 static void test_excluded_answers(void) {
         static const char questions[] =
                 "GET /healthz HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Frames of HTTP/2 and what answers say in their heads (bpf/requests/http2.h, bpf/requests/hpack.h). */
+/* Frames of HTTP/2, and heads of responses (bpf/requests/http2.h, bpf/requests/hpack.h). */
 
 #include "util-http2.h"
 
@@ -87,7 +87,7 @@ static struct h2_conn* begin(void) {
         return h;
 }
 
-/* Who is greeted in HTTP/2 and answers in something else does not speak it. */
+/* A server that responds to the preface with another protocol is no HTTP/2 server. */
 static void test_other(void) {
         struct h2_conn *h = h2_storage_new();
         struct exchange_effect effect = {};
@@ -142,7 +142,7 @@ static void test_detect(void) {
         }
 }
 
-/* Two questions, answered in the other order, in pieces of all sizes. */
+/* Two requests, with responses in the other order, in pieces of all sizes. */
 static void test_streams(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
                 struct h2_conn *h = begin();
@@ -180,7 +180,7 @@ static void test_streams(void) {
         }
 }
 
-/* When the bytes of a question came, by where they are in the stream. */
+/* Arrival times of the bytes of a request, by position in the stream. */
 static void test_times(void) {
         const struct h2_stream *s;
         struct arrival_times times =
@@ -224,7 +224,7 @@ static void test_ends(void) {
                 TEXT(&out, H2_HEADERS, END | HEAD, 2, "\x88");
                 TEXT(&out, H2_GOAWAY, 0, 0, "\0\0\0\xb\0\0\0\0bye");
                 feed(h, &seen, &out, sizes[i], 2000, false);
-                /* 3 and 5 by the server, of which 5 had begun; 13 is turned away */
+                /* 3 and 5 by the server, of which 5 had begun; 13 is refused */
                 check(seen.dropped == 4 && seen.n == 1 && seen.streams[0].id == 5 && h->open == 3);
 
                 TEXT(&more, H2_HEADERS, END | HEAD, 15, "\x82");      /* behind GOAWAY */
@@ -317,7 +317,7 @@ static void test_numbers(void) {
         free(h);
 }
 
-/* Streams that are held have room beside them for all that come and go. */
+/* Streams that stay open leave places for all others. */
 static void test_held(void) {
         static const uint32_t numbers[] = { 1, 12, 90, 128 };
 
@@ -344,7 +344,7 @@ static void test_held(void) {
         }
 }
 
-/* A connection that is older than the attach: answers are known from where one begins. */
+/* A connection that is older than the attach: responses are known from the beginning of one on. */
 static void test_late(void) {
         struct h2_conn *h = h2_storage_new();
         Wire in = {}, out = {}, noise = {};
@@ -370,7 +370,7 @@ static void test_late(void) {
         TEXT(&out, H2_HEADERS, END | HEAD, 103, "\xbe");                /* what was added before */
         /* a known status, the type of the content is not */
         TEXT(&out, H2_HEADERS, END | HEAD, 105, "\x88\xbf");
-        TEXT(&out, H2_HEADERS, END | HEAD, 107, "\x88\x0f\x10\1x\xbf"); /* … is known */
+        TEXT(&out, H2_HEADERS, END | HEAD, 107, "\x88\x0f\x10\1x\xbf"); /* is known */
         /* 62 is the type, 63 the status, then it is unknown */
         TEXT(&out, H2_HEADERS, END | HEAD, 109, "\x48\x03""503\x5f\0\xbf");
         feed(h, &seen, &out, SIZE_MAX, 4, false);
@@ -417,8 +417,7 @@ static void take(struct hpack *p, const void *block, size_t n, size_t piece_size
                         hpack_byte(p, b[at++]);
 }
 
-/* Of RFC 7541, appendix C.5 and C.6: three answers, as they are and coded. There the table has room for 256
- * bytes. */
+/* Of RFC 7541, appendix C.5 and C.6: three responses, literal and coded. The table has 256 bytes there. */
 static void test_rfc(void) {
         static const char plain[] =
                 "\x48\x03\x33\x30\x32\x58\x07\x70\x72\x69\x76\x61\x74\x65\x61\x1d\x4d\x6f\x6e\x2c\x20\x32"
@@ -495,7 +494,7 @@ static void test_fields(void) {
                 { BLOCK("\xbe"), 0, 0, 0, 1 },
                 { BLOCK("\x7f\x00\x01x\x88"), 2, 0, 0, 1 },             /* the name is unknown */
                 { BLOCK("\x80"), 0, 0, 0, 1 },                          /* there is no such index */
-                { BLOCK("\xff\xff\xff\xff\xff\xff\x01"), 0, 0, 0, 1 },  /* … number */
+                { BLOCK("\xff\xff\xff\xff\xff\xff\x01"), 0, 0, 0, 1 },  /* number */
                 { BLOCK("\x00\x7f\x80\x80\x80\x80\x80"), 0, 0, 0, 1 },
         };
 
@@ -549,8 +548,8 @@ static void test_table(void) {
         check(p.status == 5);
 }
 
-/* Calls of gRPC: one that is answered, one that fails, one that fails at once, and one that ends without
- * saying how. */
+/* Calls of gRPC: one that succeeds, one that fails, one that fails at once, and one that ends without a
+ * status. */
 static void test_grpc(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
                 struct h2_conn *h = begin();
@@ -583,7 +582,7 @@ static void test_grpc(void) {
         }
 }
 
-/* ---- paths of questions ---- */
+/* ---- paths of requests ---- */
 
 static uint64_t name_of(const char *path) {
         uint64_t name = NAME_BEGIN;
@@ -810,7 +809,7 @@ static void test_left_out(void) {
         }
 }
 
-/* Events: the question is answered with the head, what comes then belongs to none. */
+/* Events: the head is the response, what follows belongs to none. */
 static void test_events(void) {
         struct h2_conn *h = begin();
         Wire in = {}, out = {};
@@ -827,7 +826,7 @@ static void test_events(void) {
         free(h);
 }
 
-/* Gauge: what is open, or what has come and may be a question. */
+/* Gauge: open requests, and arrived bytes that may be one. */
 static void test_gauge(void) {
         struct exchange_effect effect = {};
         struct exchange x = { .n_marks = 1, .mark_at = { 7 } };

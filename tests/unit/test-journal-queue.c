@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Entries for a journal that does not read: nobody waits, they come in order, and what is lost is told. */
+/* Entries for a journal that does not read: the daemon never waits, they are in order, and losses are
+ * reported. */
 
 #include <inttypes.h>
 #include <sys/socket.h>

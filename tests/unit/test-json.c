@@ -110,7 +110,7 @@ static void check_text(sd_json_variant *v, const char *expected) {
         }
 }
 
-/* What nothing is known of shows nothing but who it is. */
+/* A unit without figures has nothing but its name. */
 static void test_absent(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Snapshot s = make_snapshot();
@@ -380,7 +380,7 @@ static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
         };
 }
 
-/* Endpoints and peers: what each has, what is known of it, and who may see it. */
+/* Endpoints and peers: their figures, what is known of them, and who may see them. */
 static void test_rows(void) {
         static const char figures[] =
                 "\"count\":1,"
@@ -411,7 +411,7 @@ static void test_rows(void) {
         s.rows[s.n_rows++].rest = true;
         s.rows[s.n_rows++] = make_row(ROW_PEER, 1, 6379);
         s.rows[s.n_rows] = make_row(ROW_PEER, 1, 6380);
-        s.rows[s.n_rows].count = ABSENT; /* questions overlap */
+        s.rows[s.n_rows].count = ABSENT; /* requests overlap */
         s.rows[s.n_rows].rate = NAN;
         s.rows[s.n_rows].latency.count = s.rows[s.n_rows].latency.mean = ABSENT;
         s.n_rows++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parser of memcached's protocols (bpf/requests/memcached.h): what is a request, which of them are
- * answered, what is the response. What the server does with each line was tried with memcached 1.6.38. */
+/* The parser of memcached's protocols (bpf/requests/memcached.h): requests, which of them have a
+ * response, and the responses. The server's reaction to each line was tried with memcached 1.6.38. */
 
 #include <stdarg.h>
 
@@ -38,7 +38,7 @@ static bool ask(struct pipeline *t, const char *data, size_t size, uint64_t at) 
         return !piece.lost;
 }
 
-/* Returns how many requests are answered; UNKNOWN: it is not understood. */
+/* Returns the number of requests with a response; UNKNOWN: it is not understood. */
 static uint32_t answer(struct pipeline *t, const char *data, size_t size, struct parsed_chunk *ret) {
         struct parsed_chunk piece = {};
         uint32_t n;
@@ -101,7 +101,7 @@ static void test_others(void) {
                 }
 }
 
-/* What is asked, what is answered to it, and how many of both there are. */
+/* Requests, their responses, and the numbers of both. */
 static const struct {
         const char *questions, *answers;
         uint32_t asked, answered;
@@ -124,7 +124,7 @@ static const struct {
         S("cas k 0 0 1 12345\r\nx\r\n", "EXISTS\r\n", 1),
         S("incr k 5\r\ndecr k 5\r\n", "18446744073709551615\r\nNOT_FOUND\r\n", 2),
         S("delete k\r\ndelete k 0\r\ntouch k 0\r\n", "DELETED\r\nNOT_FOUND\r\nTOUCHED\r\n", 3),
-        /* Nobody answers */
+        /* No response */
         S("set k 0 0 3 noreply\r\nabc\r\nset k 0 0 12 noreply\r\nget k\r\nget\r\n\r\nget k\r\n", "END\r\n",
           1),
         S("cas k 0 0 1 2 noreply\r\nx\r\nadd k 1 2 1 noreply \r\nx\r\nget k\r\n", "END\r\n", 1),
@@ -245,7 +245,8 @@ static void test_lost(void) {
                 }
 }
 
-/* What the first answer shows not to be memcached's never was; behind one that is, the place is lost. */
+/* If the first response is not memcached's, the connection never was; behind one that is, the position is
+ * lost. */
 static void test_mistaken(void) {
         for (unsigned before = 0; before < 2; before++) {
                 struct parsed_chunk piece = {};
@@ -334,19 +335,19 @@ static void test_binary(void) {
                                                    * none */
         } commands[] = {
                 { 0x00, 3, 0, 3,       true,  0,     9 },     /* GET */
-                { 0x00, 3, 0, 3,       true,  0,     100004 }, /* … of something large */
+                { 0x00, 3, 0, 3,       true,  0,     100004 }, /* of something large */
                 { 0x0c, 3, 0, 3,       true,  3,     20 },    /* GETK */
-                { 0x09, 3, 0, 3,       false, 0,     65535 }, /* GETQ, a miss … */
-                { 0x09, 3, 0, 3,       false, 0,     300 },   /* … and a hit */
+                { 0x09, 3, 0, 3,       false, 0,     65535 }, /* GETQ, a miss */
+                { 0x09, 3, 0, 3,       false, 0,     300 },   /* and a hit */
                 { 0x0d, 3, 0, 3,       false, 3,     300 },   /* GETKQ */
                 { 0x01, 3, 8, 100011,  true,  0,     0 },     /* SET */
-                { 0x11, 3, 8, 30,      false, 0,     65535 }, /* SETQ … */
-                { 0x11, 3, 8, 30,      false, 0,     10 },    /* … with an error */
+                { 0x11, 3, 8, 30,      false, 0,     65535 }, /* SETQ */
+                { 0x11, 3, 8, 30,      false, 0,     10 },    /* with an error */
                 { 0x14, 3, 0, 3,       false, 0,     9 },     /* DELETEQ */
                 { 0x0a, 0, 0, 0,       true,  0,     0 },     /* NOOP */
                 { 0x0b, 0, 0, 0,       true,  0,     6 },     /* VERSION */
                 { 0x10, 0, 0, 0,       true,  65535, 0 },     /* STAT */
-                { 0x10, 5, 0, 5,       true,  0,     9 },     /* … that does not exist */
+                { 0x10, 5, 0, 5,       true,  0,     9 },     /* that does not exist */
                 { 0x21, 5, 0, 20,      true,  0,     13 },    /* SASL */
                 { 0x1e, 3, 4, 7,       false, 0,     65535 }, /* GATQ */
                 { 0x77, 3, 0, 3,       true,  0,     15 },    /* unknown */
@@ -472,7 +473,7 @@ static void test_streams(void) {
         }
 }
 
-/* What is not answered is not in flight once it has been read, however much of it comes at once. */
+/* Requests without a response are not in flight once they were read, however many arrive at once. */
 static void test_in_flight(void) {
         static const char q[] = "set k 0 0 3 noreply\r\nabc\r\ndelete k noreply\r\n";
         struct exchange_effect e = {};

@@ -92,7 +92,7 @@ static void test_values(void) {
         /* 0 is a value */
         check(metric_get_integer(count, &values, &n) && n == 0);
         check(metric_get_real(rate, &values, &d) && d < 1e-9);
-        /* … and QUALITY_ABSENT is none */
+        /* and QUALITY_ABSENT is none */
         check(!metric_get_string(quality, &values, &s));
 
         values.requests.server.count = ABSENT - 1;

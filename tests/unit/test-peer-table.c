@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Rows of endpoints and peers: what the programs book (bpf/core/peer-table.h) and what is read of it,
- * against plain arithmetic. */
+/* Rows of endpoints and peers: what the programs record (bpf/core/peer-table.h) and what is read, against
+ * plain arithmetic. */
 
 #include <arpa/inet.h>
 
@@ -53,7 +53,7 @@ static uint64_t samples(const WindowRow *r) {
         return n;
 }
 
-/* Who has which. */
+/* Owners of rows. */
 static void test_find(void) {
         struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
         struct qos_address a;
@@ -342,8 +342,8 @@ static void test_choices(void) {
         }
 }
 
-/* Rows are those of the peers that take most time: who has none gets the least one's when it is ahead of
- * that, which becomes part of the rest, with all that it had. */
+/* Rows are those of the peers that take most time: a peer without one gets that of the least one when it
+ * exceeds it, which becomes part of the rest, with all figures. */
 static void test_challenge(void) {
         struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
         const struct qos_address small = address_of(200, 1), large = address_of(201, 1);

@@ -60,7 +60,7 @@ static void test_questions(void) {
         check(asked("PING\r\n") == 1);
         check(asked("PING\nPING\n") == 2);
         check(asked("SET k \"a b\"\r\nGET k\r\n") == 2);
-        /* What Redis does not answer */
+        /* Commands without a reply of Redis */
         check(asked("\r\n") == 0);
         check(asked("\n\r\n*0\r\n*-1\r\nPING\r\n") == 1);
         check(asked("*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nEXEC\r\n") == 3);
@@ -109,8 +109,7 @@ static void test_meanings(void) {
         }
 }
 
-/* A replica: what follows the answer is none, and nothing is asked any more; unless the answer is that there
- * is no such thing. */
+/* A replica: what follows the reply is none, and no request follows; unless the reply is an error. */
 static void test_replica(void) {
         static const struct {
                 const char *answers;
@@ -146,7 +145,7 @@ static void test_replica(void) {
                         }
 }
 
-/* Commands that say that they, or others, are not answered. */
+/* Commands that turn off replies, to them or to others. */
 static void test_quiet(void) {
         static const struct {
                 const char *questions;
@@ -168,7 +167,7 @@ static void test_quiet(void) {
                 { "*2\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n" SET, 2 },
                 { "*4\r\n$3\r\nSET\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n" SET, 2 },
                 { REPLY(4, "SKIP") "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n" SET, 1 },
-                /* A replica that tells how far it has come */
+                /* A replica that reports its offset */
 #define ACK "*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$2\r\n14\r\n"
                 { ACK ACK SET ACK, 1 },
                 { "*5\r\n$8\r\nreplconf\r\n$3\r\nack\r\n$2\r\n14\r\n$4\r\nFACK\r\n$2\r\n14\r\n" SET, 1 },
@@ -203,7 +202,7 @@ static void test_answers(void) {
                 { "#t\r\n", 1 }, { ",1.5\r\n", 1 }, { "(123\r\n", 1 }, { "=5\r\ntxt:a\r\n", 1 },
                         { "!3\r\nERR\r\n", 1 },
                 { "|1\r\n+k\r\n:1\r\n+OK\r\n", 1 }, /* an attribute belongs to the value behind it */
-                { ">2\r\n+invalidate\r\n*0\r\n", 0 }, /* a push answers nothing */
+                { ">2\r\n+invalidate\r\n*0\r\n", 0 }, /* a push is no reply */
                 { "+OK\r\n>1\r\n+x\r\n+OK\r\n", 2 },
                 { "+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n", 3 },
         };
@@ -275,8 +274,8 @@ static size_t random_command(char *p, unsigned *seed) {
         return (size_t) (p - begin);
 }
 
-/* Many questions and answers, pipelined, in pieces of random size: each is counted once, in its order, with
- * its time. */
+/* Many requests and responses, pipelined, in pieces of random size: each is counted once, in its order,
+ * with its time. */
 static void test_streams(void) {
         static char questions[1 << 20], answers[1 << 22];
 
@@ -340,7 +339,7 @@ static void test_push(void) {
 }
 
 
-/* Groups keep the times of their questions apart, and the oldest is always known. */
+/* Batches keep the times of their requests apart, and the oldest is always known. */
 static void test_groups(void) {
         struct parsed_chunk piece = {};
         struct pipeline t = redis();
@@ -370,7 +369,7 @@ static void test_groups(void) {
         check(t.asked == 0);
 }
 
-/* The gauge: one for each question, zero in the end, whatever happens in between. */
+/* The gauge: one for each request, zero in the end, whatever happens in between. */
 static void test_in_flight(void) {
         struct exchange_effect e = {};
         struct parsed_chunk piece = {};
@@ -422,7 +421,7 @@ static void test_lost(void) {
         ask(&t, &piece, "PING\r\nPING\r\n", 12, 1);
         check(answer(&t, "+PONG\r\n+PONG\r\n", 14, true, &lost) == 2 && !lost);
 
-        /* What nobody asked for */
+        /* Responses without a request */
         check(answer(&t, "+PONG\r\n*1\r\n", 11, true, &lost) == 0 && !lost);
         check(!(t.flags & PIPELINE_RESPONDING));
 }
@@ -469,8 +468,8 @@ static void test_excluded_commands(void) {
                 }
 }
 
-/* Many at once, of which some are left out: each answer is one's or the other's, and the gauge only knows
- * the others. */
+/* Many at once, some of which are excluded: each response is of one kind or the other, and the gauge has
+ * the others alone. */
 static void test_excluded_counts(void) {
         static const char *const words[] = { "redis:PING" };
         static const char ping[] = "*1\r\n$4\r\nPING\r\n", get[] = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
@@ -513,7 +512,7 @@ static void test_excluded_counts(void) {
                 check(pings == 0 && answered == n && t.n_groups == 0);
         }
 
-        /* More of them than can be told apart: that is said */
+        /* More of them than can be distinguished: that is reported */
         {
                 struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
                 struct parsed_chunk piece = {};

@@ -382,8 +382,8 @@ static void test_histogram(void) {
         CHECK(merge("{\"schema\":5,\"buckets\":[]}", 10, &a, &n) == 0);
         CHECK(n == 0);
 
-        /* (512, 523] and (1002, 1024] lie in the same doubling, (1024, 1046] in the next; a gap, then 8 to
-         * 16 us */
+        /* (512, 523] and (1002, 1024] are in the same doubling, (1024, 1046] in the next; a gap, then 8
+         * to 16 us */
         CHECK(merge("{\"schema\":5,\"buckets\":["
                     "{\"lower\":512,\"upper\":523,\"count\":1},"
                     "{\"lower\":1002,\"upper\":1024,\"count\":2},"

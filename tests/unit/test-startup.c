@@ -27,12 +27,12 @@ int main(void) {
         check(bind(fd, (struct sockaddr*) &sa, l) >= 0);
         check(setenv("NOTIFY_SOCKET", path, 1) >= 0);
 
-        /* Nobody does anything: it comes all the same; who hangs here is ended by the test's limit */
+        /* Nothing happens, and it comes all the same; a hang is ended by the test's limit */
         check(ready_watch(1) >= 0);
         n = recv(fd, buf, sizeof(buf), 0);
         check(n == (ssize_t) strlen("READY=1") && memcmp(buf, "READY=1", (size_t) n) == 0);
 
-        /* … and no second time */
+        /* and not a second time */
         check(!ready_notify());
         check(recv(fd, buf, sizeof(buf), MSG_DONTWAIT) < 0 && errno == EAGAIN);
         return EXIT_SUCCESS;

@@ -87,7 +87,7 @@ static void test_good(void) {
         }
 }
 
-/* What is not for everybody is not in what everybody is told. */
+/* What some may not see is not in broadcast events. */
 static void test_conceal(void) {
         static const struct {
                 const char *metric, *shown;
@@ -273,7 +273,7 @@ typedef struct Look {
         ThresholdState state;   /* then */
 } Look;
 
-/* Each change of state is told, and nothing else is. */
+/* Each change of state is an event, and nothing else is. */
 static void walk(const char *line, const Look *looks, size_t n) {
         ThresholdRule rule = parsed(line);
         ThresholdMachine m = {};
@@ -326,7 +326,7 @@ static void test_machine(void) {
                      { 1000, NAN, OK },
              { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN });
 
-        /* One that comes and goes says nothing against what the others say … */
+        /* One that changes back and forth does not invalidate the others */
         WALK("x: " RATE " > 20 over 10s for 3s, clear 15 for 4s",
              { 0, NAN, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, 30, UNKNOWN },
                      { 1000, NAN, UNKNOWN }, { 1000, 30, VIOLATED },
@@ -335,7 +335,7 @@ static void test_machine(void) {
              { 1000, NAN, OK }, { 1000, 30, OK }, { 1000, NAN, OK }, { 1000, 1, OK }, { 1000, NAN, OK },
                      { 1000, 30, OK }, { 1000, NAN, OK },
              { 1000, 30, OK }, { 1000, 30, VIOLATED });
-        /* … unless it lasts: what they said is forgotten then */
+        /* unless it lasts: then they are reset */
         WALK("x: " RATE " > 20 over 10s for 2s",
              { 0, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN },
                      { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN },

@@ -36,7 +36,7 @@ static const Record tls13[] = {
                 SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
         HEARS(TLS_HANDSHAKE, 202), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_HANDSHAKE, 40), ASKS(53),
         ANSWERS(100), ASKS(1), SAYS(TLS_ALERT, 26), HEARS(TLS_ALERT, 26),
-}, again[] = { /* the client is asked to greet again */
+}, again[] = { /* the client has to send its ClientHello again */
         SAYS(TLS_HANDSHAKE, 1528), HEARS(TLS_HANDSHAKE, 88), HEARS(TLS_CHANGE_CIPHER, 1),
                 SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 146),
         HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_APPLICATION, 69), ASKS(200),
@@ -162,7 +162,7 @@ static void test_http2(void) {
         }
 }
 
-/* What only keeps a connection of HTTP/2 going asks nothing. */
+/* Frames that only keep a connection of HTTP/2 alive are no request. */
 static void test_http2_control(void) {
         const Record greeting[] = {
                 SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),

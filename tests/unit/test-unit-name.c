@@ -33,7 +33,7 @@ int main(void) {
                 { "/.service",                                   NULL, NULL                        },
                 /* A container, with a service manager of its own that is root */
                 { "/machine.slice/m.scope/payload/system.slice/nginx.service", NULL, "nginx.service" },
-                /* … or a user's */
+                /* or a user's */
                 { "/machine.slice/m.scope/payload/system.slice/nginx.service",
                   "/machine.slice/m.scope/payload", "m.scope/payload/system.slice/nginx.service" },
                 { "/user.slice/user-1000.slice/user@1000.service/app.slice/a.service",

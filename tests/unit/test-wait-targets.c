@@ -74,7 +74,7 @@ static void test_churn(void) {
         free(c);
 }
 
-/* What is used no more makes room. */
+/* An unused entry is reassigned. */
 static void test_old(void) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         uint64_t waits = 0;
@@ -149,8 +149,8 @@ static void test_taken(void) {
         free(c);
 }
 
-/* Who ends every other wait has a place, however many there are besides, and is not said to have ended more
- * than it has. */
+/* A thread that ends every other wait has an entry, however many others there are, and no more waits than
+ * it ended. */
 static void test_wakers(void) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         struct qos_resource r = futex(8);
@@ -230,7 +230,7 @@ static void test_held(void) {
         check(c->rests[r.state].nsec == 7);
         check_sum(c, 3, 137);
 
-        /* Who gets the row begins with none */
+        /* The new owner of the row begins with none */
         for (unsigned i = 1; find(c, &r); i++) {
                 other = futex(4096 + i * 64);
                 (void) resource_find(c, &other);

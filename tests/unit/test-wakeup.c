@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Who is said to have ended a wait: the code that the programs run (bpf/contention/wakeup.h). */
+/* The thread that ended a wait: the code that the programs run (bpf/contention/wakeup.h). */
 
 #include "check.h"
 #include "util.h"
@@ -66,14 +66,14 @@ static void test_order(void) {
         }
 }
 
-/* A lock of the kernel is let go by whoever has it, in whatever call or in none. */
+/* A lock of the kernel is released by its holder, in any call or in none. */
 static void test_locked(void) {
         const struct wakeup task = { .what = WAKEUP_TASK }, nobody = {};
 
         check(wakeup_ends(&task, QOS_STATE_DISK, 0, true, true));
         check(!wakeup_ends(&task, QOS_STATE_DISK, 0, false, true));
         check(!wakeup_ends(&nobody, QOS_STATE_DISK, 0, true, true));
-        /* … and of all else a waker that is in no such call says nothing */
+        /* for all else a waker that is in no such call means nothing */
         check(!wakeup_ends(&task, QOS_STATE_LOCK, ADDRESS, true, false));
         check(!wakeup_ends(&task, QOS_STATE_PIPE, 0, true, false));
         check(!wakeup_ends(&nobody, QOS_STATE_POLL, 0, true, false));

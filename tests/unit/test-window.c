@@ -149,7 +149,7 @@ static void test_quantile_rank(void) {
         }
 }
 
-/* Of pipelined requests that are answered at once each counts, with the time of each. */
+/* Of pipelined requests with responses at once each counts, with its own time. */
 static void test_several(void) {
         uint64_t now = 1000 * NSEC_PER_SEC;
         struct qos_unit_map *u = unit_new_at(now);
@@ -194,7 +194,7 @@ static void test_quantile_waiting(void) {
         check(window_count_within(&reading, QOS_FIRST_BYTE, 0) == 0 &&
               window_count_within(&reading, QOS_FIRST_BYTE, 1e12) == 1000);
 
-        /* Too few samples to tell, and too few that wait to be sure */
+        /* Too few samples, and too few that wait to be sure */
         bins[100] = 200;
         check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 2, &n) == ABSENT);
         check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 3, &n) == WINDOW_WAITING);
@@ -244,7 +244,7 @@ static void check_some(const WindowSources *w, uint64_t now, uint64_t window, co
         }
 }
 
-/* Every window that can be asked for, at many moments, against a list of what was booked when. */
+/* Every possible window, at many moments, against a list of what was recorded when. */
 static void test_windows(void) {
         static const uint64_t windows[] = {
                 100 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC, NSEC_PER_SEC,
@@ -319,7 +319,7 @@ static void test_silence(void) {
         free(u);
 }
 
-/* A sample that grows while its answer leaves counts once, where it is now: in no window twice, in none
+/* A sample that grows while its response leaves counts once, where it is now: in no window twice, in none
  * below zero. */
 static void test_move(void) {
         uint64_t start = 1000 * NSEC_PER_SEC, attached = start - 600 * NSEC_PER_SEC, last = start;
@@ -359,8 +359,8 @@ static void test_move(void) {
         free(u);
 }
 
-/* What programs took is in the window in which they ran, whether they booked anything else or not, of all
- * books together. */
+/* The time of programs is in the window in which they ran, whether they recorded anything else or not, of
+ * all maps together. */
 static void test_cost(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC, now = attached;
         struct qos_unit_map *inner = unit_new_at(attached), *outer = unit_new_at(attached);
@@ -432,8 +432,8 @@ static void test_mark(void) {
                 }
         }
 
-        /* An answer that leaves since before the mark was counted before; the distributions have no sample
-         * too many */
+        /* A response that was leaving before the mark was counted before; the distributions have no
+         * sample too many */
         now += NSEC_PER_SEC;
         booked_at = now;
         book(u, now, 5000);
@@ -476,8 +476,8 @@ static void test_carry(void) {
         free(u);
 }
 
-/* 10^7 adds from threads that roll over edges all the time, a reader beside them: the bins sum up, windows
- * never exceed what was booked, nothing is lost. */
+/* 10^7 adds from threads that roll over edges all the time, beside a reader: the bins sum up, windows
+ * never exceed what was recorded, nothing is lost. */
 #define WAKES 2000
 #define ADDERS 4
 #define ADDS (10 * 1000 * 1000 / ADDERS)
@@ -617,7 +617,7 @@ static void test_young(void) {
         }
 }
 
-/* What is one unit's lies in several books, of which some are older than it. */
+/* A unit with several maps, some of which are older than the unit. */
 static void test_books(void) {
         static const uint64_t windows[] = {
                 300 * NSEC_PER_MSEC, NSEC_PER_SEC, 5 * NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC,
@@ -663,7 +663,7 @@ static void test_books(void) {
                 book(targets[i % 3], now, nsec);
                 book(all, now, nsec);
                 total++;
-                /* Of one in five the answer still leaves when the next is asked */
+                /* Of one in five the response still leaves when the next request arrives */
                 if (moving)
                         for (unsigned k = 0; k < 2; k++) {
                                 struct qos_unit_map *u = k == 0 ? moving : all;
@@ -705,7 +705,7 @@ static void test_books(void) {
         window_read_since(&w, now, &mark, &merged);
         check(merged.cells[QOS_COUNTER_COUNT] == total - marked);
 
-        /* Closed: gone from the books, and not from the totals; nor from what happened since a mark */
+        /* Closed: gone from the maps, but not from the totals, nor from the figures since a mark */
         window_base_close(&base, now, &sources[0]);
         w.sources = sources + 1;
         w.n = 2;
@@ -732,8 +732,8 @@ static void test_books(void) {
         free(all);
 }
 
-/* A connection becomes another unit's while its answer leaves: its sample is booked in one book and moves in
- * the other. */
+/* A connection gets another owner while its response leaves: its sample is recorded in one map and moves
+ * in the other. */
 static void test_books_moved(void) {
         uint64_t now = 5000 * NSEC_PER_SEC;
         struct qos_unit_map *a = unit_new_at(now), *b = unit_new_at(now);
@@ -894,8 +894,7 @@ static void test_reconcile_rows(void) {
                 check(u->rows[peer - 1].in_flight == 2);
         }
 
-        /* A question that came between what was summed up and what is looked at is no less the second
-         * time */
+        /* A request that arrived between the sum and the reading is still there the second time */
         for (unsigned i = 0; i < 4; i++) {
                 u->rows[peer - 1].in_flight = 2 + (int64_t) (i & 1);
                 window_sum_begin(u);

@@ -50,7 +50,7 @@ void test_bus_pair(sd_event *event, uid_t uid, sd_bus **ret_a, sd_bus **ret_b) {
 
         check(sd_id128_randomize(&id) >= 0);
 
-        /* The kernel notes for both who makes them */
+        /* The kernel records the user that makes them for both */
         check(uid == 0 || seteuid(uid) >= 0);
         check(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) >= 0);
         check(uid == 0 || seteuid(0) >= 0);

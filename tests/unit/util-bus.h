@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What tests of the daemon on D-Bus need: connections without a broker, a service manager that knows what
- * the test tells it, and calls that run the one event loop on which both sides live. */
+/* For tests of the daemon on D-Bus: connections without a broker, a fake service manager, and calls that
+ * run the event loop of both sides. */
 
 #include <systemd/sd-bus.h>
 #include <systemd/sd-event.h>
@@ -27,7 +27,7 @@ void test_run(sd_event *event);
         while (!(condition))                                                                            \
                 test_run(event)
 
-/* Calls and waits for the answer. Returns it, or NULL with ret_error (which may be NULL: then it must not
+/* Calls and waits for the reply. Returns it, or NULL with ret_error (which may be NULL: then it must not
  * fail). */
 sd_bus_message* test_call_message(sd_bus *bus, sd_bus_message *m, sd_bus_error *ret_error);
 sd_bus_message* test_call(sd_bus *bus, const char *path, const char *interface, const char *member,

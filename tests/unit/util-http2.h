@@ -39,8 +39,8 @@ static inline struct h2_more* h2_get_more(struct h2_conn *h) {
         return h->more == H2_MORE_HERE ? &s->more : NULL;
 }
 
-/* As much as can be taken of size bytes that end in the same piece. position: of the first in the stream; of
- * the questions times says when they came, answers have none. */
+/* As much as can be parsed of size bytes that end in the same piece. position: of the first in the
+ * stream. times: when requests arrived; NULL for responses. */
 static inline void h2_feed(struct h2_conn *h, struct h2_piece *piece, const uint8_t *data, size_t size,
                            uint32_t position, const struct arrival_times *times, h2_event_t on_event,
                            void *userdata) {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A connection's streams through a parser, as the programs do it: what is skipped is not looked at, the
- * window moves on when it is used up. What lies in it behind the bytes of the stream is not to be looked at
- * either. */
+/* Parses the streams of a connection as the programs do: skipped bytes are not read, the window moves
+ * when it is used up, and the bytes in it behind those of the stream are not read either. */
 
 #include <string.h>
 
@@ -84,7 +83,7 @@ static inline void pipeline_feed_answers(struct pipeline *t, struct parsed_chunk
         }
 }
 
-/* Takes the questions that this piece begins to answer; returns how many. */
+/* Ends the requests with a response that begins in this piece; returns their number. */
 static inline uint32_t pipeline_take_answers(struct pipeline *t, const struct parsed_chunk *piece,
                 bool complete) {
         uint32_t n = pipeline_responses(t, piece, complete), taken, sum = 0;
