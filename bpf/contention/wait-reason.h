@@ -379,7 +379,7 @@ static __always_inline __u32 own_number(struct task_struct *task) {
         return nr;
 }
 
-/* Stores the PID namespace of qosd, in whose context iterators run. */
+/* Stores the PID namespace of qosd: iterators run in its context. */
 static __always_inline void inquiry_note_self(struct qos_inspect_request *inquiry) {
         struct pid *pid = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid);
         void *numbers = NULL;

@@ -109,8 +109,8 @@ struct mm_struct {
 struct rq {
         __u64 clock;                    /* what the scheduler takes for now: it reads the time once for all
                                          * that it does at a time */
-        __u64 clock_task;               /* … without interrupts and stolen time, where the kernel takes these
-                                         * apart */
+        __u64 clock_task;               /* without interrupts and stolen time, where the kernel separates
+                                         * these */
 };
 
 struct cfs_rq {
@@ -122,13 +122,13 @@ struct cfs_rq {
 
 struct sched_entity {
         unsigned char sched_delayed;    /* since 6.12: asleep, and still in the run queue */
-        __u64 exec_start;               /* rq.clock_task, up to when its run time is booked */
+        __u64 exec_start;               /* rq.clock_task up to which its run time is accounted */
         struct cfs_rq *cfs_rq;
 };
 
 struct sched_info {
         unsigned long long last_arrival; /* rq.clock, when it last came to a CPU */
-        unsigned long long last_queued; /* … to a run queue; 0: it runs, or waits */
+        unsigned long long last_queued; /* to a run queue; 0: it runs, or waits */
 };
 
 struct thread_info {

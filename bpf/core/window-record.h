@@ -143,8 +143,8 @@ BPF_SUBPROG int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64
                 p = &u->maxima[i][distribution];
                 word = subwindow << QOS_MAXIMUM_BITS | value;
 
-                /* More attempts than programs can nest or compete in practice; the loser of four races has
-                 * most likely lost to larger values */
+                /* More attempts than programs interrupt one another or compete in practice; the loser of
+                 * four races has most likely lost to larger values */
                 for (int try = 0; try < 4; try++) {
                         old = *(volatile __u64*) p;
                         if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) {

@@ -699,8 +699,8 @@ EXCHANGE_INLINE int exchange_is_left(const struct exchange *x) {
         return x->state == EXCHANGE_ANSWERING && x->n_marks > 0 && x->mark_at[0] <= x->last_out_at;
 }
 
-/* The unit closes the connection (sends FIN), or it is gone. asked: requests read without any response byte
- * sent; unsent: bytes written by the application but not sent. */
+/* The unit closes the connection (sends FIN), or it has ended. asked: number of requests read without any
+ * response byte sent; unsent: bytes written by the application but not sent. */
 EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u32 unsent,
                                   struct exchange_effect *effect) {
         /* Data that arrived before the last response was sent, and got no response, was part of that request

@@ -28,7 +28,7 @@ enum protocol {
         PROTOCOL_MEMCACHED,     /* text and binary */
         PROTOCOLS,              /* number of sequential protocols; multiplexed ones are in http2.h */
         PROTOCOL_HTTP2 = PROTOCOLS,
-        PROTOCOL_GRPC,          /* … that carries gRPC */
+        PROTOCOL_GRPC,          /* with gRPC */
 };
 
 /* State of one direction of a connection. Zeroed: at the beginning of a message. */
@@ -59,8 +59,8 @@ enum parsed {
                                          * MONITOR) */
         PARSED_LOST     = 1 << 4,       /* not the protocol, or the parser is lost */
         PARSED_BARE     = 1 << 5,       /* the response to the message has no body (HEAD) */
-        PARSED_TUNNEL   = 1 << 6,       /* the message asks for a stream without requests (CONNECT, PSYNC),
-                                         * or is a response that begins one */
+        PARSED_TUNNEL   = 1 << 6,       /* the message requests a stream without requests (CONNECT,
+                                         * PSYNC), or is a response that begins one */
         PARSED_ASKED    = 1 << 7,       /* a request is complete enough for a response */
         PARSED_STREAM   = 1 << 8,       /* a response is known to be a stream */
         PARSED_NAMED    = 1 << 8,       /* the name of a request is complete, see protocol_name() */

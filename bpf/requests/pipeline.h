@@ -29,7 +29,7 @@ enum pipeline_flag {
                                               * the last one */
         PIPELINE_SERVER_PUSH     = 1 << 2,       /* the server sends without requests */
         PIPELINE_UNDERSTOOD = 1 << 3,       /* at least one request was parsed: it is this protocol */
-        PIPELINE_TUNNEL     = 1 << 4,       /* the newest request asks for a tunnel */
+        PIPELINE_TUNNEL     = 1 << 4,       /* the newest request is for a tunnel */
         PIPELINE_LOST_SYNC     = 1 << 5,       /* the last response was not parsed: its end is unknown */
         PIPELINE_EXCLUDING   = 1 << 6,       /* the request being read is excluded */
         PIPELINE_EXCLUDED   = 1 << 7,       /* the last response begun belongs to an excluded request */
@@ -85,7 +85,7 @@ struct pipeline {
         __u64 excluded[PIPELINE_EXCLUDED_MAX / 64]; /* bitmap of excluded requests among the outstanding
                                                      * ones, oldest in the lowest bit */
         __u64 oldest_at;        /* arrival of the oldest request that is not excluded */
-        __u32 excluding;        /* number of excluded requests in asked */
+        __u32 excluding;        /* number of excluded ones among these */
         __u16 missed;           /* enum pipeline_missed */
         __u16 not_understood;   /* enum pipeline_side */
         struct pipeline_batch groups[PIPELINE_BATCHES];

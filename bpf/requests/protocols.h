@@ -105,7 +105,7 @@ static inline __attribute__((always_inline)) int protocol_ends_with_stream(__u32
 }
 
 /* Takes bytes from at to end of a window. Stops behind a message that is more than a plain request or
- * response. answers: direction of responses. */
+ * response. answers: the direction is that of responses. */
 static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int answers, struct parser *p,
                                                                  const struct window *w, __u32 from,
                                                                  __u32 end) {

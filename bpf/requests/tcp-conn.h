@@ -40,8 +40,8 @@ struct conn {
 
 /* The first reader shows the owner of a connection: */
 enum conn_found {
-        CONN_FOUND_LISTENER = 1,        /* who opened the listener was not seen; if a task of no unit
-                                         * reads, it has no owner */
+        CONN_FOUND_LISTENER = 1,        /* the process that opened the listener was not seen; if a task of
+                                         * no unit reads, it has no owner */
         CONN_FOUND_OUTER,               /* a unit was attached in the one whose it was until then */
 };
 

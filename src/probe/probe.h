@@ -165,8 +165,9 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
 /* ---- contention ---- */
 
 /* Creates and maps the two contention maps of a unit (contention-map.h), like probe_add_unit().
- * generation is that of the unit, book that of the contention map; served: serving clock of the unit. */
-int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now,
+ * generation is that of the unit, contention that of the contention map; served: serving clock of the
+ * unit. */
+int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t contention, uint64_t now,
                          uint64_t served, const struct qos_contention_map **ret_contention,
                                  const struct qos_contention_cpu **ret_shards);
 void probe_remove_contention(Probe *p, unsigned slot);
@@ -191,7 +192,7 @@ int probe_read_mappings(Probe *p, pid_t process, uint64_t address,
 int probe_find_faults(Probe *p);
 
 /* Creates the contention map of the machine, with the I/O of all devices; not stored over a restart. */
-int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_contention_map **ret);
+int probe_add_machine(Probe *p, uint32_t contention, uint64_t now, const struct qos_contention_map **ret);
 void probe_remove_machine(Probe *p);
 /* Devices by row. */
 int probe_get_devices(Probe *p, struct qos_block_devices *ret);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Puts load on a server and keeps the time of every request: when it was handed to the kernel, when the
- * first and when the last byte of the answer were read. One thread per connection with blocking calls, so
- * that nothing but the kernel stands between the clock and the socket. With --rate, arrivals are a Poisson
- * process that does not wait for answers as long as a connection is free; without, every connection asks
- * again at once. */
+/* Puts load on a server and keeps the times of each request: when it was passed to the kernel, and when
+ * the first and the last byte of the response were read. One thread per connection with blocking calls,
+ * so that nothing but the kernel is between the clock and the socket. With --rate, arrivals are a Poisson
+ * process that does not wait for responses as long as a connection is free; without, each connection has
+ * its next request at once. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,7 +45,7 @@
 typedef enum Protocol {
         PROTOCOL_HTTP,
         PROTOCOL_REDIS,
-        PROTOCOL_RAW, /* requests and answers of fixed sizes */
+        PROTOCOL_RAW, /* requests and responses of fixed sizes */
         PROTOCOL_GRPC,
 } Protocol;
 
@@ -169,7 +169,7 @@ static void send_request(int fd) {
         }
 }
 
-/* The size of the whole answer, from its beginning; 0 as long as that does not tell. */
+/* The size of the whole response, from its beginning; 0 as long as it is not known. */
 static size_t answer_size(const char *head) {
         const char *end, *p;
 
@@ -181,7 +181,7 @@ static size_t answer_size(const char *head) {
                 if (!end)
                         return 0;
                 if (strncmp(head, "HTTP/1.1 200 ", 13) != 0 || !p || p > end)
-                        die("answer not understood: %s", head);
+                        die("response not understood: %s", head);
                 return (size_t) (end + 4 - head) + strtoul(p + 16, NULL, 10);
 
         case PROTOCOL_REDIS:
@@ -189,7 +189,7 @@ static size_t answer_size(const char *head) {
                 if (!end)
                         return 0;
                 if (head[0] != '$' || head[1] == '-')
-                        die("answer not understood: %s", head);
+                        die("response not understood: %s", head);
                 return (size_t) (end + 2 - head) + strtoul(head + 1, NULL, 10) + 2;
 
         case PROTOCOL_RAW:
@@ -213,7 +213,7 @@ static void take_answer(int fd, Sample *s) {
                 if (n < 0)
                         die("recv: %m");
                 if (n == 0)
-                        die("connection closed by the server, %zu of %zu bytes into an answer", got, size);
+                        die("connection closed by the server, %zu of %zu bytes into a response", got, size);
                 s->last = now(CLOCK_REALTIME);
                 if (got == 0)
                         s->first = s->last;
@@ -224,7 +224,7 @@ static void take_answer(int fd, Sample *s) {
                         size = answer_size(head);
         } while (size == 0 || got < size);
         if (got > size)
-                die("%zu bytes more than the answer has", got - size);
+                die("%zu bytes more than the response has", got - size);
 }
 
 static void append_frame(uint8_t *buffer, size_t *size, unsigned type, unsigned flags, uint32_t stream,
@@ -251,7 +251,7 @@ static void send_call(Connection *c) {
                 size = sizeof(preface) - 1;
                 memcpy(buffer, preface, size);
                 append_frame(buffer, &size, FRAME_SETTINGS, 0, 0, NULL, 0);
-                /* As much as there can be: answers must not wait for more */
+                /* As much as there can be: responses must not wait for more */
                 append_frame(buffer, &size, FRAME_WINDOW_UPDATE, 0, 0, "\x7f\xff\x00\x00", 4);
         }
         append_frame(buffer, &size, FRAME_HEADERS, FLAG_END_HEADERS, 2 * c->asked - 1, grpc_headers,
@@ -344,7 +344,7 @@ static void* connection_run(void *userdata) {
         return NULL;
 }
 
-/* The headers of a call are the same each time, and in no table. Its message asks for success. */
+/* The headers of a call are the same each time, and in no table. Its message requests success. */
 static void make_call(const char *method) {
         static char message[] = "\0\0\0\0\x03" "0 0";
         static const uint8_t begin[] = {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Keeps BPF run-time statistics on for as long as it runs, and with them two programs that do nothing,
- * attached where their like run for every packet of a control group and at a tracepoint: what the kernel
- * books for them is what measuring costs. For each line on standard input it prints one line of JSON: the
- * time and number of runs of all programs by ID. */
+/* Keeps BPF run-time statistics on for as long as it runs, and with them two empty programs, one for each
+ * packet of a control group and one at a tracepoint: their run time is the cost of measuring. For each
+ * line on standard input it prints one line of JSON: the time and number of runs of all programs by ID. */
 
 #include <errno.h>
 #include <fcntl.h>

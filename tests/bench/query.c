@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Asks qosd for a unit's snapshot again and again, over varlink or D-Bus, and prints how many nanoseconds
- * each answer took, one per line. The varlink side is a bare socket: a client library's own time is not the
+/* Queries qosd for a unit's snapshot repeatedly, over varlink or D-Bus, and prints the nanoseconds until
+ * each reply, one per line. The varlink side is a bare socket: a client library's own time is not the
  * daemon's. */
 
 #include <inttypes.h>
@@ -49,7 +49,7 @@ static void query_varlink(int fd, const char *unit) {
         do {
                 ssize_t n = recv(fd, reply + got, sizeof(reply) - got, 0);
                 if (n <= 0)
-                        die("no answer");
+                        die("no reply");
                 got += (size_t) n;
         } while (reply[got - 1] != 0);
         if (strstr(reply, "\"error\""))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server whose times are known: it takes a request of a fixed size, sleeps for exactly as long as it was
- * told, and answers a fixed number of bytes. It keeps for each request when it had read all of it, so that
+/* A server with known times: it reads a request of a fixed size, sleeps for exactly the given time, and
+ * sends a response of a fixed size. It keeps the time at which each request was read whole, so that
  * together with a capture every phase of the request is known. */
 
 #include <arpa/inet.h>
@@ -84,7 +84,7 @@ static uint64_t delay_of(uint32_t i) {
         return (h >> 16) % 100 < arg_slow_percent ? arg_slow_delay : arg_delay;
 }
 
-/* Reads once, and answers if the request is complete; false when the client went. */
+/* Reads once, and responds if the request is complete; false when the client has closed. */
 static bool connection_serve(Connection *c) {
         char buffer[65536];
         struct timespec ts;
@@ -213,7 +213,7 @@ static void parse(int argc, char *argv[]) {
                 { "delay",        required_argument, NULL, 'd' }, /* ns */
                 { "slow-delay",   required_argument, NULL, 'D' }, /* ns */
                 { "slow-percent", required_argument, NULL, 'P' }, /* of the requests take that */
-                { "parts",        required_argument, NULL, 's' }, /* that an answer is sent in */
+                { "parts",        required_argument, NULL, 's' }, /* that a response is sent in */
                 { "gap",          required_argument, NULL, 'g' }, /* between these, ns */
                 { "output",       required_argument, NULL, 'o' }, /* the records, as they are in memory */
                 {}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever qos-balance is told, a word a line: what is taken of it is within the limits, and what is not has
- * a message. */
+/* Arguments of qos-balance, a word a line: accepted ones are within the limits, refused ones have a
+ * message. */
 
 #include <math.h>
 

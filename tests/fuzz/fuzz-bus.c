@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever is called over D-Bus, and with whatever arguments: each call has one answer, and the daemon keeps
- * nothing of it. A line of the input is a call, in words with a blank in between: object, interface, method,
- * signature and the arguments, as busctl has them (an array begins with the number of its elements, a
- * variant with its signature; "-" is an empty word). Nothing gets into the kernel. */
+/* Calls over D-Bus with any arguments: each call has one reply, and the daemon keeps nothing of it. A
+ * line of the input is a call, in words with a blank in between: object, interface, method, signature and
+ * the arguments, as busctl has them (an array begins with the number of its elements, a variant with its
+ * signature; "-" is an empty word). Nothing is loaded into the kernel. */
 
 #include "check.h"
 #include "dbus-manager.h"

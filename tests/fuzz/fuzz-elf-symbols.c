@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever file a process of somebody has mapped as OpenSSL's library, or as its program: what is found in
- * it lies in it. The input is the file. */
+/* Any file that a process has mapped as OpenSSL's library, or as its program: the offsets found are
+ * within it. The input is the file. */
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The frames of HTTP/2, fed with what comes over the network: the same code that runs in the kernel. The
- * first byte says whether the connection was seen from its beginning, and whether paths are wanted, of which
- * some are left out; the second one where the questions end and the answers begin; the third where both are
- * cut. However they are cut, they mean the same. */
+/* Frames of HTTP/2 from the network, parsed by the code that runs in the kernel. The first byte of the
+ * input has whether the connection was seen from its beginning, and whether paths are wanted, some of
+ * which are excluded; the second one where the requests end and the responses begin; the third where both
+ * are cut. The result is the same for each cut. */
 
 #include "fuzz.h"
 #include "util-http2.h"

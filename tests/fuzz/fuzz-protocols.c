@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parsers of protocols, fed with what comes over the network: the same code that runs in the kernel. The
- * first byte says which protocol, and how much is known of when things came; the second one where the
- * questions end and the answers begin; the third where both are cut. However they are cut, they mean the
- * same. Some questions are left out of the figures. */
+/* Protocols from the network, parsed by the code that runs in the kernel. The first byte of the input has
+ * the protocol, and how much is known of arrival times; the second one where the requests end and the
+ * responses begin; the third where both are cut. The result is the same for each cut. Some requests are
+ * excluded. */
 
 #include "fuzz.h"
 #include "util-pipeline.h"
@@ -65,7 +65,7 @@ static struct meaning understand(uint32_t protocol, bool timed, bool named, cons
         m.streaming = pipeline_is_streaming(&t);
         check(m.status4xx + m.status5xx <= m.answered);
 
-        /* Whatever it was: what is asked is in the groups, and answers take it from there */
+        /* In any case requests are in the batches, and responses take them from there */
         while (pipeline_complete(&t, UINT32_MAX, &g) > 0)
                 ;
         check(t.asked == 0 && t.n_groups == 0 && t.excluded[0] == 0 && t.excluded[1] == 0);

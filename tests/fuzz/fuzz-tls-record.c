@@ -17,8 +17,7 @@
 
 struct meaning {
         struct tls t;
-        size_t application;     /* bytes that are in records of questions or answers, without their
-                                 * headers */
+        size_t application;     /* bytes in records of requests or responses, without headers */
         bool lost;
 };
 

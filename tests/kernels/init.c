@@ -172,8 +172,8 @@ static void program_try(const char *name, struct result *result) {
         if (statistics)
                 (void) sscanf(statistics, "peak_states %lu", &result->states);
         if (r < 0) {
-                /* Of a refused program only the log tells; that of Linux 7.2 begins with a part of the
-                 * sum */
+                /* The reason for a refused program is in the log alone; that of Linux 7.2 begins with a
+                 * part of the sum */
                 statistics = strstr(log, "processed ");
                 if (statistics)
                         (void) sscanf(statistics, "processed %lu", &result->instructions);

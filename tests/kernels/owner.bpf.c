@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* Whose the current task's control group is, asked while its CPU is in the midst of changing the storage of
- * a control group. */
+/* Looks up the owner of the current task's control group while its CPU changes the storage of a control
+ * group. */
 
 #include "maps.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A client that knows exactly how many answers it got, and when. It speaks with server.c: a request of a
- * fixed size, an answer of a fixed size. One thread per connection with blocking calls, so that pacing,
+/* A client that counts its responses, with their times. Its server is server.c: a request of a fixed
+ * size, a response of a fixed size. One thread per connection with blocking calls, so that pacing,
  * half-closing and aborting need no state machine. Prints one JSON object per run. With --interactive it
- * takes commands from standard input: "run N" (N more requests on every connection), "send" (a request on
- * every connection, not waiting for the answer), "take" (wait for that answer), "close", "reset"; each is
- * acknowledged by a line, and the connections stay open. */
+ * reads commands from standard input: "run N" (N more requests on every connection), "send" (a request on
+ * every connection, without waiting for the response), "take" (wait for that response), "close", "reset";
+ * each is acknowledged by a line, and the connections stay open. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -260,7 +260,7 @@ static void *conn_thread(void *p) {
         while (take_number()) {
                 bool ok = false;
 
-                /* A failed request is tried again on a new connection only when asked to. */
+                /* A failed request is repeated on a new connection only if that is requested. */
                 do {
                         if (c.fd < 0) {
                                 if (conn_open(&c) < 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server whose behaviour is known: it reads requests of a fixed size (or up to the end of the stream),
- * takes a fixed time, and answers a fixed number of bytes, in one of the ways that real servers read, write,
- * share the work and close. It is the unit under test of the scenarios. */
+/* A server with known behaviour: it reads requests of a fixed size (or up to the end of the stream),
+ * takes a fixed time, and sends responses of a fixed size, in one of the ways in which real servers read,
+ * write, share the work and close. It is the unit under test of the scenarios. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -312,8 +312,8 @@ static int fd_receive(int from) {
         return fd;
 }
 
-/* Another process answers: it gets the socket, and says when it is done. Each process has a helper of its
- * own, so that what is said is meant for it, and nobody holds a socket that it has closed. */
+/* Another process responds: it gets the socket, and reports when it is done. Each process has a helper of
+ * its own, so that the report is for it, and no other process holds a socket that it has closed. */
 static pthread_mutex_t helper_lock = PTHREAD_MUTEX_INITIALIZER;
 static int helper = -1;
 
@@ -419,7 +419,7 @@ static int serve(int fd) {
         if (streq(arg_after, "keep"))
                 return 0;
         if (streq(arg_after, "rst")) {
-                /* Let the answer arrive: a reset overtakes what is unsent. */
+                /* Let the response arrive: a reset overtakes what is unsent. */
                 int left = 1;
 
                 while (ioctl(fd, SIOCOUTQ, &left) >= 0 && left > 0)
@@ -625,7 +625,8 @@ static int accept_one(int fd) {
         return c;
 }
 
-/* One queue of sockets whose request has been read, for threads that answer what another thread read. */
+/* One queue of sockets with a request that was read, for threads that respond to what another thread
+ * read. */
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t queue_more = PTHREAD_COND_INITIALIZER;
 static Conn *queue[CONNECTIONS_MAX];
@@ -659,7 +660,7 @@ static void *queue_worker(void *p) {
         return p;
 }
 
-/* One thread for all connections; with @hand_off another one answers. */
+/* One thread for all connections; with @hand_off another one responds. */
 static void epoll_loop(int fd, bool hand_off) {
         struct epoll_event e = { .events = EPOLLIN }, events[64];
         int ep;

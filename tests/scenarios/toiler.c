@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want,
- * a thing of which there is one and that they wait for at a condition variable, writes that are to reach the
- * disk, pages of a file that it has mapped, an answer from another server, or simply a while. One thread for
- * each connection, or one for all; or a pool of workers that take one connection for one request; or one
- * thread that takes the CPU time of several requests at once, for which those of the connections wait.
- * Speaks with client.c: requests of 64 bytes, answers of 128. */
+/* A server with the given waits: for each request it takes CPU time, a mutex of all threads, a single
+ * resource that they wait for at a condition variable, writes that are to reach the disk, pages of a file
+ * that it has mapped, a response from another server, or simply a while. One thread for each connection,
+ * or one for all; or a pool of workers that take one connection for one request; or one thread that takes
+ * the CPU time of several requests at once, for which those of the connections wait. Its client is
+ * client.c: requests of 64 bytes, responses of 128. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -316,7 +316,7 @@ int main(int argc, char **argv) {
                         fail(arg_map);
                 map_size = (size_t) st.st_size;
                 map = mmap(NULL, map_size, PROT_READ, MAP_SHARED, fd, 0);
-                /* No more than what is asked for */
+                /* No more than requested */
                 if (map == MAP_FAILED || madvise((void*) map, map_size, MADV_RANDOM) < 0)
                         fail(arg_map);
         }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Waits that are counted: "turns N" has a thread wait N times for a mutex that another one holds, and a
- * process N times for a byte of another one in a pipe. Whoever is waited for looks at the other one in /proc
- * until that has left the CPU and sleeps, so that each turn is exactly one wait. With "turns N fast" that is
- * not waited for: the mutex is let go at any moment of the other one's way off the CPU, which has slept as
- * often as the kernel says ("slept="). Says READY when all have been, and who they are in STATUS: "holder=1
- * victim=2 writer=3 reader=4". The threads go on to wait, for nothing: the victim for the mutex, the reader
- * for another byte. With "turns N apart" those that wait are on the first CPU, and those that they wait for
- * on the second one. */
+/* Counted waits: with "turns N" a thread waits N times for a mutex that another one holds, and a process
+ * N times for a byte of another one in a pipe. The holder and the writer look at the waiting one in /proc
+ * until that has left the CPU and sleeps, so that each turn is exactly one wait. With "turns N fast" they
+ * do not: the mutex is released at any moment while the other thread leaves the CPU, which has slept as
+ * often as the kernel reports ("slept="). Reports READY when all turns are over, and the threads in
+ * STATUS: "holder=1 victim=2 writer=3 reader=4". The threads continue to wait, for nothing: the victim
+ * for the mutex, the reader for another byte. With "turns N apart" waiting threads are on the first CPU,
+ * the others on the second one. */
 
 #include <pthread.h>
 #include <sched.h>

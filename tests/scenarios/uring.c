@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server that does all its I/O with io_uring: it accepts, reads requests of a fixed size, waits, answers
- * and closes through one ring, in one of the ways that io_uring has for each. The unit under test of some
- * scenarios. */
+/* A server that does all its I/O with io_uring: it accepts, reads requests of a fixed size, waits,
+ * responds and closes through one ring, in one of the ways that io_uring has for each. The unit under
+ * test of some scenarios. */
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -153,7 +153,7 @@ static void* do_mutex(void *data) {
         return data;
 }
 
-/* … likewise, of the kind that lends its holder the waiter's priority. */
+/* The same of the kind that lends its holder the waiter's priority. */
 static void* do_inherit(void *data) {
         begun++;
         (void) pthread_mutex_lock(&inherited);
@@ -270,7 +270,7 @@ static void* do_births(void *data) {
         return data;
 }
 
-/* As a condition variable of musl, which lies on the stack of who waits there. */
+/* As a condition variable of musl, which is on the stack of the waiting thread. */
 static void* do_barrier(void *data) {
         int barrier = 2;
 
@@ -280,7 +280,7 @@ static void* do_barrier(void *data) {
         return data;
 }
 
-/* As the threads of a database that wait for what they have asked of a disk, which is nothing. */
+/* As the threads of a database that wait for their requests to a disk, of which there are none. */
 static void* do_aio(void *data) {
         unsigned char events[32];
         unsigned long context = 0;
