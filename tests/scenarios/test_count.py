@@ -11,7 +11,7 @@ from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, e
 
 
 def quiet_after(server):
-    """What must hold when all is answered: nothing left in flight, nothing that looks like an error."""
+    """What must hold after all responses: nothing left in flight, nothing that looks like an error."""
     s = wait_for("nothing is in flight and the connections are closed",
                  lambda: (lambda f: f if f.get("inFlight") == 0 and lookup(f, "connections.open") == 0 else None)
                  (server_figures(server)))
@@ -37,7 +37,7 @@ def every_concurrency(**options):
     expect_total(s, requests * 128, "requests.server.bytesOut")
     expect_total(s, connects, "requests.server.connections.accepted")
     quiet_after(s)
-    # One answer per question is assumed, and held: nobody may think that the figures are less than that
+    # One response per request is assumed, and true: the figures must not look like less
     equal(lookup(snapshot(s), "requests.quality"), "exchanges", "quality")
 
 
@@ -84,7 +84,7 @@ def ipv4_mapped():
 
 @test()
 def multipath_listener():
-    """Listeners as Go makes them; clients that speak plain TCP. What those ask who speak MPTCP is not seen, and nothing is made of it."""
+    """Listeners as Go makes them; clients of plain TCP. Requests of MPTCP clients are not seen, and not guessed."""
     s = start_served(address="::", mode="thread", mptcp=True)
     load(s, connections=16, number=2000)
     load(s, address="::1", connections=16, number=500, per_connection=1)
@@ -211,7 +211,7 @@ def deferred_accept():
 
 @test()
 def server_closes():
-    """With FIN, with a reset after the answer, and half first."""
+    """With FIN, with a reset after the response, and half first."""
     for after in ("close", "rst", "shut"):
         s = start_served(after=after, mode="thread")
         load(s, connections=8, number=400, per_connection=1)
@@ -221,7 +221,7 @@ def server_closes():
 
 @test()
 def half_closed():
-    """The client says that it has asked by closing its direction; the answer comes after."""
+    """The client ends its request by closing its direction; the response follows."""
     s = start_served(until_eof=True, mode="thread", delay_us=2000)
     load(s, connections=8, number=200, request=9000, segments=3, segment_us=500)
     # The end of the request and that of the stream in one segment
@@ -229,7 +229,7 @@ def half_closed():
     expect_total(s, 300)
     expect_total(s, 200 * 9000 + 100 * 900, "requests.server.bytesIn")
     quiet_after(s)
-    # What splice makes of the end of the stream is no question
+    # The end of the stream, as splice shows it, is no request
     s = start_served(until_eof=True, mode="thread", read="splice")
     load(s, connections=8, number=100, request=9000)
     load(s, connections=8, number=100, request=900, cork=True)
@@ -239,7 +239,7 @@ def half_closed():
 
 @test()
 def server_speaks_first():
-    """A greeting answers nothing."""
+    """A greeting is no response."""
     s = start_served(greet=40, mode="thread")
     load(s, connections=8, number=50, per_connection=1)
     load(s, connections=8, number=400)
@@ -267,7 +267,7 @@ def one_and_then_silence():
 
 @test(deadline=60)
 def one_way():
-    """Who only listens answers nothing: what clients have told it is not in flight while they are silent, nor given up at the end."""
+    """A server without responses: what clients have sent is not in flight while they are silent, nor aborted at the end."""
     port, path = scenario.unused_port(), f"/run/{scenario.prefix}-sink"
     tcp = scenario.Unit(f"/usr/bin/socat -u TCP-LISTEN:{port},fork,reuseaddr,bind=127.0.0.1 OPEN:/dev/null", type="exec")
     unix = scenario.Unit(f"/usr/bin/socat -u UNIX-LISTEN:{path},fork OPEN:/dev/null", type="exec")
@@ -290,7 +290,7 @@ def one_way():
     f = wait_for("it is closed", lambda: (f := server_figures(tcp))["connections"]["open"] == 0 and f)
     equal((f["count"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "count, clientAborts, errors")
 
-    # Who hangs up at once has not given up either
+    # A client that closes at once has aborted nothing either
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", port), timeout=20) as a:
             a.sendall(b"metric 1 1\n")
@@ -321,7 +321,7 @@ def open_before_attach():
     expect_total(s, 20)
     used.say("run 5")
     expect_total(s, 40)
-    # The rest of a request that had begun to arrive before the attach, and its answer
+    # The rest of a request that had begun to arrive before the attach, and its response
     busy.say("part 34")
     busy.say("take")
     expect_total(s, 42)
@@ -342,7 +342,7 @@ def attached_while_under_load():
     wait_for("some are counted", lambda: count(s) > 100)
     before = c.wait()["answered"]
     got = count(s)
-    check(0 < got <= before, f"{got} counted of {before} that were answered in all")
+    check(0 < got <= before, f"{got} counted of {before} with a response in all")
     load(s, connections=32, number=3000)
     expect_total(s, got + 3000)
     quiet_after(s)
@@ -362,22 +362,22 @@ def only_its_own():
 
 @test()
 def asking_is_not_serving():
-    """A unit that asks another one serves nothing by that."""
+    """Requests to another unit are none that the unit serves."""
     s = start_served(mode="thread")
     asker = Unit(f"{scenario.tools}/client --port {s.port} --connections 4 --number 1000", type="oneshot",
                  settings="RemainAfterExit=no")
     attach(asker)
     asker.start()
     expect_total(s, 1000)
-    equal(count(asker), 0, "requests that the asking unit is said to have served")
+    equal(count(asker), 0, "requests that the client unit is shown to have served")
     figures = server_figures(asker)
-    equal(figures["inFlight"], 0, "inFlight of the asking unit")
-    equal(lookup(figures, "connections.open"), 0, "connections of the asking unit")
+    equal(figures["inFlight"], 0, "inFlight of the client unit")
+    equal(lookup(figures, "connections.open"), 0, "connections of the client unit")
 
 
 @test()
 def both_sides_in_one_unit():
-    """A unit that asks itself over the loopback serves what it serves, once."""
+    """Requests of a unit to itself over the loopback count once."""
     port = unused_port()
     unit = Unit(f"/bin/sh -c '{server_command(port=port, mode='thread')} & sleep .1; "
                 f"{scenario.tools}/client --port {port} --connections 4 --number 1000; wait'")
@@ -402,7 +402,7 @@ def several_listeners():
 
 @test()
 def aborted_by_the_client():
-    """Reset in the middle of a request, and while its answer is awaited: no request, no answer, nothing left open."""
+    """Reset in the middle of a request, and before its response: no request, no response, nothing left open."""
     # Long against what a busy machine may hold the client up between its request and its reset
     s = start_served(mode="thread", delay_us=1000000)
     r = load(s, expect_all=False, connections=4, number=40, abort_at=30)
@@ -412,7 +412,7 @@ def aborted_by_the_client():
     wait_for("80 aborts are counted", lambda: total(s, "requests.server.clientAborts") >= 80)
     wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
     equal(total(s, "requests.server.clientAborts"), 80, "clientAborts")
-    equal(count(s), 0, "count of requests that nobody answered")
+    equal(count(s), 0, "count of requests without a response")
     load(s, connections=4, number=8)
     expect_total(s, 8)
 
@@ -423,7 +423,7 @@ def unanswered_are_in_flight():
     killed it has reset them."""
     s = start_served(mode="thread", hang=True)
     t = Talk(s, connections=5)
-    equal(server_figures(s)["inFlight"], 0, "inFlight before anybody asked")
+    equal(server_figures(s)["inFlight"], 0, "inFlight before the first request")
     t.say("send")
     figures = wait_for("five are in flight", lambda: (lambda f: f if f["inFlight"] == 5 else None)(server_figures(s)))
     first = figures["oldestInFlight"]
@@ -460,7 +460,7 @@ def killed_workers():
         wait_for("none is in flight", lambda: server_figures(s)["inFlight"] == 0)
         t.end()
     check(count(s) + total(s, "requests.server.errors.reset") == 20,
-          f"20 were asked; {count(s)} answered, {total(s, 'requests.server.errors.reset')} reset")
+          f"20 were sent; {count(s)} with a response, {total(s, 'requests.server.errors.reset')} reset")
     load(s, connections=4, number=8)
     wait_for("the living ones count", lambda: count(s) + total(s, "requests.server.errors.reset") == 28)
 
@@ -475,4 +475,4 @@ def traffic_of_no_unit():
     load(port, connections=4, number=500)
     p.kill()
     p.wait()
-    equal(count(s), 0, "count of a unit that nobody asked")
+    equal(count(s), 0, "count of a unit without requests")

@@ -33,7 +33,7 @@ class Redis(Unit):
         return run(*nsenter(self.netns), "redis-cli", "-p", self.port, *arguments).stdout
 
     def commands(self):
-        """By its own count. The INFO that asks for it is not in it."""
+        """By its own count. The INFO that reads it is not in it."""
         return int(re.search(r"^total_commands_processed:(\d+)", self.cli("info", "stats"), re.M)[1])
 
     def expect_all(self, what):
@@ -65,7 +65,7 @@ def receive(s, length):
 
 @test(deadline=60)
 def not_answered():
-    """CLIENT REPLY: what nobody waits for is no request, and the answers that come are those to the others."""
+    """CLIENT REPLY: commands without a reply are no requests, and the replies are those to the others."""
     r = Redis()
     unanswered = 0
     with r.connect() as c:
@@ -79,7 +79,7 @@ def not_answered():
             c.sendall(command("GET", "k"))
             equal(receive(c, 13), b"$7\r\nskipped\r\n", "answer")
             unanswered += 103
-        expect_total(r, r.commands() + 1 - unanswered, what="count of what is answered")
+        expect_total(r, r.commands() + 1 - unanswered, what="count of commands with a reply")
         c.sendall(command("CLIENT", "REPLY", "OFF") + command("SET", "k", "v") * 100)
         unanswered += 101
         wait_for("Redis has done it", lambda: r.cli("get", "k") == "v\n")
@@ -95,7 +95,7 @@ PUSH = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
 
 @test(deadline=60)
 def tells_of_keys_that_change():
-    """CLIENT TRACKING: what a server says when a key changes is no answer, and the one before does not go on with it."""
+    """CLIENT TRACKING: the push when a key changes is no reply, and does not extend the one before."""
     r = Redis()
     with r.connect() as c:
         c.sendall(command("HELLO", 3) + command("PING"))
@@ -126,9 +126,9 @@ def tells_of_keys_that_change():
         equal(server_figures(r)["inFlight"], 1, "in flight")
         r.cli("rpush", "list", "x")
         receive(c, len(b"*2\r\n$4\r\nlist\r\n$1\r\nx\r\n"))
-    r.expect_all("with what nobody asked for")
+    r.expect_all("with pushes")
     f = server_figures(r)
-    check(longest > 1.2 and f["latency"]["max"] < SEC, f"latency.max is {f['latency']['max']}: what nobody asked for is in it")
+    check(longest > 1.2 and f["latency"]["max"] < SEC, f"latency.max is {f['latency']['max']}: a push is in it")
 
 
 @test(vm="nightly", deadline=120)
@@ -137,7 +137,7 @@ def pipelined():
     r = Redis()
     for pipeline, connections, number in ((1, 50, 20000), (16, 1, 20000), (16, 50, 100000), (128, 20, 100000),
                                           (1000, 3, 100000)):
-        # Whole batches: of the last one it would not wait for what is more than asked for, and Redis has processed that
+        # Whole batches: in the last one it would not wait for more than requested, and Redis has processed that
         number = smaller(number) // pipeline * pipeline
         run("redis-benchmark", "-q", "-p", r.port, "-P", pipeline, "-c", connections, "-n", number,
             "-t", "set,get,lpush,lrange_100,mset", timeout=100)
@@ -149,7 +149,7 @@ def pipelined():
 
 @test()
 def cut_anywhere():
-    """Where a segment or a read ends says nothing. Values look like commands and answers."""
+    """Ends of segments and reads mean nothing. Values look like commands and replies."""
     r = Redis()
     seed = random.Random(7)
     words = [b"", b"x", b"*1\r\n$4\r\nPING\r\n", b"+OK\r\n", b"\r\n", b"$5\r\n", b"-", b"y" * 3000]
@@ -176,13 +176,13 @@ def cut_anywhere():
                 n = seed.choice([1, 2, 3, 10, 100, 1000, len(stream)])
                 s.sendall(stream[:n])
                 stream = stream[n:]
-            equal(receive(s, len(answer)), answer, "what Redis answers")
+            equal(receive(s, len(answer)), answer, "what Redis replies")
     r.expect_all("with commands cut anywhere")
 
 
 @test()
 def waiting_is_a_class_of_its_own():
-    """BLPOP waits because it is told to: counted, but no latency of the server."""
+    """BLPOP waits by intent: counted, but no latency of the server."""
     r = Redis()
     with r.connect() as s, r.connect() as other:
         for key in ("a", "b"):
@@ -204,7 +204,7 @@ def waiting_is_a_class_of_its_own():
 
 @test()
 def pushes_answer_nothing():
-    """Subscribers and monitors get what they did not ask for."""
+    """Subscribers and monitors get messages without requests."""
     r = Redis()
     with r.connect() as subscriber, r.connect() as monitor, r.connect() as publisher:
         subscriber.sendall(command("SUBSCRIBE", "c", "d"))
@@ -216,13 +216,13 @@ def pushes_answer_nothing():
             receive(publisher, len(b":1\r\n"))
         receive(subscriber, 100 * len(b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n"))
         subscriber.sendall(command("PING"))
-        wait_for("the subscriber's question counts", lambda: total(r) == 103)
+        wait_for("the subscriber's request counts", lambda: total(r) == 103)
         r.expect_all("with subscribers")
 
 
 @test()
 def slow_reader():
-    """Large answers behind each other, that the client takes at its leisure: all in flight, then none, each once."""
+    """Large replies behind each other, which the client reads slowly: all in flight, then none, each once."""
     r = Redis()
     n, size = 40, 300_000
     with r.connect() as s:
@@ -236,15 +236,15 @@ def slow_reader():
         for i in range(n):
             receive(s, one)
             if i == n // 2:
-                wait_for("half of them are answered",
+                wait_for("half of them have a reply",
                          lambda: n // 2 <= server_figures(r)["count"] - 1 <= n // 2 + 12)
     r.expect_all("with a slow reader")
-    check(server_figures(r)["answer"]["max"] > 0, "no answer took any time to leave")
+    check(server_figures(r)["answer"]["max"] > 0, "no reply took any time to leave")
 
 
 @test()
 def gone_with_questions_open():
-    """Ten questions wait behind one that waits; then the client is gone."""
+    """Ten requests wait behind one that waits; then the client closes."""
     r = Redis()
     s = r.connect()
     s.sendall(command("BLPOP", "nothing", 0) + command("PING") * 9)
@@ -253,12 +253,12 @@ def gone_with_questions_open():
     s.close()
     wait_for("they count as given up", lambda: server_figures(r)["clientAborts"] == 10)
     wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0)
-    equal(total(r), 0, "requests answered")
+    equal(total(r), 0, "requests with a reply")
 
 
 @test()
 def gone_before_they_are_read():
-    """Questions that the server reads when the client has reset the connection already: nobody waits for them."""
+    """Requests that the server reads after the client's reset: no client waits for them."""
     r = Redis()
 
     def pings():
@@ -269,7 +269,7 @@ def gone_before_they_are_read():
             s = r.connect()
             for _ in range(asked):
                 s.sendall(command("PING"))
-                equal(receive(s, 7), b"+PONG\r\n", "the answer")
+                equal(receive(s, 7), b"+PONG\r\n", "the reply")
             before = pings()
             os.kill(r.main_pid, signal.SIGSTOP)
             s.sendall(command("PING") * 4)
@@ -278,7 +278,7 @@ def gone_before_they_are_read():
             s.close()
             os.kill(r.main_pid, signal.SIGCONT)
             other.sendall(command("PING"))
-            equal(receive(other, 7), b"+PONG\r\n", "the answer to another client")
+            equal(receive(other, 7), b"+PONG\r\n", "the reply to another client")
             # It reads what the connection still has, and executes it
             wait_for("Redis has read them", lambda: pings() == before + 5)
             wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0)
@@ -297,7 +297,7 @@ def attached_while_pipelining():
     load.wait(50)
     end = r.commands()
     wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0)
-    # Each connection has up to 16 questions that were read before the attach or are half told apart
+    # Each connection has up to 16 requests that were read before the attach or are partly distinguished
     got = total(r)
     check(end - after - 20 * 16 <= got <= end - before + 2, f"{got} counted, Redis {end - after} to {end - before}")
     # And what comes now, on connections of its own, is exact
@@ -314,7 +314,7 @@ def on_a_bad_cable():
         run(*nsenter(cable.a), "redis-benchmark", "-q", "-h", cable.address_b, "-p", r.port, "-P", pipeline, "-c", "10",
             "-n", 5000 // pipeline * pipeline, "-t", "set,get", timeout=50)
     r.expect_all("on a bad cable")
-    check(cable.counter("TcpRetransSegs") > 0, "nothing was sent again")
+    check(cable.counter("TcpRetransSegs") > 0, "nothing was retransmitted")
 
 
 @test()
@@ -332,8 +332,8 @@ def not_redis_after_all():
 
 @test(deadline=60)
 def replicas():
-    """A replica asks for what changes, once. What it is told from then on are no answers, and how far it has come, which it says
-    every second, is no question; whether it came before the attach or after."""
+    """A replica requests changes once. What it is sent from then on are no replies, and its offset, which it reports every second, is no
+    request; whether it connected before the attach or after."""
     for late in (False, True):
         r = Redis(attach_first=not late)
         c = Unit(f"/usr/bin/redis-server --port {unused_port()} --save '' --replicaof 127.0.0.1 {r.port} --supervised systemd",
@@ -347,7 +347,7 @@ def replicas():
             attach(c)
 
         def figures():
-            """How many commands Redis counts that are answered, and how often the replica has said how far it is."""
+            """The commands with a reply that Redis counts, and the replica's reports of its offset."""
             out = r.cli("info", "stats", "commandstats")
             said = int(re.search(r"^cmdstat_replconf:calls=(\d+)", out, re.M)[1])
             return int(re.search(r"^total_commands_processed:(\d+)", out, re.M)[1]) - said, said
@@ -356,7 +356,7 @@ def replicas():
             return scenario.lookup(snapshot(c), "requests.client.count")
 
         answered, said = figures()
-        wait_for("all is answered", lambda: server_figures(r)["inFlight"] == 0)
+        wait_for("all have a reply", lambda: server_figures(r)["inFlight"] == 0)
         counted, mine = total(r), asked()
         with r.connect() as s:
             for _ in range(3):
@@ -369,9 +369,9 @@ def replicas():
         f = wait_for("nothing is in flight", lambda: (f := server_figures(r))["inFlight"] == 0 and f)
         equal((f["count"] - counted, scenario.protocols(f)), (end - answered, {"redis": f["count"]}), f"commands, late: {late}")
         equal(snapshot(r)["requests"]["quality"], "exact", "quality")
-        check(f["latency"]["max"] < 900 * scenario.MSEC, f"latency.max {f['latency']['max']}: that of something nobody asked")
+        check(f["latency"]["max"] < 900 * scenario.MSEC, f"latency.max {f['latency']['max']}: that of no request")
         wait_for("nothing is in flight at the replica", lambda: scenario.lookup(snapshot(c), "requests.client.inFlight") == 0)
-        equal(asked(), mine, "what the replica has asked meanwhile")
+        equal(asked(), mine, "what the replica has requested meanwhile")
         c.stop()
         wait_for("it has gone", lambda: "connected_slaves:0" in r.cli("info", "replication"), 20)
         equal((server_figures(r)["clientAborts"], server_figures(r)["errors"]["reset"]), (0, 0), "clientAborts and errors")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Thresholds: what units must not be beyond, who is told, and that nobody is told what did not happen."""
+"""Thresholds: limits of units, events for subscribers, and no event for what did not happen."""
 
 import contextlib
 import json
@@ -85,7 +85,7 @@ class Signals:
 
 
 class Traffic:
-    """About a thousand requests a second, that wait for their answers."""
+    """About a thousand requests a second, each after the response to the one before."""
 
     def __init__(self, redis, connections=10):
         self.ending = False
@@ -115,7 +115,7 @@ def entries(unit):
 
 @test(vm="nightly", deadline=90)
 def a_service_that_hangs():
-    """It answers nothing, and is violated all the same; then it goes on; then nobody asks any more."""
+    """Without responses it is violated all the same; then the service goes on; then there are no requests."""
     r = Redis()
     # In the VM a thousand requests take longer than that
     threshold = f"slow: requests.server.firstByte.p90 > {500 if scenario.in_vm else 20}ms over {2 if scenario.in_vm else 1}s for 200ms"
@@ -132,9 +132,9 @@ def a_service_that_hangs():
     check(e["value"] > e["limit"] and e["slack"] < 0 and e["previous"] == "ok", f"the event: {e}")
     check(e["shares"] and all(abs(c["share"] - c["usual"]) >= 0.01 for c in e["shares"]), f"where its time goes now: {e}")
     check(level(r), "no file of what is violated")
-    # Who comes later sees the state, and the event no more
+    # A later subscriber sees the state, and no event
     late = Monitor(r)
-    equal([t["state"] for t in late.first["thresholds"]], ["violated"], "what one sees who comes later")
+    equal([t["state"] for t in late.first["thresholds"]], ["violated"], "what a later subscriber sees")
     check(late.first["seq"] >= e["seq"], f"the newest event: {late.first}")
     check("violated" in qosctl("status", r.name).stdout, "the status page")
     equal(qosctl("is-ok", r.name, ok=False).returncode, 1, "is-ok")
@@ -149,7 +149,7 @@ def a_service_that_hangs():
     m.expect("unknown")
     late.expect("unknown")
     equal(qosctl("is-ok", r.name, ok=False).returncode, 3, "is-ok")
-    # Nothing was told in between
+    # No event in between
     traffic = Traffic(r)
     m.expect("ok")
     traffic.stop()
@@ -170,7 +170,7 @@ def a_service_that_hangs():
 
 @test()
 def who_asks_to_wait_does_not_hang():
-    """BLPOP waits because it was told to: that is no violation, a request beside it that hangs is."""
+    """BLPOP waits by intent: that is no violation, a request beside it that hangs is."""
     r = Redis()
     with r.connect() as s, r.connect() as other:
         s.sendall(command("BLPOP", "nothing", 0))
@@ -260,7 +260,7 @@ def a_service_that_restarts():
     m.expect("ok")
     wait_for("it is quiet", lambda: states(s)["slow"] == "unknown", 30)
     m.expect("unknown")
-    # Stopped: there is nothing to be seen of it, and nothing is told
+    # Stopped: it has no figures, and there is no event
     s.stop()
     s.start()
     scenario.load(s, connections=4, number=200)
@@ -270,7 +270,7 @@ def a_service_that_restarts():
 
 @test(deadline=90)
 def subscribers_of_all_kinds():
-    """Some come, go, die, or do not read: who reads gets each event once and in order; who does not is told so."""
+    """Subscribers come, leave, die, or do not read: those that read get each event once and in order; the others get an error."""
     began = int(time.time())
     r = Redis()
     names = [f"busy{n}" for n in range(8)]
@@ -297,7 +297,7 @@ def subscribers_of_all_kinds():
             s.sendall(word[:6])
             turn("violated")
             passing = Monitor(r)
-            equal({t["state"] for t in passing.first["thresholds"]}, {"violated"}, "what one sees who comes by")
+            equal({t["state"] for t in passing.first["thresholds"]}, {"violated"}, "what a passing subscriber sees")
             if n % 2:
                 passing.close()
             s.sendall(word[6:])
@@ -348,7 +348,7 @@ def subscribers_of_all_kinds():
 
 @test(deadline=60)
 def all_at_once():
-    """More at once than the socket of who reads takes, and than one who reads later may leave: none is lost."""
+    """More at once than the socket of a reader takes, and than one that reads later may leave: none is lost."""
     r = Redis()
     names = [f"busy{n}" for n in range(32)]
     for name in names:
@@ -365,7 +365,7 @@ def all_at_once():
                 numbers += [e["seq"] for e in events]
             receive(s, len(b"+PONG\r\n"))
         equal([late.event()["seq"] for _ in numbers], numbers, "events of one who reads later")
-        # It is one of those who are told at once again
+        # It is a subscriber that gets events at once again
         s.sendall(word[:6])
         equal([late.event()["seq"] for _ in names], [steady.event()["seq"] for _ in names], "events of both")
         s.sendall(word[6:])
@@ -374,7 +374,7 @@ def all_at_once():
 
 @test(own_daemon=True, deadline=90)
 def a_journal_that_does_not_read():
-    """Who subscribed is told all the same, and the journal when it reads again."""
+    """Subscribers get events all the same, and the journal when it reads again."""
     r = Redis()
     names = [f"busy{n}" for n in range(8)]
     for name in names:
@@ -408,7 +408,7 @@ def as_long_as_who_asked():
     s = start_served(mode="thread")
     with Varlink() as v:
         equal(v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5 over 1s", lease=True)["unit"], s.name, "unit")
-        # Nothing is asked of it: that is a rate of none
+        # No requests: that is a rate of 0
         wait_for("it is below its limit", lambda: states(s) == {"mine": "ok"})
         equal(varlink_error("ClearThreshold", unit=s.name, name="mine"), "ThresholdExists", "somebody else's")
         equal(varlink_error("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5"), "ThresholdExists", "somebody else's")
@@ -529,7 +529,7 @@ def acts_through_a_path_unit():
 
 @test()
 def good_and_total():
-    """Of an objective is counted what was within it, by the times that the server was told to take."""
+    """An objective counts the requests within it, by the times that the server was given."""
     s = start_served(mode="thread")
     slow = start_served(mode="thread", delay_us=60000)
     for u in (s, slow):
@@ -554,7 +554,7 @@ def good_and_total():
 
 @test(deadline=60)
 def of_one_endpoint():
-    """What is asked at one address says nothing of another; what is at none of them is unknown."""
+    """Requests to one address are not those to another; without any the state is unknown."""
     a, b, c = unused_ports(3)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
     set_threshold(u, "all: requests.server.count > 50 over 2s")
@@ -564,11 +564,11 @@ def of_one_endpoint():
     equal([t["threshold"] for t in qosctl_json("list-thresholds", u.name) if t["name"] == "busy"], [whole], "the whole of it")
 
     def until(name, port):
-        """Asks there until that is too much."""
+        """Sends requests there until they are too many."""
         def asked():
             ab(port, 100)
             return states(u)[name] == "violated"
-        wait_for(f"{name} is violated by what is asked at {port}", asked, 20)
+        wait_for(f"{name} is violated by requests to {port}", asked, 20)
 
     with Monitor(u) as m:
         wait_state(u, "busy", "ok")
@@ -668,7 +668,7 @@ def who_may():
         with Varlink() as v:
             equal(v.collect("ListThresholds", unit=s.name)[0]["threshold"]["name"], "x", "what nobody sees")
             equal(v.call("Wait", unit=s.name, condition="requests.server.connections.open < 1")["value"], 0, "what nobody waits for")
-        # Whom the unit asks is not for everybody, not in this way either
+        # Peers are not visible to all users, not in this way either
         with Varlink() as v:
             try:
                 v.call("Wait", unit=s.name, condition="requests.client[127.0.0.1:1].count < 1 over 2s")
@@ -686,7 +686,7 @@ def who_may():
 
 @test(deadline=150)
 def peers_are_not_for_everybody():
-    """A threshold on a peer is everybody's, and so is its state; who the peer is is not."""
+    """A threshold on a peer is visible to all users, and so is its state; the peer is not."""
     s = start_served(mode="thread")
     c = attach(ClientUnit(port=s.port, number=5))
     set_threshold(c, f"few: requests.client[{s.name}].count < 1000000 over 10s")
@@ -696,10 +696,10 @@ def peers_are_not_for_everybody():
             nobody = Monitor(c)
         c.run()
         event = root.event()
-        equal((event["state"], event["metric"]), ("violated", metric), "what root is told")
+        equal((event["state"], event["metric"]), ("violated", metric), "what root sees")
         check(event["threshold"].startswith(f"few: {metric} < "), f"the rule, for root: {event}")
         told = [nobody.first, nobody.event()]
-        equal((told[1]["state"], told[1]["metric"], told[1]["seq"]), ("violated", hidden, event["seq"]), "what nobody is told")
+        equal((told[1]["state"], told[1]["metric"], told[1]["seq"]), ("violated", hidden, event["seq"]), "what nobody sees")
         nobody.close()
         with as_nobody():
             nobody = Monitor(c, since=event["seq"] - 1)
@@ -724,7 +724,7 @@ def peers_are_not_for_everybody():
 
 @test(own_daemon=True, deadline=90)
 def who_says_too_much():
-    """A user whose thresholds change all the time is not told all of it, but how much is missing, and what is true in the end."""
+    """A user with thresholds that change all the time does not get all changes, but the number of those missing, and the final state."""
     rules = "/etc/polkit-1/rules.d/00-qosd-scenario.rules"
     r = Redis()
     names = [f"busy{n}" for n in range(32)]
@@ -744,7 +744,7 @@ def who_says_too_much():
                 for name in names[1:]:
                     v.call("SetThreshold", unit=r.name, threshold=f"{name}: requests.server.inFlight > 0 over 100ms")
             wait_for("all are ok", lambda: set(states(r).values()) == {"ok"})
-            # Those that were told before the subscription are in no event
+            # Changes from before the subscription are in no event
             known = {t["name"] for t in m.first["thresholds"] if t["state"] == "ok"}
             changes = len(names) - len(known)
             word = command("PING")
@@ -763,7 +763,7 @@ def who_says_too_much():
                 told += 1
                 left_out += e.get("suppressed", 0)
             equal((told + left_out, set(knows.values()), len(knows)), (changes, {"ok"}, len(names)), "changes, and what is known in the end")
-            check(left_out > 0, f"all {changes} changes were told")
+            check(left_out > 0, f"all {changes} changes were sent")
     finally:
         os.unlink(rules)
     daemon_is_well()

@@ -59,7 +59,7 @@ def is_seen(unit, count, up_to=None, protocol="http1"):
 
 
 def pipeline(s, paths):
-    """All at once; returns how many answers there were of each status."""
+    """All at once; returns the number of responses by status."""
     s.sendall(b"".join(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for path in paths))
     data, got = b"", {}
     for _ in paths:
@@ -79,7 +79,7 @@ def pipeline(s, paths):
 
 @test(vm=True, deadline=60)
 def statuses_exact():
-    """Keep-alive, 7 % of the answers 503, some 404."""
+    """Keep-alive, 7 % of the responses 503, some 404."""
     u = watched()
     n = bad = gone = 0
     for version in VERSIONS:
@@ -92,7 +92,7 @@ def statuses_exact():
             farewell(s) if k % 2 else s.close()
     f = is_seen(u, n)
     equal((f["errors"]["status5xx"], f["status4xx"]), (bad, gone), "statuses")
-    check(bad > 50 and gone > 20, f"{bad} and {gone} answers of these kinds")
+    check(bad > 50 and gone > 20, f"{bad} and {gone} responses of these kinds")
 
 
 @test(deadline=60)
@@ -106,17 +106,17 @@ def pipelined():
         for version in VERSIONS:
             s = unit.connect(version)
             for n in range(1, 33):
-                equal(pipeline(s, ["/bad" if i % 7 == 3 else "/small" for i in range(n)]).get(503, 0), len(range(3, n, 7)), "answers 503")
+                equal(pipeline(s, ["/bad" if i % 7 == 3 else "/small" for i in range(n)]).get(503, 0), len(range(3, n, 7)), "responses 503")
             s.close()
     f = is_seen(u, 2 * sum(range(1, 33)))
     equal(f["errors"]["status5xx"], 2 * sum(len(range(3, n, 7)) for n in range(1, 33)), "errors.status5xx")
     f = server_figures(plain)
     equal(list(protocols(f)), ["tls"], "protocols without the probe")
-    check(f["count"] < 2 * sum(range(1, 33)), f"it can be told without the probe, {f}")
+    check(f["count"] < 2 * sum(range(1, 33)), f"it is known without the probe, {f}")
 
 
 def h2load(unit, port, number, clients, streams, paths):
-    """Asks for the paths by turns. Returns how many were answered by class of status."""
+    """Requests the paths in turn. Returns the number of responses by class of status."""
     with open(f"{unit.directory}/paths", "w") as f:
         f.writelines(f"https://127.0.0.1:{port}{p}\n" for p in paths)
     out = run("h2load", "-n", number, "-c", clients, "-m", streams, "-i", f.name, timeout=60).stdout
@@ -127,7 +127,7 @@ def h2load(unit, port, number, clients, streams, paths):
 
 @test(vm="nightly", deadline=60)
 def http2_streams_at_once():
-    """One stream, ten, a hundred at a time, 7 % of the answers 503, over both versions, and curl."""
+    """One stream, ten, a hundred at a time, 7 % of the responses 503, over both versions, and curl."""
     u = Nginx(http2=True)
     watch(u)
     u.start()
@@ -148,8 +148,7 @@ def http2_streams_at_once():
 
 
 class Sealed(test_http2.Scripted):
-    """The server whose answers are said by the path, behind one that takes the seal off: what that one reads and writes is what
-    there is of HTTP/2 on its side."""
+    """The server with responses by path, behind one that decrypts: what that one reads and writes is the HTTP/2 of its side."""
 
     def __init__(self, attach_first=True, newest="TLSv1.3", root=""):
         self.behind = test_http2.Scripted(attach_first=False)
@@ -239,7 +238,7 @@ def http2_attached_again():
 
 @test(deadline=60, own_daemon=True)
 def http2_restart_of_qosd():
-    """Streams that are open meanwhile are in flight before and after, and what is asked on their connections counts."""
+    """Streams that are open meanwhile are in flight before and after, and requests on their connections count."""
     s = Sealed()
     clients = [s.connect() for _ in range(4)]
     held = [(c, c.start("/hang")) for c in clients for _ in range(5)]
@@ -256,14 +255,14 @@ def http2_restart_of_qosd():
     equal(clients[0].ask("/release").status, 200, "status")
     for c, stream in held:
         equal(c.wait(stream).status, 200, "status")
-    s.expect(sent + 21, 0, sent // 2, what="when they were let go")
+    s.expect(sent + 21, 0, sent // 2, what="when they were released")
     for c in clients:
         c.socket.close()
 
 
 @test(deadline=60)
 def http2_of_nghttpd():
-    """Another server, whose answers go through HPACK's dynamic table."""
+    """Another server, with responses through HPACK's dynamic table."""
     directory = f"/run/{scenario.unit_name('nghttpd')}"
     os.makedirs(directory)
     with open(f"{directory}/small", "w") as f:
@@ -353,8 +352,8 @@ def grpc_of_its_own_library():
 
 @test(deadline=60)
 def http2_under_load():
-    """The probe is taken away and given back, and both ends go, while streams are asked: nothing stays in flight, and what is asked
-    later is counted."""
+    """The probe is removed and added, and both ends close, while streams are open: nothing stays in flight, and later requests are
+    counted."""
     u = Nginx(http2=True)
     attach(u)
     u.start()
@@ -493,7 +492,7 @@ def finished_and_request_in_one_read():
 
 @test(deadline=60)
 def server_hangs_up_first():
-    """The client answers the server's close_notify with its own, which the server does not read: neither an abort nor a reset."""
+    """The client's close_notify follows the server's, which does not read it: neither an abort nor a reset."""
     u = watched(Python("threads"))
     placed(u)
     sent = 0
@@ -534,7 +533,7 @@ def given_up_and_broken_off():
 
 @test(deadline=60)
 def large_and_slow():
-    """Answers that the server can write only piece by piece, to a client that does not read, and questions of many records."""
+    """Responses that the server can write only piece by piece, to a client that does not read, and requests of many records."""
     u = watched()
     n = 0
     for version in VERSIONS:
@@ -577,7 +576,7 @@ def under_load():
 
 
 class Asker:
-    """A client that asks on some connections until it is told to stop, and then counts what was answered."""
+    """A client with requests on some connections until a stop, which then counts the responses."""
 
     def __init__(self, unit, connections=4):
         self.unit, self.stopping, self.answered, self.errors = unit, threading.Event(), [0] * connections, []
@@ -596,7 +595,7 @@ class Asker:
             self.errors.append(e)
 
     def wait(self, more):
-        """Until each connection has got so many more answers."""
+        """Until each connection has so many more responses."""
         want = [n + more for n in self.answered]
         wait_for("the client gets on", lambda: self.errors or all(n >= w for n, w in zip(self.answered, want)), timeout=20)
         check(not self.errors, f"the client failed: {self.errors}")
@@ -708,7 +707,7 @@ def threads_of_python():
 
 @test()
 def sealed_bytes_in_buffers():
-    """Who reads the socket itself and hands the bytes to OpenSSL: nobody can tell which socket has them. By records, then."""
+    """A program that reads the socket itself and passes the bytes to OpenSSL: their socket is not known. By records, then."""
     u = watched(Python("memory"))
     placed(u)
     for _ in range(3):
@@ -821,7 +820,7 @@ def libraries_watched():
 
 @test(own_daemon=True, deadline=120)
 def copies_of_the_library():
-    """Copies of a user leave room for the others', and are let go when no process has them. What is left out is said."""
+    """Copies of a user leave places for the others', and are released when no process has them. Those that are not probed are reported."""
     directory = f"/dev/shm/{scenario.prefix}-copies"
     os.makedirs(directory)
     try:

@@ -32,7 +32,7 @@ class UnixServer(Unit):
 
 
 def ends_are_told():
-    """Not all kernels tell that a Unix socket is closed."""
+    """Not all kernels report that a Unix socket is closed."""
     state = next(p["state"] for p in scenario.programs() if p["program"] == "requests_unix_close")
     # Where this may not be skipped: Debian's kernel
     check(state == "attached" or not scenario.in_vm, "requests_unix_close is not attached")
@@ -40,7 +40,7 @@ def ends_are_told():
 
 
 def ask(s, request="", size=3):
-    """One request, and its answer."""
+    """One request, and its response."""
     s.sendall(request.encode() + b"\n")
     answer = b""
     while len(answer) < size:
@@ -70,7 +70,7 @@ def stay(unit, n):
 
 
 def crowd(unit, threads, number, request="", size=3):
-    """Clients that ask one after the other, each on a connection of its own."""
+    """Clients with requests one after the other, each on a connection of its own."""
     failed = []
 
     def one():
@@ -127,12 +127,12 @@ def path_that_is_no_text():
         v.send("Subscribe", {"units": [u.name]}, more=True)
         equal(v.reply()["snapshot"]["unit"], u.name, "unit")
     metric = f"requests.server[{shown}].inFlight"
-    equal(scenario.varlink("Get", unit=u.name, metrics=[metric])["values"], {metric: 0}, "what is asked for by the name that is shown")
+    equal(scenario.varlink("Get", unit=u.name, metrics=[metric])["values"], {metric: 0}, "the metric by the name that is shown")
 
 
 @test()
 def path_is_not_for_everybody():
-    """Nobody but root, and whose control group it is, can tell whether a guess is right."""
+    """Nobody but root and the owner of the control group can confirm a guess."""
     u = attach(UnixServer()).start()
     with u.connect() as s:
         ask(s)
@@ -151,7 +151,7 @@ def path_is_not_for_everybody():
 
 @test()
 def ways_to_read_and_write():
-    """Byte by byte, looked at first, spliced; answers in pieces and larger than any buffer."""
+    """Byte by byte, peeked at first, spliced; responses in pieces and larger than any buffer."""
     u = attach(UnixServer()).start()
     n = 0
     for how in ("", "peek", "bytewise", "splice"):
@@ -176,7 +176,7 @@ def ways_to_read_and_write():
 
 @test(vm="nightly")
 def datagrams():
-    """Who is connected and has a name asks; who has none cannot be answered, and only logs."""
+    """A connected socket with a name has requests; one without cannot get responses, and only logs."""
     u = attach(UnixServer("dgram")).start()
 
     def connect(name):
@@ -230,7 +230,7 @@ def in_flight_and_gone():
         a.sendall(b"close\n")
         equal(a.recv(10), b"", "what a server says that hangs up")
         stay(u, 1)
-        # Half closed, and answered then
+        # Half closed, with the response then
     with u.connect() as a:
         a.sendall(b"sleep=0.1\n")
         a.shutdown(socket.SHUT_WR)
@@ -245,7 +245,7 @@ def in_flight_and_gone():
 
 @test(vm="nightly")
 def ends():
-    """Who hangs up with a question open, where the kernel tells it; what was answered, or was a farewell, or idle, is no error."""
+    """Connections closed with a request open, where the kernel reports it; ones with a response, a farewell, or idle, are no error."""
     u = attach(UnixServer()).start()
     aborts = resets = 0
 
@@ -260,12 +260,12 @@ def ends():
         row, = server_figures(u)["endpoints"]
         equal((row["errors"], row["clientAborts"]), ({"reset": resets}, aborts), f"those of the endpoint, {what}")
 
-    # Whoever has never answered may be one that only listens
+    # An endpoint without any response may be one that only listens
     with u.connect() as s:
         s.sendall(b"hang\n")
         wait_for("it is in flight", lambda: server_figures(u)["inFlight"] == 1)
         ask(s)
-    expect(1, "all is answered")
+    expect(1, "all have a response")
     with u.connect() as s:
         s.sendall(b"hang\n")
         wait_for("it is in flight", lambda: server_figures(u)["inFlight"] == 1)
@@ -322,7 +322,7 @@ def attach_in_the_middle():
 
 @test()
 def a_client_is_no_server():
-    """What a unit asks of others on Unix sockets, socket pairs, and what others ask of others, are not its requests."""
+    """Requests of a unit to others on Unix sockets, socket pairs, and those of others to others, are not its requests."""
     server = attach(UnixServer()).start()
     other = UnixServer().start()
     client = Unit(f"/usr/bin/python3 -c \"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{server.path}');"
@@ -337,7 +337,7 @@ def a_client_is_no_server():
 
 @test()
 def pipelines_are_said():
-    """Questions that come while one is open: not guessed."""
+    """Requests that arrive while one is open: not guessed."""
     u = attach(UnixServer()).start()
     with u.connect() as s:
         for _ in range(20):
@@ -377,7 +377,7 @@ def postgresql():
         n = bench(*options)
         return n, lambda: total(u) - before
 
-    # What a connection costs besides: the start of each, and what pgbench asks before it begins
+    # Further requests: the start of each connection, and those of pgbench before it begins
     n, counted = more("-f", f"{directory}/script", "-c", 1, "-t", 1)
     wait_for("they are counted", lambda: counted() > n)
     for protocol in ("simple", "prepared"):
@@ -396,16 +396,16 @@ def postgresql():
     equal(snapshot(u)["requests"]["quality"], "exchanges", "quality")
     equal((server_figures(u)["errors"]["reset"], server_figures(u)["clientAborts"]), (0, 0), "errors")
 
-    # As a unit of its own it asks as often as is answered
+    # As a unit of its own it has as many requests as there are responses
     before = total(u)
     c = attach(Unit(f"{binaries}/pgbench -h {directory} -U postgres -n -f {directory}/script -c 4 -j 2 -t {smaller(2000)} postgres", type="exec"))
     c.start()
     wait_for("it has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
     f = lookup(snapshot(c), "requests.client")
-    equal((f["count"], f["inFlight"]), (total(u) - before, 0), "what pgbench asks, and in flight")
+    equal((f["count"], f["inFlight"]), (total(u) - before, 0), "requests of pgbench, and in flight")
     check(f["count"] > 4 * smaller(2000), f"{f['count']} are too few")
-    equal([(r["peer"], r["unit"]) for r in f["peers"]], [(f"{directory}/.s.PGSQL.5432", u.name)], "whom it asks")
+    equal([(r["peer"], r["unit"]) for r in f["peers"]], [(f"{directory}/.s.PGSQL.5432", u.name)], "its peers")
     u.stop()
     run("rm", "-rf", directory)
 
@@ -420,7 +420,7 @@ def endpoints():
     n = smaller(2000)
     for where, times in ((("-p", port), 1), (("-s", path), 2)):
         run("redis-benchmark", "-q", "-c", 4, "-n", times * n, "-t", "get", *where)
-    # redis-benchmark asks for the configuration first, twice on each
+    # redis-benchmark requests the configuration first, twice on each
     expect_total(u, 3 * n, up_to=3 * n + 10)
     s = snapshot(u)
     rows = {e["listen"]: e for e in s["requests"]["server"]["endpoints"]}
