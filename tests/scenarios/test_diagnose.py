@@ -827,7 +827,8 @@ def by_its_history():
     with on_cpu(other_cpu()), loaded(well, connections=1, think_us=1000), loaded(never, connections=1, think_us=5000), \
             loaded(known, connections=1, think_us=5000):
         wait_for("a threshold is violated", lambda: qosctl("is-ok", known.name, ok=False).returncode == 1, 20)
-        wait_for("four steps have passed", lambda: steps(well) >= 4, 90, pause=0.5)
+        # The first one may be too short, the last one is too new, and three are needed
+        wait_for("five steps have passed", lambda: steps(well) >= 5, 90, pause=0.5)
         for u, cited in ((never, True), (known, False)):
             d = calm(lambda: diagnose(u))
             equal(found(d, "dependency")["resource"], f"127.0.0.1:{slow.port}", f"what was there from the start: {said(d)}")
