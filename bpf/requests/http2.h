@@ -321,11 +321,10 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_open(struct h2
 }
 
 static inline __attribute__((always_inline)) void h2_close(struct h2_conn *h, struct h2_stream *s) {
+        /* Without branches: the verifier follows each of them for each stream that GOAWAY ends */
         s->id = 0;
-        if (h->taken > 0)
-                h->taken--;
-        if (h->open > 0 && !(s->flags & H2_STREAM_ASIDE))
-                h->open--;
+        h->taken -= ~histogram_if_zero(h->taken) & 1;
+        h->open -= ~histogram_if_zero(h->open) & histogram_if_zero(s->flags & H2_STREAM_ASIDE) & 1;
 }
 
 static inline __attribute__((always_inline)) void h2_end(struct h2_conn *h, struct h2_stream *s,
@@ -754,23 +753,24 @@ PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_more *more, st
 }
 
 static inline __attribute__((always_inline)) void h2_go_away_half(struct h2_conn *h,
-                struct h2_streams *streams, __u32 last, struct h2_piece *piece) {
+                struct h2_streams *streams, __u32 last) {
         for (__u32 i = 0; i < H2_STREAMS / 2; i++) {
                 struct h2_stream *s = &streams->list[i];
 
-                if (s->id > last) {
+                if (s->id > last)
                         h2_close(h, s);
-                        piece->dropped += !(s->flags & H2_STREAM_ASIDE);
-                }
         }
 }
 
 /* The server says that it has not looked at what is on streams above this one, and will not. */
 static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, struct h2_more *more,
                                                              __u32 last, struct h2_piece *piece) {
-        h2_go_away_half(h, &h->streams, last, piece);
+        __u32 before = h->open;
+
+        h2_go_away_half(h, &h->streams, last);
         if (more)
-                h2_go_away_half(h, &more->streams, last, piece);
+                h2_go_away_half(h, &more->streams, last);
+        piece->dropped += before - h->open;
         if (h->last_id < last)
                 return;
         /* Those that come nevertheless are nobody's */
@@ -862,14 +862,25 @@ PARSER_FUNCTION int h2_prefix(struct h2_conn *h, struct h2_more *more, __u32 byt
                 if (f->prefix == H2_GOAWAY_SIZE - 3) {
                         f->named = h->open;
                         h2_go_away(h, more, f->word & 0x7fffffff, piece);
-                /* An error without a stream that ends by it: of what the client sent last */
-                } else if (f->prefix == 1 && f->word != 0 && f->named == 0)
-                        piece->dropped = 1;
+                }
+                /* An error that ends no stream is one of what the client sent last */
+                piece->dropped |= histogram_if_zero(f->prefix - 1) & ~histogram_if_zero(f->word) &
+                        histogram_if_zero(f->named) & 1;
         } else
                 h2_pad(f, byte);
         f->prefix--;
         f->left--;
         return 0;
+}
+
+/* Whether the server may send a frame with this header next. The first frame of all is SETTINGS. It may have
+ * been sent before the preface was read, and only GOAWAY is seen. */
+static inline __attribute__((always_inline)) int h2_may_follow(const struct h2_conn *h, __u64 header) {
+        __u32 type = header >> 32 & 0xff;
+
+        if (h->late || type == H2_GOAWAY)
+                return h2_is_header(header);
+        return h->settled || type == H2_SETTINGS;
 }
 
 /* As h2_question_step(). */
@@ -893,10 +904,7 @@ PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, struct h2_more *more, __
                 n = h2_header(f, &h->window, at, end);
                 if (f->have < H2_HEADER_SIZE)
                         return n;
-                /* The first frame of all is SETTINGS; that may have left before the preface was read, and
-                 * GOAWAY is next */
-                if (h->late || (f->header >> 32 & 0xff) == H2_GOAWAY ? !h2_is_header(f->header) :
-                    !h->settled && (f->header >> 32 & 0xff) != H2_SETTINGS) {
+                if (!h2_may_follow(h, f->header)) {
                         piece->lost = 1;
                         return n;
                 }
