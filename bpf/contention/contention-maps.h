@@ -14,9 +14,6 @@ static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 gene
 /* Number of possible CPUs: index of the first element that is not of a CPU. */
 const volatile __u32 cpus __weak = 1;
 
-/* Id of the control group that is the daemon's root. */
-const volatile __u64 root_group_id __weak = 1;
-
 /* Load time of the programs, CLOCK_MONOTONIC ns. State left behind by previous programs is older, and
  * ignored. */
 const volatile __u64 loaded_at __weak = 0;

@@ -85,7 +85,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         word = t ? *(volatile __u64*) &t->word : 0;
         if (t && word & THREAD_STATE) {
                 begin = overhead_begin_sample(t);
-                thread_run(t, next, prev, queue_switched(next));
+                thread_run(t, next, queue_switched(next));
                 t->wakeup.what = 0; /* it belongs to the wait that has ended */
                 pending_responses_turn(next, t, true);
                 thread_end_overhead(word, begin);

@@ -209,16 +209,16 @@ static __always_inline __u64 task_turn_group(struct task_struct *task) {
 /* Depth of control groups that are looked at for a name. */
 #define GROUP_LEVELS 12
 
-/* Writes the name of the unit that a control group is of into a row without a name, by the rule of
- * control_group_find_unit(): the first group below the slices. Of one outside the daemon's root its own
+/* Writes the name of the current task's unit into a row without a name, by the rule of
+ * control_group_find_unit(): the first group below the slices. Of a group outside the daemon's root its own
  * name, preceded by "../", as in /proc/PID/cgroup: a unit with that name would be another one. The group may
- * have gone when the daemon looks. address: of the group; a global function has no trusted pointers. */
-BPF_SUBPROG int row_write_group(struct qos_contention_map *c, __u64 row_and_generation, __u64 address) {
+ * no longer exist when the daemon reads the row. */
+BPF_SUBPROG int row_write_group(struct qos_contention_map *c, __u64 row_and_generation) {
         BPF_REQUIRE(c);
 
-        struct cgroup *group = (struct cgroup*) address;
         __u64 i = (__u32) row_and_generation;
         struct qos_wait_target *row;
+        struct cgroup *group;
         bool inside = false;
         __u32 level;
 
@@ -230,6 +230,7 @@ BPF_SUBPROG int row_write_group(struct qos_contention_map *c, __u64 row_and_gene
         if (row->name[0] != 0 || row->generation != row_and_generation >> 32)
                 return 0;
 
+        group = bpf_get_current_task_btf()->cgroups->dfl_cgrp;
         level = BPF_CORE_READ(group, level);
         for (__u32 k = 0; k < GROUP_LEVELS && k <= level; k++) {
                 struct cgroup *ancestor = NULL;
@@ -258,10 +259,9 @@ BPF_SUBPROG int row_write_group(struct qos_contention_map *c, __u64 row_and_gene
         return 0;
 }
 
-/* Ends a wait for this CPU, attributed to the occupants meanwhile. other: the last one. Counts as a single
- * wait, in the row of the most recent occupant. */
-static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct task_struct *other,
-                                                      __u64 waited) {
+/* Ends a wait for this CPU, attributed to the occupants meanwhile, of which the current task is the last.
+ * Counts as a single wait, in the row of the most recent occupant. */
+static __attribute__((noinline)) void thread_end_turn(struct thread *t, __u64 waited) {
         struct qos_contention_map *c = contention_get(t->word);
         struct cpu_occupants *here;
         bool any = false;
@@ -287,12 +287,8 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
                         t->rival.row = resource_row(c, &r, &row);
                 }
                 /* The earlier ones are known by their ids alone */
-                if (back == 0 && group != QOS_GROUP_IDLE && group != QOS_GROUP_KERNEL) {
-                        __u64 address = 0;
-
-                        (void) bpf_core_read(&address, sizeof(address), &other->cgroups->dfl_cgrp);
-                        (void) row_write_group(c, t->rival.row, address);
-                }
+                if (back == 0 && group != QOS_GROUP_IDLE && group != QOS_GROUP_KERNEL)
+                        (void) row_write_group(c, t->rival.row);
                 if (!resource_end(c, t->rival.row, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), part,
                                   &t->waker))
                         t->rival.row = 0; /* reassigned, or never assigned */
@@ -304,9 +300,8 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
         (void) resource_end(c, 0, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), waited, &t->waker);
 }
 
-/* other: previous task on the CPU */
-static __always_inline void thread_run(struct thread *t, struct task_struct *task, struct task_struct *other,
-                                       __u64 now) {
+/* Called while the previous task on the CPU is the current one. */
+static __always_inline void thread_run(struct thread *t, struct task_struct *task, __u64 now) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 since = t->since, served = t->served, waited, quota;
         struct qos_contention_cpu *s;
@@ -354,7 +349,7 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
 
         /* Otherwise it was migrated here from another CPU, or its wakeup was missed */
         if (t->queue == queue && old <= QOS_STATE_THROTTLED)
-                thread_end_turn(t, other, waited);
+                thread_end_turn(t, waited);
         else
                 thread_end_ready(t, waited);
 }

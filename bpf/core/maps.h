@@ -19,6 +19,9 @@
 #include "exchange.h"
 #include "request-cpu.h"
 
+/* Inode of the daemon's root control group. In a container it is not the root of the hierarchy. */
+const volatile __u64 root_group_id __weak = 1;
+
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
         __uint(max_entries, UNITS_MAX_LIMIT);

@@ -6,9 +6,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Inode of the daemon's root control group. In a container it is not the root of the hierarchy. */
-const volatile __u64 root_group_id = 1;
-
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
