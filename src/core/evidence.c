@@ -185,8 +185,8 @@ static double named_value(const DiagnosisNamed *n) {
         return n->value;
 }
 
-/* Peers that fail come before those that take time. */
-/* A peer that responds to nothing is weighed as if each request in flight had waited for all of the time. */
+/* Peers that fail come before those that take time. A peer that sends no response is weighed as if each
+ * request in flight had waited for all of the time. */
 static double peer_weight(const DiagnosisNamed *n) {
         double time = n->rate > 0 ? n->value * n->rate : n->in_flight * NSEC_PER_SEC;
 
@@ -531,6 +531,7 @@ void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {
         assert(ret);
 
         *ret = (DiagnosisEvidence) {
+                .accept_queue = real(s->metrics.requests.server.connections.accept_queue),
                 .accept_queue_max = real(s->metrics.requests.server.connections.accept_queue_max),
         };
         diagnosis_figures_set_absent(&ret->now);

@@ -701,12 +701,12 @@ static void diagnose_slow_peers(const DiagnosisEvidence *e, Diagnosis *d) {
                                    SPAN(f->first_byte), PERCENT(MIN(share, 1.0))), e);
 }
 
-/* Processes that take turns at accept(), with a lock around it: all wait for it but one, which waits for a
- * connection. Nobody holds up a request. */
+/* Whether the lock is one around accept(): all processes wait for it but one, which waits for a connection.
+ * No request is held up, and no connection is in the accept queue. */
 static bool lock_is_of_idle(const DiagnosisEvidence *e, double busy) {
         const DiagnosisFigures *f = &e->now;
 
-        return e->accept_queue_max > 0 && !(f->in_flight > 0) &&
+        return e->accept_queue_max > 0 && !(e->accept_queue > 0) && !(f->in_flight > 0) &&
                 busy - f->threads[QOS_STATE_LOCK] < THREADS_MIN;
 }
 
@@ -893,9 +893,9 @@ static void diagnose_silent_peer(const DiagnosisEvidence *e, Diagnosis *d) {
         diagnosis_copy_name(finding->unit, peer->unit);
 }
 
-/* Whether requests without a response are to wait: long polls, consumers, workers without work. The
- * unit has no history of responses that come sooner, and its threads wait for events alone, as those of an
- * event loop do. A thread of its own that waits for a lock, a child or a time may as well be stuck. */
+/* Whether requests without a response may be waiting by intent, as long polls and those of consumers do: no
+ * response is known to come sooner, and threads wait for events alone, as those of an event loop do. A
+ * thread that waits for a lock, a child process or a timer may be stuck. */
 static bool waiting_is_intended(const DiagnosisEvidence *e) {
         const DiagnosisFigures *f = &e->now;
         double others = 0;

@@ -106,6 +106,7 @@ typedef struct DiagnosisEvidence {
         DiagnosisFigures now;
         const char *unit;               /* its name; NULL: no command can be given */
         DiagnosisRun run;
+        double accept_queue;            /* connections not accepted yet at the end; NaN: not known */
         double accept_queue_max;        /* the backlog limits of all listeners together; NaN: not known */
         const DiagnosisFigures *normal; /* NULL: not known */
         double usual;                   /* of a baseline from the history, ns to the first byte that are not

@@ -30,7 +30,7 @@ static DiagnosisEvidence evidence(void) {
         f->run_queue_wait = 5 * US;
         f->cpus = 2;
         f->idle_cpus = 1.8;
-        e.accept_queue_max = NAN;
+        e.accept_queue = e.accept_queue_max = NAN;
         f->busiest_process = 0.1;
         return e;
 }
@@ -987,6 +987,9 @@ static void test_waits_by_intent(void) {
         /* Idle processes that take turns at accept() */
         e.now.threads[QOS_STATE_LOCK] = 3;
         e.accept_queue_max = 128;
+        e.accept_queue = 1;
+        (void) only(&e, FINDING_LOCK, &d);
+        e.accept_queue = 0;
         nothing(&e);
         e.now.threads[QOS_STATE_RUNNING] = 0.5;
         (void) only(&e, FINDING_LOCK, &d);
