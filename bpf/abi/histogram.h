@@ -1,38 +1,43 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Exponential histograms as in OpenTelemetry and Prometheus, for durations in nanoseconds.
+/* Exponential histograms of durations on the grid of native histograms of Prometheus, and of exponential
+ * ones of OpenTelemetry, in seconds.
  *
- * Schema 5: 32 buckets per power of two with bounds 2^(k/32), (lower, upper]. A bucket is 2.19 % wide, hence
- * the error of its middle is at most 1.09 %. Schema 3 has 8 buckets per power of two, each the union of four
- * of schema 5.
+ * Schema 5: 32 buckets per power of two. Bucket i has the durations in (2^((i - 1)/32), 2^(i/32)] seconds. A
+ * bucket is 2.19 % wide, hence the error of its middle is at most 1.09 %. Schema 3 has 8 buckets per power
+ * of two, each the union of four of schema 5.
  *
- * The range is 2^8 ns (256 ns; below that the clock dominates) to 2^36 ns (68.7 s). Bin 0 has everything up
- * to 256 ns, the last bin everything above 68.7 s. Compiled for BPF and for user space. */
+ * The range is 2^-22 s (238 ns; below that the clock dominates) to 2^6 s (64 s). Bin k is bucket k - 704:
+ * bin 0 ends at 2^-22 s and has all shorter durations, too; bin 896 ends at 2^6 s; the last bin has all
+ * longer ones. In schema 3 bin k is bucket k - 176. Compiled for BPF and for user space. */
 
 #include <linux/types.h>
 
-#define HISTOGRAM_MIN_EXPONENT 8
-#define HISTOGRAM_MAX_EXPONENT 36
+/* Of the range, in seconds */
+#define HISTOGRAM_MIN_EXPONENT (-22)
+#define HISTOGRAM_MAX_EXPONENT 6
 #define HISTOGRAM_OCTAVES (HISTOGRAM_MAX_EXPONENT - HISTOGRAM_MIN_EXPONENT)
+
+/* The same in ns, rounded down, which is the last whole number in the bucket */
+#define HISTOGRAM_MIN_NSEC 238ULL
+#define HISTOGRAM_MAX_NSEC 64000000000ULL
 
 #define HISTOGRAM_FINE_SCHEMA 5
 #define HISTOGRAM_FINE_BINS (HISTOGRAM_OCTAVES * 32 + 2)
 #define HISTOGRAM_COARSE_SCHEMA 3
 #define HISTOGRAM_COARSE_BINS (HISTOGRAM_OCTAVES * 8 + 2)
 
-/* (2^(s/32) - 1) * 2^64, rounded down: lower bounds of the buckets of one octave, as the bits behind the
- * leading one. For values of at most 37 bits comparing these bits is exact. */
+/* 2^(HISTOGRAM_MAX_EXPONENT + s/32) s in ns, rounded down: the bounds of the octave above the range. Shifted
+ * right by n they are the bounds n octaves below. A whole number of ns, shifted left by n, is above one of
+ * these exactly if the number is above that bound. */
 static const __u64 histogram_bounds[33] = {
-        0x0000000000000000ULL, 0x059b0d31585743aeULL, 0x0b5586cf9890f629ULL, 0x11301d0125b50a4eULL,
-        0x172b83c7d517adcdULL, 0x1d4873168b9aa780ULL, 0x2387a6e75623866cULL, 0x29e9df51fdee12c2ULL,
-        0x306fe0a31b7152deULL, 0x371a7373aa9caa71ULL, 0x3dea64c12342235bULL, 0x44e086061892d031ULL,
-        0x4bfdad5362a271d4ULL, 0x5342b569d4f81df0ULL, 0x5ab07dd48542958cULL, 0x6247eb03a5584b1fULL,
-        0x6a09e667f3bcc908ULL, 0x71f75e8ec5f73dd2ULL, 0x7a11473eb0186d7dULL, 0x82589994cce128acULL,
-        0x8ace5422aa0db5baULL, 0x93737b0cdc5e4f45ULL, 0x9c49182a3f0901c7ULL, 0xa5503b23e255c8b4ULL,
-        0xae89f995ad3ad5e8ULL, 0xb7f76f2fb5e46eaaULL, 0xc199bdd85529c222ULL, 0xcb720dcef9069150ULL,
-        0xd5818dcfba48725dULL, 0xdfc97337b9b5eb96ULL, 0xea4afa2a490d9858ULL, 0xf50765b6e4540674ULL,
-        0xffffffffffffffffULL,
+        64000000000ULL, 65401417513ULL, 66833522075ULL, 68296985643ULL, 69792494890ULL, 71320751526ULL,
+        72882472624ULL, 74478390961ULL, 76109255360ULL, 77775831038ULL, 79478899972ULL, 81219261260ULL,
+        82997731497ULL, 84815145162ULL, 86672355003ULL, 88570232445ULL, 90509667991ULL, 92491571646ULL,
+        94516873340ULL, 96586523365ULL, 98701492826ULL, 100862774086ULL, 103071381244ULL, 105328350601ULL,
+        107634741152ULL, 109991635079ULL, 112400138263ULL, 114861380800ULL, 117376517530ULL, 119946728583ULL,
+        122573219929ULL, 125257223947ULL, 128000000000ULL,
 };
 
 /* Number of bounds below each 64th of an octave. A bucket is wider than a 64th, so at most one bound lies
@@ -111,51 +116,55 @@ static inline __attribute__((always_inline)) __u64 histogram_choose(__u64 mask, 
 #define BPF_REQUIRE(pointer)
 #endif
 
+/* 2^50 / 10^9, rounded up. */
+#define HISTOGRAM_UNITS_PER_NSEC 1125900ULL
+
 /* The schema 5 bin of a duration, 0 … HISTOGRAM_FINE_BINS - 1. */
 BPF_SUBPROG __u32 histogram_fine_bin(__u64 nsec) {
         __u64 bits, n;
-        __u32 exponent;
+        __u32 octaves;
 
-        if (nsec <= 1ULL << HISTOGRAM_MIN_EXPONENT)
+        if (nsec <= HISTOGRAM_MIN_NSEC)
                 return 0;
-        if (nsec > 1ULL << HISTOGRAM_MAX_EXPONENT)
+        if (nsec > HISTOGRAM_MAX_NSEC)
                 return HISTOGRAM_FINE_BINS - 1;
 
-        /* Index of the most significant bit by bisection: BPF has no instruction for it */
-        bits = nsec;
-        exponent = 63;
-        if (!(bits >> 32)) {
-                bits <<= 32;
-                exponent -= 32;
-        }
+        /* In units of 2^-57 s, up to 8.3e-8 of it too large, and below 2^64. No bound is that close above a
+         * 64th of an octave. Where the octave is one too high, n is 0, which is the last bucket of the
+         * octave before. */
+        bits = nsec * HISTOGRAM_UNITS_PER_NSEC << 7;
+
+        /* Shifts the most significant bit to the top, by bisection: BPF has no instruction for it. From
+         * 2^-22 s on there are at most 28 zeros. */
+        octaves = 0;
         if (!(bits >> 48)) {
                 bits <<= 16;
-                exponent -= 16;
+                octaves += 16;
         }
         if (!(bits >> 56)) {
                 bits <<= 8;
-                exponent -= 8;
+                octaves += 8;
         }
         if (!(bits >> 60)) {
                 bits <<= 4;
-                exponent -= 4;
+                octaves += 4;
         }
         if (!(bits >> 62)) {
                 bits <<= 2;
-                exponent -= 2;
+                octaves += 2;
         }
         if (!(bits >> 63)) {
                 bits <<= 1;
-                exponent -= 1;
+                octaves += 1;
         }
         bits <<= 1;
 
         n = histogram_guess[bits >> 58];
         BPF_BOUND(n, 33); /* the verifier does not know the contents of the table */
-        if (bits > histogram_bounds[n])
+        if (nsec << octaves > histogram_bounds[n])
                 n++;
 
-        return (exponent - HISTOGRAM_MIN_EXPONENT) * 32 + n;
+        return (HISTOGRAM_OCTAVES - octaves) * 32 + n;
 }
 
 /* Converts a schema 5 bin to schema 3. */
@@ -163,4 +172,9 @@ static inline __attribute__((always_inline)) __u32 histogram_coarse_bin(__u32 fi
         if (fine_bin >= HISTOGRAM_FINE_BINS - 1)
                 return HISTOGRAM_COARSE_BINS - 1;
         return (fine_bin + 3) / 4;
+}
+
+/* Upper bound of a schema 5 bin other than the last one in ns, rounded down. */
+static inline __u64 histogram_fine_bound(__u32 bin) {
+        return histogram_bounds[bin % 32] >> (HISTOGRAM_OCTAVES - bin / 32);
 }

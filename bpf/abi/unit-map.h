@@ -375,7 +375,7 @@ struct qos_unit_map {
 
 /* Layout that libqosd has to match to read the map of a running qosd. Incremented whenever the meaning of a
  * word in struct qos_unit_map changes; most changes also alter the size. */
-#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 3)
+#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 4)
 
 /* ---- other maps --------------------------------------------------------------------------------------- */
 

@@ -140,8 +140,10 @@ uint64_t qosd_view_get_covered(qosd_view *v);
 int qosd_view_get_mean(qosd_view *v, uint64_t *ret);
 int qosd_view_get_max(qosd_view *v, uint64_t *ret);
 int qosd_view_get_quantile(qosd_view *v, double q, uint64_t *ret);
-/* Buckets by index from 0, including empty ones, with bounds (lower, upper]; the last upper is UINT64_MAX.
- * Returns 0 if there is no such bucket. ret_* may be NULL. */
+/* Buckets by index from 0, including empty ones, with bounds (lower, upper] in ns, rounded down; the last
+ * upper is UINT64_MAX. Bucket i of QOSD_LATENCY and QOSD_FIRST_BYTE is bucket i - 704 of schema 5 of a
+ * native histogram of Prometheus in seconds, of the others bucket i - 176 of schema 3: the first ends at
+ * 2^-22 s, the last begins at 2^6 s. Returns 0 if there is no such bucket. ret_* may be NULL. */
 int qosd_view_get_bucket(qosd_view *v, size_t i, uint64_t *ret_lower, uint64_t *ret_upper,
                          uint64_t *ret_count);
 

@@ -124,16 +124,23 @@ Bins reading_get_bins(const WindowReading *reading, enum qos_distribution d) {
         };
 }
 
-/* Upper bound of a bin other than the last one. */
+/* Upper bound of a bin other than the last one, in ns. */
 static double bin_bound(int schema, unsigned bin) {
-        return exp2(HISTOGRAM_MIN_EXPONENT + ldexp(bin, -schema));
+        return exp2(ldexp(window_bins_get_index(schema, bin), -schema)) * NSEC_PER_SEC;
+}
+
+/* The same rounded down. */
+static uint64_t bin_bound_nsec(int schema, unsigned bin) {
+        double index = ldexp(window_bins_get_index(schema, bin), HISTOGRAM_FINE_SCHEMA - schema);
+
+        return histogram_fine_bound((unsigned) (index - window_bins_get_index(HISTOGRAM_FINE_SCHEMA, 0)));
 }
 
 static void bin_get_bounds(int schema, unsigned n, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
         assert(bin < n);
 
-        *ret_lower = bin == 0 ? 0 : (uint64_t) bin_bound(schema, bin - 1);
-        *ret_upper = bin == n - 1 ? UINT64_MAX : (uint64_t) bin_bound(schema, bin);
+        *ret_lower = bin == 0 ? 0 : bin_bound_nsec(schema, bin - 1);
+        *ret_upper = bin == n - 1 ? UINT64_MAX : bin_bound_nsec(schema, bin);
 }
 
 void window_get_bounds(enum qos_distribution d, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
@@ -240,11 +247,13 @@ void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples,
 /* ---- stored distributions ----------------------------------------------------------------------------- */
 
 unsigned window_bins_number(int schema) {
-        return (unsigned) ldexp(HISTOGRAM_OCTAVES, schema) + 2;
+        /* The last one begins within the range, or at its end */
+        return (unsigned) ((int) floor(ldexp(HISTOGRAM_MAX_EXPONENT, schema)) + 1 -
+                           window_bins_get_index(schema, 0)) + 1;
 }
 
 int window_bins_get_index(int schema, unsigned bin) {
-        return (int) ldexp(HISTOGRAM_MIN_EXPONENT, schema) + (int) bin;
+        return (int) ceil(ldexp(HISTOGRAM_MIN_EXPONENT, schema)) + (int) bin;
 }
 
 void window_get_bins(const WindowReading *reading, enum qos_distribution d, WindowBins *ret) {
@@ -261,13 +270,15 @@ void window_get_bins(const WindowReading *reading, enum qos_distribution d, Wind
 }
 
 void window_bins_coarsen(WindowBins *b) {
-        unsigned n = window_bins_number(b->schema), last = window_bins_number(b->schema - 1) - 1;
+        int first = window_bins_get_index(b->schema, 0),
+                coarse_first = window_bins_get_index(b->schema - 1, 0);
+        unsigned n = window_bins_number(b->schema);
         uint64_t count[WINDOW_BINS_MAX] = {};
 
         assert(b->schema > WINDOW_BINS_SCHEMA_MIN);
 
         for (unsigned i = 0; i < n; i++)
-                count[i == n - 1 ? last : (i + 1) / 2] += b->count[i];
+                count[((first + (int) i + 1) >> 1) - coarse_first] += b->count[i]; /* half, rounded up */
         memcpy(b->count, count, sizeof(count));
         b->schema--;
 }

@@ -27,8 +27,10 @@ typedef struct Header {
         uint32_t _padding;
 } Header;
 
-/* "qSoHist3": version 1 had no amounts, version 2 no stopped threads */
-#define MAGIC UINT64_C(0x33747369486f5371)
+/* "qSoHist4": version 1 had no amounts, version 2 no stopped threads, version 3 distributions on a grid of
+ * powers of two nanoseconds, which has no bounds in common with that of seconds */
+#define MAGIC_VERSION(version) ((uint64_t) (version) << 56 | UINT64_C(0x747369486f5371))
+#define MAGIC MAGIC_VERSION('4')
 #define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
 
 /* ---- hash --------------------------------------------------------------------------------------------- */
@@ -407,14 +409,17 @@ int history_deserialize(const void *data, size_t size, uint32_t generation, Hist
         if (size < sizeof(Header) || size > HISTORY_SIZE_MAX)
                 return -EBADMSG;
         memcpy(&header, data, sizeof(Header));
+        if (header.magic >= MAGIC_VERSION('1') && header.magic < MAGIC && header.magic << 8 == MAGIC << 8)
+                return -ESTALE;
         size -= sizeof(Header);
         data = (const uint8_t*) data + sizeof(Header);
-        if (header.magic != MAGIC || header.catalogue != catalogue_hash() ||
-            header.generation != generation ||
-            size > DATA_MAX || header.size[HISTORY_FINE] > size ||
+        if (header.magic != MAGIC || header.generation != generation || size > DATA_MAX ||
+            header.size[HISTORY_FINE] > size ||
             header.size[HISTORY_COARSE] != size - header.size[HISTORY_FINE] ||
             header.checksum != header_checksum(&header, data, size))
                 return -EBADMSG;
+        if (header.catalogue != catalogue_hash())
+                return -ESTALE;
 
         r = history_new(&h);
         if (r < 0)

@@ -116,6 +116,7 @@ int history_roll(History *h, uint64_t newest);
 int history_foreach(const History *h, HistoryLevel level, int (*each)(const HistoryStep *s, void *userdata),
                     void *userdata);
 
-/* Serialization for files. The generation identifies the unit. -EBADMSG: invalid data. */
+/* Serialization for files. The generation identifies the unit. -EBADMSG: invalid data. -ESTALE: written
+ * by another version, with other values or on another grid. */
 int history_serialize(const History *h, uint32_t generation, void **ret, size_t *ret_size);
 int history_deserialize(const void *data, size_t size, uint32_t generation, History **ret);

@@ -29,8 +29,8 @@ typedef struct WindowGauges {
 } WindowGauges;
 
 /* A distribution independent of the map, for long-term storage: bins of schema 3, or of a coarser one by
- * merging bins, which is exact. Schema -2 has a bin per 4 octaves, and is the coarsest one that has both
- * ends of the range (histogram.h) as bounds. */
+ * merging bins, which is exact. Schema -2 has a bin per 4 octaves. As these do not end at the ends of the
+ * range (histogram.h), the first one has everything up to 2^-20 s, the last one everything above 2^4 s. */
 #define WINDOW_BINS_SCHEMA_MAX HISTOGRAM_COARSE_SCHEMA
 #define WINDOW_BINS_SCHEMA_MIN (-2)
 #define WINDOW_BINS_MAX HISTOGRAM_COARSE_BINS
@@ -195,7 +195,7 @@ void window_bins_coarsen(WindowBins *b);
 /* Adds other, in the coarser schema of both. */
 void window_bins_add(WindowBins *b, const WindowBins *other);
 void window_bins_get_distribution(const WindowBins *b, unsigned minimum_samples, Distribution *ret);
-/* Index of a bin in native histograms: its upper bound is 2^(index / 2^schema) ns. */
+/* Index of a bin in native histograms: its upper bound is 2^(index / 2^schema) s. */
 int window_bins_get_index(int schema, unsigned bin);
 
 uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d);

@@ -16,8 +16,8 @@
 #define STEP_COLUMNS_MAX 4U
 /* Far more than a day has steps: if the clock was set, steps are drawn without gaps. */
 #define SLOTS_MAX 4096U
-/* Exponent of the lower bound of the last, unbounded bucket (2^36 ns). */
-#define LAST_EXPONENT 36
+/* Exponent of the lower bound of the last, unbounded bucket (2^6 s). */
+#define LAST_EXPONENT 6
 
 /* Appearance of cells by the share of requests of the column. */
 static const struct {

@@ -14,9 +14,9 @@
 /* 64 bits are four buckets of this schema. */
 #define SCHEMA_MIN (-4)
 
-/* Index of the bucket with this upper bound, with 2^schema buckets per octave. */
+/* Index of the bucket with this upper bound in ns, with 2^schema buckets per power of two seconds. */
 static long bucket_index(uint64_t upper, int schema) {
-        return lround(ldexp(log2((double) upper), schema));
+        return lround(ldexp(log2((double) upper / NSEC_PER_SEC), schema));
 }
 
 long bucket_coarser_index(long index, int steps) {
@@ -26,9 +26,9 @@ long bucket_coarser_index(long index, int steps) {
 }
 
 uint64_t bucket_upper(long index, int schema) {
-        double v = exp2(ldexp((double) index, -schema));
+        double v = exp2(ldexp((double) index, -schema)) * NSEC_PER_SEC;
 
-        return v >= 0x1p63 ? INT64_MAX : (uint64_t) llround(v);
+        return v >= 0x1p63 ? INT64_MAX : (uint64_t) v;
 }
 
 int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret, size_t *ret_n) {
@@ -97,6 +97,9 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
                 else {
                         row = rows + n - 1;
                         row->lower = lower;
+                        /* A coarse bucket may end behind the beginning of the last one */
+                        if (n > 1)
+                                rows[n - 2].upper = MIN(rows[n - 2].upper, lower);
                 }
                 row->count += count;
         }

@@ -20,7 +20,7 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
  * many samples on either side. */
 int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max, uint64_t minimum_samples, unsigned indent);
 
-/* Upper bound 2^(index / 2^schema) of a bucket, at most INT64_MAX. */
+/* Upper bound 2^(index / 2^schema) s of a bucket in ns, rounded down, at most INT64_MAX. */
 uint64_t bucket_upper(long index, int schema);
 /* Index of the bucket that contains this one in a coarser schema. */
 long bucket_coarser_index(long index, int steps);

@@ -755,9 +755,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Their sum, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(sum, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("The number of the first bucket. Bucket i has the durations longer than "
-                              "2^((i-1)/2^schema) ns and no longer than 2^(i/2^schema) ns; the one that "
-                              "ends at 256 ns also all that are shorter, the one that begins at 2^36 ns "
-                              "(68.7 s) all that are longer"),
+                              "2^((i-1)/2^schema) s and no longer than 2^(i/2^schema) s; the one that "
+                              "ends at 2^-22 s (238 ns; in schema -2 at 2^-20 s) also all that are shorter, "
+                              "the one that begins at 2^6 s (64 s; in schema -2 at 2^4 s) all that are "
+                              "longer. i is the index of native histograms of "
+                              "Prometheus in seconds, of exponential ones of OpenTelemetry i - 1"),
                 SD_VARLINK_DEFINE_FIELD(offset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How many durations are in the first bucket, the next one, and so on; the "
                               "buckets before and behind these are empty"),
@@ -1092,7 +1094,9 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("How much of the window the unit was attached for, in nanoseconds"),
                 SD_VARLINK_DEFINE_OUTPUT(covered, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("The grid the buckets lie on: the scale of exponential histograms in "
-                              "OpenTelemetry, the schema of native ones in Prometheus"),
+                              "OpenTelemetry, the schema of native ones in Prometheus, in seconds. Bounds "
+                              "are in nanoseconds, rounded down: the first bucket ends at 2^-22 s (238 ns), "
+                              "the last begins at 2^6 s (64 s)"),
                 SD_VARLINK_DEFINE_OUTPUT(schema, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How many durations were measured"),
                 SD_VARLINK_DEFINE_OUTPUT(count, SD_VARLINK_INT, 0),

@@ -66,7 +66,7 @@ def histogram(count, scale=109000):
     """Buckets of schema 5 with a bump at scale and a small one at 16 times that."""
     weights = {}
     for center, height, width in ((scale, 1, 12), (scale * 16, .02, 8)):
-        middle = round(math.log2(center) * 32)
+        middle = round(math.log2(center / SEC) * 32)
         for i in range(-4 * width, 4 * width):
             w = height * math.exp(-i * i / (2 * width * width))
             weights[middle + i] = weights.get(middle + i, 0) + w
@@ -75,7 +75,7 @@ def histogram(count, scale=109000):
     for i in sorted(weights):
         n = int(count * weights[i] / whole)
         if n:
-            buckets.append({"lower": round(2 ** ((i - 1) / 32)), "upper": round(2 ** (i / 32)), "count": n})
+            buckets.append({"lower": int(2 ** ((i - 1) / 32) * SEC), "upper": int(2 ** (i / 32) * SEC), "count": n})
     n = sum(b["count"] for b in buckets)
     return {"schema": 5, "count": n, "sum": int(n * scale * 1.1), "buckets": buckets}
 
@@ -88,7 +88,7 @@ def history(unit, n, step=10 * SEC, begin=1763683200 * SEC, gap=(), scale=109000
             continue
         middle = scale * 4 if n // 3 <= i < n // 2 else scale
         s = snapshot(unit, 100 * i, step, scale=middle, now=begin + i * step, age=step // SEC)
-        bump = round(math.log2(middle) * 8)
+        bump = round(math.log2(middle / SEC) * 8)
         counts = [i, 5 * i, 20 * i, 60 * i, 100 * i, 60 * i, 20 * i, 5 * i, i] + [0] * 60 + [1]
         s["requests"]["server"]["errors"] = {"reset": 3 * i, "timeout": 0}
         steps.append({"timestamp": begin + i * step, "covered": step, "requests": s["requests"],

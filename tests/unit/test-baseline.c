@@ -25,8 +25,8 @@ static HistoryStep make_step(uint64_t index, uint64_t count, uint64_t nsec) {
         for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                 s.measured[i] = true;
                 s.distributions[i].schema = WINDOW_BINS_SCHEMA_MAX;
-                /* eight bins an octave, from 256 ns on */
-                s.distributions[i].count[(unsigned) ceil(8 * (log2(nsec) - 8))] = count;
+                /* eight bins an octave, from 238 ns on */
+                s.distributions[i].count[(unsigned) ceil(8 * (log2(nsec / 1e9) + 22))] = count;
                 s.distributions[i].sum = count * nsec;
                 s.distributions[i].max = nsec;
         }

@@ -178,10 +178,10 @@ static void test_bins(void) {
                 Distribution d;
 
                 for (unsigned bin = 0; bin < n; bin++) {
-                        double lower = bin == 0 ? -1 :
-                                       exp2(ldexp(window_bins_get_index(b.schema, bin) - 1, -b.schema)),
+                        int index = window_bins_get_index(b.schema, bin);
+                        double lower = bin == 0 ? -1 : NSEC_PER_SEC * exp2(ldexp(index - 1, -b.schema)),
                                upper = bin == n - 1 ? INFINITY :
-                                       exp2(ldexp(window_bins_get_index(b.schema, bin), -b.schema));
+                                       NSEC_PER_SEC * exp2(ldexp(index, -b.schema));
                         uint64_t expected = 0;
 
                         for (size_t i = 0; i < ELEMENTSOF(samples); i++)

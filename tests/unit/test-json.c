@@ -281,8 +281,8 @@ static void test_description(void) {
 static void test_histogram(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *empty = NULL;
         HistogramBucket buckets[] = {
-                { 0,    256,        1 },
-                { 1024, 1046,       7 },
+                { 0,    238,        1 },
+                { 953,  974,        7 },
                 { 5000, UINT64_MAX, 2 },
         };
         Histogram h = {
@@ -304,9 +304,9 @@ static void test_histogram(void) {
                    "\"metric\":\"requests.server.latency\",\"seq\":5,\"timestamp\":6,\"window\":1000000000,"
                    "\"covered\":7,\"schema\":5,\"count\":10,\"sum\":99,\"buckets\":["
                    "{\"lower\":0,"
-                   "\"upper\":256,"
+                   "\"upper\":238,"
                    "\"count\":1},"
-                   "{\"lower\":1024,\"upper\":1046,\"count\":7},{\"lower\":5000,\"count\":2}]}");
+                   "{\"lower\":953,\"upper\":974,\"count\":7},{\"lower\":5000,\"count\":2}]}");
 
         h.window = WINDOW_TOTAL;
         h.n_buckets = 0;

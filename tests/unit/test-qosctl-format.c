@@ -382,34 +382,36 @@ static void test_histogram(void) {
         CHECK(merge("{\"schema\":5,\"buckets\":[]}", 10, &a, &n) == 0);
         CHECK(n == 0);
 
-        /* (512, 523] and (1002, 1024] are in the same doubling, (1024, 1046] in the next; a gap, then 8
-         * to 16 us */
+        /* (2^-21, 2^(-21 + 1/32)] s and (.., 2^-20] s are in the same power of two, the next one is not; a
+         * gap, then 2^-17 to 2^-16 s */
         CHECK(merge("{\"schema\":5,\"buckets\":["
-                    "{\"lower\":512,\"upper\":523,\"count\":1},"
-                    "{\"lower\":1002,\"upper\":1024,\"count\":2},"
-                    "{\"lower\":1024,\"upper\":1046,\"count\":4},"
-                    "{\"lower\":16032,\"upper\":16384,\"count\":8}]}", 5, &b, &n) == 0);
+                    "{\"lower\":476,\"upper\":487,\"count\":1},"
+                    "{\"lower\":933,\"upper\":953,\"count\":2},"
+                    "{\"lower\":953,\"upper\":974,\"count\":4},"
+                    "{\"lower\":14931,\"upper\":15258,\"count\":8}]}", 5, &b, &n) == 0);
         CHECK(n == 5);
-        CHECK(b[0].lower == 512 && b[0].upper == 1024 && b[0].count == 3);
-        CHECK(b[1].lower == 1024 && b[1].upper == 2048 && b[1].count == 4);
+        CHECK(b[0].lower == 476 && b[0].upper == 953 && b[0].count == 3);
+        CHECK(b[1].lower == 953 && b[1].upper == 1907 && b[1].count == 4);
         CHECK(b[2].count == 0 && b[3].count == 0);
-        CHECK(b[4].lower == 8192 && b[4].upper == 16384 && b[4].count == 8);
+        CHECK(b[4].lower == 7629 && b[4].upper == 15258 && b[4].count == 8);
 
-        /* All that is measured: what is too short and too long for the grid, in as few rows as can be */
+        /* All that is measured: what is too short and too long for the grid, in as few rows as can be. The
+         * last row but one ends where the last begins */
         CHECK(merge("{\"schema\":3,\"buckets\":["
-                    "{\"lower\":0,\"upper\":256,\"count\":1},"
-                    "{\"lower\":65536,\"upper\":71468,\"count\":2},"
-                    "{\"lower\":68719476736,\"count\":4}]}", 6, &c, &n) == 0);
+                    "{\"lower\":0,\"upper\":238,\"count\":1},"
+                    "{\"lower\":61035,\"upper\":66559,\"count\":2},"
+                    "{\"lower\":58688397004,\"upper\":64000000000,\"count\":3},"
+                    "{\"lower\":64000000000,\"count\":4}]}", 6, &c, &n) == 0);
         CHECK(n <= 6);
-        CHECK(c[0].lower == 0 && c[n - 1].lower == 68719476736 && c[n - 1].upper == UINT64_MAX &&
-              c[n - 1].count == 4);
+        CHECK(c[0].lower == 0 && c[n - 2].upper == 64000000000 && c[n - 2].count == 3 &&
+              c[n - 1].lower == 64000000000 && c[n - 1].upper == UINT64_MAX && c[n - 1].count == 4);
         for (size_t i = 0; i < n; i++)
                 sum += c[i].count;
-        CHECK(sum == 7);
+        CHECK(sum == 10);
 
         /* Nothing but what is too long */
-        CHECK(merge("{\"schema\":5,\"buckets\":[{\"lower\":68719476736,\"count\":4}]}", 10, &d, &n) == 0);
-        CHECK(n == 1 && d[0].lower == 68719476736 && d[0].upper == UINT64_MAX && d[0].count == 4);
+        CHECK(merge("{\"schema\":5,\"buckets\":[{\"lower\":64000000000,\"count\":4}]}", 10, &d, &n) == 0);
+        CHECK(n == 1 && d[0].lower == 64000000000 && d[0].upper == UINT64_MAX && d[0].count == 4);
 
         /* 64 bits from end to end */
         CHECK(merge("{\"schema\":5,\"buckets\":["
@@ -419,15 +421,15 @@ static void test_histogram(void) {
         CHECK(n > 0 && e[0].count == 1 && e[n - 1].count == 1);
 
         v = parse("{\"schema\":5,\"count\":20,\"buckets\":["
-                  "{\"lower\":1024,\"upper\":1046,\"count\":19},"
-                  "{\"lower\":68719476736,\"count\":1}]}");
+                  "{\"lower\":953,\"upper\":974,\"count\":19},"
+                  "{\"lower\":64000000000,\"count\":1}]}");
         f = open_memstream(&text, &size);
         CHECK(f);
         CHECK(histogram_print(f, &style, v, 10, 5, 0) == 0);
         CHECK(fclose(f) == 0);
         CHECK_STRING(text,
-                     "   1.02us -    1.22us     19  95.0% ################################### p50\n"
-                     "  1min 8s -                1   5.0% ##\n");
+                     "    953ns -    1.13us     19  95.0% ################################### p50\n"
+                     "  1min 4s -                1   5.0% ##\n");
         (void) sd_json_variant_unref(v);
 }
 

@@ -45,24 +45,81 @@ static uint64_t count_in(const struct qos_unit_map *u, uint64_t now, uint64_t at
         return window_get_count(&r, QOS_LATENCY);
 }
 
+/* Numbers of up to 2000 bits, least significant digit first. */
+#define DIGIT_BITS 25
+typedef struct Number {
+        uint64_t digits[80];
+} Number;
+
+/* factor: below 2^37 */
+static void number_multiply(Number *n, uint64_t factor, unsigned times) {
+        for (; times > 0; times--) {
+                uint64_t carry = 0;
+
+                for (size_t i = 0; i < ELEMENTSOF(n->digits); i++) {
+                        carry += n->digits[i] * factor;
+                        n->digits[i] = carry & ((UINT64_C(1) << DIGIT_BITS) - 1);
+                        carry >>= DIGIT_BITS;
+                }
+                check(carry == 0);
+        }
+}
+
+/* Whether a duration is within the upper bound of a bucket of schema 5, as Prometheus defines it: at most
+ * 2^(index/32) seconds. Both sides to the power of 32, in whole numbers. */
+static bool within_bucket(uint64_t nsec, int index) {
+        Number duration = { .digits = { 1 } }, bound = { .digits = { 1 } };
+
+        number_multiply(&duration, nsec, 32);
+        number_multiply(&bound, NSEC_PER_SEC, 32);
+        number_multiply(index < 0 ? &duration : &bound, 2, (unsigned) abs(index));
+        for (size_t i = ELEMENTSOF(bound.digits); i-- > 0; )
+                if (duration.digits[i] != bound.digits[i])
+                        return duration.digits[i] < bound.digits[i];
+        return true;
+}
+
 /* Each bin is where its bounds say, (lower, upper], for both schemas. */
 static void test_grid(void) {
-        for (unsigned k = 1; k <= HISTOGRAM_OCTAVES * 32; k++) {
-                long double upper = exp2l(HISTOGRAM_MIN_EXPONENT + k / 32.0L);
-                uint64_t below = (uint64_t) floorl(upper);
+        static uint64_t bounds[HISTOGRAM_FINE_BINS - 1];
+        unsigned seed = 1, at = 0;
 
-                /* exp2l of a whole number is exact, everything else is irrational: floor is the last value
-                 * within */
-                check(histogram_fine_bin(below) == k);
-                check(histogram_fine_bin(below + 1) == k + 1);
+        check(HISTOGRAM_FINE_BINS == 898 && HISTOGRAM_COARSE_BINS == 226);
+
+        for (unsigned k = 0; k < ELEMENTSOF(bounds); k++) {
+                int index = (int) k - 704;
+                uint64_t b = (uint64_t) floorl(exp2l(index / 32.0L) * NSEC_PER_SEC);
+
+                check(within_bucket(b, index) && !within_bucket(b + 1, index));
+                bounds[k] = b;
+                check(histogram_fine_bin(b - 1) == k);
+                check(histogram_fine_bin(b) == k);
+                check(histogram_fine_bin(b + 1) == k + 1);
                 check(histogram_coarse_bin(k) == (k + 3) / 4);
+                check(histogram_fine_bound(k) == b);
         }
+        check(bounds[0] == HISTOGRAM_MIN_NSEC && bounds[ELEMENTSOF(bounds) - 1] == HISTOGRAM_MAX_NSEC);
         check(histogram_fine_bin(0) == 0);
-        check(histogram_fine_bin(256) == 0);
-        check(histogram_fine_bin(257) == 1);
-        check(histogram_fine_bin(UINT64_C(1) << 36) == HISTOGRAM_FINE_BINS - 2);
-        check(histogram_fine_bin((UINT64_C(1) << 36) + 1) == HISTOGRAM_FINE_BINS - 1);
+        check(histogram_fine_bin(NSEC_PER_SEC) == 704);
         check(histogram_fine_bin(UINT64_MAX) == HISTOGRAM_FINE_BINS - 1);
+
+        /* Everything short, and durations of all lengths */
+        for (uint64_t nsec = 0; nsec < 1000000; nsec++) {
+                at += nsec > bounds[at];
+                check(histogram_fine_bin(nsec) == at);
+        }
+        for (unsigned i = 0; i < 1000000; i++) {
+                uint64_t nsec = (uint64_t) rand_r(&seed) << 31 >> rand_r(&seed) % 50;
+                unsigned bin = histogram_fine_bin(nsec);
+
+                check(bin == 0 || nsec > bounds[bin - 1]);
+                check(bin == ELEMENTSOF(bounds) || nsec <= bounds[bin]);
+        }
+
+        check(window_bins_get_index(HISTOGRAM_FINE_SCHEMA, 0) == -704);
+        check(window_bins_get_index(HISTOGRAM_COARSE_SCHEMA, 0) == -176);
+        check(window_bins_get_index(-1, 0) == -11 && window_bins_number(-1) == 16);
+        check(window_bins_get_index(-2, 0) == -5 && window_bins_number(-2) == 8);
         check(histogram_coarse_bin(HISTOGRAM_FINE_BINS - 1) == HISTOGRAM_COARSE_BINS - 1);
         check(histogram_coarse_bin(HISTOGRAM_FINE_BINS - 2) == HISTOGRAM_COARSE_BINS - 2);
 
