@@ -113,7 +113,11 @@ void unit_load_history(Unit *u, uint32_t generation) {
         if (r >= 0) {
                 history_free(u->history);
                 u->history = h;
-        } else if (r != -ENOENT)
+        } else if (r == -ESTALE)
+                (void) log_unit_full_errno(u->name, LOG_NOTICE, 0,
+                                           "History of '%s' is of another version of qosd: it begins anew.",
+                                           u->name);
+        else if (r != -ENOENT)
                 log_unit_warning_errno(u->name, r, "Failed to load history of '%s', starting a new "
                                                    "one: %m",
                                        u->name);

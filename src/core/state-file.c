@@ -472,7 +472,8 @@ void manager_restore_state(Manager *m) {
         if (units && !adopted)
                 (void) log_full_errno(LOG_NOTICE, r,
                                       !same ? "This build of qosd measures with other programs than the one "
-                                              "before: totals begin anew." :
+                                              "before: holds and thresholds are kept, "
+                                              "totals and windows begin anew." :
                                               "The programs of the previous run cannot be taken over: "
                                               "totals begin anew (%m).");
 

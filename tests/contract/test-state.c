@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "attach.h"
+#include "history.h"
 #include "manager.h"
 #include "service-manager.h"
 #include "threshold-monitor.h"
@@ -246,6 +247,68 @@ static void test_detach(sd_event *event) {
         manager_free(m);
 }
 
+static int see_step(const HistoryStep *s, void *userdata) {
+        size_t *n = userdata;
+
+        check(s->index == 8);
+        (*n)++;
+        return 0;
+}
+
+/* Programs and history of a version before: holds and thresholds stay, the history begins anew, and both is
+ * reported. */
+static void test_upgrade(sd_event *event) {
+        _cleanup_free_ char *history_path = NULL;
+
+        check(asprintf(&history_path, "%s/history-0", directory) > 0);
+
+        for (char version = '1'; version <= '4'; version++) {
+                _cleanup_history_ History *h = NULL;
+                _cleanup_free_ char *data = NULL;
+                bool current = version == '4';
+                Manager *m;
+                size_t size, n_steps = 0;
+                const char *said;
+                FILE *f;
+                Unit *u;
+
+                state_write("{\"checksum\":\"0123456789abcdef\",\"generation\":5,\"units\":["
+                            ENTRY("good.service", "/system.slice/good.service", "0",
+                                  ",\"hold\":{\"probes\":5,\"uid\":0},"
+                                  "\"ownerHolds\":[{\"probes\":1,\"uid\":1000}],"
+                                  "\"thresholds\":[{"
+                                  "\"threshold\":\"slow: requests.server.latency.p99 > 5ms\","
+                                  "\"state\":\"violated\",\"since\":7,\"violatedSince\":1,\"goodBefore\":3,"
+                                  "\"totalBefore\":4,\"uid\":0}]")
+                            "]}");
+
+                /* A file of which only the version is another */
+                check(history_new(&h) >= 0);
+                check(history_put(h, &(HistoryStep) { .index = 8, .covered = 1 }) >= 0);
+                check(history_serialize(h, 1, (void**) &data, &size) >= 0);
+                check(data[7] == '4');
+                data[7] = version;
+                f = fopen(history_path, "we");
+                check(f && fwrite(data, 1, size, f) == size && fclose(f) == 0);
+
+                m = state_restore(event, NULL);
+                said = file_read(log_path);
+                check(strstr(said, "holds and thresholds are kept, totals and windows begin anew"));
+                check(!strstr(said, "History of 'good.service' is of another version") == current);
+                u = find(m, "good.service");
+                check(u && m->n_units == 1);
+                check(history_foreach(u->history, HISTORY_FINE, see_step, &n_steps) >= 0);
+                check(n_steps == current);
+                check(u->holds && u->holds->next && !u->holds->next->next && u->probes == 5);
+                check(threshold_next(u, NULL) && streq(threshold_next(u, NULL)->rule.name, "slow"));
+                check(threshold_next(u, NULL)->told == THRESHOLD_VIOLATED);
+                check(threshold_next(u, NULL)->total_before == 4);
+                manager_free(m);
+        }
+
+        check(unlink(history_path) >= 0);
+}
+
 static void test_names(void) {
         check(!names_contain("a.service b.service", ""));
         check(!names_contain("", ""));
@@ -271,6 +334,7 @@ int main(void) {
         test_newer(event);
         test_full(event);
         test_detach(event);
+        test_upgrade(event);
         test_files(event);
 
         (void) unlink(log_path);
