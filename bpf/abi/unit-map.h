@@ -226,17 +226,19 @@ enum qos_entry_counter {
         QOS_ENTRY_ERRORS_TIMEOUT,
         QOS_ENTRY_CLIENT_ABORTS,
         QOS_ENTRY_OVERLAPS,
+        QOS_ENTRY_UNPARSED,               /* of a peer: connections that became unparsed */
         QOS_ENTRY_BUNDLED,                /* of a peer: requests sent while another was in flight. Counted,
                                            * but of unknown latency */
         QOS_ENTRY_COUNTERS,
 };
-#define QOS_ENTRY_COUNTERS_SIZE 232
+#define QOS_ENTRY_COUNTERS_SIZE 240
 _Static_assert(QOS_ENTRY_COUNTERS <= QOS_ENTRY_COUNTERS_SIZE, "no room for so many counters");
 
 enum qos_entry_sum {
         QOS_ENTRY_SUM_LATENCY,
         QOS_ENTRY_SUM_BYTES_IN,
         QOS_ENTRY_SUM_BYTES_OUT,
+        QOS_ENTRY_SUM_UNPARSED,           /* of a peer: part of both, on unparsed connections */
         QOS_ENTRY_SUMS,
 };
 

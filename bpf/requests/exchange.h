@@ -657,7 +657,7 @@ EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int e
  * request is in flight until its first byte. Returns the number of requests with a response now. */
 EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt,
                                     __u32 window_end, struct exchange_effect *effect) {
-        __u32 n = 0;
+        __u32 n = 0, hidden = x->flags / EXCHANGE_UNPARSED & 1;
 
         if (!(x->flags & EXCHANGE_IN_KNOWN)) {
                 x->in_end = rcv_nxt;
@@ -680,12 +680,16 @@ EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __
                         return 0; /* not a response */
                 x->state = EXCHANGE_ANSWERING;
                 x->last_out_at = now;
-                effect->begun = 1;
+                /* Requests that were parsed before the connection became unparsed count */
+                hidden &= x->asked == 0;
+                effect->begun = hidden ^ 1;
+                effect->overlap |= hidden;
+                x->credit += effect->begun & exchange_is_less(x->credit, EXCHANGE_CREDIT_MAX);
                 n = x->asked > 1 ? x->asked : 1;
                 exchange_ask_none(x, effect);
                 exchange_shut(x, effect);
         } else if (x->state == EXCHANGE_ANSWERING && now - x->last_out_at < EXCHANGE_SILENCE_NSEC) {
-                effect->grown = 1;
+                effect->grown = hidden ^ 1;
                 effect->grown_from = x->last_out_at;
                 x->last_out_at = now;
         }

@@ -73,6 +73,20 @@ static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 
         return acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION;
 }
 
+/* Bytes on an unparsed connection, which becomes one now (becomes: 1) or was one before. A function of its
+ * own, as the verifier would follow both cases through all that comes after it. */
+static __attribute__((noinline)) int client_record_unparsed(const struct conn *c, struct qos_unit_map *u,
+                                                            __u32 target, __u32 bytes, __u32 becomes) {
+        struct qos_peer_entry *row;
+
+        if (!c || !u || !(c->x.flags & EXCHANGE_UNPARSED) || !(target & TARGET_ENTRY))
+                return 0;
+        row = entry_get(u, target & TARGET_ENTRY);
+        __sync_fetch_and_add(&row->sums[QOS_ENTRY_SUM_UNPARSED], bytes);
+        entry_count(row, QOS_ENTRY_UNPARSED, becomes);
+        return 0;
+}
+
 /* Apart, so that servers do not pay for it. tcp: end of the segment and snd_nxt. Returns the number of bytes
  * sent. */
 static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qos_unit_map *u, __u64 tcp,
@@ -109,6 +123,7 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
 
         window_advance(u, now);
         record_sum(u, p.target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
+        client_record_unparsed(c, u, p.target, bytes, 0);
         record_effect(u, p.target, &effect);
         return bytes | begins;
 }
@@ -151,6 +166,7 @@ static __attribute__((noinline)) int client_hears_announcement(struct conn *c, s
                 return 0;
         window_advance(u, now);
         record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        client_record_unparsed(c, u, p.target, effect.bytes, 0);
         return zero();
 }
 
@@ -175,6 +191,7 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
 
         window_advance(u, now);
         record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        client_record_unparsed(c, u, p.target, effect.bytes, 0);
         book.target = p.target;
         book.before = effect.grown_from;
         if (effect.begun)
@@ -287,11 +304,12 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct p
 /* Results of client_counts(): */
 #define CLIENT_PARSED 1
 #define CLIENT_H2 2
-#define CLIENT_OVERLAPS 4
+#define CLIENT_UNPARSED 4       /* no parser understands it */
 #define CLIENT_NOTHING 8        /* the data has no request */
 #define CLIENT_ENDS 16          /* no requests behind it */
 #define CLIENT_PIPES 32         /* several requests are outstanding, with distinguishable responses */
 #define CLIENT_WAITS 64         /* the newest one is a long poll, or makes the peer send events */
+#define CLIENT_BYTES_SHIFT 8    /* length of the data */
 
 /* TLS from ClientHello on: unless it turns out otherwise, the connection may carry HTTP/2, which ends with a
  * message without response (GOAWAY) that looks like a request. offset: of the data sent in the packet. */
@@ -307,11 +325,11 @@ static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, st
 }
 
 /* Apart from client_counts() for the space on the stack. found: number of requests, and how many of them
- * overlap, unless responses are distinguished. */
+ * have an unknown latency, unless responses are distinguished. */
 static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit_map *u, __u64 found,
                                                   __u32 what, __u32 rcv_nxt) {
         __u32 asked = found >> 32, bundled = found;
-        struct exchange_effect effect = { .overlap = !!(what & CLIENT_OVERLAPS) };
+        struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
         struct attribution p;
 
@@ -321,9 +339,12 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
         if (what & CLIENT_PARSED) {
                 c->x.flags = (c->x.flags & ~EXCHANGE_WAITS) | EXCHANGE_PARSED |
                              (what & CLIENT_WAITS ? EXCHANGE_WAITS : 0);
-                exchange_ask_more(&c->x, now, asked, &effect);
         } else
                 c->x.flags &= ~(EXCHANGE_PARSED | EXCHANGE_PIPED | EXCHANGE_WAITS);
+        if (what & CLIENT_PARSED || asked > 0)
+                exchange_ask_more(&c->x, now, asked, &effect);
+        if (what & CLIENT_UNPARSED)
+                exchange_set_unparsed(&c->x, &effect);
         if (what & CLIENT_PIPES) {
                 exchange_pipe(&c->x, rcv_nxt);
                 if (c->x.flags & EXCHANGE_PIPED)
@@ -343,22 +364,24 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        if (!effect.overlap && effect.in_flight == 0 && bundled == 0)
+        if (!effect.unparsed && effect.in_flight == 0 && bundled == 0)
                 return 0;
         u = attribution_resolve(u, &p);
         if (!u)
                 return 0;
         record_effect(u, p.target, &effect);
+        if (effect.unparsed)
+                client_record_unparsed(c, u, p.target, what >> CLIENT_BYTES_SHIFT, 1);
         if (p.target & TARGET_ENTRY)
                 entry_count(entry_get(u, p.target & TARGET_ENTRY), QOS_ENTRY_BUNDLED, bundled);
         return zero() + 1;
 }
 
-/* Requests that overlap without distinguishable responses: they are counted, with unknown times. If their
- * number is unknown, too, that is reported. */
+/* Requests that overlap without distinguishable responses are counted, with unknown times. If their number
+ * is unknown, too, the connection becomes unparsed. */
 static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk,
                                                    struct conn *c, struct qos_unit_map *u, __u64 left) {
-        bool unread = left & CLIENT_UNREAD, muxed, overlap = false;
+        bool unread = left & CLIENT_UNREAD, muxed, unparsed = false;
         __u32 bytes = left, protocol, asked = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
         struct pipeline *t = NULL;
 
@@ -412,19 +435,19 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         if (t) {
                 asked = t->asked;
                 t->times.came_at = c->x.read_at;
-                if (client_parse(skb, t, bytes)) {
+                unparsed = client_parse(skb, t, bytes);
+                bundled = t->asked > 1 ? t->asked - (asked > 1 ? asked : 0) : unread;
+                asked = t->asked - asked;
+                if (unparsed) {
+                        /* Else it was another protocol from the beginning */
+                        unparsed = c->x.flags & EXCHANGE_PARSED || t->flags & PIPELINE_UNDERSTOOD;
                         c->tries = TRIES_MAX;
-                        overlap = true;
                         t = NULL;
                 }
         }
-        if (t) {
-                bundled = t->asked > 1 ? t->asked - (asked > 1 ? asked : 0) : unread;
-                asked = t->asked - asked;
-        }
 
-        if (muxed && left & CLIENT_ASKS)
-                overlap = true; /* with HTTP/2 it may be several */
+        if (muxed)
+                c->tries = TRIES_MAX; /* the number of its requests is unknown */
         /* Too many to have their own times, or the peer sends events: not distinguished */
         if (t && t->asked > 1 && t->n_groups < PIPELINE_BATCHES &&
                         !(t->flags & (PIPELINE_SERVER_PUSH | PIPELINE_TUNNEL))) {
@@ -436,7 +459,8 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 }
         }
         return client_notes(c, u, (__u64) asked << 32 | bundled,
-                            (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) |
+                            bytes << CLIENT_BYTES_SHIFT |
+                            (t ? CLIENT_PARSED : 0) | (unparsed || muxed ? CLIENT_UNPARSED : 0) |
                             (muxed ? CLIENT_H2 : 0) | pipes |
                             (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
                             (t && (t->flags & PIPELINE_SERVER_PUSH ||

@@ -324,19 +324,22 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
                 /* The peer was faster than this: it has read and responded already */
                 c->x.state = EXCHANGE_ANSWERING;
                 c->x.first_at = c->x.last_out_at = book.now;
-                effect.begun = 1;
+                effect.begun = ~c->x.flags / EXCHANGE_UNPARSED & 1;
+                effect.overlap = effect.begun ^ 1;
         } else
-                effect.overlap = 1; /* there is a response that it has not read */
+                exchange_overlap(&c->x, 1, &effect); /* there is a response that it has not read */
         c->found = 0;
         book.first_at = c->x.first_at;
         bpf_spin_unlock(&c->lock);
 
-        if (!effect.begun && !effect.overlap)
+        if (!effect.begun && !effect.overlap && !effect.unparsed)
                 return 0;
         window_advance(u, book.now);
         book.target = target_resolve(u, c->target);
         effect.in_flight = 0; /* see requests_unix_open */
         record_effect(u, book.target, &effect);
+        if (effect.unparsed && book.target & TARGET_ENTRY)
+                entry_count(entry_get(u, book.target & TARGET_ENTRY), QOS_ENTRY_UNPARSED, 1);
         if (effect.begun)
                 entry_record(u, &book);
         return 0;
@@ -400,11 +403,13 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         book.before = effect.grown_from;
         bpf_spin_unlock(&c->lock);
 
-        if (!effect.begun && !effect.grown)
+        if (!effect.begun && !effect.grown && !effect.overlap)
                 return 0;
         window_advance(u, book.now);
         book.target = target_resolve(u, c->target);
-        if (effect.begun)
+        if (effect.overlap)
+                entry_apply(u, book.target, 0, 1);
+        else if (effect.begun)
                 entry_record(u, &book);
         else
                 entry_record_more(u, &book);

@@ -184,18 +184,27 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
 
 /* ---- conversion --------------------------------------------------------------------------------------- */
 
-/* Percentage of requests to a peer that may be several, or lack a latency of their own, before no figure of
- * them is shown. */
-#define OVERLAP_PERCENT 1
+/* Percentage of requests to a peer that may lack a latency of their own before no latency is shown. */
 #define BUNDLED_PERCENT 1
 
-/* Requests to a peer that may be several are counted once, those of unparsed connections to an endpoint are
- * not. */
+/* All that is counted of a peer was parsed, or did not overlap. */
 static bool row_is_overlapping(const WindowRow *from, RowKind kind, uint64_t known) {
         uint64_t count = from->cells[QOS_ENTRY_COUNT], overlaps = from->cells[QOS_ENTRY_OVERLAPS];
 
-        return kind == ROW_PEER ? overlaps * 100 > count * OVERLAP_PERCENT :
+        return kind == ROW_PEER ? count == 0 && overlaps > 0 :
                window_is_overlapping(overlaps, count, count > 0 ? known : 0);
+}
+
+static void row_fill_unparsed(const WindowRow *from, Row *row) {
+        row->unparsed = (Unparsed) {
+                .connections = row->kind == ROW_PEER ? from->cells[QOS_ENTRY_UNPARSED] : ABSENT,
+                .bytes = ABSENT,
+                .share = NAN,
+        };
+        if (row->kind != ROW_PEER || row->bytes_in == ABSENT)
+                return;
+        row->unparsed.bytes = from->sums[QOS_ENTRY_SUM_UNPARSED];
+        row->unparsed.share = unparsed_get_share(row->unparsed.bytes, row->bytes_in, row->bytes_out);
 }
 
 /* known: as in RowsReading */
@@ -221,6 +230,11 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t known, uint6
         }
         if (row->kind == ROW_PEER && row->family == AF_UNIX)
                 row->bytes_in = row->bytes_out = ABSENT;
+        row_fill_unparsed(from, row);
+        if (row->kind == ROW_PEER)
+                row->quality = overlapping ? QUALITY_OVERLAPPING :
+                        unparsed_is_partial(from->cells[QOS_ENTRY_OVERLAPS], count, row->unparsed.share) ?
+                        QUALITY_PARTIAL : QUALITY_EXCHANGES;
         if (overlapping || from->cells[QOS_ENTRY_BUNDLED] * 100 > count * BUNDLED_PERCENT)
                 distribution_set_absent(&row->latency);
         else

@@ -145,8 +145,9 @@ void gauges_refresh(Manager *m, uint64_t now, bool missing) {
 }
 
 static void client_set_absent(ClientRole *c) {
-        memset(c, 0xff, sizeof(*c)); /* all are integers, except for one */
-        c->rate = NAN;
+        memset(c, 0xff, sizeof(*c)); /* most are integers */
+        c->rate = c->unparsed.share = NAN;
+        c->quality = QUALITY_ABSENT;
 }
 
 /* Of the requests without any response byte; ret_oldest_at is lowered. */

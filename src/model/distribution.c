@@ -44,6 +44,18 @@ static bool is_some(uint64_t n) {
         return n != ABSENT && n > 0;
 }
 
+double unparsed_get_share(uint64_t unparsed, uint64_t bytes_in, uint64_t bytes_out) {
+        uint64_t bytes = bytes_in + bytes_out;
+
+        if (unparsed == ABSENT || bytes_in == ABSENT || bytes_out == ABSENT)
+                return NAN;
+        return bytes > 0 ? fmin((double) unparsed / (double) bytes, 1) : 0;
+}
+
+bool unparsed_is_partial(uint64_t overlaps, uint64_t count, double share) {
+        return overlaps * 100 > count * UNPARSED_PERCENT || share * 100 > UNPARSED_PERCENT;
+}
+
 void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
         Server *s = &requests->server;
         uint64_t *const parsed[] = {
@@ -56,13 +68,9 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
                         &s->errors_status5xx, &s->errors_grpc,
         };
         bool unknown = is_some(s->status_unknown);
-        uint64_t n = 0, m = 0, bytes = 0;
+        uint64_t n = 0, m = 0;
 
-        s->unparsed.share = NAN;
-        if (s->unparsed.bytes != ABSENT && s->bytes_in != ABSENT && s->bytes_out != ABSENT) {
-                bytes = s->bytes_in + s->bytes_out;
-                s->unparsed.share = bytes > 0 ? fmin((double) s->unparsed.bytes / (double) bytes, 1) : 0;
-        }
+        s->unparsed.share = unparsed_get_share(s->unparsed.bytes, s->bytes_in, s->bytes_out);
 
         if (unknown ||
             !(is_some(s->protocol_http1) || is_some(s->protocol_http2) || is_some(s->protocol_grpc)))
@@ -89,8 +97,7 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
 
         if (!window_is_overlapping(overlaps, s->count,
                                    n + (s->protocol_tls != ABSENT ? s->protocol_tls : 0))) {
-                if (overlaps * 100 > s->count * UNPARSED_PERCENT ||
-                    s->unparsed.share * 100 > UNPARSED_PERCENT)
+                if (unparsed_is_partial(overlaps, s->count, s->unparsed.share))
                         requests->quality = QUALITY_PARTIAL;
                 else
                         requests->quality = s->count > 0 && n >= s->count &&

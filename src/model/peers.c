@@ -15,8 +15,10 @@ void row_get_client_role(const Row *row, ClientRole *ret) {
                 .aborts = row->aborts,
                 .in_flight = row->in_flight,
                 .latency = row->latency,
+                .unparsed = row->unparsed,
                 .bytes_in = row->bytes_in,
                 .bytes_out = row->bytes_out,
+                .quality = row->quality,
         };
 }
 

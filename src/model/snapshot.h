@@ -68,6 +68,13 @@ typedef struct Connections {
         uint64_t retransmits;           /* retransmitted segments */
 } Connections;
 
+/* Connections of unknown protocol on which requests overlap: in no other counter and no distribution. */
+typedef struct Unparsed {
+        uint64_t connections;           /* that became unparsed in the window */
+        uint64_t bytes;                 /* of unparsed connections, in both directions */
+        double share;                   /* bytes as a share of bytes_in and bytes_out */
+} Unparsed;
+
 typedef struct Server {
         uint64_t count;                 /* requests whose first response byte was sent in the window */
         double rate;                    /* count per second of covered time */
@@ -114,12 +121,7 @@ typedef struct Server {
         uint64_t streams;               /* streaming responses, part of count: their time ends with the
                                          * response head */
         uint64_t excluded;              /* requests excluded from all other metrics, by endpoint or name */
-        struct {
-                uint64_t connections;   /* that became unparsed in the window */
-                uint64_t bytes;         /* of unparsed connections, in both directions */
-                double share;           /* bytes as a share of bytes_in and bytes_out */
-        } unparsed;                     /* connections of unknown protocol on which requests overlap: in no
-                                         * other counter and no distribution */
+        Unparsed unparsed;
         uint64_t bytes_in;
         uint64_t bytes_out;
         Connections connections;
@@ -135,8 +137,11 @@ typedef struct ClientRole {
         uint64_t in_flight;             /* gauge: requests from first byte sent to first response byte
                                          * received */
         Distribution latency;
+        Unparsed unparsed;
         uint64_t bytes_in;
         uint64_t bytes_out;
+        Quality quality;                /* never QUALITY_EXACT; overlapping: all requests are on unparsed
+                                         * connections */
 } ClientRole;
 
 typedef struct Requests {
@@ -247,6 +252,8 @@ typedef struct Row {
         uint64_t errors_reset, errors_timeout, aborts;
         uint64_t in_flight;
         uint64_t bytes_in, bytes_out;
+        Quality quality;        /* as in ClientRole, of a peer */
+        Unparsed unparsed;      /* the same */
         Distribution latency;   /* max is absent for the first endpoint of several */
 } Row;
 

@@ -87,6 +87,7 @@ static int row_subtract_checkpoint(const struct qos_peer_entry *row, uint64_t bo
 bool window_row_is_used(const struct qos_unit_map *u, unsigned number) {
         static const enum qos_entry_counter counters[] = {
                 QOS_ENTRY_COUNT, QOS_ENTRY_ERRORS_RESET, QOS_ENTRY_ERRORS_TIMEOUT, QOS_ENTRY_CLIENT_ABORTS,
+                QOS_ENTRY_OVERLAPS,
         };
         const struct qos_peer_entry *row;
 

@@ -112,6 +112,12 @@ bool window_reading_is_overlapping(const WindowReading *reading);
 uint64_t window_get_bytes_in(const WindowReading *reading);
 uint64_t window_get_bytes_out(const WindowReading *reading);
 
+/* Bytes on unparsed connections as a share of all. NaN: one of them is absent. */
+double unparsed_get_share(uint64_t unparsed, uint64_t bytes_in, uint64_t bytes_out);
+
+/* Whether so much is on unparsed connections that quality reports it. share: as above. */
+bool unparsed_is_partial(uint64_t overlaps, uint64_t count, double share);
+
 /* Whether events could not be recorded or program runs were skipped by the kernel: a request may be missing,
  * or without its protocol. */
 bool window_is_incomplete(const WindowReading *reading);

@@ -228,6 +228,22 @@ static int add_errors(const char *path, sd_json_variant *value, void *userdata) 
         return 0;
 }
 
+static void print_unparsed(const Reading *r, const char *path, const char *quality) {
+        sd_json_variant *unparsed = value_find(r->snapshot, path);
+        bool partial = streq_ptr(quality, "partial");
+        const Style *style = terminal_style();
+        char buf[FORMAT_MAX];
+        double share = 0;
+        uint64_t n;
+
+        /* Peers on Unix sockets have no bytes */
+        (void) value_real(unparsed, "share", &share);
+        if (value_unsigned(unparsed, "connections", &n) && (n > 0 || share > 0))
+                print_line("Unparsed", "%s%.2g%% of the traffic%s, %s new connections: not included in other metrics",
+                           partial ? color_on(style, COLOR_YELLOW) : "", share * 100,
+                           partial ? color_off(style) : "", format_count(buf, n));
+}
+
 void reading_print_requests(const Reading *r) {
         const char *quality = value_string(r->snapshot, "requests.quality");
         const Style *style = terminal_style();
@@ -250,11 +266,7 @@ void reading_print_requests(const Reading *r) {
                 (void) printf("not measured\n");
         if (streq_ptr(quality, "exchanges"))
                 print_line("", "protocol not parsed, one response per request assumed");
-        if (reading_unsigned(r, SERVER "unparsed.connections", &n) &&
-            reading_real(r, SERVER "unparsed.share", &rate) && (n > 0 || rate > 0))
-                print_line("Unparsed", "%s%.2g%% of the traffic%s, %s new connections: not included in other metrics",
-                           streq_ptr(quality, "partial") ? color_on(style, COLOR_YELLOW) : "", rate * 100,
-                           streq_ptr(quality, "partial") ? color_off(style) : "", format_count(a, n));
+        print_unparsed(r, "requests.server.unparsed", quality);
 
         if (reading_unsigned(r, SERVER "excluded", &n) && n > 0)
                 print_line("Excluded", "%s, not included in other metrics", format_count(a, n));
@@ -296,7 +308,7 @@ void reading_print_requests(const Reading *r) {
                 print_key("Connections");
                 some = print_item(r, SERVER "connections.open", "", "open", COLOR_NONE, true);
                 some = print_item(r, SERVER "connections.accepted", some ? ", " : "", "new", COLOR_NONE, true) || some;
-                some = print_item(r, SERVER "connections.retransmits", some ? ", " : "", "retransmitted segments", COLOR_YELLOW, true) || some;
+                (void) print_item(r, SERVER "connections.retransmits", some ? ", " : "", "retransmitted segments", COLOR_YELLOW, true);
                 (void) printf("\n");
                 if (reading_unsigned(r, SERVER "connections.acceptQueue", &n)) {
                         uint64_t max = 0;
@@ -471,6 +483,7 @@ static int print_peers(const Reading *r) {
         else
                 print_line("Outgoing", "%s", reading_unsigned(r, CLIENT "inFlight", &n) ? "not measurable: requests overlap (pipelined or multiplexed)" :
                                          "not measured");
+        print_unparsed(r, CLIENT "unparsed", value_string(r->snapshot, CLIENT "quality"));
         if (!rows) /* not authorized */
                 return 0;
 

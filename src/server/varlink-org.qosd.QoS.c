@@ -297,6 +297,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Client,
+                FIELD_COMMENT("What is known of the figures of this role: exchanges, partial, or "
+                              "overlapping where all requests are on unparsed connections"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(quality, Quality, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests of the unit to others with a first byte of the response in the "
                               "window. All of it over windows from 2 s to 10 s, and since the attach"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -312,6 +315,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("From the first byte of the request leaving to the last byte of the "
                               "response arriving"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that no parser understands, in none of the other figures"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(unparsed, Unparsed, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of responses in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),

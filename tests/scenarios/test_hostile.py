@@ -2,6 +2,7 @@
 """Clients that send what no parser understands, beside others: the figures of a unit stay what they were, and there."""
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -9,10 +10,12 @@ import time
 import h2.connection
 
 from http2 import Client as Http2
-from scenario import check, equal, qosctl, qosctl_json, server_figures, smaller, snapshot, test, total, wait_for
+from scenario import (Unit, attach, check, equal, lookup, qosctl, qosctl_json, server_figures, smaller, snapshot, test, total,
+                      wait_for)
 from test_http import Nginx, get
 from test_http2 import Nghttpd
 from test_memcached import Memcached, read
+from test_peers import program, run_to_its_end
 from test_redis import Redis, command, receive
 
 JUNK = bytes(range(0x80, 0xa8))
@@ -209,7 +212,7 @@ def counted_by_the_log():
     """Clients that wait for the response to their junk: each line of the server's log is a request, with its status."""
     n = Nginx(log=True)
     request = get("/file").encode()
-    with Load(n, "/file") as load:
+    with Load(n, "/file"):
         for attack in ((junk_behind, n.port, request, False), (junk_behind, n.port, request * 5, False), (heads, n.port, 200, False),
                        (slow_junk, n.port, request), (junk_between, n.port, request), (half_closed, n.port, request * 2)):
             for _ in range(10):
@@ -298,6 +301,88 @@ def http2():
         is_measured(n, failed)
         for junk in greeting + request + JUNK, greeting[:24] + b"\xff" * 60:
             behind_junk(n, lambda: c.ask("/file"), (junk_behind, n.port, junk))
+
+
+@test(deadline=90)
+def client_role():
+    """A unit as a client, with junk, a tunnel and HTTP/2 on some of its connections: the requests on the others all count, and those that
+    are parsed before. A threshold that is violated stays that, and each reading has all figures."""
+    n, h = Nginx(), Nghttpd()
+    go, done = f"/run/{n.name}-go", f"/run/{n.name}-done"
+    c = attach(program(f"""
+import contextlib, os, socket, threading, time
+REQUEST, JUNK = b'GET /file HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n', bytes(range(0x80, 0xa8))
+def connect(port={n.port}):
+    return socket.create_connection(('127.0.0.1', port), timeout=10)
+def ask(s):
+    s.sendall(REQUEST)
+    data = b''
+    while not data.endswith(b'f' * 3000):
+        data += s.recv(65536)
+good = junk = 0
+def load():
+    global good
+    with connect() as s:
+        while not os.path.exists('{go}') or good < 300:
+            ask(s)
+            good += 1
+            time.sleep(0.01)
+t = threading.Thread(target=load)
+t.start()
+while not os.path.exists('{go}'):
+    with contextlib.suppress(ConnectionError), connect() as s:
+        if junk % 2:
+            ask(s)
+        else:
+            s.sendall(REQUEST + JUNK[:3])
+        s.sendall(JUNK + b'\\r\\n\\r\\n')
+        junk += 1
+        while s.recv(65536):
+            pass
+    time.sleep(0.01)
+t.join()
+with open('{done}.new', 'w') as f:
+    f.write(f'{{good}} {{junk}}')
+os.rename('{done}.new', '{done}')
+time.sleep(1000)
+""", type="exec"))
+    qosctl("set-threshold", c.name, "busy: requests.client.rate > 10 over 2s")
+    c.start()
+
+    def state():
+        return qosctl_json("list-thresholds", c.name)[0]["state"]
+
+    try:
+        wait_for("it is violated", lambda: state() == "violated")
+        for _ in range(20):
+            f = lookup(snapshot(c), "requests.client")
+            check(f.get("count", 0) > 0 and "rate" in f and f["latency"].get("p50"), f"{f}")
+            equal(state(), "violated", "state")
+    finally:
+        open(go, "w").close()
+    wait_for("the client has ended", lambda: os.path.exists(done), 20)
+    with open(done) as f:
+        good, junk = map(int, f.read().split())
+    check(junk > 10, f"{junk} connections with junk")
+    x = wait_for("all is counted", lambda: (x := lookup(snapshot(c, "total"), "requests.client"))["count"] >= good + junk and x)
+    equal((x["count"], x["latency"]["count"], x["unparsed"]["connections"], x["quality"]), (good + junk, good + junk, junk, "partial"),
+          "count, latencies, unparsed connections, quality")
+    # Of each: 40 bytes of junk behind the request, and the response to it
+    check(0 < x["unparsed"]["share"] < 0.5 and x["unparsed"]["bytes"] >= 44 * junk, f"{x['unparsed']}")
+    check("p50" in x["latency"], f"{x['latency']}")
+    out = qosctl("status", c.name, "--window=total").stdout
+    check("Unparsed" in out, f"the status page: {out}")
+
+    # HTTP/2 is all unparsed; beside it what is parsed stays
+    m = attach(Unit(f"/bin/sh -c '/usr/bin/h2load -n 200 -c 2 -m 10 http://127.0.0.1:{h.port}/file && "
+                    f"/usr/bin/ab -q -k -n 50 http://127.0.0.1:{n.port}/file'", type="exec"))
+    run_to_its_end(m)
+    x = wait_for("all is counted", lambda: (x := lookup(snapshot(m, "total"), "requests.client"))["count"] == 50 and x)
+    equal((x["unparsed"]["connections"], x["quality"]), (2, "partial"), "unparsed connections, quality")
+    row, = (r for r in x["peers"] if r["peer"].endswith(f":{h.port}"))
+    check("count" not in row, f"streams are counted: {row}")
+    # All but what the server may say before the first request
+    check(0 <= row["bytesIn"] + row["bytesOut"] - x["unparsed"]["bytes"] <= 100, f"unparsed bytes {x['unparsed']['bytes']}: {row}")
 
 
 @test(deadline=60)

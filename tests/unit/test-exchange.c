@@ -709,6 +709,36 @@ static void test_ask_more(void) {
         }
 }
 
+/* No parser understands what is sent from some point on: what was parsed before counts, nothing behind. */
+static void test_ask_unparsed(void) {
+        for (uint32_t asked = 0; asked < 4; asked++) {
+                struct exchange x = {};
+                struct exchange_effect e = {};
+                uint32_t in = 20;
+                Totals t = {};
+
+                ask(&x, &t, 1000, 0, 10);
+                hear(&x, &t, 1010, 10, 0);
+                check(t.begun == 1 && t.overlaps == 0);
+
+                exchange_ask_more(&x, 2000, asked, &e);
+                for (unsigned k = 0; k < 2; k++)
+                        exchange_set_unparsed(&x, &e);
+                check(e.unparsed == 1 && e.in_flight == (asked > 1 ? (int) asked : 1));
+                e = (struct exchange_effect) {};
+                check(exchange_hear(&x, 2010, IN + 20, IN + 10, IN + WINDOW, &e) == (asked > 1 ? asked : 1));
+                check(e.begun == (asked > 0) && e.overlap == (asked == 0) && e.bytes == 10);
+                check(e.in_flight == -(asked > 1 ? (int) asked : 1));
+                for (unsigned k = 1; k < 10; k++) {
+                        ask(&x, &t, 3000 * k, 10 * k, 10 * k + 10);
+                        hear(&x, &t, 3000 * k + 10, in + 10, in);
+                        hear(&x, &t, 3000 * k + 11, in + 20, in);
+                        in += 20;
+                        check(t.begun == 1 && t.grown == 0 && t.in_flight == 0 && t.overlaps == k);
+                }
+        }
+}
+
 /* Several are open, and their responses are distinguished when they are read: in flight until then, each
  * by itself. */
 static void test_pipe(void) {
@@ -1043,6 +1073,7 @@ int main(void) {
         test_session();
         test_one_way_asked();
         test_ask_more();
+        test_ask_unparsed();
         test_pipe();
         test_remarks();
         test_hear_unasked();

@@ -377,6 +377,8 @@ static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
                 .bytes_in = 6,
                 .bytes_out = 7,
                 .latency = { 8, 9, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT },
+                .quality = QUALITY_PARTIAL,
+                .unparsed = { 1, 2, 0.5 },
         };
 }
 
@@ -470,8 +472,9 @@ static void test_row_metrics(void) {
                                          "requests.client."));
                         n += there;
                 }
-                /* count, rate, two errors, aborts, in flight, two of the latency, bytes in and out */
-                check(n == (i < 2 ? 10 : 0));
+                /* count, rate, two errors, aborts, in flight, two of the latency, bytes in and out; of a
+                 * peer quality and three of unparsed connections */
+                check(n == (i == 0 ? 10 : i == 1 ? 14 : 0));
         }
         row_get_metrics(rows, &m);
         check(m.requests.server.client_aborts == 4 && m.requests.server.latency.mean == 9 &&
