@@ -144,8 +144,11 @@ typedef enum DiagnosingState {
 
 /* A diagnosis under way; the unit is leased with it as the key. */
 typedef struct Diagnosing {
-        uint64_t window;
+        uint64_t window;                /* ns; 0: the client ends the interval */
         bool interactive;
+        bool begins;                    /* the call is BeginDiagnosis(), which ends with the first reading */
+        uint64_t begun_at;              /* CLOCK_MONOTONIC ns, of the first reading */
+        char *unit;                     /* while no call is under way */
         bool has_normal;
         DiagnosisFigures normal;
         sd_event_source *timer;         /* while the interval lasts */
@@ -178,6 +181,7 @@ typedef struct Connection {
         uint64_t duration_usec;
 
         Diagnosing *diagnosing;
+        Diagnosing *begun;              /* between BeginDiagnosis() and Diagnose(); NULL: none */
         Listing *listing;
         Many *many;
         Inspecting *inspecting;
@@ -212,7 +216,7 @@ typedef struct Parameters {
         char **names;                   /* units, probes or metrics */
         char **excludes;
         sd_json_variant *normal;
-        bool lease, interactive, since_mark;
+        bool lease, interactive, since_mark, since_begin;
 } Parameters;
 
 #define _cleanup_parameters_ _cleanup_(parameters_done)
@@ -300,6 +304,8 @@ Diagnosing* diagnosing_free(Manager *m, Diagnosing *d);
 void connection_go_on_diagnosing(Connection *c);
 /* The unit is detached, with what the reading is made of. */
 void diagnosing_restart(Diagnosing *d);
+int vl_method_begin_diagnosis(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                              void *userdata);
 int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                        void *userdata);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Diagnose */
+/* BeginDiagnosis, Diagnose */
 
 #include "diagnosis-json.h"
 #include "varlink-connection.h"
@@ -9,6 +9,9 @@
  * milliseconds. */
 #define DIAGNOSES_MAX 16U
 #define DIAGNOSES_PER_UID_MAX 4U
+
+/* The shortest interval: a second has some requests of most units. */
+#define INTERVAL_MIN_NSEC NSEC_PER_SEC
 
 /* What a diagnosis takes its figures from. */
 #define DIAGNOSE_PROBES (PROBE_REQUESTS | PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
@@ -23,6 +26,7 @@ Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
         resources_reading_done(&d->resources);
         threads_reading_done(&d->threads);
         manager_release_lease(m, d);
+        free(d->unit);
         free(d);
         return NULL;
 }
@@ -38,6 +42,15 @@ void diagnosing_restart(Diagnosing *d) {
 
 /* ---- Diagnose ----------------------------------------------------------------------------------------- */
 
+/* The longest window within an interval whose end was the client's choice, at least INTERVAL_MIN_NSEC. */
+static uint64_t interval_get_window(uint64_t interval) {
+        if (interval >= 300 * NSEC_PER_SEC)
+                return 300 * NSEC_PER_SEC;
+        if (interval >= 60 * NSEC_PER_SEC)
+                return 60 * NSEC_PER_SEC;
+        return MIN(interval / NSEC_PER_SEC, UINT64_C(10)) * NSEC_PER_SEC;
+}
+
 static int connection_reply_diagnosis(Connection *c, Unit *u, const HostSample *end) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Diagnosing *d = c->diagnosing;
@@ -45,13 +58,14 @@ static int connection_reply_diagnosis(Connection *c, Unit *u, const HostSample *
         Diagnosis diagnosis;
         bool by_history;
         Baseline normal;
+        uint64_t interval = now_nsec(CLOCK_MONOTONIC) - d->begun_at,
+                window = d->window ?: interval_get_window(interval);
         int r;
 
-        r = evidence_collect(u, d->begin, end, d->window, &evidence);
+        r = evidence_collect(u, d->begin, end, window, &evidence);
         if (r < 0)
                 return r;
-        by_history = !d->has_normal && unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - d->window,
-                                                       evidence.now.rate, &normal) >= 0;
+        by_history = !d->has_normal && unit_get_normal(u, d->begun_at, evidence.now.rate, &normal) >= 0;
         if (by_history) {
                 evidence.usual = normal.usual;
                 evidence.busy = normal.busy;
@@ -111,6 +125,25 @@ static int connection_step_diagnosing(Connection *c, Unit *u) {
         return resources;
 }
 
+/* until: CLOCK_MONOTONIC ns */
+static int connection_await_interval(Connection *c, uint64_t until) {
+        return sd_event_add_time(c->server->manager->event, &c->diagnosing->timer, CLOCK_MONOTONIC,
+                                 until / NSEC_PER_USEC, 0, on_interval_over, c);
+}
+
+/* Replies to BeginDiagnosis(), and keeps what it has begun for the connection. */
+static int connection_keep_begun(Connection *c) {
+        int r;
+
+        c->diagnosing->begins = false;
+        c->begun = TAKE_PTR(c->diagnosing);
+        c->begun->unit = TAKE_PTR(c->unit);
+        r = sd_varlink_replybo(c->link, SD_JSON_BUILD_PAIR_STRING("unit", c->begun->unit));
+        if (r < 0)
+                c->begun = diagnosing_free(c->server->manager, c->begun);
+        return r;
+}
+
 void connection_go_on_diagnosing(Connection *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
@@ -140,11 +173,14 @@ void connection_go_on_diagnosing(Connection *c) {
                 d->begin = sample;
                 /* Not from when this iteration of the loop began: programs may have been loaded since, for a
                  * second or two */
-                r = sd_event_add_time(c->server->manager->event, &d->timer, CLOCK_MONOTONIC,
-                                      now_usec(CLOCK_MONOTONIC) + d->window / NSEC_PER_USEC, 0,
-                                      on_interval_over, c);
-                if (r >= 0)
-                        return;
+                d->begun_at = now_nsec(CLOCK_MONOTONIC);
+                if (d->begins)
+                        r = connection_keep_begun(c);
+                else {
+                        r = connection_await_interval(c, d->begun_at + d->window);
+                        if (r >= 0)
+                                return;
+                }
         } else if (r >= 0) {
                 r = connection_reply_diagnosis(c, u, sample);
                 machine_reading_free(sample);
@@ -221,23 +257,105 @@ static int connection_diagnose(Connection *c) {
         return connection_authorize(c, c->diagnosing->interactive);
 }
 
-int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
-                       void *userdata) {
+/* One more may begin. 1: an error was sent. */
+static int connection_check_limit(Connection *c) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        unsigned n = 0, own = 0;
+        char limit[16];
+        int r;
+
+        for (Connection *i = c->server->connections; i; i = i->next)
+                if (i->diagnosing || i->begun) {
+                        n++;
+                        own += i->uid == c->uid;
+                }
+        /* Nobody can take them all from the administrator */
+        if (c->uid == 0 ? own < DIAGNOSES_MAX : n < DIAGNOSES_MAX && own < DIAGNOSES_PER_UID_MAX)
+                return 0;
+
+        (void) snprintf(limit, sizeof(limit), "%u",
+                        c->uid != 0 && n < DIAGNOSES_MAX ? DIAGNOSES_PER_UID_MAX : DIAGNOSES_MAX);
+        r = qos_error_set(&e, QOS_ERROR_TOO_MANY_DIAGNOSES, limit,
+                          "%s diagnoses are under way, more at a time are not made", limit);
+        r = vl_reply_error(c->link, r, &e);
+        return r < 0 ? r : 1;
+}
+
+/* Takes the figures to compare with. 1: an error was sent. */
+static int diagnosing_set_normal(Diagnosing *d, sd_varlink *link, const Parameters *p) {
+        const char *bad;
+        int r;
+
+        if (!p->normal || sd_json_variant_is_null(p->normal))
+                return 0;
+        r = diagnosis_figures_from_json(p->normal, &d->normal, &bad);
+        if (r < 0) {
+                r = sd_varlink_error_invalid_parameter_name(link, bad);
+                return r < 0 ? r : 1;
+        }
+        d->has_normal = true;
+        return 0;
+}
+
+/* Attaches the unit, and takes the first reading. */
+static int connection_start_diagnosis(Connection *c, const Parameters *p, bool begins) {
+        int r;
+
+        c->unit = strdup(p->unit);
+        c->diagnosing = new0(Diagnosing, 1);
+        if (!c->unit || !c->diagnosing) {
+                connection_forget_call(c);
+                return -ENOMEM;
+        }
+        c->diagnosing->window = begins ? 0 : p->window;
+        c->diagnosing->begins = begins;
+        c->diagnosing->interactive = p->interactive;
+        r = diagnosing_set_normal(c->diagnosing, c->link, p);
+        if (r != 0) {
+                connection_forget_call(c);
+                return r < 0 ? r : 0;
+        }
+
+        c->go_on = connection_diagnose;
+        c->action = POLKIT_ACTION_INSPECT;
+        c->needs_attached = false;
+        r = connection_authorize(c, p->interactive);
+        if (r < 0)
+                connection_forget_call(c);
+        return r;
+}
+
+/* Ends the interval that BeginDiagnosis() has begun. */
+static int connection_end_interval(Connection *c, const Parameters *p) {
+        const Unit *u = manager_get_unit(c->server->manager, p->unit, NULL);
+        int r;
+
+        if (!c->begun || !u || !streq(u->name, c->begun->unit))
+                return sd_varlink_error_invalid_parameter_name(c->link, "sinceBegin");
+        r = diagnosing_set_normal(c->begun, c->link, p);
+        if (r != 0)
+                return r < 0 ? r : 0;
+
+        c->diagnosing = TAKE_PTR(c->begun);
+        c->unit = TAKE_PTR(c->diagnosing->unit);
+        /* In the past, unless the client was quick */
+        r = connection_await_interval(c, c->diagnosing->begun_at + INTERVAL_MIN_NSEC);
+        if (r < 0)
+                connection_forget_call(c);
+        return r;
+}
+
+int vl_method_begin_diagnosis(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                              void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit",                           SD_JSON_VARIANT_STRING,
-                  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
-                { "window",                         _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
-                  offsetof(Parameters, window),      SD_JSON_NULLABLE  },
-                { "baseline",                       SD_JSON_VARIANT_OBJECT,
-                  sd_json_dispatch_variant_noref, offsetof(Parameters, normal),     SD_JSON_NULLABLE  },
-                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,
+                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,
                   offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
                 {}
         };
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
-        unsigned n = 0, own = 0;
         int r;
 
         /* Nobody waits for the end of it, so another call could come in between */
@@ -246,52 +364,51 @@ int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
+
+        c->begun = diagnosing_free(c->server->manager, c->begun);
+        r = connection_check_limit(c);
+        if (r != 0)
+                return r < 0 ? r : 0;
+        return connection_start_diagnosis(c, &p, /* begins= */ true);
+}
+
+int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                       void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",                           SD_JSON_VARIANT_STRING,
+                  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "window",                         _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+                  offsetof(Parameters, window),      SD_JSON_NULLABLE  },
+                { "sinceBegin",                     SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,
+                  offsetof(Parameters, since_begin), SD_JSON_NULLABLE  },
+                { "baseline",                       SD_JSON_VARIANT_OBJECT,
+                  sd_json_dispatch_variant_noref, offsetof(Parameters, normal),     SD_JSON_NULLABLE  },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,
+                  offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        /* Nobody waits for the end of it, so another call could come in between */
+        if (flags & SD_VARLINK_METHOD_ONEWAY)
+                return -EOPNOTSUPP;
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (p.since_begin && p.window != ABSENT)
+                return sd_varlink_error_invalid_parameter_name(link, "window");
+        if (p.since_begin)
+                return connection_end_interval(c, &p);
         r = parameters_check_window(c->server->manager, link, &p);
         if (r != 0)
                 return r;
-        if (p.window < NSEC_PER_SEC) /* also since the attach: the machine was not looked at then */
+        if (p.window < INTERVAL_MIN_NSEC) /* also since the attach: the machine was not looked at then */
                 return sd_varlink_error_invalid_parameter_name(link, "window");
 
-        for (Connection *i = c->server->connections; i; i = i->next)
-                if (i->diagnosing) {
-                        n++;
-                        own += i->uid == c->uid;
-                }
-        /* Nobody can take them all from the administrator */
-        if (c->uid == 0 ? own >= DIAGNOSES_MAX : n >= DIAGNOSES_MAX || own >= DIAGNOSES_PER_UID_MAX) {
-                char limit[16];
-
-                (void) snprintf(limit, sizeof(limit), "%u", c->uid != 0 &&
-                                n < DIAGNOSES_MAX ? DIAGNOSES_PER_UID_MAX : DIAGNOSES_MAX);
-                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_DIAGNOSES, limit,
-                                  "%s diagnoses are under way, more at a time are not made", limit);
-                return vl_reply_error(link, r, &e);
-        }
-
-        c->unit = strdup(p.unit);
-        c->diagnosing = new0(Diagnosing, 1);
-        if (!c->unit || !c->diagnosing) {
-                connection_forget_call(c);
-                return -ENOMEM;
-        }
-        c->diagnosing->window = p.window;
-        c->diagnosing->interactive = p.interactive;
-        if (p.normal && !sd_json_variant_is_null(p.normal)) {
-                const char *bad;
-
-                r = diagnosis_figures_from_json(p.normal, &c->diagnosing->normal, &bad);
-                if (r < 0) {
-                        connection_forget_call(c);
-                        return sd_varlink_error_invalid_parameter_name(link, bad);
-                }
-                c->diagnosing->has_normal = true;
-        }
-
-        c->go_on = connection_diagnose;
-        c->action = POLKIT_ACTION_INSPECT;
-        c->needs_attached = false;
-        r = connection_authorize(c, p.interactive);
-        if (r < 0)
-                connection_forget_call(c);
-        return r;
+        r = connection_check_limit(c);
+        if (r != 0)
+                return r < 0 ? r : 0;
+        return connection_start_diagnosis(c, &p, /* begins= */ false);
 }

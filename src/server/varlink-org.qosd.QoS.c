@@ -1368,11 +1368,23 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
+                BeginDiagnosis,
+                DEFINE_INPUT_UNIT,
+                DEFINE_INPUT_POLKIT,
+                FIELD_COMMENT("The name of the unit"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0));
+
+static SD_VARLINK_DEFINE_METHOD(
                 Diagnose,
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("How long to observe it, in nanoseconds: a multiple of 1 s up to 10 s, 60 s "
                               "or 5 min. Default: the configured window"),
                 SD_VARLINK_DEFINE_INPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Whether to end the interval that BeginDiagnosis() began for this unit on "
+                              "this connection, as soon as it lasts 1 s, instead of observing the unit for "
+                              "a window. Not together with a window. The figures of requests are those of "
+                              "the last full seconds, up to 10, of 60 s or of 5 min. Default: no"),
+                SD_VARLINK_DEFINE_INPUT(sinceBegin, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What is normal for it: the figures of an earlier reply. What has not changed "
                               "is no finding then. Default: what its history says, as far as there is one"),
                 SD_VARLINK_DEFINE_INPUT_BY_TYPE(baseline, DiagnosisFigures, SD_VARLINK_NULLABLE),
@@ -1776,6 +1788,11 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("Shows what one attached unit did over time. The history begins with the "
                                "attach, and ends with it"),
                 &vl_method_History,
+                SYMBOL_COMMENT("Begins the interval of a diagnosis, which the client ends with Diagnose() "
+                               "when it likes. The reply comes when the unit is attached and the interval "
+                               "has begun. A further call, and the end of the connection, cancel it. For "
+                               "the users that may call Diagnose()"),
+                &vl_method_BeginDiagnosis,
                 SYMBOL_COMMENT("Finds what limits a unit: observes it for as long as the window, and "
                                "replies then. A unit that is not attached is attached for that time. For "
                                "root, for the user that owns the control group, and for users that may "

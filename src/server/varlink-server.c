@@ -147,6 +147,7 @@ static void connection_free(Connection *c) {
 
         attach_operation_cancel(c->attach);
         connection_forget_call(c);
+        diagnosing_free(v->manager, c->begun);
         listing_free(c->listing);
         connection_end_many(c);
         connection_end_inspecting(c);
@@ -288,6 +289,7 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".Threads",     vl_method_threads,
                                 INTERFACE ".Resources",   vl_method_resources,
                                 INTERFACE ".History",     vl_method_history,
+                                INTERFACE ".BeginDiagnosis", vl_method_begin_diagnosis,
                                 INTERFACE ".Diagnose",    vl_method_diagnose,
                                 INTERFACE ".Subscribe",   vl_method_subscribe,
                                 INTERFACE ".SetThreshold", vl_method_set_threshold,

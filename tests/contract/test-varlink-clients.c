@@ -547,6 +547,10 @@ static void test_attach_errors(void) {
                   "parameter", "rate"       },
                 { "Diagnose",  "{\"unit\":\"a\",\"baseline\":{\"threads\":1}}",      INVALID_PARAMETER,
                   "parameter", "baseline"   },
+                { "Diagnose",  "{\"unit\":\"a\",\"sinceBegin\":true}",             INVALID_PARAMETER,
+                  "parameter", "sinceBegin" },
+                { "Diagnose",  "{\"unit\":\"a\",\"sinceBegin\":true,\"window\":1000000000}",
+                  INVALID_PARAMETER, "parameter", "window" },
                 { "Mark",      "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",
                   "unit",   NULL            },
                 { "Mark",      "{\"unit\":\"a\"}",                                 INTERFACE
