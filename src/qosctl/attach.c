@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include "progress.h"
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-names.h"
@@ -24,12 +25,14 @@ static int attach_unit(Client *c, const char *unit) {
         const char *degraded;
         int r;
 
+        progress_begin(0, /* interruptible= */ false, "Attaching %s", unit);
         r = client_callbo(c, QOS_METHOD("Attach"), &replies,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_CONDITION(!!arg_probes, "probes", SD_JSON_BUILD_STRV(arg_probes)),
                           SD_JSON_BUILD_PAIR_CONDITION(!!arg_excludes, "exclude", SD_JSON_BUILD_STRV(arg_excludes)),
                           SD_JSON_BUILD_PAIR_CONDITION(arg_for > 0, "duration", SD_JSON_BUILD_UNSIGNED(arg_for)),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
+        progress_end();
         if (r != 0)
                 return client_fail(r, &replies, "attach '%s'", unit);
 

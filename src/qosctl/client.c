@@ -9,6 +9,7 @@
 
 #include "client.h"
 #include "connect.h"
+#include "progress.h"
 #include "qosctl.h"
 #include "snapshot.h"
 #include "terminal.h"
@@ -21,6 +22,8 @@
 
 /* Far more than there are units or metrics: protects against a malicious server. */
 #define REPLIES_MAX 65536U
+
+static pid_t agent_pid;         /* of polkit; 0: none */
 
 static const char* address(void) {
         return secure_getenv("QOSD_ADDRESS") ?: ADDRESS;
@@ -105,6 +108,8 @@ static int connect_ssh(Client *c) {
         }
         if (c->ssh == 0) {
                 child_prepare();
+                /* Ctrl+C is for this program, which may go on; ssh leaves it ignored */
+                (void) signal(SIGINT, SIG_IGN);
                 if (dup2(theirs, STDIN_FILENO) < 0 || dup2(theirs, STDOUT_FILENO) < 0)
                         _exit(EXIT_FAILURE);
                 (void) execvp(ssh, (char**) argv);
@@ -255,9 +260,12 @@ static int client_call_internal(Client *c, const char *method, int r, sd_json_va
                         return r;
                 if (r > 0)
                         continue;
-                r = sd_varlink_wait(c->link, UINT64_MAX);
+                r = sd_varlink_wait(c->link, agent_pid > 0 ? UINT64_MAX : progress_get_timeout());
                 if (r < 0)
                         return r;
+                /* Not over the prompt of the agent */
+                if (r == 0 && agent_pid <= 0)
+                        progress_draw();
         }
 
         if (collection.error < 0)
@@ -383,8 +391,6 @@ int client_fail(int r, const Replies *replies, const char *format, ...) {
 
 /* ---- polkit agent
  * ---------------------------------------------------------------------------------------------- */
-
-static pid_t agent_pid;
 
 void polkit_agent_open(void) {
         int fds[2];

@@ -6,6 +6,7 @@
 
 #include "client.h"
 #include "format.h"
+#include "progress.h"
 #include "qosctl.h"
 #include "table.h"
 #include "terminal.h"
@@ -222,6 +223,37 @@ static void print_diagnosis(sd_json_variant *reply, const char *baseline_of) {
         print_threads(value_find(reply, "figures"));
 }
 
+/* Observes the unit, until Ctrl+C at most. */
+static int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json_variant *baseline,
+                         Replies *ret) {
+        _cleanup_replies_ Replies begun = REPLIES_INIT;
+        int r;
+
+        polkit_agent_open();
+        (void) sd_varlink_set_relative_timeout(c->link, UINT64_MAX);
+        progress_begin(0, /* interruptible= */ false, "Attaching %s", unit);
+        r = client_callbo(c, QOS_METHOD("BeginDiagnosis"), &begun,
+                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
+        progress_end();
+        polkit_agent_close();
+        if (r != 0) {
+                *ret = begun;
+                begun = REPLIES_INIT;
+                return r;
+        }
+
+        unit = value_string(begun.items[0], "unit") ?: unit;
+        progress_begin(interval, /* interruptible= */ true, "Observing %s", unit);
+        (void) progress_sleep(c, unit);
+        r = client_callbo(c, QOS_METHOD("Diagnose"), ret,
+                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_BOOLEAN("sinceBegin", true),
+                          SD_JSON_BUILD_PAIR_CONDITION(!!baseline, "baseline", SD_JSON_BUILD_VARIANT(baseline)));
+        progress_end();
+        return r;
+}
+
 int verb_diagnose(int argc, char **argv) {
         _cleanup_json_ sd_json_variant *file = NULL, *baseline = NULL;
         _cleanup_replies_ Replies reply = REPLIES_INIT;
@@ -243,15 +275,7 @@ int verb_diagnose(int argc, char **argv) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-
-        polkit_agent_open();
-        (void) sd_varlink_set_relative_timeout(c->link, UINT64_MAX);
-        r = client_callbo(c, QOS_METHOD("Diagnose"), &reply,
-                          SD_JSON_BUILD_PAIR_STRING("unit", argv[0]),
-                          SD_JSON_BUILD_PAIR_UNSIGNED("window", arg_for > 0 ? arg_for : DIAGNOSE_NSEC),
-                          SD_JSON_BUILD_PAIR_CONDITION(!!baseline, "baseline", SD_JSON_BUILD_VARIANT(baseline)),
-                          SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
-        polkit_agent_close();
+        r = unit_diagnose(c, argv[0], arg_for > 0 ? arg_for : DIAGNOSE_NSEC, baseline, &reply);
         if (r != 0)
                 return client_fail(r, &reply, "diagnose '%s'", argv[0]);
 

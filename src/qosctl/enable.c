@@ -10,6 +10,7 @@
 #include "client.h"
 #include "exclude.h"
 #include "probe-name.h"
+#include "progress.h"
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-name.h"
@@ -214,6 +215,7 @@ static int wait_read(Client *c, uint64_t since) {
                         return STATUS_OK;
                 if (now_usec(CLOCK_MONOTONIC) > until)
                         return log_failure(-ETIMEDOUT, "Timed out after %llu s waiting for qosd to load the unit files.", (unsigned long long) (NOW_USEC / USEC_PER_SEC));
+                progress_draw();
                 (void) usleep(20 * USEC_PER_MSEC);
         }
 }
@@ -262,7 +264,9 @@ static int wait_in_force(int argc, char **argv, ProbeMask probes, const ExcludeL
         r = client_connect(&c);
         if (r < 0)
                 return r;
+        progress_begin(0, /* interruptible= */ false, "Waiting until qosd has loaded the unit files");
         status = wait_read(c, since);
+        progress_end();
         for (int i = 0; i < argc && status == STATUS_OK; i++)
                 status = check_attached(c, argv[i], probes, excludes);
         return status;

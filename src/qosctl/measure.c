@@ -9,6 +9,7 @@
 
 #include "client.h"
 #include "format.h"
+#include "progress.h"
 #include "qosctl.h"
 #include "snapshot-view.h"
 #include "unit-names.h"
@@ -42,8 +43,22 @@ static int measure_begin(Client *c, const char *unit, Replies *ret) {
         return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_OK;
 }
 
+/* Waits for a signal, and redraws the progress meanwhile. */
+static int signal_wait(const sigset_t *signals, Client *c, const char *unit, siginfo_t *ret) {
+        for (;;) {
+                uint64_t timeout = progress_get_timeout();
+                struct timespec ts = { .tv_sec = (time_t) (timeout / USEC_PER_SEC) };
+                int r;
+
+                r = timeout == UINT64_MAX ? sigwaitinfo(signals, ret) : sigtimedwait(signals, ret, &ts);
+                if (r >= 0 || errno != EAGAIN)
+                        return r;
+                progress_update(c, unit);
+        }
+}
+
 /* Runs the command, forwards signals to it and returns its exit status. */
-static int run_command(char **argv, int output) {
+static int run_command(char **argv, int output, Client *c, const char *unit) {
         static const int passed_on[] = { SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM };
         sigset_t waited, before;
         pid_t pid;
@@ -76,7 +91,7 @@ static int run_command(char **argv, int output) {
                         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 
                 /* Signals of the terminal were sent to the command, too */
-                if (sigwaitinfo(&waited, &si) >= 0 && si.si_signo != SIGCHLD && si.si_code != SI_KERNEL)
+                if (signal_wait(&waited, c, unit, &si) >= 0 && si.si_signo != SIGCHLD && si.si_code != SI_KERNEL)
                         (void) kill(pid, si.si_signo);
         }
 }
@@ -136,7 +151,11 @@ int verb_measure(int argc, char **argv) {
                 return r;
         unit = value_string(mark.items[0], "unit") ?: argv[0];
 
-        status = run_command(argv + 1, output);
+        /* A terminal that the command writes to is the command's */
+        if (isatty(output) <= 0)
+                progress_begin(0, /* interruptible= */ false, "Observing %s", unit);
+        status = run_command(argv + 1, output, c, unit);
+        progress_end();
         if (status < 0)
                 return status;
 

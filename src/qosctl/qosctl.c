@@ -167,13 +167,6 @@ int status_combine(int a, int b) {
         return b == STATUS_OK ? a : STATUS_FAILED;
 }
 
-void interval_sleep(uint64_t nsec) {
-        struct timespec ts = { .tv_sec = (time_t) (nsec / NSEC_PER_SEC), .tv_nsec = (long) (nsec % NSEC_PER_SEC) };
-
-        while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
-                ;
-}
-
 int json_print(sd_json_variant *v) {
         int r;
 

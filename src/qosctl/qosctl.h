@@ -76,9 +76,6 @@ int status_combine(int a, int b);
 /* CLOCK_REALTIME, ns */
 uint64_t now_realtime(void);
 
-/* Delay between two snapshots. */
-void interval_sleep(uint64_t nsec);
-
 /* Prints an object for --json=. */
 int json_print(sd_json_variant *v);
 

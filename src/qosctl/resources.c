@@ -3,6 +3,7 @@
 /* Block I/O and memory of a unit, and what its threads wait for. */
 
 #include "format.h"
+#include "progress.h"
 #include "qosctl.h"
 #include "table.h"
 #include "terminal.h"
@@ -256,6 +257,7 @@ typedef struct UnitReading {
         int status;             /* exit status of reading the unit, after a message */
         Replies snapshot;
         Replies before, waits;  /* before: at the beginning of --for=; waits: may be an error */
+        uint64_t interval;      /* between these, ns */
 } UnitReading;
 
 static void readings_free(UnitReading *readings, size_t n) {
@@ -289,7 +291,9 @@ static int reading_fill(UnitReading *reading, Client *c, const char *unit) {
                 r = waits_call(c, unit, &reading->before);
                 if (r != 0)
                         return waits_fail(r, &reading->before, unit);
-                interval_sleep(arg_for);
+                progress_begin(arg_for, /* interruptible= */ true, "Observing %s", unit);
+                reading->interval = progress_sleep(c, unit);
+                progress_end();
         }
 
         r = client_callbo(c, QOS_METHOD("Get"), &reading->snapshot,
@@ -350,7 +354,7 @@ static int print_reading(const UnitReading *reading, const char *unit, bool firs
         if (waits) {
                 char buf[FORMAT_MAX];
 
-                (void) printf("\n   Waits: %s%s\n", arg_for > 0 ? "last " : "since observation started", arg_for > 0 ? format_duration(buf, arg_for) : "");
+                (void) printf("\n   Waits: %s%s\n", arg_for > 0 ? "last " : "since observation started", arg_for > 0 ? format_duration(buf, reading->interval) : "");
                 r = print_waits(before, waits, name);
                 if (r < 0)
                         return r;

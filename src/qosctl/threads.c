@@ -3,6 +3,7 @@
 /* States of each thread of a unit over an interval. */
 
 #include "format.h"
+#include "progress.h"
 #include "qosctl.h"
 #include "table.h"
 #include "terminal.h"
@@ -194,7 +195,9 @@ static int threads_unit(Client *c, const char *unit, bool first) {
         if (arg_json != JSON_OFF)
                 return json_print(before.items[0]);
 
-        interval_sleep(arg_for > 0 ? arg_for : FOR_DEFAULT);
+        progress_begin(arg_for > 0 ? arg_for : FOR_DEFAULT, /* interruptible= */ true, "Observing %s", unit);
+        (void) progress_sleep(c, unit);
+        progress_end();
         r = threads_call(c, unit, &after);
         if (r != STATUS_OK)
                 return r;

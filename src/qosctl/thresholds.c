@@ -7,6 +7,7 @@
 
 #include "client.h"
 #include "format.h"
+#include "progress.h"
 #include "qosctl.h"
 #include "table.h"
 #include "thresholds.h"
@@ -294,9 +295,11 @@ int verb_wait(int argc, char **argv) {
         if (r < 0)
                 return r;
         (void) sd_varlink_set_relative_timeout(c->link, arg_timeout == 0 ? UINT64_MAX : (arg_timeout + NSEC_PER_USEC - 1) / NSEC_PER_USEC);
+        progress_begin(arg_timeout, /* interruptible= */ false, "Waiting for '%s' of %s", argv[1], argv[0]);
         r = client_callbo(c, QOS_METHOD("Wait"), &replies,
                           SD_JSON_BUILD_PAIR_STRING("unit", argv[0]),
                           SD_JSON_BUILD_PAIR_STRING("condition", argv[1]));
+        progress_end();
         if (r == -ETIMEDOUT || r == -ETIME) {
                 (void) log_failure(r, "Timed out waiting for '%s' of '%s'.", argv[1], argv[0]);
                 return STATUS_FAILED;

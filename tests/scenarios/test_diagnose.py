@@ -5,9 +5,11 @@ tests take of the CPUs would be a finding, too."""
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import threading
+import time
 import types
 
 import scenario
@@ -881,6 +883,25 @@ def while_it_lasts():
     for c in connections:
         c.close()
     wait_for("nobody holds it", lambda: s.name not in scenario.listed())
+
+
+@test(quiet=True)
+def interrupted():
+    """Ctrl+C ends the interval early: the diagnosis is that of the shorter one, and nothing is held any longer."""
+    b = backend(20000)
+    u = Toiler(ask=b.port)
+    with loaded(u, connections=1):
+        p = subprocess.Popen(["qosctl", "diagnose", u.name, "--for=5min", "--json=short"], stdout=subprocess.PIPE)
+        wait_for("it is under way", lambda: u.name in scenario.listed() and holds(u) == ["lease"], 20)
+        begin = time.monotonic()
+        wait_for("three seconds have passed", lambda: time.monotonic() > begin + 3.5, 20)
+        p.send_signal(signal.SIGINT)
+        d = json.loads(p.communicate(timeout=20)[0])
+        passed = time.monotonic() - begin
+    equal(p.returncode, 0, "exit status")
+    equal(found(d, "dependency")["resource"], f"127.0.0.1:{b.port}", f"the peer: {said(d)}")
+    check(2 <= d["figures"]["covered"] / scenario.SEC <= passed + 1, f"an interval of {d['figures']['covered']} ns after {passed} s")
+    wait_for("nobody holds it", lambda: u.name not in scenario.listed())
 
 
 @test()

@@ -113,8 +113,10 @@ class FakeQosd:
         self.known = set()      # units that can be attached
         self.calls = []         # (method, parameters), in order
         self.errors = {}        # method to Error
+        self.slow = {}          # method to the Event that its reply waits for
         self.histories = {}     # name to what History replies
         self.diagnosis = {}     # what Diagnose replies, beside the unit and the time
+        self.begun = {}         # connection to the unit whose diagnosis has begun on it
         self.thresholds = []    # what ListThresholds replies
         self.monitored = []     # lists of what Monitor replies, one for each call; an Error ends one
         self.marks = {}         # (connection, name) to when it was set
@@ -200,6 +202,10 @@ class FakeQosd:
         method, parameters = message["method"], message.get("parameters") or {}
         with self.lock:
             self.calls.append((method.removeprefix(PREFIX), parameters))
+        slow = self.slow.get(method.removeprefix(PREFIX))
+        if slow:
+            slow.wait()
+        with self.lock:
             try:
                 if method in self.errors:
                     raise self.errors[method]
@@ -316,8 +322,13 @@ class FakeQosd:
                 "threshold": f"{name}: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s",
                 "source": "administrator", "since": 1763683200 * SEC} | ({"value": value} if value is not None else {}) | more
 
-    def do_Diagnose(self, c, unit, window=None, baseline=None, allowInteractiveAuthentication=False):
-        self.check_window(window)
+    def do_BeginDiagnosis(self, c, unit, allowInteractiveAuthentication=False):
+        self.begun[c] = self.resolve(unit)
+        return [{"unit": self.begun[c]}]
+
+    def do_Diagnose(self, c, unit, sinceBegin=False, baseline=None):
+        if not sinceBegin or self.begun.pop(c, None) != self.resolve(unit):
+            raise Error("org.varlink.service.InvalidParameter", parameter="sinceBegin")
         return [{"unit": self.resolve(unit), "timestamp": 1763683260000000000} | self.diagnosis]
 
     def do_SetThreshold(self, c, unit, threshold, allowInteractiveAuthentication=False):

@@ -39,7 +39,7 @@ def plain(text):
 class Terminal:
     """qosctl on a terminal of its own."""
 
-    def __init__(self, arguments, env, rows=24, columns=80, uid=None):
+    def __init__(self, arguments, env, rows=24, columns=80, uid=None, stdout=None):
         self.master, slave = pty.openpty()
         self.slave = os.dup(slave)
         self.resize(rows, columns, quiet=True)
@@ -52,7 +52,7 @@ class Terminal:
             if uid is not None:
                 os.setuid(uid)
 
-        self.process = subprocess.Popen([QOSCTL, *arguments], stdin=slave, stdout=slave, stderr=slave, env=env | {"TERM": "xterm"},
+        self.process = subprocess.Popen([QOSCTL, *arguments], stdin=slave, stdout=stdout or slave, stderr=slave, env=env | {"TERM": "xterm"},
                                         preexec_fn=prepare)
         os.close(slave)
 
@@ -866,7 +866,7 @@ class Others(Test):
         self.qosd.add("nginx.service")
 
         self.qosd.diagnosis = found
-        out = self.out_of("diagnose", "nginx")
+        out = self.out_of("diagnose", "nginx", "--for=1s")
         self.assertTrue(out.startswith("nginx.service: CPU contention \\x1b; hog.service had the CPU\n1000 requests/s\n\ncpu (likely)\n"), out)
         self.assertIn("hog.service used it", out)
         self.assertNotIn("\x1b", out)
@@ -874,51 +874,48 @@ class Others(Test):
         self.assertIn("\nNo significant wait for: disk, lock\n", out)
         self.assertIn("\nThreads, on average: running 0.50, runQueue 0.75\n", out)
         self.assertIn("CPUs allowed: 2 (idle: 0.25)", out)
-        self.assertEqual(self.calls("Diagnose")[-1]["window"], 10 * 10 ** 9)
         # As wide as the terminal, and not wider: the pager cuts what is longer
         long = " ".join(["words"] * 60)
         self.qosd.diagnosis = found | {"text": long, "findings": [found["findings"][0] | {"text": long, "next": long}],
                                        "excluded": [{"kind": kind, "text": long} for kind in ("disk", "application")],
                                        "figures": figures | {"threads": {state: 0.5 for state in self.STATES}}}
         for columns in (60, 80, 200):
-            out = self.out_of("diagnose", "nginx", columns=columns)
+            out = self.out_of("diagnose", "nginx", "--for=1s", columns=columns)
             self.fits(out, columns)
             self.assertEqual(out.count("words"), 5 * 60)
             self.assertGreater(max(map(len, out.splitlines())), columns - 6)
             self.assertIn("\n    disk       words words", out)
             self.assertIn("\n               words words", out)
-        self.assertIn("\n    " + long, self.out_of("diagnose", "nginx"))
+        self.assertIn("\n    " + long, self.out_of("diagnose", "nginx", "--for=1s"))
         self.qosd.diagnosis = found
-        self.out_of("diagnose", "nginx", "--for=60s")
-        self.assertEqual(self.calls("Diagnose")[-1]["window"], 60 * 10 ** 9)
-        self.assertEqual(json.loads(self.out_of("diagnose", "nginx", "--json=short"))["findings"][0]["unit"], "hog.service")
+        self.assertEqual(json.loads(self.out_of("diagnose", "nginx", "--for=1s", "--json=short"))["findings"][0]["unit"], "hog.service")
 
         self.qosd.diagnosis = nothing
-        self.assertTrue(self.out_of("diagnose", "nginx").startswith("nginx.service: no bottleneck found\n"))
+        self.assertTrue(self.out_of("diagnose", "nginx", "--for=1s").startswith("nginx.service: no bottleneck found\n"))
         self.qosd.diagnosis = nothing | {"verdict": "unknown", "summary": "inconclusive"}
-        self.assertIn("nginx.service: inconclusive\n", self.run_qosctl("diagnose", "nginx", status=1)[0])
+        self.assertIn("nginx.service: inconclusive\n", self.run_qosctl("diagnose", "nginx", "--for=1s", status=1)[0])
 
         # Where it is from, if it is from the history
         self.qosd.diagnosis = nothing | {"baseline": figures, "baselineSource": {"since": 1763683200000000000, "until": 1763683260000000000, "covered": 30 * 10 ** 9}}
-        self.assertIn("Compared with its history, 30s between ", self.out_of("diagnose", "nginx"))
+        self.assertIn("Compared with its history, 30s between ", self.out_of("diagnose", "nginx", "--for=1s"))
 
         # What is normal is kept, and given back as it was
         self.qosd.diagnosis = nothing
         path = self.directory + "/normal"
-        self.out_of("diagnose", "nginx", f"--save={path}")
+        self.out_of("diagnose", "nginx", "--for=1s", f"--save={path}")
         with open(path) as f:
             kept = json.load(f)
         self.assertEqual((kept["version"], kept["unit"], kept["figures"]), (2, "nginx.service", figures))
-        out = self.out_of("diagnose", "nginx", f"--against={path}")
+        out = self.out_of("diagnose", "nginx", "--for=1s", f"--against={path}")
         self.assertEqual(self.calls("Diagnose")[-1]["baseline"], figures)
         self.assertNotIn("another unit", out)
         self.qosd.add("redis.service")
-        self.assertIn("saved of another unit: nginx.service", self.out_of("diagnose", "redis", f"--against={path}"))
+        self.assertIn("saved of another unit: nginx.service", self.out_of("diagnose", "redis", "--for=1s", f"--against={path}"))
 
         # Files of version 1 have other names for some
         with open(path, "w") as f:
             json.dump({"version": 1, "unit": "nginx.service", "figures": {"rate": 2.5, "asked": 3, "askTime": 4, "busiest": .5, "held": 6}}, f)
-        self.out_of("diagnose", "nginx", f"--against={path}")
+        self.out_of("diagnose", "nginx", "--for=1s", f"--against={path}")
         self.assertEqual(self.calls("Diagnose")[-1]["baseline"],
                          {"rate": 2.5, "clientRate": 3, "clientLatency": 4, "busiestProcess": .5, "blockedByRequests": 6})
 
@@ -927,21 +924,126 @@ class Others(Test):
                            ('{"version":1,"figures":[]}', "no figures"), ("", "is empty")):
             with open(path, "w") as f:
                 f.write(text)
-            self.assertIn(what, self.error_of("diagnose", "nginx", f"--against={path}"))
-        self.assertIn("No such file", self.error_of("diagnose", "nginx", f"--against={path}.none"))
+            self.assertIn(what, self.error_of("diagnose", "nginx", "--for=1s", f"--against={path}"))
+        self.assertIn("No such file", self.error_of("diagnose", "nginx", "--for=1s", f"--against={path}.none"))
         self.assertEqual(len(self.calls("Diagnose")), n)
-        self.assertIn("Failed to write", self.error_of("diagnose", "nginx", f"--save={self.directory}/none/normal"))
+        self.assertIn("Failed to write", self.error_of("diagnose", "nginx", "--for=1s", f"--save={self.directory}/none/normal"))
         n = len(self.calls("Diagnose"))
         for span in ("30s", "500ms", "11s", "1500ms", "10min"):
             self.assertIn(f"Invalid --for={span}, expected 1s to 10s in whole seconds, 60s or 5min.", self.error_of("diagnose", "nginx", f"--for={span}", status=2))
         self.assertEqual(len(self.calls("Diagnose")), n)
-        for span in ("1s", "10s", "1min", "5min"):
-            self.out_of("diagnose", "nginx", f"--for={span}")
         self.error_of("diagnose", "other", status=4)
         self.error_of("diagnose", "nginx", "redis", status=2)
-        self.error_of("diagnose", "nginx", "--window=10s", status=2)
+        self.error_of("diagnose", "nginx", "--for=1s", "--window=10s", status=2)
         self.error_of("status", "nginx", "--save=x", status=2)
-        self.error_of("diagnose", "nginx", "--against=", status=2)
+        self.error_of("diagnose", "nginx", "--for=1s", "--against=", status=2)
+
+    # Also on a line that is as narrow as this
+    PROGRESS = r"\r\x1b\[2K[^\r\n]*"
+
+    def diagnosing(self, columns=80, span="10s", **more):
+        self.qosd.add("nginx.service", rate=1234)
+        self.qosd.diagnosis = {"verdict": "nothing", "summary": "no bottleneck found", "text": "1000 requests/s", "figures": {}, "findings": [], "excluded": []} | more
+        return self.terminal("diagnose", "nginx", f"--for={span}", columns=columns, env={"PAGER": ""})
+
+    def test_progress(self):
+        """What is observed, how much longer, and the rate so far; nothing of it stays."""
+        begin = time.monotonic()
+        for columns, t in [(columns, self.diagnosing(columns, span="2s")) for columns in (40, 80, 200)]:
+            t.wait_for(self.PROGRESS + "2s left")
+            t.wait_for(self.PROGRESS + "1s left, 1.23k" + (" requests/s" if columns > 50 else "/s"))
+            self.assertEqual(t.end(), 0)
+            self.assertGreaterEqual(time.monotonic() - begin, 1.9)
+            line, page = t.output.rsplit("\r\x1b[2K", 1)
+            self.assertNotIn("result", line)
+            self.assertTrue(plain(page).startswith("nginx.service: no bottleneck found\r\n"), t.output)
+            self.assertNotIn("\n", line)
+            for drawn in line.split("\r\x1b[2K")[1:]:
+                self.assertLess(len(plain(drawn)), columns)
+                self.assertIn("nginx.service" if columns > 50 else "ervice", plain(drawn))
+        self.assertIn("Observing nginx.service: ", plain(t.output))
+        for window in [p["window"] for p in self.calls("Get")]:
+            self.assertIn(window, (1 * SEC, 2 * SEC))
+
+    def test_progress_is_for_terminals(self):
+        """Nothing of it in pipes, with --json=, or on a terminal that cannot erase it."""
+        t = self.diagnosing(span="1s")
+        self.assertEqual(t.end(), 0)
+        self.assertIn("left", t.output)
+        calls = len(self.calls("Get"))
+        self.out_of("diagnose", "nginx", "--for=1s")
+        for arguments, env in ((["--json=short"], {}), ([], {"TERM": "dumb"})):
+            t = Terminal(["diagnose", "nginx", "--for=1s", *arguments], self.env | {"PAGER": ""} | env)
+            if env:
+                t.process.kill()
+            t.end()
+        self.assertEqual(len(self.calls("Get")), calls)
+
+    def test_progress_of_others(self):
+        """Of whatever waits. A command has the terminal for itself, but not what it is not connected to."""
+        self.qosd.add("nginx.service", rate=1234)
+        t = self.terminal("measure", "nginx", "--", "sleep", "2")
+        self.assertEqual(t.end(), 0)
+        self.assertNotIn("Observing", t.output)
+        t = self.terminal("measure", "nginx", "--", "sleep", "3", stdout=subprocess.DEVNULL)
+        t.wait_for(self.PROGRESS + "Observing nginx.service: 2s, 1.23k requests/s")
+        self.assertEqual(t.end(), 0)
+        self.assertIn("handled", t.output.rsplit("\r\x1b[2K", 1)[1])
+
+        self.qosd.slow = {"Wait": threading.Event(), "Attach": threading.Event()}
+        t = self.terminal("wait", "nginx", "requests.server.rate < 5", "--timeout=1min")
+        t.wait_for(self.PROGRESS + "58s left")
+        self.qosd.slow["Wait"].set()
+        self.assertEqual((t.end(), plain(t.output.rsplit("\r\x1b[2K", 1)[1])), (0, ""))
+        t = self.terminal("attach", "nginx")
+        t.wait_for(self.PROGRESS + "Attaching nginx: 1s")
+        self.qosd.slow["Attach"].set()
+        self.assertEqual((t.end(), plain(t.output.rsplit("\r\x1b[2K", 1)[1])), (0, ""))
+
+    def until(self, condition):
+        end = time.monotonic() + DEADLINE
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+    @staticmethod
+    def sleeps(pid):
+        """Whether the process waits for no descriptor, but for time or a signal: ppoll(NULL, 0, ...)."""
+        with open(f"/proc/{pid}/syscall") as f:
+            return f.read().split()[1:3] == ["0x0", "0x0"]
+
+    def test_interrupted(self):
+        """Ctrl+C ends the interval, and there is a diagnosis; a second one, or one before it began, ends qosctl."""
+        for verdict, status in (("nothing", 0), ("unknown", 1)):
+            t = self.diagnosing(span="5min", verdict=verdict)
+            t.wait_for("5min left")
+            t.key("\x03")
+            self.assertEqual(t.end(), status)
+            self.assertIn("nginx.service: no bottleneck found", plain(t.output))
+            self.assertEqual(self.calls("Diagnose")[-1], {"unit": "nginx.service", "sinceBegin": True})
+
+        # In a pipe it is the same
+        n = len(self.calls("BeginDiagnosis"))
+        p = subprocess.Popen([QOSCTL, "diagnose", "nginx", "--for=5min", "--json=short"], env=self.env, stdout=subprocess.PIPE)
+        self.until(lambda: len(self.calls("BeginDiagnosis")) == n + 1 and self.sleeps(p.pid))
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(json.loads(p.communicate(timeout=DEADLINE)[0])["verdict"], "unknown")
+
+        self.qosd.slow = {"BeginDiagnosis": threading.Event(), "Diagnose": threading.Event()}
+        t = self.diagnosing(span="5min")
+        t.wait_for("Attaching nginx: 1s")
+        t.key("\x03")
+        self.assertEqual(t.end(), -signal.SIGINT)
+        self.assertTrue(t.output.endswith("\r\x1b[2K"), t.output)
+        self.qosd.slow.pop("BeginDiagnosis").set()
+        t = self.diagnosing(span="5min")
+        t.wait_for("Observing")
+        t.key("\x03")
+        self.until(lambda: len(self.calls("Diagnose")) == 4)
+        t.key("\x03")
+        self.assertEqual(t.end(), -signal.SIGINT)
+        self.assertTrue(t.output.endswith("\r\x1b[2K"), t.output)
+        self.qosd.slow.pop("Diagnose").set()
 
     def test_measure_signals(self):
         """Signals get through to the command, and do not end qosctl before it."""
