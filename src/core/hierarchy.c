@@ -40,32 +40,26 @@ static void hierarchy_rebuild(Manager *m) {
                         const Unit *other = m->units[k] ?: m->retained[k];
 
                         if (other && unit_is_ancestor(m->units[i], other))
-                                m->inner[i][k / 64] |= UINT64_C(1) << k % 64;
+                                bitmap_add(&m->inner[i], k);
                 }
         m->hierarchy_valid = true;
 }
 
-/* The slots of its descendants, by bits. */
-static const uint64_t* unit_get_inner(const Unit *u) {
+/* The slots of its descendants. */
+static const Bitmap* unit_get_inner(const Unit *u) {
         if (!u->manager->hierarchy_valid)
                 hierarchy_rebuild(u->manager);
-        return u->manager->inner[u->index];
+        return u->manager->inner + u->index;
 }
 
 static bool unit_contains_slot(const Unit *u, unsigned slot) {
-        return unit_get_inner(u)[slot / 64] & UINT64_C(1) << slot % 64;
+        return bitmap_contains(unit_get_inner(u), slot);
 }
 
 unsigned unit_next_inner_slot(const Unit *u, unsigned slot) {
-        const uint64_t *inner = unit_get_inner(u);
+        _Static_assert(UNITS_MAX_LIMIT == BITMAP_CAPACITY, "what bitmap_next() returns at the end");
 
-        for (; slot < UNITS_MAX_LIMIT; slot = (slot / 64 + 1) * 64) {
-                uint64_t bits = inner[slot / 64] >> slot % 64;
-
-                if (bits != 0)
-                        return slot + (unsigned) __builtin_ctzll(bits);
-        }
-        return UNITS_MAX_LIMIT;
+        return bitmap_next(unit_get_inner(u), slot);
 }
 
 /* Whether one unit may have a part in the figures of the other: not without a map, unless nothing can be

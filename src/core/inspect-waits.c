@@ -32,7 +32,7 @@ typedef struct Asked {
 /* -ENODATA: nobody watches the unit's threads, or not all of it works. */
 static int unit_ask(const Unit *u, Asked *ret) {
         if (!(u->contention_probes & PROBE_CPU) ||
-            !(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_READ_THREADS)) ||
+            !programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(PROGRAM_READ_THREADS)) ||
             !unit_get_contention_sources(u, ret->buffer, &ret->sources))
                 return -ENODATA;
         for (size_t i = 0; i < ret->sources.n; i++)
@@ -885,7 +885,7 @@ int resources_query_to_json(WaitsQuery *q, Unit *u, bool names, sd_json_variant 
                 resources_resolve(u, &q->resources);
         resources = new0(sd_json_variant*, reading->n + QOS_STATES + 1);
         rows = new0(WaitTarget, reading->n + 1);
-        cpu_names = calloc(reading->n + 1, sizeof(*cpu_names));
+        cpu_names = calloc((reading->n + 1) ?: 1, sizeof(*cpu_names)); /* as new0() */
         if (!resources || !rows || !cpu_names)
                 return -ENOMEM;
         for (size_t i = 0; i < reading->n; i++) {

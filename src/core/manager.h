@@ -8,6 +8,7 @@
 #include <systemd/sd-event.h>
 #include <systemd/sd-varlink.h>
 
+#include "bitmap.h"
 #include "config.h"
 #include "error.h"
 #include "memory-trim.h"
@@ -40,8 +41,8 @@ struct Manager {
         unsigned n_units;
         uint32_t generation;            /* generation of the newest unit */
         Unit *retained[UNITS_MAX_LIMIT];  /* detached units inside attached ones (hierarchy.h), by slot */
-        /* bitmaps of the descendants of each attached unit, including retained ones */
-        uint64_t inner[UNITS_MAX_LIMIT][UNITS_MAX_LIMIT / 64];
+        /* slots of the descendants of each attached unit, including retained ones */
+        Bitmap inner[UNITS_MAX_LIMIT];
         bool hierarchy_valid;                /* inner is up to date; cleared when a unit is added or its path
                                               * changes */
         sd_event_source *fold;          /* timer, while there are retained units */

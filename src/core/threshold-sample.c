@@ -67,7 +67,7 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
         double q;
 
         if (!u->view || !metric_get_server_quantile(metric, &d, &q) ||
-            !programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS))
+            !programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(REQUIRES_ARRIVALS)))
                 return false;
         unit_get_sources(u, buffer, &sources);
         if (window_read(&sources, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
@@ -159,7 +159,8 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
         if (l->measured) {
                 metrics_fill(u, &sources, &l->reading, l->distributions, now, &l->metrics);
                 if (l->needs_rows) {
-                        bool measurable = programs_attached(probe_get_programs(m->probe), REQUIRES_ARRIVALS);
+                        bool measurable = programs_attached(probe_get_programs(m->probe),
+                                                            PROGRAMS(REQUIRES_ARRIVALS));
 
                         rows_read(&sources, measurable ? m->gauge_sessions : NULL, now, l->window,
                                   l->reading.covered, &l->rows);
@@ -172,12 +173,12 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
 }
 
 static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
-        uint64_t programs = probe_get_programs(u->manager->probe);
+        Bitmap programs = probe_get_programs(u->manager->probe);
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
         ContentionSources sources;
 
-        if (!(u->contention_probes & PROBE_CPU) || !programs_attached(programs, REQUIRES_STATES) ||
+        if (!(u->contention_probes & PROBE_CPU) || !programs_attached(programs, PROGRAMS(REQUIRES_STATES)) ||
             !unit_get_contention_sources(u, buffer, &sources) ||
             contention_read_some(&sources, now, window, false, &reading) < 0)
                 return false;

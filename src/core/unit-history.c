@@ -27,7 +27,8 @@ void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
 
 /* Fills in contention of a step; newest: also values known for the present only. */
 static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep *s) {
-        uint64_t programs = probe_get_programs(u->manager->probe), *a = s->amounts;
+        Bitmap programs = probe_get_programs(u->manager->probe);
+        uint64_t *a = s->amounts;
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
         ContentionSources sources;
@@ -43,7 +44,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
         if (!unit_get_contention_sources(u, buffer, &sources) ||
             contention_read_step(&sources, s->index, now, &reading) < 0)
                 return;
-        if (u->contention_probes & PROBE_CPU && programs_attached(programs, REQUIRES_STATES)) {
+        if (u->contention_probes & PROBE_CPU && programs_attached(programs, PROGRAMS(REQUIRES_STATES))) {
                 a[HISTORY_CPU_COVERED] = reading.covered;
                 for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                         a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] = reading.counts.times[i];
@@ -52,7 +53,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                                                                       HISTOGRAM_COARSE_BINS + i];
                 a[HISTORY_RUN_QUEUE_TIME] = reading.counts.sums[QOS_RUN_QUEUE_LATENCY];
         }
-        if (u->contention_probes & PROBE_BLOCK && programs_attached(programs, REQUIRES_BLOCK)) {
+        if (u->contention_probes & PROBE_BLOCK && programs_attached(programs, PROGRAMS(REQUIRES_BLOCK))) {
                 BlockCounts counts = {};
 
                 for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
@@ -63,7 +64,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                 for (unsigned i = 0; i < 4; i++)
                         a[HISTORY_BLOCK_TIMES + i] = reading.counts.sums[QOS_BLOCK_READ_QUEUE + i];
         }
-        if (u->contention_probes & PROBE_MEMORY && programs_attached(programs, REQUIRES_FAULTS)) {
+        if (u->contention_probes & PROBE_MEMORY && programs_attached(programs, PROGRAMS(REQUIRES_FAULTS))) {
                 a[HISTORY_MEMORY_COVERED] = reading.covered;
                 a[HISTORY_MAJOR_FAULTS] = reading.counts.cells[QOS_MEMORY_MAJOR_FAULTS];
                 a[HISTORY_MAJOR_FAULT_TIME] = reading.counts.sums[QOS_MEMORY_MAJOR_NSEC];
@@ -77,7 +78,7 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
         uint64_t *a = s->amounts;
         Snapshot snapshot;
 
-        if (programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS)) {
+        if (programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(REQUIRES_ARRIVALS))) {
                 a[HISTORY_PHASED] = window_get_count(reading, QOS_FIRST_BYTE);
                 a[HISTORY_RECEIVE] = reading->sums[QOS_RECEIVE];
                 a[HISTORY_QUEUE] = reading->sums[QOS_QUEUE];
@@ -154,7 +155,7 @@ int unit_collect_history(Unit *u) {
                 for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                         window_get_bins(&reading, history_distribution(i), &step.distributions[i]);
                         step.measured[i] = programs_attached(probe_get_programs(u->manager->probe),
-                                                             REQUIRES_ARRIVALS);
+                                                             PROGRAMS(REQUIRES_ARRIVALS));
                 }
 
                 step_fill_requests(u, &reading, n + 1 == current, &step);

@@ -225,7 +225,8 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t known, uint6
          * of the client role */
         if (row->family == AF_UNIX) {
                 row->errors_timeout = ABSENT;
-                if (!(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_UNIX_CLOSE)))
+                if (!programs_attached(probe_get_programs(u->manager->probe),
+                                       PROGRAMS(PROGRAM_UNIX_CLOSE)))
                         row->errors_reset = row->aborts = ABSENT;
         }
         if (row->kind == ROW_PEER && row->family == AF_UNIX)

@@ -35,22 +35,15 @@
 /* How long an unchanged snapshot is reused: rates decrease with time. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
-#define REQUIRES_CLOCK (REQUIRES_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
-#define REQUIRES_IN_FLIGHT (REQUIRES_CLOCK | \
-                         PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
-#define REQUIRES_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* the only source for older ones */
-#define REQUIRES_CONTENT (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
-#define REQUIRES_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
-#define REQUIRES_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | \
-                      PROGRAM_BIT(PROGRAM_BIND4) | \
-                   PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
-#define REQUIRES_ENDS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
+#define REQUIRES_CLOCK REQUIRES_ARRIVALS, PROGRAM_STATE
+#define REQUIRES_IN_FLIGHT REQUIRES_CLOCK, PROGRAM_UNIX_OPEN, PROGRAM_UDP_OPEN
+#define REQUIRES_LISTENERS PROGRAM_FIND_SOCKETS /* the only source for older ones */
+#define REQUIRES_CONTENT REQUIRES_EXCHANGES, PROGRAM_CONTENT
+#define REQUIRES_UNIX PROGRAM_UNIX, PROGRAM_CONTENT
+#define REQUIRES_UDP PROGRAM_INGRESS, PROGRAM_EGRESS, PROGRAM_BIND4, PROGRAM_BIND6, PROGRAM_FIND_UDP
+#define REQUIRES_ENDS REQUIRES_EXCHANGES, PROGRAM_STATE
 
 /* ---- requests ----------------------------------------------------------------------------------------- */
-
-bool programs_attached(uint64_t programs, uint64_t needed) {
-        return (programs & needed) == needed;
-}
 
 /* Sum over all maps. Clamped, as concurrent updates may be seen in the wrong order. */
 static uint64_t gauge(const WindowSources *w, size_t offset) {
@@ -161,7 +154,7 @@ static uint64_t waiting_count(const struct qos_waiting *w, uint64_t *ret_oldest_
         return n;
 }
 
-static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint64_t now, Server *s) {
+static void gauges_fill(Unit *u, const WindowSources *w, Bitmap programs, uint64_t now, Server *s) {
         /* maps without valid session have no listeners, or no requests in flight */
         uint64_t queue = 0, queue_max = 0, counted = 0, waiting = 0, oldest_at = UINT64_MAX,
                 oldest_waiting_at = UINT64_MAX;
@@ -193,16 +186,16 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
                         }
         }
 
-        s->connections.open = programs_attached(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) :
+        s->connections.open = programs_attached(programs, PROGRAMS(PROGRAM_STATE)) ? GAUGE(w, open) :
                               ABSENT;
         s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
-        if (m->listeners_session != 0 && programs_attached(programs, REQUIRES_LISTENERS)) {
+        if (m->listeners_session != 0 && programs_attached(programs, PROGRAMS(REQUIRES_LISTENERS))) {
                 s->connections.accept_queue = queue;
                 s->connections.accept_queue_max = queue_max;
         }
 
         s->in_flight = s->oldest_in_flight = s->waiting = s->oldest_waiting = ABSENT;
-        if (!programs_attached(programs, REQUIRES_IN_FLIGHT))
+        if (!programs_attached(programs, PROGRAMS(REQUIRES_IN_FLIGHT)))
                 return;
         s->in_flight = GAUGE(w, in_flight) + counted;
         if (s->in_flight > 0 && oldest_at != UINT64_MAX)
@@ -216,58 +209,58 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
 
 /* Raw counters, without regard to validity. */
 void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
-        uint64_t programs = probe_get_programs(u->manager->probe);
+        Bitmap programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         const struct {
                 enum qos_counter cell;
-                uint64_t needs;
+                const Program *needs;
                 uint64_t *value;
         } counters[] = {
-                { QOS_COUNTER_COUNT,          REQUIRES_EXCHANGES,
+                { QOS_COUNTER_COUNT,          PROGRAMS(REQUIRES_EXCHANGES),
                         &s->count                    },
-                { QOS_COUNTER_HTTP1,          REQUIRES_CONTENT,
+                { QOS_COUNTER_HTTP1,          PROGRAMS(REQUIRES_CONTENT),
                         &s->protocol_http1           },
-                { QOS_COUNTER_REDIS,          REQUIRES_CONTENT,
+                { QOS_COUNTER_REDIS,          PROGRAMS(REQUIRES_CONTENT),
                         &s->protocol_redis           },
-                { QOS_COUNTER_MEMCACHED,      REQUIRES_CONTENT,
+                { QOS_COUNTER_MEMCACHED,      PROGRAMS(REQUIRES_CONTENT),
                         &s->protocol_memcached       },
-                { QOS_COUNTER_HTTP2,          REQUIRES_CONTENT,
+                { QOS_COUNTER_HTTP2,          PROGRAMS(REQUIRES_CONTENT),
                         &s->protocol_http2           },
-                { QOS_COUNTER_GRPC,           REQUIRES_CONTENT,
+                { QOS_COUNTER_GRPC,           PROGRAMS(REQUIRES_CONTENT),
                         &s->protocol_grpc            },
-                { QOS_COUNTER_TLS,            REQUIRES_CONTENT,
+                { QOS_COUNTER_TLS,            PROGRAMS(REQUIRES_CONTENT),
                         &s->protocol_tls             },
-                { QOS_COUNTER_UNIX,           REQUIRES_UNIX,
+                { QOS_COUNTER_UNIX,           PROGRAMS(REQUIRES_UNIX),
                         &s->protocol_unix            },
-                { QOS_COUNTER_UDP,            REQUIRES_UDP,
+                { QOS_COUNTER_UDP,            PROGRAMS(REQUIRES_UDP),
                         &s->protocol_udp             },
-                { QOS_COUNTER_WAITS,          REQUIRES_CONTENT,
+                { QOS_COUNTER_WAITS,          PROGRAMS(REQUIRES_CONTENT),
                         &s->blocking                 },
-                { QOS_COUNTER_STREAMS,        REQUIRES_CONTENT,
+                { QOS_COUNTER_STREAMS,        PROGRAMS(REQUIRES_CONTENT),
                         &s->streams                  },
-                { QOS_COUNTER_EXCLUDED,       REQUIRES_EXCHANGES,
+                { QOS_COUNTER_EXCLUDED,       PROGRAMS(REQUIRES_EXCHANGES),
                         &s->excluded                 },
-                { QOS_COUNTER_STATUS_4XX,     REQUIRES_CONTENT,
+                { QOS_COUNTER_STATUS_4XX,     PROGRAMS(REQUIRES_CONTENT),
                         &s->status4xx                },
-                { QOS_COUNTER_STATUS_5XX,     REQUIRES_CONTENT,
+                { QOS_COUNTER_STATUS_5XX,     PROGRAMS(REQUIRES_CONTENT),
                         &s->errors_status5xx         },
-                { QOS_COUNTER_STATUS_UNKNOWN, REQUIRES_CONTENT,
+                { QOS_COUNTER_STATUS_UNKNOWN, PROGRAMS(REQUIRES_CONTENT),
                         &s->status_unknown           },
-                { QOS_COUNTER_ERRORS_GRPC,    REQUIRES_CONTENT,
+                { QOS_COUNTER_ERRORS_GRPC,    PROGRAMS(REQUIRES_CONTENT),
                         &s->errors_grpc              },
-                { QOS_COUNTER_ERRORS_RESET,   REQUIRES_ENDS,
+                { QOS_COUNTER_ERRORS_RESET,   PROGRAMS(REQUIRES_ENDS),
                         &s->errors_reset             },
-                { QOS_COUNTER_ERRORS_TIMEOUT, REQUIRES_ENDS,
+                { QOS_COUNTER_ERRORS_TIMEOUT, PROGRAMS(REQUIRES_ENDS),
                         &s->errors_timeout           },
-                { QOS_COUNTER_CLIENT_ABORTS,  REQUIRES_ENDS,
+                { QOS_COUNTER_CLIENT_ABORTS,  PROGRAMS(REQUIRES_ENDS),
                         &s->client_aborts            },
-                { QOS_COUNTER_UNPARSED,       REQUIRES_EXCHANGES,
+                { QOS_COUNTER_UNPARSED,       PROGRAMS(REQUIRES_EXCHANGES),
                         &s->unparsed.connections     },
-                { QOS_COUNTER_ACCEPTED,       REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_STATE),
+                { QOS_COUNTER_ACCEPTED,       PROGRAMS(REQUIRES_LISTENERS, PROGRAM_STATE),
                   &s->connections.accepted     },
-                { QOS_COUNTER_LISTEN_DROPS,   REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS),
+                { QOS_COUNTER_LISTEN_DROPS,   PROGRAMS(REQUIRES_LISTENERS, PROGRAM_LISTENERS),
                   &s->connections.listen_drops },
-                { QOS_COUNTER_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),
+                { QOS_COUNTER_RETRANSMITS,    PROGRAMS(PROGRAM_RETRANSMIT),
                         &s->connections.retransmits  },
         };
 
@@ -275,28 +268,33 @@ void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                 *counters[i].value = programs_attached(programs, counters[i].needs) ?
                                      reading->cells[counters[i].cell] : ABSENT;
         /* Connections found when first read from lack the bytes before */
-        s->bytes_in = programs_attached(programs, PROGRAM_BIT(PROGRAM_INGRESS) |
-                                        PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ?
+        s->bytes_in = programs_attached(programs, PROGRAMS(PROGRAM_INGRESS, PROGRAM_FIND_SOCKETS)) ?
                                         window_get_bytes_in(reading) : ABSENT;
-        s->bytes_out = programs_attached(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ?
+        s->bytes_out = programs_attached(programs, PROGRAMS(PROGRAM_EGRESS)) ?
                        window_get_bytes_out(reading) : ABSENT;
-        s->unparsed.bytes = programs_attached(programs, REQUIRES_EXCHANGES) ?
+        s->unparsed.bytes = programs_attached(programs, PROGRAMS(REQUIRES_EXCHANGES)) ?
                             reading->sums[QOS_SUM_UNPARSED_IN] +
                             reading->sums[QOS_SUM_UNPARSED_OUT] : ABSENT;
         s->unparsed.share = NAN;
 }
 
 const ServerDistribution server_distributions[QOS_DISTRIBUTIONS] = {
-        [QOS_LATENCY]    = { "requests.server.latency",   REQUIRES_ARRIVALS,  offsetof(Server, latency)    },
-        [QOS_FIRST_BYTE] = { "requests.server.firstByte", REQUIRES_ARRIVALS,  offsetof(Server, first_byte) },
-        [QOS_RECEIVE]    = { "requests.server.receive",   REQUIRES_ARRIVALS,  offsetof(Server, receive)    },
-        [QOS_QUEUE]      = { "requests.server.queue",     REQUIRES_ARRIVALS,  offsetof(Server, queue)      },
-        [QOS_SERVICE]    = { "requests.server.service",   REQUIRES_EXCHANGES, offsetof(Server, service)    },
-        [QOS_ANSWER]     = { "requests.server.answer",    REQUIRES_EXCHANGES, offsetof(Server, answer)     },
+        [QOS_LATENCY]    = { "requests.server.latency", PROGRAMS(REQUIRES_ARRIVALS),
+                             offsetof(Server, latency) },
+        [QOS_FIRST_BYTE] = { "requests.server.firstByte", PROGRAMS(REQUIRES_ARRIVALS),
+                             offsetof(Server, first_byte) },
+        [QOS_RECEIVE]    = { "requests.server.receive", PROGRAMS(REQUIRES_ARRIVALS),
+                             offsetof(Server, receive) },
+        [QOS_QUEUE]      = { "requests.server.queue", PROGRAMS(REQUIRES_ARRIVALS),
+                             offsetof(Server, queue) },
+        [QOS_SERVICE]    = { "requests.server.service", PROGRAMS(REQUIRES_EXCHANGES),
+                             offsetof(Server, service) },
+        [QOS_ANSWER]     = { "requests.server.answer", PROGRAMS(REQUIRES_EXCHANGES),
+                             offsetof(Server, answer) },
 };
 
 /* Thread states during requests. */
-static void service_fill(const WindowReading *reading, uint64_t programs, Server *s) {
+static void service_fill(const WindowReading *reading, Bitmap programs, Server *s) {
         const uint64_t *sums = reading->sums + QOS_SUM_STATES;
         uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
         double all = 0;
@@ -309,7 +307,7 @@ static void service_fill(const WindowReading *reading, uint64_t programs, Server
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = attributed > 0 &&
                                               all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
-        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)) && attributed > 0 && all > 0)
+        if (programs_attached(programs, PROGRAMS(PROGRAM_CPU_WAKING)) && attributed > 0 && all > 0)
                 s->service_states.blocked_by_requests = fmin((double) sums[QOS_STATE_BLOCKED_BY_REQUESTS] /
                                                              all, 1);
 }
@@ -317,7 +315,7 @@ static void service_fill(const WindowReading *reading, uint64_t programs, Server
 /* distributions: bitmask of those that were read; the others are set to absent. */
 void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions,
                   uint64_t now, Metrics *ret) {
-        uint64_t programs = probe_get_programs(u->manager->probe);
+        Bitmap programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         unsigned minimum = u->manager->config.minimum_samples;
         bool overlapping;
@@ -341,7 +339,7 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = NAN;
         if (u->contention_probes & PROBE_CPU &&
-            programs_attached(programs, REQUIRES_STATES | REQUIRES_EXCHANGES) && !overlapping)
+            programs_attached(programs, PROGRAMS(REQUIRES_STATES, REQUIRES_EXCHANGES)) && !overlapping)
                 service_fill(reading, programs, s);
 
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN :
@@ -351,9 +349,8 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
         client_set_absent(&ret->requests.client); /* set by rows_fill(), if needed */
 }
 
-#define REQUIRES_RECLAIM (PROGRAM_BIT(PROGRAM_RECLAIM_BEGIN) | PROGRAM_BIT(PROGRAM_RECLAIM_END) | \
-                          PROGRAM_BIT(PROGRAM_LIMIT_BEGIN) | \
-                       PROGRAM_BIT(PROGRAM_LIMIT_END))
+#define REQUIRES_RECLAIM PROGRAM_RECLAIM_BEGIN, PROGRAM_RECLAIM_END, PROGRAM_LIMIT_BEGIN, \
+                         PROGRAM_LIMIT_END
 
 /* ---- contention --------------------------------------------------------------------------------------- */
 
@@ -364,9 +361,9 @@ void contention_set_absent(Metrics *ret) {
                         metric_set_absent(metric, ret);
 }
 
-void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells,
+void states_fill(const ContentionReading *reading, Bitmap programs, unsigned minimum, bool cells,
                  Contention *c) {
-        if (!programs_attached(programs, REQUIRES_STATES))
+        if (!programs_attached(programs, PROGRAMS(REQUIRES_STATES)))
                 return;
 
         c->thread_time = c->switches_voluntary = 0;
@@ -384,7 +381,7 @@ void states_fill(const ContentionReading *reading, uint64_t programs, unsigned m
         c->switches_involuntary = reading->counts.counters[QOS_CONTENTION_CPU_INVOLUNTARY];
         c->migrations = reading->counts.counters[QOS_CONTENTION_CPU_MIGRATIONS];
         c->wake_ups = reading->counts.counters[QOS_CONTENTION_CPU_WAKE_UPS];
-        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)))
+        if (programs_attached(programs, PROGRAMS(PROGRAM_CPU_WAKING)))
                 c->futex_wakes = reading->counts.counters[QOS_CONTENTION_CPU_FUTEX_WAKES];
         if (cells)
                 contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
@@ -404,8 +401,8 @@ bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReadin
         return true;
 }
 
-static void serving_fill(const ContentionReading *reading, uint64_t programs, Contention *c) {
-        if (!programs_attached(programs, REQUIRES_STATES | REQUIRES_CLOCK))
+static void serving_fill(const ContentionReading *reading, Bitmap programs, Contention *c) {
+        if (!programs_attached(programs, PROGRAMS(REQUIRES_STATES, REQUIRES_CLOCK)))
                 return;
 
         /* Whether descendants have served concurrently is unknown */
@@ -419,9 +416,9 @@ static void serving_fill(const ContentionReading *reading, uint64_t programs, Co
                                        c->serving.thread_time : NAN;
 }
 
-static void block_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool writeback,
+static void block_fill(const ContentionReading *reading, Bitmap programs, unsigned minimum, bool writeback,
                        Block *b) {
-        if (!programs_attached(programs, REQUIRES_BLOCK))
+        if (!programs_attached(programs, PROGRAMS(REQUIRES_BLOCK)))
                 return;
 
         b->counts = (BlockCounts) {};
@@ -437,26 +434,26 @@ static void block_fill(const ContentionReading *reading, uint64_t programs, unsi
         contention_get_distribution(reading, QOS_BLOCK_WRITE_DEVICE, minimum, &b->write_device);
 }
 
-static void memory_fill(const ContentionReading *reading, uint64_t programs, Memory *m) {
+static void memory_fill(const ContentionReading *reading, Bitmap programs, Memory *m) {
         const ContentionCounts *counts = &reading->counts;
 
-        if (programs_attached(programs, REQUIRES_FAULTS)) {
+        if (programs_attached(programs, PROGRAMS(REQUIRES_FAULTS))) {
                 m->minor_faults = counts->cells[QOS_MEMORY_MINOR_FAULTS];
                 m->major_faults = counts->cells[QOS_MEMORY_MAJOR_FAULTS];
         }
-        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_FAULT_BEGIN) | PROGRAM_BIT(PROGRAM_FAULT_END))) {
+        if (programs_attached(programs, PROGRAMS(PROGRAM_FAULT_BEGIN, PROGRAM_FAULT_END))) {
                 m->minor_fault_time = counts->sums[QOS_MEMORY_MINOR_NSEC];
                 m->major_fault_time = counts->sums[QOS_MEMORY_MAJOR_NSEC];
         }
-        if (programs_attached(programs, REQUIRES_RECLAIM)) {
+        if (programs_attached(programs, PROGRAMS(REQUIRES_RECLAIM))) {
                 m->reclaims = counts->cells[QOS_MEMORY_RECLAIMS];
                 m->reclaim_time = counts->sums[QOS_MEMORY_RECLAIM_NSEC];
         }
-        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_THROTTLE))) {
+        if (programs_attached(programs, PROGRAMS(PROGRAM_THROTTLE))) {
                 m->dirty_throttles = counts->cells[QOS_MEMORY_THROTTLES];
                 m->dirty_throttle_time = counts->sums[QOS_MEMORY_THROTTLE_NSEC];
         }
-        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_OOM)))
+        if (programs_attached(programs, PROGRAMS(PROGRAM_OOM)))
                 m->oom_kills = counts->cells[QOS_MEMORY_OOM_KILLS];
 }
 
@@ -541,7 +538,7 @@ static bool unit_has_io_controller(const Unit *u) {
  * are absent. */
 void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
                           Contention *c) {
-        uint64_t programs = probe_get_programs(u->manager->probe);
+        Bitmap programs = probe_get_programs(u->manager->probe);
         unsigned minimum = u->manager->config.minimum_samples;
 
         c->covered = reading->covered;
@@ -702,7 +699,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         s.drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_DROPS_CONTENTION];
         metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
         metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
-        measurable = programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
+        measurable = programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(REQUIRES_ARRIVALS));
         rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered,
                   ret_rows);
         rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
@@ -826,7 +823,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
 }
 
 void unit_get_measured(Unit *u, const char **ret) {
-        uint64_t programs = probe_get_programs(u->manager->probe);
+        Bitmap programs = probe_get_programs(u->manager->probe);
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 ret[d] = u->view && programs_attached(programs, server_distributions[d].needs) ?
@@ -834,23 +831,23 @@ void unit_get_measured(Unit *u, const char **ret) {
 }
 
 const char* unit_degraded_reason(Unit *u) {
-        static const struct {
+        const struct {
                 ProbeMask probe;
                 const char *name;
-                uint64_t needs;         /* required for any useful metrics */
+                const Program *needs;   /* required for any useful metrics */
         } table[] = {
-                { PROBE_CPU,    "cpu",    REQUIRES_STATES },
-                { PROBE_BLOCK,  "block",  REQUIRES_BLOCK  },
-                { PROBE_MEMORY, "memory", REQUIRES_FAULTS },
+                { PROBE_CPU,    "cpu",    PROGRAMS(REQUIRES_STATES) },
+                { PROBE_BLOCK,  "block",  PROGRAMS(REQUIRES_BLOCK)  },
+                { PROBE_MEMORY, "memory", PROGRAMS(REQUIRES_FAULTS) },
         };
-        uint64_t programs = probe_get_programs(u->manager->probe);
+        Bitmap programs = probe_get_programs(u->manager->probe);
         unsigned missing = 0;
         int r = 0;
 
         /* Programs that not all kernels support do not degrade the unit. Nor do gauge corrections: these are
          * needed only after a skipped run, which is part of the unit's drops */
         for (unsigned i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
-                if (i != PROGRAM_UNIX_CLOSE && i != PROGRAM_GAUGES && !(programs & PROGRAM_BIT(i)))
+                if (i != PROGRAM_UNIX_CLOSE && i != PROGRAM_GAUGES && !bitmap_contains(&programs, i))
                         missing++;
 
         free(u->degraded);

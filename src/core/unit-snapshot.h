@@ -8,32 +8,27 @@
 #include "unit-peers.h"
 #include "window.h"
 
-/* Programs required by metrics: without one of them, the metric is not measured. */
-#define REQUIRES_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
-#define REQUIRES_ARRIVALS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
+/* Programs required by metrics, for PROGRAMS(): without one of them, the metric is not measured. */
+#define REQUIRES_EXCHANGES PROGRAM_READ, PROGRAM_EGRESS
+#define REQUIRES_ARRIVALS REQUIRES_EXCHANGES, PROGRAM_INGRESS
 
-#define REQUIRES_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | \
-                         PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
-                      PROGRAM_BIT(PROGRAM_FIND_THREADS))
+#define REQUIRES_STATES PROGRAM_CPU_SWITCH, PROGRAM_CPU_WAKE, PROGRAM_CPU_WAKE_NEW, \
+                        PROGRAM_FIND_THREADS
 
 /* Distributions of the server role. */
 typedef struct ServerDistribution {
         const char *name;
-        uint64_t needs;                 /* bitmask of programs, REQUIRES_* */
+        const Program *needs;           /* PROGRAMS(REQUIRES_*) */
         size_t offset;                  /* in struct Server */
 } ServerDistribution;
 
-#define REQUIRES_BLOCK (PROGRAM_BIT(PROGRAM_BLOCK_START) | PROGRAM_BIT(PROGRAM_BLOCK_ISSUE) | \
-                        PROGRAM_BIT(PROGRAM_BLOCK_COMPLETE) | \
-                     PROGRAM_BIT(PROGRAM_BLOCK_DONE))
-#define REQUIRES_FAULTS (PROGRAM_BIT(PROGRAM_FAULT) | PROGRAM_BIT(PROGRAM_FAULT_KERNEL) | \
-                         PROGRAM_BIT(PROGRAM_MEMORY_FORK) | \
-                      PROGRAM_BIT(PROGRAM_MEMORY_EXIT) | PROGRAM_BIT(PROGRAM_FIND_FAULTS))
+#define REQUIRES_BLOCK PROGRAM_BLOCK_START, PROGRAM_BLOCK_ISSUE, PROGRAM_BLOCK_COMPLETE, \
+                       PROGRAM_BLOCK_DONE
+#define REQUIRES_FAULTS PROGRAM_FAULT, PROGRAM_FAULT_KERNEL, PROGRAM_MEMORY_FORK, \
+                        PROGRAM_MEMORY_EXIT, PROGRAM_FIND_FAULTS
 
 extern const ServerDistribution server_distributions[QOS_DISTRIBUTIONS];
 
-
-bool programs_attached(uint64_t programs, uint64_t needed);
 void listeners_refresh(Manager *m, uint64_t now, bool missing);
 void missed_refresh(Manager *m, uint64_t now);
 void gauges_refresh(Manager *m, uint64_t now, bool missing);
@@ -41,7 +36,7 @@ void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret);
 void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions,
                   uint64_t now, Metrics *ret);
 void contention_set_absent(Metrics *ret);
-void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells,
+void states_fill(const ContentionReading *reading, Bitmap programs, unsigned minimum, bool cells,
                  Contention *c);
 bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading);
 void faults_refresh(Manager *m, uint64_t now);

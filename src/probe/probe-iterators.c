@@ -146,15 +146,17 @@ static int iterator_read(int fd, void *buffer, size_t size, size_t record,
 /* Sets the parameters of iterators, and keeps what iterators have stored there. */
 static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t address) {
         struct qos_inspect_request inquiry;
+        Bitmap wanted = {};
         uint32_t zero = 0;
         int r;
 
         r = bpf_map_lookup_elem(p->map_fds[MAP_INSPECT_REQUESTS], &zero, &inquiry);
         if (r < 0)
                 return r;
-        memset(inquiry.slots, 0, sizeof(inquiry.slots));
         for (size_t i = 0; i < n; i++)
-                inquiry.slots[slots[i] / 64] |= UINT64_C(1) << slots[i] % 64;
+                bitmap_add(&wanted, slots[i]);
+        _Static_assert(sizeof(inquiry.slots) == sizeof(wanted.words), "the programs have the same form");
+        memcpy(inquiry.slots, wanted.words, sizeof(inquiry.slots));
         inquiry.address = address;
         return bpf_map_update_elem(p->map_fds[MAP_INSPECT_REQUESTS], &zero, &inquiry, BPF_ANY);
 }

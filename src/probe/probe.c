@@ -153,23 +153,28 @@ const char* probe_get_checksum(void) {
         return checksum;
 }
 
-uint64_t probe_get_programs(Probe *p) {
-        uint64_t bits = 0, alternatives = 0, needed = 0;
+Bitmap probe_get_programs(Probe *p) {
+        Bitmap programs = {}, unneeded = {};
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++)
+                if (p->started && program_table[i].alternative != 0)
+                        bitmap_add(&unneeded, program_table[i].alternative);
 
         for (Program i = 0; i < _PROGRAM_MAX; i++) {
                 Program alternative = program_table[i].alternative;
                 bool works = program_works(p, i);
 
-                if (alternative != 0) {
-                        alternatives |= PROGRAM_BIT(alternative);
-                        if (!works)
-                                needed |= PROGRAM_BIT(alternative);
-                        works = works || program_works(p, alternative);
+                if (alternative != 0 && !works) {
+                        bitmap_remove(&unneeded, alternative);
+                        works = program_works(p, alternative);
                 }
                 if (works)
-                        bits |= PROGRAM_BIT(i);
+                        bitmap_add(&programs, i);
         }
-        return bits | (p->started ? alternatives & ~needed : 0);
+
+        for (unsigned i = 0; (i = bitmap_next(&unneeded, i)) < BITMAP_CAPACITY; i++)
+                bitmap_add(&programs, i);
+        return programs;
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------ */
@@ -197,7 +202,7 @@ static int dup_cloexec(int fd) {
 
 /* Opens the object, reuses existing maps, and loads the given programs; without any, only creates the
  * maps. */
-static int object_load(Probe *p, uint64_t programs) {
+static int object_load(Probe *p, const Bitmap *programs) {
         _cleanup_close_ int contention_cpus = -EBADF;
         uint64_t watchdog_usec = 0;
         struct qosd_bpf *skeleton;
@@ -232,7 +237,7 @@ static int object_load(Probe *p, uint64_t programs) {
                                                                                program_table[i].name);
 
                 assert(program);
-                (void) bpf_program__set_autoload(program, programs & PROGRAM_BIT(i));
+                (void) bpf_program__set_autoload(program, bitmap_contains(programs, i));
                 (void) bpf_program__set_autoattach(program, false);
         }
 
@@ -271,7 +276,7 @@ static int object_load(Probe *p, uint64_t programs) {
                 }
 
         for (Program i = 0; i < _PROGRAM_MAX; i++)
-                if (programs & PROGRAM_BIT(i)) {
+                if (bitmap_contains(programs, i)) {
                         r = dup_cloexec(bpf_program__fd(bpf_object__find_program_by_name(skeleton->obj,
                                         program_table[i].name)));
                         if (r < 0)
@@ -367,37 +372,43 @@ static void program_refuse(Probe *p, Program i, int error, const char *step) {
 
 /* Loading all programs at once is fast; if that fails, they are loaded one by one. Those that some kernels
  * do not support are loaded separately, so that these kernels do not load everything twice. */
-static void programs_load(Probe *p, uint64_t programs) {
-        uint64_t parts[3] = { programs };
+static void programs_load(Probe *p, const Bitmap *programs) {
+        Bitmap parts[3] = {};
 
-        for (Program i = 0; i < _PROGRAM_MAX; i++)
-                if (program_table[i].type == HOOK_FUNCTION || program_table[i].type == HOOK_ITERATOR_MAP) {
-                        parts[program_table[i].type == HOOK_FUNCTION ? 1 : 2] |= programs & PROGRAM_BIT(i);
-                        parts[0] &= ~PROGRAM_BIT(i);
-                }
+        for (unsigned i = 0; (i = bitmap_next(programs, i)) < _PROGRAM_MAX; i++)
+                bitmap_add(parts + (program_table[i].type == HOOK_FUNCTION ? 1 :
+                                    program_table[i].type == HOOK_ITERATOR_MAP ? 2 : 0), i);
+
         for (unsigned part = 0; part < ELEMENTSOF(parts); part++) {
-                uint64_t these = parts[part];
-                int all = these != 0 ? object_load(p, these) : 0;
+                const Bitmap *these = parts + part;
+                unsigned first = bitmap_next(these, 0);
+                bool single;
+                int all;
 
-                for (Program i = 0; i < _PROGRAM_MAX && all < 0; i++) {
+                if (first >= _PROGRAM_MAX)
+                        continue;
+                single = bitmap_next(these, first + 1) >= _PROGRAM_MAX;
+                all = object_load(p, these);
+
+                for (unsigned i = first; i < _PROGRAM_MAX && all < 0; i = bitmap_next(these, i + 1)) {
+                        Bitmap one = {};
                         int r;
 
-                        if (!(these & PROGRAM_BIT(i)))
-                                continue;
-                        r = these == PROGRAM_BIT(i) ? all : object_load(p, PROGRAM_BIT(i));
+                        bitmap_add(&one, i);
+                        r = single ? all : object_load(p, &one);
                         if (r < 0)
                                 program_refuse(p, i, r, "loading");
                 }
         }
 }
 
-static void programs_start(Probe *p, uint64_t programs) {
+static void programs_start(Probe *p, const Bitmap *programs) {
         programs_load(p, programs);
 
-        for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++) {
+        for (unsigned i = 0; (i = bitmap_next(programs, i)) < _PROGRAM_REQUESTS_MAX; i++) {
                 int r;
 
-                if (!(programs & PROGRAM_BIT(i)) || p->program_fds[i] < 0 || !program_has_link(i))
+                if (p->program_fds[i] < 0 || !program_has_link(i))
                         continue;
                 libbpf_last_error[0] = 0;
                 r = program_attach(p, i);
@@ -407,7 +418,7 @@ static void programs_start(Probe *p, uint64_t programs) {
 }
 
 int probe_start(Probe *p) {
-        uint64_t programs = 0, alternatives = 0;
+        Bitmap none = {}, alternatives = {}, programs = {}, needed = {};
         int r;
 
         if (p->started)
@@ -424,7 +435,7 @@ int probe_start(Probe *p) {
         if (r < 0)
                 return r;
 
-        r = object_load(p, 0);
+        r = object_load(p, &none);
         if (r < 0) {
                 if (asprintf(&p->failure, "Failed to create BPF maps: %s%s%s", strerror(-r),
                              isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error) < 0)
@@ -435,12 +446,15 @@ int probe_start(Probe *p) {
 
         for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
                 if (program_table[i].alternative != 0)
-                        alternatives |= PROGRAM_BIT(program_table[i].alternative);
-        programs_start(p, (PROGRAM_BIT(_PROGRAM_REQUESTS_MAX) - 1) & ~alternatives);
+                        bitmap_add(&alternatives, program_table[i].alternative);
         for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
-                if (alternatives & PROGRAM_BIT(i) && program_is_needed(p, i))
-                        programs |= PROGRAM_BIT(i);
-        programs_start(p, programs);
+                if (!bitmap_contains(&alternatives, i))
+                        bitmap_add(&programs, i);
+        programs_start(p, &programs);
+        for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
+                if (bitmap_contains(&alternatives, i) && program_is_needed(p, i))
+                        bitmap_add(&needed, i);
+        programs_start(p, &needed);
 
         p->started = true;
 
@@ -560,7 +574,7 @@ static void group_resume(Probe *p, ProbeMask probe) {
 
 int probe_load_group(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
-        uint64_t missing = 0;
+        Bitmap missing = {};
         int r;
 
         if (!p->started)
@@ -572,12 +586,12 @@ int probe_load_group(Probe *p, ProbeMask probe) {
 
         for (Program i = first; i < end; i++)
                 if (p->program_fds[i] < 0)
-                        missing |= PROGRAM_BIT(i);
-        if (missing != 0) {
+                        bitmap_add(&missing, i);
+        if (bitmap_next(&missing, 0) < _PROGRAM_MAX) {
                 p->loaded_at = now_nsec(CLOCK_MONOTONIC);
-                programs_load(p, missing);
+                programs_load(p, &missing);
                 for (Program i = first; i < end; i++)
-                        if (missing & PROGRAM_BIT(i) && p->program_fds[i] >= 0)
+                        if (bitmap_contains(&missing, i) && p->program_fds[i] >= 0)
                                 store_push(p, "prog", program_table[i].name, p->program_fds[i]);
                 (void) malloc_trim(0);
         }

@@ -5,6 +5,7 @@
  * service manager, so that nothing is missed during a restart of qosd. The only module that uses libbpf.
  * Control groups are passed as descriptors, units as slots. */
 
+#include "bitmap.h"
 #include "exclude.h"
 #include "probe-name.h"
 #include "unit-map.h"
@@ -91,8 +92,18 @@ typedef enum Program {
         _PROGRAM_REQUESTS_MAX = PROGRAM_OPENSSL_EGRESS,
 } Program;
 
-#define PROGRAM_BIT(p) (UINT64_C(1) << (p))
-_Static_assert(_PROGRAM_MAX <= 64, "a bit for each program");
+_Static_assert(_PROGRAM_MAX <= BITMAP_CAPACITY, "a place in the set for each program");
+
+/* A list of programs. */
+#define PROGRAMS(...) ((const Program[]) { __VA_ARGS__, _PROGRAM_MAX })
+
+/* Whether all programs of the list are in the set. */
+static inline bool programs_attached(Bitmap programs, const Program *needed) {
+        for (; *needed != _PROGRAM_MAX; needed++)
+                if (!bitmap_contains(&programs, *needed))
+                        return false;
+        return true;
+}
 
 /* event: loop for closing unloaded programs once the service manager has closed them, too. */
 int probe_new(sd_event *event, Probe **ret);
@@ -107,9 +118,8 @@ void probe_stop(Probe *p);
 
 bool probe_is_started(Probe *p);
 
-/* Bitmask of the programs that work, of those that have an alternative that works, and of those that nothing
- * needs. */
-uint64_t probe_get_programs(Probe *p);
+/* The programs that work, those that have an alternative that works, and those that nothing needs. */
+Bitmap probe_get_programs(Probe *p);
 
 /* Why nothing could be loaded; NULL if something could. */
 const char* probe_get_failure(Probe *p);
