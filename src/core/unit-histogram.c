@@ -95,7 +95,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                                      "'requests.server.latency'", metric);
 
         /* For seq, and for whether metrics are valid */
-        snapshot_read(u, NULL, window, &snapshot, &rows);
+        snapshot_read(u, NULL, window, &snapshot, &rows, NULL);
 
         if (of_rows) {
                 WindowRow value;
@@ -134,4 +134,48 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
 
         return histogram_fill(&snapshot, window, reading.covered, d,
                               reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), reading.sums[d], ret);
+}
+
+static void totals_add(UnitTotals *t, const char *metric, size_t offset, enum qos_distribution form,
+                       const uint64_t *bins, uint64_t sum) {
+        const Distribution *known = (const Distribution*) ((const char*) &t->snapshot.totals + offset);
+
+        if (known->count == ABSENT)
+                return;
+        t->distributions[t->n_distributions++] = (TotalDistribution) {
+                .metric = metric,
+                .schema = QOS_DISTRIBUTION_IS_FINE(form) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
+                .bins = bins,
+                .n_bins = QOS_DISTRIBUTION_BINS(form),
+                .sum = sum,
+        };
+}
+
+int unit_get_totals(Unit *u, UnitTotals **ret) {
+        _cleanup_free_ UnitTotals *t = NULL;
+        TotalReading *total;
+        RowsReading rows;
+
+        t = calloc(1, sizeof(UnitTotals) + sizeof(TotalReading));
+        if (!t)
+                return -ENOMEM;
+        total = (TotalReading*) (t + 1);
+
+        snapshot_read(u, NULL, WINDOW_TOTAL, &t->snapshot, &rows, total);
+
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                totals_add(t, server_distributions[d].name,
+                           offsetof(Metrics, requests.server) + server_distributions[d].offset, d,
+                           total->requests.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
+                           total->requests.sums[d]);
+        /* All others have coarse bins */
+        totals_add(t, "requests.client.latency", offsetof(Metrics, requests.client.latency), QOS_QUEUE,
+                   total->client.cells, total->client.sums[QOS_ENTRY_SUM_LATENCY]);
+        for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
+                totals_add(t, contention_distributions[d].name, contention_distributions[d].offset,
+                           QOS_QUEUE, total->contention.counts.cells + d * HISTOGRAM_COARSE_BINS,
+                           total->contention.counts.sums[d]);
+
+        *ret = TAKE_PTR(t);
+        return 0;
 }

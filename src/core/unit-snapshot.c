@@ -657,13 +657,13 @@ static bool gauges_equal(const Metrics *a, const Metrics *b) {
                 x->connections.accept_queue_max == y->connections.accept_queue_max;
 }
 
-/* at: NULL for now. */
-void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
+void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows,
+                   TotalReading *ret_total) {
         uint64_t now = at ? at->monotonic : now_nsec(CLOCK_MONOTONIC);
         WindowSource buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
         WindowSources sources = {};
-        ContentionReading contention, contention_total;
+        ContentionReading contention, contention_total = {};
         RowsReading rows_total;
         bool measurable, missing;
         Snapshot totals = {}, s = {
@@ -721,6 +721,17 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         } else if (!u->contention)
                 s.cost_share = cost_get_share(&reading, 0);
 
+        if (ret_total) {
+                const Selector peers = { .client = true };
+                Row row;
+
+                ret_total->requests = total;
+                ret_total->contention = contention_total;
+                rows_sum(u, &rows_total, &peers, &ret_total->client, &row);
+                if (rows_total.peers_known)
+                        ret_total->client = rows_total.peers;
+        }
+
         /* No event, and nothing in flight that ages: reuse the snapshot and its seq */
         if (!at && u->cached_at != 0 && u->cached.window == window &&
             u->cached_signature == total.signature &&
@@ -741,20 +752,20 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
 void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         RowsReading rows;
 
-        snapshot_read(u, NULL, window, ret, &rows);
+        snapshot_read(u, NULL, window, ret, &rows, NULL);
 }
 
 void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window, Snapshot *ret) {
         RowsReading rows;
 
-        snapshot_read(u, at, window, ret, &rows);
+        snapshot_read(u, at, window, ret, &rows, NULL);
 }
 
 void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret,
                        Row *ret_rows) {
         RowsReading rows;
 
-        snapshot_read(u, NULL, window, ret, &rows);
+        snapshot_read(u, NULL, window, ret, &rows, NULL);
         for (size_t i = 0; i < n; i++) {
                 WindowRow value;
 

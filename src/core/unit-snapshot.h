@@ -42,4 +42,14 @@ bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReadin
 void faults_refresh(Manager *m, uint64_t now);
 void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
                           Contention *c);
-void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows);
+
+/* What the totals of a snapshot are made of. */
+typedef struct TotalReading {
+        WindowReading requests;
+        ContentionReading contention;
+        WindowRow client;               /* sum of all peers */
+} TotalReading;
+
+/* at: NULL for now. ret_total: NULL if not needed; has what ret->totals says is measured. */
+void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows,
+                   TotalReading *ret_total);

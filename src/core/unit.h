@@ -206,6 +206,26 @@ void histogram_done(Histogram *h);
 /* -ENOENT with NoSuchMetric if the name is not a distribution, -ENODATA if it is not measured. */
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window_nsec, Histogram *ret, QosError *e);
 
+/* A distribution of all requests or waits since the attach. */
+typedef struct TotalDistribution {
+        const char *metric;
+        int schema;                     /* as in Histogram */
+        const uint64_t *bins;           /* all, see window_bins_get_index() */
+        unsigned n_bins;
+        uint64_t sum;
+} TotalDistribution;
+
+/* What a unit has counted since the attach, all of one reading: counters and gauges in the totals of the
+ * snapshot, and the measured distributions. */
+typedef struct UnitTotals {
+        Snapshot snapshot;
+        TotalDistribution distributions[QOS_DISTRIBUTIONS + QOS_CONTENTION_DISTRIBUTIONS + 1];
+        size_t n_distributions;
+} UnitTotals;
+
+/* The result is one allocation, for free(). */
+int unit_get_totals(Unit *u, UnitTotals **ret);
+
 /* Name of a device by number, see block_device(). */
 void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]);
 

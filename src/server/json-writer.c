@@ -221,6 +221,24 @@ void json_writer_add_unsigned(JsonWriter *w, const char *key, uint64_t value) {
         text_add_member(w, key, digits + i, sizeof(digits) - i);
 }
 
+void json_writer_add_integer(JsonWriter *w, const char *key, int64_t value) {
+        sd_json_variant *v = NULL;
+        char digits[24];
+        int r;
+
+        if (value >= 0) {
+                json_writer_add_unsigned(w, key, (uint64_t) value);
+                return;
+        }
+        if (!w->text) {
+                r = sd_json_variant_new_integer(&v, value);
+                writer_append_new(w, key, r, v);
+                return;
+        }
+        r = snprintf(digits, sizeof(digits), "%" PRIi64, value);
+        text_add_member(w, key, digits, (size_t) r);
+}
+
 void json_writer_add_real(JsonWriter *w, const char *key, double value) {
         static char zero[64];
         static int zero_length;

@@ -47,6 +47,7 @@ void json_writer_close(JsonWriter *w);
 void json_writer_close_some(JsonWriter *w);
 
 void json_writer_add_unsigned(JsonWriter *w, const char *key, uint64_t value);
+void json_writer_add_integer(JsonWriter *w, const char *key, int64_t value);
 void json_writer_add_real(JsonWriter *w, const char *key, double value);
 void json_writer_add_boolean(JsonWriter *w, const char *key, bool value);
 /* -EINVAL: it is not UTF-8 */

@@ -260,6 +260,69 @@ int snapshot_to_text(const Unit *u, const Snapshot *s, bool peers, char **ret) {
         return json_writer_finish_text(&w, ret);
 }
 
+/* Levels of the moment. All other gauges are values over a window. */
+static const char *const exported_gauges[] = {
+        "requests.server.inFlight",
+        "requests.server.oldestInFlight",
+        "requests.server.waiting",
+        "requests.server.oldestWaiting",
+        "requests.server.connections.open",
+        "requests.server.connections.acceptQueue",
+        "requests.server.connections.acceptQueueMax",
+        "requests.client.inFlight",
+};
+
+static void add_gauges(JsonWriter *w, const Metrics *values) {
+        json_writer_open_object(w, "gauges", strlen("gauges"));
+        for (size_t i = 0; i < ELEMENTSOF(exported_gauges); i++)
+                add_metric(w, exported_gauges[i], ASSERT_PTR(metric_find(exported_gauges[i])), values);
+        json_writer_close_some(w);
+}
+
+static void add_total_distribution(JsonWriter *w, const TotalDistribution *d) {
+        uint64_t count = 0;
+
+        json_writer_open_object(w, NULL, 0);
+        json_writer_add_string(w, "metric", d->metric);
+        json_writer_add_integer(w, "schema", d->schema);
+        json_writer_add_unsigned(w, "sum", d->sum);
+        json_writer_open_array(w, "indexes");
+        for (unsigned i = 0; i < d->n_bins; i++)
+                if (d->bins[i] > 0)
+                        json_writer_add_integer(w, NULL, window_bins_get_index(d->schema, i));
+        json_writer_close(w);
+        json_writer_open_array(w, "counts");
+        for (unsigned i = 0; i < d->n_bins; i++)
+                if (d->bins[i] > 0) {
+                        json_writer_add_unsigned(w, NULL, d->bins[i]);
+                        count += d->bins[i];
+                }
+        json_writer_close(w);
+        json_writer_add_unsigned(w, "count", count);
+        json_writer_close(w);
+}
+
+int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {
+        _cleanup_json_writer_ JsonWriter w;
+
+        json_writer_begin(&w, /* text= */ true);
+        json_writer_open_object(&w, "unit", strlen("unit"));
+        json_writer_add_string(&w, "name", u->name);
+        json_writer_add_string(&w, "activeState", u->active_state);
+        json_writer_add_unsigned(&w, "attachedSince", u->attached_since);
+        json_writer_add_unsigned(&w, "seq", t->snapshot.seq);
+        json_writer_add_unsigned(&w, "timestamp", t->snapshot.timestamp);
+        add_totals(&w, &t->snapshot.totals);
+        add_gauges(&w, &t->snapshot.totals);
+        json_writer_open_array(&w, "histograms");
+        for (size_t i = 0; i < t->n_distributions; i++)
+                add_total_distribution(&w, t->distributions + i);
+        json_writer_close(&w);
+        json_writer_add_unsigned(&w, "drops", t->snapshot.drops);
+        json_writer_close(&w);
+        return json_writer_finish_text(&w, ret);
+}
+
 static int buckets_to_json(const Histogram *h, sd_json_variant **ret) {
         sd_json_variant **buckets;
         size_t n = 0;

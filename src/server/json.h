@@ -20,6 +20,9 @@ int snapshot_to_text(const Unit *u, const Snapshot *s, bool peers, char **ret);
 /* Leaves *ret alone and returns 0 if the value is absent. */
 int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret);
 
+/* As an ExportedUnit. */
+int totals_to_text(const Unit *u, const UnitTotals *t, char **ret);
+
 int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_json_variant **ret);
 
 /* Of the metrics only what is there, and of the distributions (bits by their number in history.h) their

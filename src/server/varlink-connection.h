@@ -75,9 +75,13 @@ typedef struct Inspecting {
 #define LIST_TURN_NSEC NSEC_PER_MSEC
 #define LIST_TURN_UNITS 32U
 
+/* As LIST_TURN_UNITS, for exports: a unit with all probes takes up to 60 KiB. */
+#define EXPORT_TURN_UNITS 8U
+
 /* What a list under way is made of. */
 typedef enum ListingType {
         LISTING_UNITS,
+        LISTING_EXPORT,
         LISTING_THRESHOLDS,
         LISTING_MONITOR,                /* all thresholds in one reply, the first of Monitor() */
 } ListingType;
@@ -90,6 +94,7 @@ typedef struct Listing {
         char *last;                     /* what is sent when it is known whether something follows; of
                                          * LISTING_MONITOR all so far */
         size_t size;                    /* of all so far */
+        unsigned n_units;               /* of LISTING_EXPORT: sent so far */
 
         /* Of LISTING_MONITOR */
         char **units;                   /* NULL: all */
@@ -271,6 +276,8 @@ int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlin
 Listing* listing_free(Listing *l);
 int connection_send_text(Connection *c, const char *parameters);
 int connection_go_on_listing(Connection *c);
+int vl_method_export(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                     void *userdata);
 int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                    void *userdata);
 int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

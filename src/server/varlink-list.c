@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* List, ListThresholds, ListMetrics, Probes, GetStatus */
+/* List, Export, ListThresholds, ListMetrics, Probes, GetStatus */
 
 #include "config-build.h"
 #include "hierarchy.h"
@@ -178,6 +178,53 @@ static int connection_go_on_listing_units(Connection *c) {
         return connection_end_listing(c);
 }
 
+static int connection_send_totals(Connection *c, Unit *u) {
+        _cleanup_free_ UnitTotals *totals = NULL;
+        _cleanup_free_ char *text = NULL;
+        int r;
+
+        r = unit_get_totals(u, &totals);
+        if (r >= 0)
+                r = totals_to_text(u, totals, &text);
+        if (r < 0) {
+                unit_log_unshowable(u, r);
+                return 0;
+        }
+        c->listing->n_units++;
+        return connection_send_text(c, text);
+}
+
+/* The last reply says how many units there were before it: without it the export is not whole. */
+static int connection_end_export(Connection *c) {
+        unsigned n = c->listing->n_units;
+
+        c->listing = listing_free(c->listing);
+        return sd_varlink_replybo(c->link, SD_JSON_BUILD_PAIR_UNSIGNED("units", n));
+}
+
+static int connection_go_on_export(Connection *c) {
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        Manager *m = c->server->manager;
+        Listing *l = c->listing;
+        unsigned n = 0;
+        int r;
+
+        while (l->next < UNITS_MAX_LIMIT) {
+                Unit *u = m->units[l->next++];
+
+                if (!u)
+                        continue;
+                r = connection_send_totals(c, u);
+                if (r < 0)
+                        return r;
+                if (++n >= EXPORT_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
+                        (void) varlink_io_want_turn(c->pump, /* when_written= */ true);
+                        return 0;
+                }
+        }
+        return connection_end_export(c);
+}
+
 static int threshold_to_text(const Connection *c, const Threshold *a, bool reply, char **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *whole = NULL;
         int r;
@@ -234,6 +281,8 @@ int connection_go_on_listing(Connection *c) {
 
         if (l->type == LISTING_UNITS)
                 return connection_go_on_listing_units(c);
+        if (l->type == LISTING_EXPORT)
+                return connection_go_on_export(c);
 
         while (l->next < UNITS_MAX_LIMIT) {
                 const Unit *u = m->units[l->next++];
@@ -289,6 +338,42 @@ int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
                 return -ENOMEM;
         c->listing->window = p.window;
         r = connection_go_on_listing(c);
+        if (r < 0)
+                c->listing = listing_free(c->listing);
+        return r;
+}
+
+int vl_method_export(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                     void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit),
+                  SD_JSON_NULLABLE },
+                {}
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        Unit *u = NULL;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+        if (p.unit) {
+                u = manager_get_unit(c->server->manager, p.unit, &e);
+                if (!u)
+                        return vl_reply_error(link, -ENXIO, &e);
+        }
+
+        c->listing = new0(Listing, 1);
+        if (!c->listing)
+                return -ENOMEM;
+        c->listing->type = LISTING_EXPORT;
+        r = u ? connection_send_totals(c, u) : 0;
+        if (r >= 0)
+                r = u ? connection_end_export(c) : connection_go_on_export(c);
         if (r < 0)
                 c->listing = listing_free(c->listing);
         return r;

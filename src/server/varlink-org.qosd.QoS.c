@@ -749,6 +749,52 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ExportedHistogram,
+                FIELD_COMMENT("The distribution"),
+                SD_VARLINK_DEFINE_FIELD(metric, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The schema of the buckets, see Histogram()"),
+                SD_VARLINK_DEFINE_FIELD(schema, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The sum of all durations, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(sum, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The buckets that are not empty, from short to long, by their index in a "
+                              "native histogram of Prometheus in seconds: bucket i has the durations longer "
+                              "than 2^((i-1)/2^schema) s and no longer than 2^(i/2^schema) s; the one that "
+                              "ends at 2^-22 s (238 ns) also all that are shorter, the one that begins at "
+                              "2^6 s (64 s) all that are longer"),
+                SD_VARLINK_DEFINE_FIELD(indexes, SD_VARLINK_INT, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("How many durations are in each of these buckets"),
+                SD_VARLINK_DEFINE_FIELD(counts, SD_VARLINK_INT, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("How many durations were measured: the sum of these counts"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ExportedUnit,
+                FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by "
+                              "that"),
+                SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Its state, as systemd has it"),
+                SD_VARLINK_DEFINE_FIELD(activeState, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("When all of it began to be counted, in nanoseconds since 1970 UTC: another "
+                              "time than in an export before means that it began anew. Restarts of the unit "
+                              "and of qosd do not, but for what the kernel counts for control groups: "
+                              "contention.pressure, contention.quota, swapIns and refaults begin anew with "
+                              "qosd"),
+                SD_VARLINK_DEFINE_FIELD(attachedSince, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Number of the reading; equal numbers for a unit mean equal contents"),
+                SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("When the reading was taken, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("All counters since the attach, by the name of the metric"),
+                SD_VARLINK_DEFINE_FIELD(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Levels at that moment, by the name of the metric: requests in flight and "
+                              "waiting, the age of the oldest, connections"),
+                SD_VARLINK_DEFINE_FIELD(gauges, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The distributions that are measured, of the same reading"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, ExportedHistogram, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"),
+                SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 StepHistogram,
                 FIELD_COMMENT("The distribution"),
                 SD_VARLINK_DEFINE_FIELD(metric, SD_VARLINK_STRING, 0),
@@ -1019,6 +1065,16 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The name of the unit, or the path of a control group"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0));
+
+static SD_VARLINK_DEFINE_METHOD_FULL(
+                Export,
+                SD_VARLINK_REQUIRES_MORE,
+                FIELD_COMMENT("Only this unit"),
+                SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("A unit, in all replies but the last"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(unit, ExportedUnit, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("In the last reply: how many units there were before it"),
+                SD_VARLINK_DEFINE_OUTPUT(units, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Get,
@@ -1718,6 +1774,11 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Snapshot,
                 SYMBOL_COMMENT("A part of a histogram"),
                 &vl_type_Bucket,
+                SYMBOL_COMMENT("A distribution of all requests or waits since the attach"),
+                &vl_type_ExportedHistogram,
+                SYMBOL_COMMENT("What a unit has counted since the attach, all of one reading, and its "
+                               "levels"),
+                &vl_type_ExportedUnit,
                 SYMBOL_COMMENT("A distribution in a step of the history"),
                 &vl_type_StepHistogram,
                 SYMBOL_COMMENT("A step of the history: what happened in ten seconds, or five minutes"),
@@ -1763,6 +1824,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_method_Detach,
                 SYMBOL_COMMENT("Shows the attached units, one with each reply"),
                 &vl_method_List,
+                SYMBOL_COMMENT("Exports the attached units, one with each reply, for systems that store "
+                               "metrics: what rises from the attach on, and levels. Rates, means, shares "
+                               "and quantiles follow from these"),
+                &vl_method_Export,
                 SYMBOL_COMMENT("Takes a reading of one attached unit"),
                 &vl_method_Get,
                 SYMBOL_COMMENT("Takes a reading of each of the units, all at the same moment"),

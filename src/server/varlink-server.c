@@ -281,6 +281,7 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".Attach",      vl_method_attach,
                                 INTERFACE ".Detach",      vl_method_detach,
                                 INTERFACE ".List",        vl_method_list,
+                                INTERFACE ".Export",      vl_method_export,
                                 INTERFACE ".Get",         vl_method_get,
                                 INTERFACE ".GetMany",     vl_method_get_many,
                                 INTERFACE ".GetView",     vl_method_get_view,

@@ -583,6 +583,7 @@ static void test_readings(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *ten = NULL, *total = NULL;
 
         call_fails(c, "more", "List", "{}", INTERFACE "NoEntries", NULL, NULL);
+        check(call_more(c, "Export", "{}") == 1);
 
         call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
         call_succeeds(c, "Attach", "{\"unit\":\"b\"}");
@@ -600,6 +601,11 @@ static void test_readings(void) {
         check(call_more(c, "List", "{\"unit\":\"b\",\"window\":60000000000}") == 1);
         call_fails(c, NULL, "List", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
         call_fails(c, "more", "List", "{\"unit\":\"c\"}", INTERFACE "NotAttached", "unit", NULL);
+        check(call_more(c, "Export", "{}") == 3);
+        check(call_more(c, "Export", "{\"unit\":\"b\"}") == 2);
+        call_fails(c, NULL, "Export", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
+        call_fails(c, "more", "Export", "{\"unit\":\"c\"}", INTERFACE "NotAttached", "unit", NULL);
+        call_fails(c, "more", "Export", "{\"window\":0}", INVALID_PARAMETER, "parameter", "window");
         call_succeeds(c, "GetMany", "{\"units\":[\"b\",\"a\"]}");
         call_fails(c, NULL, "GetMany", "{\"units\":[\"a\",\"b\",\"alias\"]}", INTERFACE "DuplicateUnit",
                    "unit", "a.service");
@@ -689,6 +695,28 @@ static void test_many_units(void) {
 
                 more = message_continues(one);
                 n++;
+        }
+        check(n == MANY_UNITS);
+
+        /* So is an export, of which the last reply says how many units it had: one that is attached
+         * meanwhile, in a slot that was passed, is not one of them */
+        client_send(second, "more", "Export", "{}");
+        test_wait(event, client_has_reply(second));
+        (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[0]);
+        call_succeeds(root, "Detach", call);
+        call_succeeds(root, "Attach", call);
+        for (n = 0;; n++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *one = client_expect_reply(second,
+                                "Export");
+                sd_json_variant *unit = message_parameter(one, "unit");
+
+                if (!message_continues(one)) {
+                        check(!unit && sd_json_variant_unsigned(message_parameter(one, "units")) == n);
+                        break;
+                }
+                check(streq(sd_json_variant_string(sd_json_variant_by_key(unit, "name")), many_names[n]));
+                check(sd_json_variant_elements(sd_json_variant_by_key(unit, "histograms")) == 0);
+                check(!sd_json_variant_by_key(unit, "totals") && !message_parameter(one, "units"));
         }
         check(n == MANY_UNITS);
 

@@ -316,6 +316,45 @@ static void test_histogram(void) {
         check(sd_json_variant_elements(by_path(empty, "buckets")) == 0);
 }
 
+/* What is exported: totals and levels, nothing over a window, and buckets by the index of Prometheus. */
+static void test_totals(void) {
+        static const uint64_t fine[HISTOGRAM_FINE_BINS] = { [0] = 2, [704] = 5, [705] = 1,
+                                                            [HISTOGRAM_FINE_BINS - 1] = 1 },
+                coarse[HISTOGRAM_COARSE_BINS] = { [HISTOGRAM_COARSE_BINS - 2] = 4 };
+        static UnitTotals t = {
+                .snapshot = { .seq = 5, .timestamp = 6, .drops = 7 },
+                .distributions = {
+                        { "requests.server.latency", 5, fine, HISTOGRAM_FINE_BINS, 1234 },
+                        { "requests.server.queue", 3, coarse, HISTOGRAM_COARSE_BINS, 99 },
+                },
+                .n_distributions = 2,
+        };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_free_ char *text = NULL;
+
+        metrics_set_absent(&t.snapshot.totals);
+        t.snapshot.totals.requests.server.count = 9;
+        t.snapshot.totals.requests.server.rate = 0.5;
+        t.snapshot.totals.requests.server.latency.p99 = 77;
+        t.snapshot.totals.requests.server.in_flight = 3;
+        t.snapshot.totals.requests.client.in_flight = 0;
+
+        check(totals_to_text(&unit, &t, &text) >= 0);
+        check(sd_json_parse(text, 0, &v, NULL, NULL) >= 0);
+        check(idl_matches(idl_find(SD_VARLINK_METHOD, "Export"), SD_VARLINK_OUTPUT, v));
+        check_text(v,
+                   "{\"unit\":{\"name\":\"a.service\",\"activeState\":\"active\","
+                   "\"attachedSince\":1763683200000000000,\"seq\":5,\"timestamp\":6,"
+                   "\"totals\":{\"requests.server.count\":9},"
+                   "\"gauges\":{\"requests.server.inFlight\":3,\"requests.client.inFlight\":0},"
+                   "\"histograms\":["
+                   "{\"metric\":\"requests.server.latency\",\"schema\":5,\"sum\":1234,"
+                   "\"indexes\":[-704,0,1,193],\"counts\":[2,5,1,1],\"count\":9},"
+                   "{\"metric\":\"requests.server.queue\",\"schema\":3,\"sum\":99,"
+                   "\"indexes\":[48],\"counts\":[4],\"count\":4}],"
+                   "\"drops\":7}}");
+}
+
 /* In both forms. */
 static sd_json_variant* check_holds(const char *expected) {
         _cleanup_free_ char *text = NULL, *whole = NULL;
@@ -511,6 +550,7 @@ int main(void) {
         test_text();
         test_description();
         test_histogram();
+        test_totals();
         test_history();
         test_holds();
         return EXIT_SUCCESS;

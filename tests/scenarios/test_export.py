@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is exported for systems that store metrics: the same numbers that everybody else is shown, and nothing that begins anew
+unless it says so."""
+
+import math
+import os
+import signal
+
+import scenario
+from scenario import (Server, Talk, attach, check, equal, expect_total, load, qosctl, qosd_pid, start_served, test, varlink,
+                      wait_for, wait_qosd)
+
+
+def export(*names):
+    """By unit. The last reply says how many there were."""
+    with scenario.Varlink() as v:
+        *units, end = v.collect("Export", **({"unit": names[0]} if names else {}))
+    equal(end, {"units": len(units)}, "the last reply")
+    return {u["unit"]["name"]: u["unit"] for u in units}
+
+
+def index(bucket, schema):
+    """Of a native histogram of Prometheus in seconds. The last bucket has no upper bound."""
+    if "upper" not in bucket:
+        return 6 * 2 ** schema + 1
+    return round(math.log2(bucket["upper"] / scenario.SEC) * 2 ** schema)
+
+
+def equals_the_rest(unit):
+    """Counters, levels and buckets are those of Get and Histogram, of a unit at rest."""
+    e = export(unit.name)[unit.name]
+    reading = varlink("Get", unit=unit.name, window=0)
+    for key in ("attachedSince", "activeState", "drops"):
+        equal(e[key], reading[key], key)
+    at_rest = {name: n for name, n in e["totals"].items() if name.startswith(("requests.", "contention.block."))}
+    equal(at_rest, {name: reading["totals"][name] for name in at_rest}, "the counters")
+    equal(set(e["totals"]), set(reading["totals"]), "which counters there are")
+    for name, n in e["gauges"].items():
+        if not name.startswith("requests.server.oldest"):
+            equal(n, scenario.lookup(reading, name), name)
+    for h in e["histograms"]:
+        equal(sum(h["counts"]), h["count"], f"the buckets of {h['metric']}")
+        if h["metric"].startswith("contention.run"):
+            continue
+        there = varlink("Histogram", unit=unit.name, metric=h["metric"], window=0)
+        equal((h["schema"], h["count"], h["sum"]), (there["schema"], there["count"], there["sum"]), h["metric"])
+        equal(dict(zip(h["indexes"], h["counts"])), {index(b, h["schema"]): b["count"] for b in there["buckets"]},
+              f"the buckets of {h['metric']}")
+    return e
+
+
+@test(own_daemon=True)
+def equals_what_is_shown():
+    """Integer by integer, with all that has been counted, over kill -9 of qosd, a restart of the unit, and a new attach, which is
+    the only one that begins anew."""
+    s = Server(mode="thread")
+    attach(s, "--probes=requests,cpu")
+    s.start()
+    load(s, connections=4, number=500)
+    expect_total(s, 500)
+    e = equals_the_rest(s)
+    since = e["attachedSince"]
+    equal({h["metric"]: h["count"] for h in e["histograms"] if h["metric"].startswith("requests.server.")},
+          {f"requests.server.{d}": 500 for d in ("latency", "firstByte", "receive", "queue", "service", "answer")}, "distributions")
+    check("contention.runQueueLatency" in [h["metric"] for h in e["histograms"]], "no distribution of the probe cpu")
+
+    pid = qosd_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_qosd(pid)
+    s.restart()
+    load(s, connections=4, number=300)
+    expect_total(s, 800)
+    e = equals_the_rest(s)
+    equal(e["attachedSince"], since, "since when it counts, after kill -9 and a restart")
+    equal(e["totals"]["requests.server.count"], 800, "count after kill -9 and a restart")
+
+    qosctl("detach", s.name)
+    equal(varlink_error_of_export(s.name), "NotAttached", "of a unit that is not attached")
+    attach(s)
+    load(s, connections=1, number=20)
+    expect_total(s, 20)
+    e = equals_the_rest(s)
+    check(e["attachedSince"] > since, "it counts since the first attach")
+
+
+def varlink_error_of_export(name):
+    with scenario.Varlink() as v:
+        try:
+            v.collect("Export", unit=name)
+        except scenario.VarlinkError as e:
+            return e.name.removeprefix(scenario.VARLINK)
+    return None
+
+
+@test()
+def levels_of_the_moment():
+    """Requests in flight and open connections are there while they last."""
+    s = start_served(mode="thread", delay_us=3000000)
+    t = Talk(s, connections=3)
+    t.say("send")
+    wait_for("they are in flight", lambda: export(s.name)[s.name]["gauges"].get("requests.server.inFlight") == 3)
+    equal(export(s.name)[s.name]["gauges"]["requests.server.connections.open"], 3, "open connections")
+    t.end()
