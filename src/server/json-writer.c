@@ -105,8 +105,8 @@ static void text_add_value(JsonWriter *w, const char *key, size_t key_length, co
         l->some = true;
         if (!l->array) {
                 *p++ = '"';
-                /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): only members of arrays have no
-                 * key */
+                /* Only members of arrays have no key.
+                 * NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker) */
                 p = mempcpy(p, key, key_length);
                 *p++ = '"';
                 *p++ = ':';
