@@ -56,6 +56,7 @@ _qosctl() {
                 [wait]='--timeout='
                 [is-ok]=''
                 [probes]=''
+                [metrics]='--format='
                 [list-metrics]=''
         )
 
@@ -90,6 +91,7 @@ _qosctl() {
         case $prev in
                 -H|--host=) mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur"); return ;;
                 --json=) words='short pretty off' ;;
+                --format=) words='openmetrics prometheus' ;;
                 --window=) words='100ms 500ms 1s 10s 60s 5min total' ;;
                 --since=) words='5min 10min 1h 6h today yesterday' ;;
                 --timeout=) words='10s 30s 1min 10min' ;;
@@ -128,7 +130,7 @@ _qosctl() {
                                                         return
                                                 fi
                                                 ;;
-                                        list|detach|status|show|threads|resources|list-thresholds|monitor|is-ok) words=$(__qosctl_attached) ;;
+                                        list|detach|status|show|threads|resources|list-thresholds|monitor|is-ok|metrics) words=$(__qosctl_attached) ;;
                                         set-threshold|wait) (( n == 0 )) && words=$(__qosctl_attached) ;;
                                         clear-threshold)
                                                 if (( n == 0 )); then

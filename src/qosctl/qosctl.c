@@ -12,6 +12,7 @@
 #include "unit-names.h"
 
 JsonMode arg_json = JSON_OFF;
+Exposition arg_exposition = EXPOSITION_OPENMETRICS;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
 bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false;
 const char *arg_host = NULL, *arg_save = NULL, *arg_against = NULL;
@@ -46,6 +47,7 @@ enum {
         OPTION_NOW,
         OPTION_NORMAL,
         OPTION_INTERVAL,
+        OPTION_FORMAT,
         _OPTION_MAX,
 };
 
@@ -87,6 +89,7 @@ static const struct Verb {
         { "wait",         1, 2,  OPTION_MASK(TIMEOUT)|ONE_UNIT,    verb_wait         },
         { "is-ok",        1, -1, 0,                          verb_is_ok        },
         { "probes",       0, 0,  0,                          verb_probes       },
+        { "metrics",      0, -1, OPTION_MASK(FORMAT),        verb_metrics      },
         { "list-metrics", 0, 0,  0,                          verb_list_metrics },
 };
 
@@ -122,6 +125,7 @@ static int help(void) {
                       "  is-ok UNIT...              Check that all thresholds are met\n"
                       "\n%2$sService Commands:%3$s\n"
                       "  probes                     Show the BPF programs and their overhead\n"
+                      "  metrics [UNIT...]          Print counters and histograms for Prometheus\n"
                       "  list-metrics               List available metrics\n"
                       "\n%2$sOptions:%3$s\n"
                       "  -h --help                  Show this help\n"
@@ -143,6 +147,7 @@ static int help(void) {
                       "     --against=FILE          With diagnose: compare with a saved baseline\n"
                       "     --interval=SPAN         With monitor: show a sample every SPAN\n"
                       "     --timeout=SPAN          With wait: fail after SPAN\n"
+                      "     --format=FORMAT         With metrics: openmetrics (default), prometheus\n"
                       "  -P METRIC                  With show: show only this metric\n"
                       "     --value                 With show: print only values\n"
                       "  -b --batch                 With top: print tables without clearing the screen\n"
@@ -226,6 +231,7 @@ enum {
         ARG_AGAINST,
         ARG_TIMEOUT,
         ARG_INTERVAL,
+        ARG_FORMAT,
         ARG_NOW,
         ARG_VALUE,
         ARG_JSON,
@@ -249,6 +255,7 @@ static int parse_argv(int argc, char **argv) {
                 { "against",         required_argument, NULL, ARG_AGAINST         },
                 { "timeout",         required_argument, NULL, ARG_TIMEOUT         },
                 { "interval",        required_argument, NULL, ARG_INTERVAL        },
+                { "format",          required_argument, NULL, ARG_FORMAT          },
                 { "now",             no_argument,       NULL, ARG_NOW             },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
                 { "batch",           no_argument,       NULL, 'b'                 },
@@ -354,6 +361,16 @@ static int parse_argv(int argc, char **argv) {
                                 return log_failure(-EINVAL, "Invalid interval '%s', expected a time span from 100ms to 1d.", optarg);
                         arg_interval_text = optarg;
                         given[OPTION_INTERVAL] = "--interval=";
+                        break;
+
+                case ARG_FORMAT:
+                        if (streq(optarg, "openmetrics"))
+                                arg_exposition = EXPOSITION_OPENMETRICS;
+                        else if (streq(optarg, "prometheus"))
+                                arg_exposition = EXPOSITION_PROMETHEUS;
+                        else
+                                return log_failure(-EINVAL, "Invalid format '%s', expected openmetrics or prometheus.", optarg);
+                        given[OPTION_FORMAT] = "--format=";
                         break;
 
                 case ARG_NOW:

@@ -22,10 +22,17 @@ typedef enum JsonMode {
         JSON_PRETTY,
 } JsonMode;
 
+/* Text formats of metrics */
+typedef enum Exposition {
+        EXPOSITION_OPENMETRICS,         /* OpenMetrics 1.0 */
+        EXPOSITION_PROMETHEUS,          /* Prometheus text 0.0.4 */
+} Exposition;
+
 #define WINDOW_UNSET UINT64_MAX
 #define SINCE_UNSET UINT64_MAX
 
 extern JsonMode arg_json;
+extern Exposition arg_exposition;
 extern bool arg_no_pager, arg_legend, arg_ask_password;
 extern bool arg_all, arg_value, arg_batch, arg_now;
 extern const char *arg_host;
@@ -60,6 +67,7 @@ int verb_histogram(int argc, char **argv);
 int verb_history(int argc, char **argv);
 int verb_heatmap(int argc, char **argv);
 int verb_measure(int argc, char **argv);
+int verb_metrics(int argc, char **argv);
 int verb_diagnose(int argc, char **argv);
 int verb_set_threshold(int argc, char **argv);
 int verb_clear_threshold(int argc, char **argv);

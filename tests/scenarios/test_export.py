@@ -4,6 +4,7 @@ unless it says so."""
 
 import math
 import os
+import re
 import signal
 
 import scenario
@@ -90,6 +91,28 @@ def varlink_error_of_export(name):
         except scenario.VarlinkError as e:
             return e.name.removeprefix(scenario.VARLINK)
     return None
+
+
+@test()
+def printed_for_prometheus():
+    """Both text formats have the numbers of the export, in seconds and by powers of two."""
+    s = start_served(mode="thread")
+    load(s, connections=4, number=400)
+    expect_total(s, 400)
+    e = equals_the_rest(s)
+    for form in "openmetrics", "prometheus":
+        lines = qosctl("metrics", s.name, f"--format={form}").stdout.splitlines()
+        samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        equal(samples[f'qosd_requests_server_total{{unit="{s.name}"}}'], "400", "count")
+        equal(samples[f'qosd_requests_server_in_bytes_total{{unit="{s.name}"}}'], str(e["totals"]["requests.server.bytesIn"]), "bytes")
+        for h in e["histograms"]:
+            name = "qosd_" + re.sub("[A-Z]", lambda m: "_" + m[0].lower(), h["metric"]).replace(".", "_") + "_seconds"
+            equal(samples[f'{name}_count{{unit="{s.name}"}}'], str(h["count"]), name)
+            equal(samples[f'{name}_sum{{unit="{s.name}"}}'], f"{h['sum'] // scenario.SEC}.{h['sum'] % scenario.SEC:09}", name)
+            buckets = {k.split('le="')[1][:-2]: int(n) for k, n in samples.items() if k.startswith(name + "_bucket")}
+            equal(len(buckets), 30, f"buckets of {name}")
+            for le, n in buckets.items():
+                equal(n, sum(c for i, c in zip(h["indexes"], h["counts"]) if 2 ** (i / 2 ** h["schema"]) <= float(le)), f"{name} to {le}")
 
 
 @test()

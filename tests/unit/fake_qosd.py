@@ -119,6 +119,7 @@ class FakeQosd:
         self.begun = {}         # connection to the unit whose diagnosis has begun on it
         self.thresholds = []    # what ListThresholds replies
         self.monitored = []     # lists of what Monitor replies, one for each call; an Error ends one
+        self.exported = {}      # name to what Export replies
         self.marks = {}         # (connection, name) to when it was set
         self.metrics = [
             {"name": "requests.quality", "kind": "gauge", "unit": "", "probe": "requests",
@@ -279,6 +280,10 @@ class FakeQosd:
         if not replies:
             raise Error("NoEntries")
         return replies
+
+    def do_Export(self, c, unit=None):
+        names = list(self.units) if unit is None else [self.resolve(unit)]
+        return [{"unit": self.exported[name]} for name in names] + [{"units": len(names)}]
 
     def do_Mark(self, c, unit):
         name = self.resolve(unit)

@@ -1093,6 +1093,83 @@ class Others(Test):
         objects = [json.loads(line) for line in self.out_of("probes", "--json=short").splitlines()]
         self.assertEqual(objects, self.qosd.programs + [self.qosd.status])
 
+    def export(self, name, count, indexes, counts):
+        self.qosd.add(name)
+        self.qosd.exported[name] = {
+            "name": name, "activeState": "active", "attachedSince": 1763683200123456789, "seq": 5, "timestamp": 1763683300000000000, "drops": 3,
+            "totals": {"requests.server.count": count, "requests.server.bytesIn": 2 ** 53 + 1, "contention.threadTime": 1500000000},
+            "gauges": {"requests.server.inFlight": 2, "requests.server.oldestInFlight": 7},
+            "histograms": [{"metric": "requests.server.latency", "schema": 5, "sum": 12345678901, "indexes": indexes, "counts": counts,
+                            "count": sum(counts)}]}
+
+    def samples(self, *arguments):
+        """Name, labels and value of each, in order; that all of one name stand together, behind what they are."""
+        samples, families, family = {}, [], None
+        for line in self.out_of("metrics", *arguments).splitlines():
+            if line.startswith("# "):
+                _, key, *rest = line.split(" ", 3)
+                if key == "HELP":
+                    family = rest[0]
+                    self.assertNotIn(family, families)
+                    families.append(family)
+                elif key != "EOF":
+                    self.assertEqual(rest[0], family)
+                continue
+            m = re.fullmatch(r'([a-z_0-9]+)\{unit="((?:[^"\\]|\\.)*)"(?:,le="([^"]+)")?\} (\S+)', line)
+            self.assertTrue(m, line)
+            self.assertTrue(m[1].startswith(family), line)
+            self.assertNotIn(m.groups()[:3], samples)
+            samples[m.groups()[:3]] = m[4]
+        return samples
+
+    def test_metrics(self):
+        self.qosd.metrics += [
+            {"name": name, "kind": kind, "unit": unit, "probe": "requests", "description": description} for name, kind, unit, description in
+            (("requests.server.bytesIn", "counter", "bytes", "Bytes"), ("contention.threadTime", "counter", "ns", "Time"),
+             ("requests.server.inFlight", "gauge", "1", "A \\ and \"more\""), ("requests.server.oldestInFlight", "gauge", "ns", "Age"),
+             ("requests.server.latency.count", "gauge", "1", "Requests in the distribution"))]
+        # On a bound, in between, the first and the last of all
+        indexes, counts = [-704, -672, -671, 0, 5, 192, 193], [1, 2, 4, 8, 16, 32, 64]
+        self.export("a.service", 127, indexes, counts)
+        self.export("b\\x2dc.service", 4, [33], [4])
+
+        for arguments, created in ((), True), (("--format=openmetrics",), True), (("--format=prometheus",), False):
+            s = self.samples(*arguments)
+            self.assertEqual(self.out_of("metrics", *arguments).endswith("\n# EOF\n"), created)
+            for unit, count in ("a.service", "127"), ("b\\\\x2dc.service", "4"):
+                self.assertEqual(s["qosd_requests_server_total", unit, None], count)
+                self.assertEqual(s["qosd_requests_server_in_bytes_total", unit, None], str(2 ** 53 + 1))
+                self.assertEqual(s["qosd_contention_thread_time_seconds_total", unit, None], "1.500000000")
+                self.assertEqual(s["qosd_requests_server_in_flight", unit, None], "2")
+                self.assertEqual(s["qosd_requests_server_oldest_in_flight_seconds", unit, None], "0.000000007")
+                self.assertEqual(s["qosd_drops_total", unit, None], "3")
+                self.assertEqual(s["qosd_requests_server_latency_seconds_sum", unit, None], "12.345678901")
+                self.assertEqual(s["qosd_requests_server_latency_seconds_count", unit, None], count)
+                for name in "qosd_requests_server", "qosd_requests_server_latency_seconds":
+                    self.assertEqual(s.get((f"{name}_created", unit, None)), "1763683200.123456789" if created else None)
+                self.assertNotIn(("qosd_contention_thread_time_seconds_created", unit, None), s)
+            buckets = {le: int(n) for (name, unit, le), n in s.items() if name.endswith("_bucket") and unit == "a.service"}
+            self.assertEqual(len(buckets), 30)
+            for le, n in buckets.items():
+                self.assertEqual(n, sum(k for i, k in zip(indexes, counts) if i <= 192 and 2 ** (i / 32) <= float(le) or le == "+Inf"), le)
+            self.assertEqual((buckets["1.0"], buckets["2.0"], buckets["0.5"], buckets["64.0"], buckets["2.384185791015625e-07"]), (15, 31, 7, 63, 1))
+        self.assertIn("# HELP qosd_requests_server_in_flight A \\\\ and \\\"more\\\"\n", self.out_of("metrics"))
+        self.assertIn('# HELP qosd_requests_server_in_flight A \\\\ and "more"\n', self.out_of("metrics", "--format=prometheus"))
+        self.assertIn("# UNIT qosd_requests_server_latency_seconds seconds\n", self.out_of("metrics"))
+
+        self.assertEqual({unit for _, unit, _ in self.samples("a*")}, {"a.service"})
+        self.assertEqual(json.loads(self.out_of("metrics", "a", "--json=short")), self.qosd.exported["a.service"])
+        self.qosd.known = {"x.service"}
+        self.error_of("metrics", "x", status=3)
+        self.assertIn("expected openmetrics or prometheus", self.error_of("metrics", "--format=json", status=2))
+        self.assertIn("not supported by 'list'", self.error_of("list", "--format=prometheus", status=2))
+        self.qosd.exported["a.service"]["histograms"][0]["counts"].pop()
+        self.assertIn("invalid reply", self.error_of("metrics"))
+
+    def test_metrics_of_nothing(self):
+        self.assertEqual(self.out_of("metrics"), "# EOF\n")
+        self.assertEqual(self.out_of("metrics", "--format=prometheus"), "")
+
     def test_list_metrics(self):
         for locale in ("C.UTF-8", "C"):
             for columns in (80, 200):
@@ -1641,7 +1718,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 23)
+        self.assertEqual(len(self.complete("")), 24)
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
         for verb in ("detach", "status", "show", "histogram", "history", "heatmap", "list"):
