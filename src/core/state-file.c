@@ -370,7 +370,6 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                 hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ true,
                                          sd_json_variant_by_index(saved.own, i));
 
-        threshold_monitor_from_json(u, saved.thresholds);
         unit_load_history(u, saved.generation);
         if (adopted) {
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
@@ -401,6 +400,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                         probe_remove_unit(m->probe, saved.slot);
                 }
         }
+
+        threshold_monitor_from_json(u, saved.thresholds, /* totals= */ u->view);
 
         /* Without holds it is detached later on */
         if (u->holds && u->name[0] != '/')

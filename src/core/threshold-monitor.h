@@ -145,9 +145,9 @@ uint64_t threshold_monitor_count_missed(const Manager *m, uint64_t since);
 int threshold_monitor_foreach_event(Manager *m, uint64_t since,
                                     int (*f)(const ThresholdEvent *e, void *userdata), void *userdata);
 
-/* Serialization for the state file. */
+/* Serialization for the state file. totals: those of the unit go on, and so do those of thresholds. */
 int thresholds_list_to_json(const Unit *u, sd_json_variant **ret);
-void threshold_monitor_from_json(Unit *u, sd_json_variant *v);
+void threshold_monitor_from_json(Unit *u, sd_json_variant *v, bool totals);
 void threshold_monitor_set_seq(Manager *m, uint64_t seq, uint64_t begin);
 /* All units are restored: removes outdated flag files. */
 void threshold_monitor_restored(Manager *m);

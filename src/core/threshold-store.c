@@ -48,7 +48,7 @@ typedef struct SavedThreshold {
         uid_t uid, owner_uid;
 } SavedThreshold;
 
-static int threshold_from_json(Unit *u, sd_json_variant *v) {
+static int threshold_from_json(Unit *u, sd_json_variant *v, bool totals) {
         static const sd_json_dispatch_field table[] = {
                 { "threshold",     SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string,
                   offsetof(SavedThreshold, threshold),      SD_JSON_MANDATORY },
@@ -92,15 +92,18 @@ static int threshold_from_json(Unit *u, sd_json_variant *v) {
         a->since = saved.since;
         a->machine.state = a->told = state;
         a->machine.violated_since = saved.violated_since;
-        a->good_before = saved.good_before;
-        a->total_before = saved.total_before;
+        /* Offsets of totals that have begun anew would hide as many requests */
+        if (totals) {
+                a->good_before = saved.good_before;
+                a->total_before = saved.total_before;
+        }
         monitor_arm_timer(u->manager, true);
         return 0;
 }
 
-void threshold_monitor_from_json(Unit *u, sd_json_variant *v) {
+void threshold_monitor_from_json(Unit *u, sd_json_variant *v, bool totals) {
         for (size_t i = 0; v && i < sd_json_variant_elements(v); i++) {
-                int r = threshold_from_json(u, sd_json_variant_by_index(v, i));
+                int r = threshold_from_json(u, sd_json_variant_by_index(v, i), totals);
 
                 if (r < 0)
                         log_unit_warning_errno(u->name, r,

@@ -451,13 +451,23 @@ def another_build():
 
 @test(own_daemon=True)
 def upgraded():
-    """Programs of another build take over nothing of the old one's: what was attached is, totals begin anew, and that is
-    said. Nothing of the old one's is left in the kernel, also where the new one does not know the name. Restarted with the same
+    """Programs of another build take over nothing of the old one's: what was attached is, with its thresholds, totals begin anew,
+    those of thresholds as well, and that is said. Nothing of the old one's is left in the kernel, also where the new one does not know the name. Restarted with the same
     ones, nothing is lost."""
     s = start_served(mode="thread")
     t = Talk(s, connections=3)
     t.say("run 10")
     expect_total(s, 30)
+    qosctl("set-threshold", s.name, "slow: requests.server.latency.p99 > 10s")
+
+    def threshold():
+        with scenario.Varlink() as v:
+            t = v.collect("ListThresholds", unit=s.name)[0]["threshold"]
+        return t["name"], t.get("total"), t.get("good")
+
+    t.say("run 1")
+    expect_total(s, 33)
+    equal(threshold(), ("slow", 3, 3), "requests since the threshold was set")
     path = os.path.join(scenario.QOSD_DROP_IN_DIR, "99-scenario.conf")
     os.makedirs(scenario.QOSD_DROP_IN_DIR, exist_ok=True)
     with open(path, "w") as f:
@@ -473,6 +483,7 @@ def upgraded():
         equal(count(s), 0, "count after the upgrade")
         t.say("run 10")
         expect_total(s, 30)
+        equal(threshold(), ("slow", 30, 30), "requests since the upgrade, of the threshold")
         said = run("journalctl", "-u", "qosd.service", f"--since=@{int(before)}", "-o", "cat", "--no-pager", "-p", "notice").stdout
         check("anew" in said or "afresh" in said, f"the journal does not say it: {said}")
         unknown = [line for line in said.splitlines() if "unknown descriptor" in line]
@@ -481,6 +492,7 @@ def upgraded():
         wait_qosd()
         t.say("run 10")
         expect_total(s, 60)
+        equal(threshold(), ("slow", 60, 60), "requests of the threshold after a restart")
     finally:
         os.unlink(path)
         systemctl("daemon-reload")
