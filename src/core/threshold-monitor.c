@@ -7,6 +7,7 @@
 
 #include "threshold-internal.h"
 #include "threshold-monitor.h"
+#include "window.h"
 
 /* ---- evaluation --------------------------------------------------------------------------------------- */
 
@@ -75,7 +76,7 @@ static bool unit_evaluate_thresholds(Unit *u, uint64_t now, uint64_t period) {
                 /* Not put off, as they are kept in time: it is the users' requests that wait */
                 for (Threshold *a = due; a && a->period <= period; a = a->next)
                         if (a->rule.window_nsec == l.window && now >= a->next_evaluation)
-                                turn_queue_charge(u->manager->turns, a->uid, cpu / n);
+                                turn_queue_charge(u->manager->turns, a->uid, cpu / MAX(n, 1U));
                 for (Threshold *a = due; a && a->period <= period; a = a->next)
                         if (a->rule.window_nsec == l.window && now >= a->next_evaluation &&
                                         threshold_evaluate(a, &l)) {
@@ -146,25 +147,53 @@ static double threshold_get_burn_rate(const Threshold *a, uint64_t window, doubl
         return (double) (total - good) / (double) total / (1 - q);
 }
 
-bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
-        uint64_t good, total;
+static bool threshold_get_objective(const Threshold *a, double *ret_q) {
         const char *name;
         size_t length;
+
+        return !a->rule.below && !*a->rule.selector &&
+               threshold_rule_get_quantile(a->rule.metric, &name, &length, ret_q) && *ret_q < 1;
+}
+
+/* Counts may decrease when a response in transmission exceeds the limit, and when totals restart. */
+static void threshold_subtract_before(const Threshold *a, uint64_t *good, uint64_t *total) {
+        *total -= MIN(*total, a->total_before);
+        *good -= MIN(*good, a->good_before);
+        *good = MIN(*good, *total);
+}
+
+bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
+        uint64_t good, total;
         double q;
 
-        if (a->rule.below || *a->rule.selector ||
-            !threshold_rule_get_quantile(a->rule.metric, &name, &length, &q) || q >= 1 ||
+        if (!threshold_get_objective(a, &q) ||
             !unit_count_within(a->unit, a->rule.metric, WINDOW_TOTAL, a->rule.limit, &good, &total))
                 return false;
 
-        /* Counts may decrease when a response in transmission exceeds the limit, and when totals restart */
+        threshold_subtract_before(a, &good, &total);
         *ret = (ErrorBudget) {
-                .total = total - MIN(total, a->total_before),
+                .good = good,
+                .total = total,
                 .burn_rate_short = threshold_get_burn_rate(a, BURN_RATE_SHORT_NSEC, q),
                 .burn_rate_long = threshold_get_burn_rate(a, BURN_RATE_LONG_NSEC, q),
         };
-        good -= MIN(good, a->good_before);
-        ret->good = MIN(good, ret->total);
+        return true;
+}
+
+bool threshold_count_totals(const Threshold *a, const WindowReading *totals, TotalObjective *ret) {
+        enum qos_distribution d;
+        double q;
+
+        if (!threshold_get_objective(a, &q) || !metric_get_server_quantile(a->rule.metric, &d, &q))
+                return false;
+
+        *ret = (TotalObjective) {
+                .threshold = a->rule.name,
+                .target = q,
+                .good = window_count_within(totals, d, a->rule.limit),
+                .total = window_get_count(totals, d),
+        };
+        threshold_subtract_before(a, &ret->good, &ret->total);
         return true;
 }
 

@@ -84,6 +84,10 @@ typedef struct ErrorBudget {
 /* False: not an objective on requests. Takes three readings. */
 bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret);
 
+/* What the threshold has counted as an objective, and its share of good requests, from a reading of the
+ * unit's totals. False as above, but that the caller knows whether the distribution is measured. */
+bool threshold_count_totals(const Threshold *a, const WindowReading *totals, TotalObjective *ret);
+
 /* State change of a threshold. */
 typedef struct ThresholdEvent {
         uint64_t seq;                   /* number over all events of qosd, also across restarts */

@@ -44,8 +44,8 @@ static uint64_t count_pending_requests(const Manager *m, const WindowSources *w,
 }
 
 /* Whether the metric is a quantile for which pending requests and objectives are supported. */
-static bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution,
-                                       double *ret_q) {
+bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution,
+                                double *ret_q) {
         const char *name;
         size_t length;
 

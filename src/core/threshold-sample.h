@@ -45,6 +45,10 @@ void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule);
  * Gauges may be as old as in snapshots. */
 void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l);
 
+/* Whether the metric is a quantile of latency or firstByte of all requests, and which. */
+bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution,
+                                double *ret_q);
+
 /* Whether the metric of the rule has no value because requests overlap. */
 bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *l, const ThresholdRule *rule);
 

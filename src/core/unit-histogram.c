@@ -4,6 +4,7 @@
 #include "hierarchy.h"
 #include "observer.h"
 #include "probe.h"
+#include "threshold-monitor.h"
 #include "unit-map.h"
 #include "unit-peers.h"
 #include "unit-snapshot.h"
@@ -154,12 +155,16 @@ static void totals_add(UnitTotals *t, const char *metric, size_t offset, enum qo
 int unit_get_totals(Unit *u, UnitTotals **ret) {
         _cleanup_free_ UnitTotals *t = NULL;
         TotalReading *total;
+        size_t n = 0;
         RowsReading rows;
 
-        t = calloc(1, sizeof(UnitTotals) + sizeof(TotalReading));
+        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
+                n++;
+        t = calloc(1, sizeof(UnitTotals) + sizeof(TotalReading) + n * sizeof(TotalObjective));
         if (!t)
                 return -ENOMEM;
         total = (TotalReading*) (t + 1);
+        t->objectives = (TotalObjective*) (total + 1);
 
         snapshot_read(u, NULL, WINDOW_TOTAL, &t->snapshot, &rows, total);
 
@@ -175,6 +180,12 @@ int unit_get_totals(Unit *u, UnitTotals **ret) {
                 totals_add(t, contention_distributions[d].name, contention_distributions[d].offset,
                            QOS_QUEUE, total->contention.counts.cells + d * HISTOGRAM_COARSE_BINS,
                            total->contention.counts.sums[d]);
+
+        /* Both distributions of objectives are measured, or none */
+        if (t->snapshot.totals.requests.server.latency.count != ABSENT)
+                for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
+                        t->n_objectives += threshold_count_totals(a, &total->requests,
+                                                                  t->objectives + t->n_objectives);
 
         *ret = TAKE_PTR(t);
         return 0;

@@ -215,15 +215,24 @@ typedef struct TotalDistribution {
         uint64_t sum;
 } TotalDistribution;
 
+/* An objective: a threshold on a quantile of all requests. */
+typedef struct TotalObjective {
+        const char *threshold;          /* name, of the threshold */
+        double target;                  /* share of requests that has to be within the limit: the quantile */
+        uint64_t good, total;           /* since the threshold was set, as in ErrorBudget */
+} TotalObjective;
+
 /* What a unit has counted since the attach, all of one reading: counters and gauges in the totals of the
- * snapshot, and the measured distributions. */
+ * snapshot, the measured distributions, and objectives. */
 typedef struct UnitTotals {
         Snapshot snapshot;
         TotalDistribution distributions[QOS_DISTRIBUTIONS + QOS_CONTENTION_DISTRIBUTIONS + 1];
         size_t n_distributions;
+        TotalObjective *objectives;     /* thresholds that are objectives, see ErrorBudget */
+        size_t n_objectives;
 } UnitTotals;
 
-/* The result is one allocation, for free(). */
+/* The result is one allocation, for free(). Names of thresholds are theirs. */
 int unit_get_totals(Unit *u, UnitTotals **ret);
 
 /* Name of a device by number, see block_device(). */

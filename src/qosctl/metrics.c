@@ -230,6 +230,50 @@ static void print_drops(const Replies *units) {
         }
 }
 
+/* Thresholds on quantiles, for alerts on how fast the error budget is used up. */
+static void print_objectives(const Replies *units) {
+        static const struct {
+                const char *key, *help;
+                Family family;
+        } families[] = {
+                { "good",   "Requests within the limit of the threshold",
+                  { .metric = "", .name = "qosd_objective_good",         .type = "counter" } },
+                { "total",  "Requests since the threshold was set",
+                  { .metric = "", .name = "qosd_objective_requests",     .type = "counter" } },
+                { "target", "Share of requests that has to be within the limit of the threshold",
+                  { .metric = "", .name = "qosd_objective_target_ratio", .type = "gauge"   } },
+        };
+
+        for (size_t k = 0; k < ELEMENTSOF(families); k++) {
+                Family f = families[k].family;
+
+                for (size_t i = 0; i < units->n; i++) {
+                        sd_json_variant *u = value_find(units->items[i], "unit"), *objectives = value_find(u, "objectives");
+
+                        for (size_t j = 0; objectives && j < sd_json_variant_elements(objectives); j++) {
+                                sd_json_variant *o = sd_json_variant_by_index(objectives, j);
+                                bool counter = streq(f.type, "counter");
+                                double target = 0;
+                                uint64_t n = 0;
+
+                                if (counter ? !value_unsigned(o, families[k].key, &n) : !value_real(o, families[k].key, &target))
+                                        continue;
+                                family_begin(&f, families[k].help);
+                                (void) printf("%s%s{unit=\"", f.name, counter ? "_total" : "");
+                                print_escaped(value_string(u, "name") ?: "", /* quotes= */ true);
+                                (void) fputs("\",threshold=\"", stdout);
+                                print_escaped(value_string(o, "threshold") ?: "", /* quotes= */ true);
+                                (void) fputs("\"} ", stdout);
+                                if (counter)
+                                        print_number(n, /* nsec= */ false);
+                                else
+                                        (void) printf("%.15g", target);
+                                (void) putchar('\n');
+                        }
+                }
+        }
+}
+
 /* Adds the units, without the last reply, which has none. */
 static int export_units(Client *c, const char *unit, Replies *ret) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
@@ -294,6 +338,7 @@ int verb_metrics(int argc, char **argv) {
                         return log_out_of_memory();
         }
         print_drops(&units);
+        print_objectives(&units);
         if (arg_exposition == EXPOSITION_OPENMETRICS)
                 (void) printf("# EOF\n");
 

@@ -318,6 +318,16 @@ int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {
         for (size_t i = 0; i < t->n_distributions; i++)
                 add_total_distribution(&w, t->distributions + i);
         json_writer_close(&w);
+        json_writer_open_array(&w, "objectives");
+        for (size_t i = 0; i < t->n_objectives; i++) {
+                json_writer_open_object(&w, NULL, 0);
+                json_writer_add_string(&w, "threshold", t->objectives[i].threshold);
+                json_writer_add_real(&w, "target", t->objectives[i].target);
+                json_writer_add_unsigned(&w, "good", t->objectives[i].good);
+                json_writer_add_unsigned(&w, "total", t->objectives[i].total);
+                json_writer_close(&w);
+        }
+        json_writer_close_some(&w);
         json_writer_add_unsigned(&w, "drops", t->snapshot.drops);
         json_writer_close(&w);
         return json_writer_finish_text(&w, ret);

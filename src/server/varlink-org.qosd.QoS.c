@@ -768,6 +768,17 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ExportedObjective,
+                FIELD_COMMENT("The name of the threshold"),
+                SD_VARLINK_DEFINE_FIELD(threshold, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The share of requests that has to be within its limit: 0.99 for a p99"),
+                SD_VARLINK_DEFINE_FIELD(target, SD_VARLINK_FLOAT, 0),
+                FIELD_COMMENT("Requests within the limit since the threshold was set"),
+                SD_VARLINK_DEFINE_FIELD(good, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("All of them"),
+                SD_VARLINK_DEFINE_FIELD(total, SD_VARLINK_INT, 0));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExportedUnit,
                 FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by "
                               "that"),
@@ -791,6 +802,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(gauges, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The distributions that are measured, of the same reading"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, ExportedHistogram, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("The unit's thresholds on quantiles of requests, of the same reading; left "
+                              "out if there are none"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(objectives, ExportedObjective,
+                                                SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"),
                 SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0));
 
@@ -1776,6 +1791,9 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Bucket,
                 SYMBOL_COMMENT("A distribution of all requests or waits since the attach"),
                 &vl_type_ExportedHistogram,
+                SYMBOL_COMMENT("A threshold as an objective: how many requests it allows to be beyond its "
+                               "limit, and how many were"),
+                &vl_type_ExportedObjective,
                 SYMBOL_COMMENT("What a unit has counted since the attach, all of one reading, and its "
                                "levels"),
                 &vl_type_ExportedUnit,

@@ -94,6 +94,31 @@ def varlink_error_of_export(name):
 
 
 @test()
+def thresholds_are_objectives():
+    """What a threshold on a quantile has counted since it was set: that of ListThresholds, and of known delays."""
+    s = start_served(mode="thread", delay_us=20000)
+    load(s, connections=4, number=40)
+    expect_total(s, 40)
+    qosctl("set-threshold", s.name, "near: requests.server.latency.p99 > 5ms")
+    qosctl("set-threshold", s.name, "far: requests.server.firstByte.p999 > 30s")
+    qosctl("set-threshold", s.name, "other: requests.server.rate > 5")
+    load(s, connections=4, number=60)
+    expect_total(s, 100)
+    objectives = export(s.name)[s.name]["objectives"]
+    equal({o["threshold"]: (o["target"], o["good"], o["total"]) for o in objectives}, {"near": (0.99, 0, 60), "far": (0.999, 60, 60)},
+          "objectives")
+    with scenario.Varlink() as v:
+        there = {t["threshold"]["name"]: t["threshold"] for t in v.collect("ListThresholds", unit=s.name)}
+    for o in objectives:
+        equal((o["good"], o["total"]), (there[o["threshold"]]["good"], there[o["threshold"]]["total"]), o["threshold"])
+    lines = qosctl("metrics", s.name).stdout.splitlines()
+    for line in (f'qosd_objective_good_total{{unit="{s.name}",threshold="near"}} 0',
+                 f'qosd_objective_requests_total{{unit="{s.name}",threshold="far"}} 60',
+                 f'qosd_objective_target_ratio{{unit="{s.name}",threshold="far"}} 0.999'):
+        check(line in lines, f"{line} is not printed")
+
+
+@test()
 def printed_for_prometheus():
     """Both text formats have the numbers of the export, in seconds and by powers of two."""
     s = start_served(mode="thread")

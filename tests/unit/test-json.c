@@ -329,8 +329,9 @@ static void test_totals(void) {
                 },
                 .n_distributions = 2,
         };
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        _cleanup_free_ char *text = NULL;
+        static TotalObjective objective = { "slow", 0.99, 7, 9 };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *with = NULL;
+        _cleanup_free_ char *text = NULL, *text_with = NULL;
 
         metrics_set_absent(&t.snapshot.totals);
         t.snapshot.totals.requests.server.count = 9;
@@ -353,6 +354,15 @@ static void test_totals(void) {
                    "{\"metric\":\"requests.server.queue\",\"schema\":3,\"sum\":99,"
                    "\"indexes\":[48],\"counts\":[4],\"count\":4}],"
                    "\"drops\":7}}");
+
+        t.objectives = &objective;
+        t.n_objectives = 1;
+        check(totals_to_text(&unit, &t, &text_with) >= 0);
+        check(sd_json_parse(text_with, 0, &with, NULL, NULL) >= 0);
+        check(idl_matches(idl_find(SD_VARLINK_METHOD, "Export"), SD_VARLINK_OUTPUT, with));
+        with = sd_json_variant_unref(with);
+        check(strstr(text_with, "{\"threshold\":\"slow\",\"target\":"));
+        check(strstr(text_with, ",\"good\":7,\"total\":9}]"));
 }
 
 /* In both forms. */

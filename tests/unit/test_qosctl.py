@@ -1100,7 +1100,8 @@ class Others(Test):
             "totals": {"requests.server.count": count, "requests.server.bytesIn": 2 ** 53 + 1, "contention.threadTime": 1500000000},
             "gauges": {"requests.server.inFlight": 2, "requests.server.oldestInFlight": 7},
             "histograms": [{"metric": "requests.server.latency", "schema": 5, "sum": 12345678901, "indexes": indexes, "counts": counts,
-                            "count": sum(counts)}]}
+                            "count": sum(counts)}],
+            "objectives": [{"threshold": "slow", "target": 0.99, "good": 5, "total": 9}]}
 
     def samples(self, *arguments):
         """Name, labels and value of each, in order; that all of one name stand together, behind what they are."""
@@ -1115,7 +1116,7 @@ class Others(Test):
                 elif key != "EOF":
                     self.assertEqual(rest[0], family)
                 continue
-            m = re.fullmatch(r'([a-z_0-9]+)\{unit="((?:[^"\\]|\\.)*)"(?:,le="([^"]+)")?\} (\S+)', line)
+            m = re.fullmatch(r'([a-z_0-9]+)\{unit="((?:[^"\\]|\\.)*)"(?:,(?:le|threshold)="([^"]+)")?\} (\S+)', line)
             self.assertTrue(m, line)
             self.assertTrue(m[1].startswith(family), line)
             self.assertNotIn(m.groups()[:3], samples)
@@ -1143,6 +1144,9 @@ class Others(Test):
                 self.assertEqual(s["qosd_requests_server_in_flight", unit, None], "2")
                 self.assertEqual(s["qosd_requests_server_oldest_in_flight_seconds", unit, None], "0.000000007")
                 self.assertEqual(s["qosd_drops_total", unit, None], "3")
+                self.assertEqual(s["qosd_objective_good_total", unit, "slow"], "5")
+                self.assertEqual(s["qosd_objective_requests_total", unit, "slow"], "9")
+                self.assertEqual(s["qosd_objective_target_ratio", unit, "slow"], "0.99")
                 self.assertEqual(s["qosd_requests_server_latency_seconds_sum", unit, None], "12.345678901")
                 self.assertEqual(s["qosd_requests_server_latency_seconds_count", unit, None], count)
                 for name in "qosd_requests_server", "qosd_requests_server_latency_seconds":
