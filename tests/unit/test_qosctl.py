@@ -1159,6 +1159,11 @@ class Others(Test):
             self.assertEqual((buckets["1.0"], buckets["2.0"], buckets["0.5"], buckets["64.0"], buckets["2.384185791015625e-07"]), (15, 31, 7, 63, 1))
         self.assertIn("# HELP qosd_requests_server_in_flight A \\\\ and \\\"more\\\"\n", self.out_of("metrics"))
         self.assertIn('# HELP qosd_requests_server_in_flight A \\\\ and "more"\n', self.out_of("metrics", "--format=prometheus"))
+        # The rules for alerts use what is printed
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/prometheus/qosd.rules.yml"), encoding="utf-8") as f:
+            used = set(re.findall(r"\bqosd_\w+", f.read()))
+        self.assertEqual(used, {"qosd_objective_good_total", "qosd_objective_requests_total", "qosd_objective_target_ratio"})
+        self.assertLessEqual(used, {name for name, _, _ in s})
         self.assertIn("# UNIT qosd_requests_server_latency_seconds seconds\n", self.out_of("metrics"))
 
         self.assertEqual({unit for _, unit, _ in self.samples("a*")}, {"a.service"})
