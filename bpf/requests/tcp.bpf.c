@@ -581,6 +581,13 @@ static __always_inline __u32 end_cell(int error, int old_state) {
         return QOS_COUNTER_ERRORS_RESET;
 }
 
+/* The counter for a TLS connection that has failed: whoever has sent an alert ended it. */
+static __always_inline __u32 tls_failed_cell(const struct tls *t, __u32 cell) {
+        if (t->failed & TLS_FAILED_SERVER)
+                return QOS_COUNTER_ERRORS_RESET;
+        return t->failed & TLS_FAILED_CLIENT ? QOS_COUNTER_CLIENT_ABORTS : cell;
+}
+
 static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state,
                                               struct overhead *overhead) {
         struct exchange_effect effect = {};
@@ -738,6 +745,8 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (t && !gone)
                         pipeline_half_close(t, &c->x, now, unsent, &effect);
                 exchange_end(&c->x, gone, asked, unsent, &effect);
+                if (s && c->x.flags & EXCHANGE_TLS && (gone || unsent == 0))
+                        tls_fail(&s->tls, &effect);
                 if (t && effect.unanswered) {
                         pipeline_reset(t);
                         effect.in_flight += pipeline_extra(t);
@@ -758,7 +767,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (o && gone)
                         bpf_map_delete_elem(&plaintext, &s->key);
                 if (muxed && (gone || unsent == 0))
-                        effect.unanswered = tls_plaintext_h2_drop(&s->key);
+                        effect.unanswered = tls_plaintext_h2_drop(&s->key) ?: effect.unanswered;
                 else if (muxed)
                         tls_plaintext_h2_commit(o);
                 if (o && gone)
@@ -777,6 +786,8 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
 
                         /* A client that sends to a server without responses, and closes, has aborted
                          * nothing */
+                        if (s && s->tls.failed & TLS_FAILED_COUNTED)
+                                cell = tls_failed_cell(&s->tls, cell);
                         if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 ||
                             target_has_responded(u, p.target))
                                 record_count(u, p.target, cell, cell - QOS_COUNTER_ERRORS_RESET +

@@ -113,8 +113,9 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
         tls_plaintext_reset(sk, s);
         s->left_bytes = 0;
         s->tls.in = s->tls.out = fresh;
-        s->tls.asks = s->tls.out_lost = s->tls.tries = s->tls.missed = 0;
+        s->tls.asks = s->tls.out_lost = s->tls.tries = s->tls.missed = s->tls.failed = 0;
         s->tls.in_pos = copied;
+        s->tls.greeted = type == TLS_HANDSHAKE && s->tls.phase != TLS_ESTABLISHED ? TLS_GREETED_CLIENT : 0;
         if (type == TLS_APPLICATION)
                 s->tls.phase = TLS_ESTABLISHED; /* it is older than the attach */
 
@@ -126,8 +127,9 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
         return RECEIVE_TLS;
 }
 
-/* The server's greeting leaves, and nothing of the client's was understood: the kernel has skipped runs of
- * the program that sees it. Returns RECEIVE_TLS: the connection is sealed. */
+/* ServerHello leaves, and no ClientHello was seen: the kernel has skipped runs of the program that sees it.
+ * Or a fatal alert does: what the client has sent is no ClientHello. Returns RECEIVE_TLS: it is a TLS
+ * connection. */
 static __attribute__((noinline)) int tls_receive_unseen(struct __sk_buff *skb, struct sock *sk,
                                                         struct conn *c, __u64 where,
                                                         struct exchange_effect *effect) {
@@ -136,7 +138,8 @@ static __attribute__((noinline)) int tls_receive_unseen(struct __sk_buff *skb, s
         __u64 bytes = 0;
 
         if (!skb || !sk || !c || !effect || bpf_skb_load_bytes(skb, offset, &bytes, 6) < 0 ||
-            !tls_is_server_hello(bytes) || !tls_receive(sk, c, copied, TLS_HANDSHAKE))
+            (!tls_is_server_hello(bytes) && !tls_is_fatal_alert(bytes, 6)) ||
+            !tls_receive(sk, c, copied, TLS_HANDSHAKE))
                 return 0;
         s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
         if (s)
@@ -239,7 +242,9 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
         }
         if ((__s32) (tls->in_pos - copied) > 0)
                 f.at = tls->in_pos - copied; /* looked at before (MSG_PEEK) */
-        if (f.at < f.end) {
+        if (tls->failed & TLS_FAILED_RECORD)
+                tls->in_pos = copied + f.end;
+        else if (f.at < f.end) {
                 tls_conn_take(skb, tls, &f);
                 tls->in_pos = copied + f.at;
         }
@@ -248,6 +253,9 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
                 tls->asks = 1;
         if (f.seen & TLS_STEP_LOST) {
                 tls->certain = 0;
+                tls->in_pos = copied + f.end;
+                if (tls_breaks_off(tls))
+                        return 0;
                 bpf_spin_lock(&c->lock);
                 c->x.flags &= ~EXCHANGE_TLS;
                 c->tries = TRIES_MAX;
@@ -551,6 +559,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
 
         bpf_spin_lock(&c->lock);
         if (refused) {
+                tls->greeted = 0;
                 c->x.flags &= ~EXCHANGE_TLS;
                 c->x.state = EXCHANGE_ASKED;
                 c->x.first_at = c->x.last_at = 0; /* the greeting's are not kept */

@@ -91,6 +91,19 @@ enum tls_phase {
         TLS_ESTABLISHED,
 };
 
+/* The connection has failed. */
+enum tls_failure {
+        TLS_FAILED_SERVER  = 1 << 0,    /* the server has sent a fatal alert */
+        TLS_FAILED_CLIENT  = 1 << 1,    /* the client has sent an alert before the end of the handshake */
+        TLS_FAILED_RECORD  = 1 << 2,    /* the client has sent what is no record */
+        TLS_FAILED_COUNTED = 1 << 3,    /* the failed request is counted */
+};
+
+enum tls_greeting {
+        TLS_GREETED_CLIENT = 1 << 0,    /* the handshake was seen from ClientHello on */
+        TLS_GREETED_SERVER = 1 << 1,    /* the server has sent a message of the handshake */
+};
+
 /* One direction. */
 struct tls_side {
         __u64 header;           /* as far as it has come, the first byte highest */
@@ -114,6 +127,8 @@ struct tls {
         __u8 farewell;          /* all that was sent since then may be one */
         __u8 plain;             /* known without guessing: it is not HTTP/2 */
         __u8 certain;           /* known without guessing: which records of the client are requests */
+        __u8 greeted;           /* enum tls_greeting */
+        __u8 failed;            /* enum tls_failure */
         __u8 missed;            /* 1: bytes were read that were not seen, where the next record begins is not
                                  * known (tls_resumes()) */
 };
@@ -151,9 +166,13 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                 return 1;
 
         case TLS_ALERT:
+                if (!out && t->phase != TLS_ESTABLISHED)
+                        t->failed |= TLS_FAILED_CLIENT;
                 return 1;
 
         case TLS_HANDSHAKE:
+                if (out)
+                        t->greeted |= TLS_GREETED_SERVER;
                 if (!out && t->phase == TLS_CHANGED) {
                         t->phase = length > TLS_ENCRYPTED_FINISHED_MAX ? TLS_HELLO : TLS_ESTABLISHED;
                         /* Up to TLS 1.2 record types are in the clear, and so is the protocol that the
@@ -168,6 +187,9 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                                             (out || !t->http2 || !TLS_IS_HTTP2_CONTROL(length));
                         if (!out && side->application)
                                 tls_add_request(t, length);
+                } else if (TLS_IS_ALERT(length)) {
+                        /* In the handshake of TLS 1.3. No other message is as short */
+                        t->failed |= out ? TLS_FAILED_SERVER : TLS_FAILED_CLIENT;
                 } else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS)) {
                         t->phase = TLS_ESTABLISHED;
                         /* A client that pads its records pads this one, too. If not, alerts have their usual
@@ -241,6 +263,16 @@ EXCHANGE_INLINE int tls_is_greeting(__u64 bytes, __u32 length) {
 EXCHANGE_INLINE int tls_is_server_hello(__u64 bytes) {
         return (bytes & 0xff) == TLS_HANDSHAKE && (bytes >> 8 & 0xff) == 3 && (bytes >> 16 & 0xff) <= 4 &&
                (bytes >> 40 & 0xff) == 2;
+}
+
+/* An alert that is not encrypted, of level "fatal". Servers write its seven bytes at once. length: so many
+ * bytes there are. */
+#define TLS_ALERT_FATAL 2U
+#define TLS_ALERT_LENGTH 2U
+EXCHANGE_INLINE int tls_is_fatal_alert(__u64 bytes, __u32 length) {
+        return length > TLS_HEADER_SIZE && (bytes & 0xff) == TLS_ALERT && (bytes >> 8 & 0xff) == 3 &&
+               (bytes >> 16 & 0xff) <= 4 && (bytes >> 24 & 0xff) == 0 &&
+               (bytes >> 32 & 0xff) == TLS_ALERT_LENGTH && (bytes >> 40 & 0xff) == TLS_ALERT_FATAL;
 }
 
 /* Whether a segment of a client is nothing but its farewell, without a response. bytes: its first ones,
@@ -325,6 +357,8 @@ PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there)
                 return n | (side->application ? TLS_STEP_APPLICATION : 0);
         }
 
+        if (out && side->have == 0 && tls_is_fatal_alert(bytes, there))
+                t->failed |= TLS_FAILED_SERVER;
         for (int i = 0; i < (int) TLS_HEADER_SIZE; i++) {
                 if (side->have >= TLS_HEADER_SIZE || n >= there)
                         break;
@@ -355,4 +389,29 @@ EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, int gone, 
         if (!t->certain ||
             (x->state == EXCHANGE_ASKED ? t->farewell : x->in_end - x->read_end <= TLS_FAREWELL_SIZE))
                 exchange_shut(x, effect);
+}
+
+/* The application has read what is no record. Whether the connection is TLS nevertheless. */
+EXCHANGE_INLINE int tls_breaks_off(struct tls *t) {
+        if (!(t->greeted & TLS_GREETED_SERVER)) {
+                t->greeted = 0;
+                return 0;
+        }
+        t->failed |= TLS_FAILED_RECORD;
+        return 1;
+}
+
+/* The connection ends, after exchange_end(): it is one failed request if the handshake was not completed, or
+ * the server has sent a fatal alert, or the client something else than records, unless a request was in
+ * flight. A client that has encrypted something in TLS 1.3 may have sent its Finished. */
+EXCHANGE_INLINE void tls_fail(struct tls *t, struct exchange_effect *effect) {
+        int incomplete = t->greeted & TLS_GREETED_CLIENT && !t->missed && t->phase != TLS_ESTABLISHED &&
+                         (t->sealed == 0 || t->failed & TLS_FAILED_CLIENT);
+
+        if (t->failed & TLS_FAILED_COUNTED ||
+            !(incomplete || t->failed & (TLS_FAILED_SERVER | TLS_FAILED_RECORD)))
+                return;
+        t->failed |= TLS_FAILED_COUNTED;
+        if (effect->unanswered == 0)
+                effect->unanswered = 1;
 }

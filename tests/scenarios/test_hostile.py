@@ -4,11 +4,15 @@
 import contextlib
 import os
 import socket
+import ssl
 import threading
 import time
 
 import h2.connection
 
+import scenario
+import test_tls
+import test_tls_probe
 from http2 import Client as Http2
 from scenario import (Unit, attach, check, equal, lookup, qosctl, qosctl_json, server_figures, smaller, snapshot, test, total,
                       wait_for)
@@ -383,6 +387,136 @@ time.sleep(1000)
     check("count" not in row, f"streams are counted: {row}")
     # All but what the server may say before the first request
     check(0 <= row["bytesIn"] + row["bytesOut"] - x["unparsed"]["bytes"] <= 100, f"unparsed bytes {x['unparsed']['bytes']}: {row}")
+
+
+class TlsLoad(Load):
+    """The same inside TLS."""
+
+    def __init__(self, unit, version):
+        super().__init__(unit, "/small")
+        self.version = version
+
+    def run(self):
+        c = self.unit.connect(self.version)
+        while self.running:
+            test_tls.ask(c)
+            self.sent += 1
+            time.sleep(0.02)
+        c.close()
+
+
+def client_hello(version):
+    """The first message of a client."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.minimum_version = context.maximum_version = test_tls.VERSIONS[version]
+    out = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+    return out.read()
+
+
+def distrust(u, version):
+    """A client that does not accept the certificate of the server, and says so in an alert."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.minimum_version = context.maximum_version = test_tls.VERSIONS[version]
+    with connect(u.ports[version]) as c, contextlib.suppress(ssl.SSLCertVerificationError):
+        context.wrap_socket(c)
+        raise scenario.Failed("the certificate was accepted")
+
+
+def greet_and_leave(u, version):
+    """ClientHello, and all that the server says to that, and no more."""
+    with connect(u.ports[version]) as c:
+        c.sendall(client_hello(version))
+        check(c.recv(65536)[:1] == b"\x16", "no ServerHello")
+
+
+def other_version(u, version):
+    """ClientHello of a version that the server does not speak: it sends a fatal alert."""
+    with connect(u.ports[version]) as c:
+        c.sendall(client_hello("TLSv1.2" if version == "TLSv1.3" else "TLSv1.3"))
+        data = until_end(c)
+        check(data[:1] == b"\x15" and data[5] == 2, f"no fatal alert: {data}")
+
+
+def greet_and_junk(u, version):
+    """Junk where the handshake goes on: the server ends the connection."""
+    with connect(u.ports[version]) as c:
+        c.sendall(client_hello(version))
+        check(c.recv(65536)[:1] == b"\x16", "no ServerHello")
+        with contextlib.suppress(ConnectionError):
+            c.sendall(JUNK)
+            until_end(c)
+
+
+@test(deadline=120)
+def failed_handshakes():
+    """A TLS handshake that is not completed is one failed request, of the side that ended it. The requests of others all count, and a
+    threshold that is violated stays that."""
+    u = test_tls.served(idle=300)
+    qosctl("set-threshold", u.name, "busy: requests.server.rate > 10 over 1s")
+    ends = {other_version: "reset", greet_and_junk: "reset", distrust: "abort", greet_and_leave: "abort"}
+    failed, n = {"reset": 0, "abort": 0}, 5
+    with TlsLoad(u, "TLSv1.2") as a, TlsLoad(u, "TLSv1.3") as b:
+        wait_for("it is violated", lambda: qosctl_json("list-thresholds", u.name)[0]["state"] == "violated")
+        for version in test_tls.VERSIONS:
+            for attack, who in ends.items():
+                for _ in range(n):
+                    attack(u, version)
+                failed[who] += n
+                wait_for(f"each counts with {attack.__name__} and {version}",
+                         lambda: (f := server_figures(u))["errors"]["reset"] == failed["reset"] and f["clientAborts"] == failed["abort"])
+                equal(qosctl_json("list-thresholds", u.name)[0]["state"], "violated", f"state with {attack.__name__}")
+                r = snapshot(u, "2s")["requests"]
+                check(r["quality"] == "exchanges" and "p50" in r["server"]["latency"], f"{r}")
+    test_tls.expect_total(u, a.sent + b.sent)
+    f = server_figures(u)
+    equal((f["protocols"]["tls"], f["protocols"]["tcp"], f["latency"]["count"]), (a.sent + b.sent, 0, a.sent + b.sent), "of TLS, others, latencies")
+    equal((f["errors"]["reset"], f["clientAborts"], f["unparsed"]["connections"], f["inFlight"]),
+          (failed["reset"], failed["abort"], 0, 0), "errors.reset, clientAborts, unparsed connections, in flight")
+
+
+@test(deadline=120)
+def junk_inside_tls():
+    """With the plaintext: junk behind requests is a request with an error, as without TLS, and records that are none end a connection in
+    one failed request. What others send is exact, and a threshold that is violated stays that."""
+    u = test_tls.Nginx(idle=300)
+    test_tls_probe.watched(u)
+    u.listens()
+    test_tls_probe.placed(u)
+    qosctl("set-threshold", u.name, "busy: requests.server.rate > 10 over 1s")
+    request = b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n"
+    before = server_figures(u)
+    sent = refused = broken = 0
+    with TlsLoad(u, "TLSv1.2") as a, TlsLoad(u, "TLSv1.3") as b:
+        wait_for("it is violated", lambda: qosctl_json("list-thresholds", u.name)[0]["state"] == "violated")
+        for i in range(20):
+            for version in test_tls.VERSIONS:
+                with u.connect(version) as c:
+                    c.sendall(request * (i % 3 + 1) + JUNK[:3])
+                    c.sendall(JUNK + b"\r\n\r\n")
+                    data = until_end(c)
+                equal((data.count(b"HTTP/1.1 200"), data.count(b"HTTP/1.1 400")), (i % 3 + 1, 1), "responses")
+                sent += i % 3 + 2
+                refused += 1
+                c = u.connect(version)
+                test_tls.ask(c)
+                sent += 1
+                with socket.socket(fileno=c.detach()) as raw, contextlib.suppress(ConnectionError):
+                    raw.settimeout(10)
+                    raw.sendall(JUNK)
+                    until_end(raw)
+                broken += 1
+            equal(qosctl_json("list-thresholds", u.name)[0]["state"], "violated", "state")
+            r = snapshot(u, "2s")["requests"]
+            check(r["quality"] in ("exact", "exchanges") and "p50" in r["server"]["latency"], f"{r}")
+    sent += a.sent + b.sent
+    test_tls.expect_total(u, before["count"] + sent)
+    f = wait_for("all have failed", lambda: (f := server_figures(u))["errors"]["reset"] == broken and f)
+    equal((f["protocols"]["http1"] - before["protocols"]["http1"], f["status4xx"], f["clientAborts"], f["unparsed"]["connections"], f["inFlight"]),
+          (sent, refused, 0, 0, 0), "of HTTP, refused, clientAborts, unparsed connections, in flight")
 
 
 @test(deadline=60)

@@ -279,6 +279,75 @@ static void test_end(void) {
         check(IS_ERROR(named13, true, false, 200) && !IS_ERROR(padded13, true, false, 200));
 }
 
+/* A connection of these records ends. Is it a failed request? It is one once. */
+static bool is_failed(const Record *records, size_t n, bool missed) {
+        struct tls t = { .greeted = TLS_GREETED_CLIENT, .missed = missed };
+        struct exchange_effect effect = {}, second = {}, open = { .unanswered = 3 };
+        struct tls other;
+
+        for (size_t i = 0; i < n; i++)
+                if (take(&t, records + i, 100) & TLS_STEP_LOST)
+                        check(tls_breaks_off(&t));
+        other = t;
+        tls_fail(&t, &effect);
+        tls_fail(&t, &second);
+        check(effect.unanswered <= 1 && second.unanswered == 0);
+        /* One with a request in flight as well is not one more */
+        tls_fail(&other, &open);
+        check(open.unanswered == 3);
+        return effect.unanswered > 0;
+}
+
+#define IS_FAILED(missed, ...)                             \
+        is_failed((const Record[]) { __VA_ARGS__ },        \
+                  sizeof((const Record[]) { __VA_ARGS__ }) / sizeof(Record), missed)
+
+static void test_fail(void) {
+        const struct {
+                const Record *records;
+                size_t n;
+        } table[] = {
+                { tls12,             ELEMENTSOF(tls12) },
+                { tls13,             ELEMENTSOF(tls13) },
+                { tls13_certificate, ELEMENTSOF(tls13_certificate) },
+                { packed,            ELEMENTSOF(packed) },
+                { unusual,           ELEMENTSOF(unusual) },
+        };
+
+        /* Complete handshakes, and what is perhaps one */
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                check(!is_failed(table[i].records, table[i].n, false));
+        check(!is_failed(packed, 7, false) && !is_failed(unusual, 3, false));
+
+        /* Ended by either side, without a word or with an alert */
+        check(IS_FAILED(false, SAYS(TLS_HANDSHAKE, 512)) && !IS_FAILED(true, SAYS(TLS_HANDSHAKE, 512)));
+        check(IS_FAILED(false, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 88),
+                        HEARS(TLS_HANDSHAKE, 2048)));
+        check(IS_FAILED(false, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 88), SAYS(TLS_ALERT, 2)));
+        check(IS_FAILED(false, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122),
+                        HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, 32), SAYS(TLS_CHANGE_CIPHER, 1),
+                        SAYS(TLS_APPLICATION, 19)));
+        check(IS_FAILED(true, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122),
+                        HEARS(TLS_APPLICATION, 19)));
+        /* No record behind the greeting of the server, or later */
+        check(IS_FAILED(false, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), SAYS(99, 10)));
+        check(IS_FAILED(true, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122),
+                        SAYS(TLS_APPLICATION, 53), ASKS(200), ANSWERS(300), SAYS(99, 10)));
+
+        /* The alert of a server alone; a warning is none */
+        for (unsigned level = 0; level < 4; level++) {
+                uint64_t alert = header_of(TLS_ALERT, 0x0303, 2) | (uint64_t) level << 40 | 40ULL << 48;
+                struct exchange_effect effect = {};
+                struct tls t = {};
+
+                check(tls_is_fatal_alert(alert, 7) == (level == 2) && !tls_is_fatal_alert(alert, 5));
+                check(!tls_is_fatal_alert(alert + 1, 7) && !tls_is_fatal_alert(alert + (1ULL << 32), 7));
+                check(tls_step(&t, 1, alert, 7) == TLS_HEADER_SIZE);
+                tls_fail(&t, &effect);
+                check(effect.unanswered == (level == 2));
+        }
+}
+
 /* Bytes that were received and not read. */
 static void test_end_unread(void) {
         static const struct {
@@ -322,5 +391,6 @@ int main(int argc, char **argv) {
         test_offer();
         test_end();
         test_end_unread();
+        test_fail();
         return EXIT_SUCCESS;
 }
