@@ -232,6 +232,8 @@ BPF_SUBPROG int row_write_group(struct qos_contention_map *c, __u64 row_and_gene
 
         group = bpf_get_current_task_btf()->cgroups->dfl_cgrp;
         level = BPF_CORE_READ(group, level);
+        if (level == 0)
+                return 0; /* the root of the hierarchy has no name */
         for (__u32 k = 0; k < GROUP_LEVELS && k <= level; k++) {
                 struct cgroup *ancestor = NULL;
                 const char *own;

@@ -217,6 +217,7 @@ def who_has_the_cpu():
     # Not the time itself: they run on while this looks
     within(found[0] / sum(found), ran[0] / sum(ran), 0.1, 0, f"who had the CPU for how much of the time: {rows}, {ran}")
     check(sum(found) > 0.8 * total, f"who had the CPU: {rows}")
+    equal([r for r in rows if r["name"].endswith("/")], [], "control groups without a name")
     if beside:
         check(not any(r["name"] == beside.name and r["time"] > 10**7 for r in rows), f"who is beside it: {rows}")
     c = varlink("Get", unit=u.name, window=0)["contention"]
