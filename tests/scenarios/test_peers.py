@@ -364,7 +364,8 @@ def times_are_those_of_the_peer():
         check(d["max"] <= said["latency"]["max"], f"max {d['max']}, the client's {said['latency']['max']}")
         # The client's threads have to wake up, which takes what others leave them of the CPUs
         within(d["mean"], said["latency"]["mean"], 0.02, 5000, "mean")
-        within(d["p50"], said["latency"]["p50"], 0.02, 5000, "p50")
+        # The same, and a quantile of a peer is the middle of its bucket, off by at most 4.4 %
+        within(d["p50"], said["latency"]["p50"], 0.02 + 0.044, 5000, "p50")
         equal(server_figures(c)["count"], 0, "its requests")
     scenario.undisturbed(measure)
 
