@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include "client.h"
+#include "diagnose.h"
 #include "format.h"
 #include "progress.h"
 #include "qosctl.h"
@@ -122,19 +123,24 @@ static size_t array_size(sd_json_variant *v) {
         return v && sd_json_variant_is_array(v) ? sd_json_variant_elements(v) : 0;
 }
 
+void finding_print(sd_json_variant *f) {
+        const Style *style = terminal_style();
+        const char *next = value_string(f, "next");
+
+        print_wrapped("    ", strempty(value_string(f, "text")), "", "");
+        if (next)
+                print_wrapped("    Next: ", next, color_on(style, COLOR_GREY), color_off(style));
+}
+
 static void print_findings(sd_json_variant *findings) {
         const Style *style = terminal_style();
-        const char *grey = color_on(style, COLOR_GREY), *bold = color_on(style, COLOR_BOLD), *off = color_off(style);
 
         for (size_t i = 0; i < array_size(findings); i++) {
                 sd_json_variant *f = sd_json_variant_by_index(findings, i);
-                const char *next = value_string(f, "next");
 
-                (void) printf("\n%s%s%s (%s)\n", bold, strempty(value_string(f, "kind")), off,
-                              strempty(value_string(f, "certainty")));
-                print_wrapped("    ", strempty(value_string(f, "text")), "", "");
-                if (next)
-                        print_wrapped("    Next: ", next, grey, off);
+                (void) printf("\n%s%s%s (%s)\n", color_on(style, COLOR_BOLD), strempty(value_string(f, "kind")),
+                              color_off(style), strempty(value_string(f, "certainty")));
+                finding_print(f);
         }
 }
 
@@ -223,10 +229,9 @@ static void print_diagnosis(sd_json_variant *reply, const char *baseline_of) {
         print_threads(value_find(reply, "figures"));
 }
 
-/* Observes the unit, until Ctrl+C at most. */
-static int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json_variant *baseline,
-                         Replies *ret) {
-        _cleanup_replies_ Replies begun = REPLIES_INIT;
+int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json_variant *baseline, bool keep,
+                  bool *ret_interrupted, Replies *ret) {
+        _cleanup_replies_ Replies begun = REPLIES_INIT, lease = REPLIES_INIT;
         int r;
 
         polkit_agent_open();
@@ -235,6 +240,12 @@ static int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json
         r = client_callbo(c, QOS_METHOD("BeginDiagnosis"), &begun,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
+        /* The diagnosis goes on without it */
+        if (r == 0 && keep)
+                (void) client_callbo(c, QOS_METHOD("Attach"), &lease,
+                                     SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                                     SD_JSON_BUILD_PAIR_BOOLEAN("lease", true),
+                                     SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         progress_end();
         polkit_agent_close();
         if (r != 0) {
@@ -245,7 +256,7 @@ static int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json
 
         unit = value_string(begun.items[0], "unit") ?: unit;
         progress_begin(interval, /* interruptible= */ true, "Observing %s", unit);
-        (void) progress_sleep(c, unit);
+        *ret_interrupted = progress_sleep(c, unit) < interval;
         r = client_callbo(c, QOS_METHOD("Diagnose"), ret,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_BOOLEAN("sinceBegin", true),
@@ -259,6 +270,7 @@ int verb_diagnose(int argc, char **argv) {
         _cleanup_replies_ Replies reply = REPLIES_INIT;
         _cleanup_client_ Client *c = NULL;
         const char *baseline_of = NULL;
+        bool interrupted;
         int r;
 
         /* Those windows of qosd in which the machine can be looked at */
@@ -275,7 +287,8 @@ int verb_diagnose(int argc, char **argv) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        r = unit_diagnose(c, argv[0], arg_for > 0 ? arg_for : DIAGNOSE_NSEC, baseline, &reply);
+        r = unit_diagnose(c, argv[0], arg_for > 0 ? arg_for : DIAGNOSE_NSEC, baseline, /* keep= */ false, &interrupted,
+                          &reply);
         if (r != 0)
                 return client_fail(r, &reply, "diagnose '%s'", argv[0]);
 

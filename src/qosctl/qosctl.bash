@@ -49,6 +49,7 @@ _qosctl() {
                 [heatmap]='--since='
                 [measure]=''
                 [diagnose]='--for= --save= --against='
+                [why]='--for='
                 [set-threshold]=''
                 [clear-threshold]=''
                 [list-thresholds]=''
@@ -98,6 +99,7 @@ _qosctl() {
                 --for=)
                         words='1min 10min 1h 1d'
                         [[ $verb == diagnose ]] && words='1s 2s 5s 10s 60s 5min'
+                        [[ $verb == why ]] && words='1s 2s 5s 10s'
                         ;;
                 --save=|--against=)
                         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
@@ -120,7 +122,7 @@ _qosctl() {
                                 words=${!options[*]}
                         else
                                 case $verb in
-                                        attach|enable|disable|top|diagnose) words=$(__qosctl_loaded) ;;
+                                        attach|enable|disable|top|diagnose|why) words=$(__qosctl_loaded) ;;
                                         measure)
                                                 if (( n == 0 )); then
                                                         words=$(__qosctl_loaded)

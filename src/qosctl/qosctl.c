@@ -82,6 +82,7 @@ static const struct Verb {
         { "heatmap",      1, 2,  OPTION_MASK(SINCE),                verb_heatmap      },
         { "measure",      1, -1, ONE_UNIT,                    verb_measure      },
         { "diagnose",     1, 1,  OPTION_MASK(FOR)|OPTION_MASK(NORMAL)|ONE_UNIT, verb_diagnose },
+        { "why",          1, 1,  OPTION_MASK(FOR)|ONE_UNIT,   verb_why          },
         { "set-threshold",   1, 2,  ONE_UNIT,                verb_set_threshold   },
         { "clear-threshold", 1, -1, ONE_UNIT,                verb_clear_threshold },
         { "list-thresholds", 0, -1, 0,                       verb_list_thresholds },
@@ -116,6 +117,7 @@ static int help(void) {
                       "  heatmap UNIT [METRIC]      Show the distribution of a duration over time\n"
                       "  measure UNIT -- COMMAND    Show metrics of a unit while COMMAND runs\n"
                       "  diagnose UNIT              Find the bottleneck of a unit\n"
+                      "  why UNIT                   Follow what a unit waits for, from unit to unit\n"
                       "\n%2$sThreshold Commands:%3$s\n"
                       "  set-threshold UNIT RULE    Set an alert threshold for a unit\n"
                       "  clear-threshold UNIT NAME... Remove thresholds\n"
@@ -143,6 +145,7 @@ static int help(void) {
                       "     --for=SPAN              With attach: detach after SPAN\n"
                       "                             With threads, resources: sample for SPAN\n"
                       "                             With diagnose: observe for SPAN (default: 10s)\n"
+                      "                             With why: observe each unit for SPAN (default: 5s)\n"
                       "     --save=FILE             With diagnose: save the metrics as a baseline\n"
                       "     --against=FILE          With diagnose: compare with a saved baseline\n"
                       "     --interval=SPAN         With monitor: show a sample every SPAN\n"

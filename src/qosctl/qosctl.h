@@ -69,6 +69,7 @@ int verb_heatmap(int argc, char **argv);
 int verb_measure(int argc, char **argv);
 int verb_metrics(int argc, char **argv);
 int verb_diagnose(int argc, char **argv);
+int verb_why(int argc, char **argv);
 int verb_set_threshold(int argc, char **argv);
 int verb_clear_threshold(int argc, char **argv);
 int verb_list_thresholds(int argc, char **argv);

@@ -33,3 +33,6 @@ bool unit_is_detached(int r, const Replies *replies);
 int unit_read_fail(int r, const Replies *replies, const char *unit);
 /* Adds local units that listen on TCP. */
 int names_find_listening(Names *ret);
+/* The local unit that listens at an address as qosd writes it ("127.0.0.1:80", "/run/x.sock"). -ENOENT: none is
+ * known, -EREMOTE: not an address of this host, -EINVAL: no address. */
+int listener_find_unit(const char *address, char **ret);

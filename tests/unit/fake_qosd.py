@@ -116,6 +116,7 @@ class FakeQosd:
         self.slow = {}          # method to the Event that its reply waits for
         self.histories = {}     # name to what History replies
         self.diagnosis = {}     # what Diagnose replies, beside the unit and the time
+        self.diagnoses = {}     # the same of some units
         self.begun = {}         # connection to the unit whose diagnosis has begun on it
         self.thresholds = []    # what ListThresholds replies
         self.monitored = []     # lists of what Monitor replies, one for each call; an Error ends one
@@ -329,12 +330,14 @@ class FakeQosd:
 
     def do_BeginDiagnosis(self, c, unit, allowInteractiveAuthentication=False):
         self.begun[c] = self.resolve(unit)
+        if isinstance(self.diagnoses.get(self.begun[c]), Error):
+            raise self.diagnoses[self.begun[c]]
         return [{"unit": self.begun[c]}]
 
     def do_Diagnose(self, c, unit, sinceBegin=False, baseline=None):
         if not sinceBegin or self.begun.pop(c, None) != self.resolve(unit):
             raise Error("org.varlink.service.InvalidParameter", parameter="sinceBegin")
-        return [{"unit": self.resolve(unit), "timestamp": 1763683260000000000} | self.diagnosis]
+        return [{"unit": self.resolve(unit), "timestamp": 1763683260000000000} | self.diagnoses.get(self.resolve(unit), self.diagnosis)]
 
     def do_SetThreshold(self, c, unit, threshold, allowInteractiveAuthentication=False):
         if ":" not in threshold:

@@ -1045,6 +1045,108 @@ class Others(Test):
         self.assertTrue(t.output.endswith("\r\x1b[2K"), t.output)
         self.qosd.slow.pop("Diagnose").set()
 
+    @staticmethod
+    def waits_for(*peers, share=0.9, findings=()):
+        """A diagnosis with a dependency: peers by address, with their units if they are known."""
+        n = len(peers)
+        return {"verdict": "found", "summary": "slow dependency", "text": "100 requests/s", "excluded": [],
+                "findings": [{"kind": "dependency", "certainty": "certain", "text": "wait for responses of peers", "rule": "a rule", "next": "qosctl it",
+                              "resource": peers[0][0], "share": share}, *findings],
+                "figures": {"rate": 100, "firstByte": 5000000, "clientRate": 100 * n, "clientLatency": 4000000},
+                "peers": [{"name": address, "time": 4000000, "rate": 100} | ({"unit": unit} if unit else {}) for address, unit in peers]}
+
+    DISK = {"verdict": "found", "summary": "disk: 88% of each request is disk wait (vda, used by backup.service)", "text": "100 requests/s", "excluded": [],
+            "figures": {"rate": 100, "firstByte": 4000000},
+            "findings": [{"kind": "disk", "certainty": "certain", "text": "disk wait: 3.5ms of the 4ms to the first byte (88%)", "rule": "a rule",
+                          "next": "systemctl set-property backup.service IOWeight=20", "resource": "vda", "unit": "backup.service", "share": 0.88}]}
+
+    def test_why(self):
+        for unit in ("nginx.service", "web.service", "back.service"):
+            self.qosd.add(unit)
+        self.qosd.diagnoses = {"nginx.service": self.waits_for(("127.0.0.1:8001", "web.service"), share=0.96),
+                               "web.service": self.waits_for(("[::1]:8002", "back.service"), share=0.5), "back.service": self.DISK}
+        self.assertEqual(self.out_of("why", "nginx", "--for=1s"), """\
+nginx.service → web.service → back.service: disk: 88% of each request is disk wait (vda, used by backup.service)
+
+nginx.service: 100 requests/s, 5.00ms to the first byte
+└─ 96% web.service (127.0.0.1:8001): 100 requests/s, 5.00ms to the first byte
+   └─ 50% back.service ([::1]:8002): 100 requests/s, 4.00ms to the first byte
+      └─ disk wait: 3.5ms of the 4ms to the first byte (88%)
+
+disk (certain), back.service: 42% of each request of nginx.service
+    disk wait: 3.5ms of the 4ms to the first byte (88%)
+    Next: systemctl set-property backup.service IOWeight=20
+""")
+        # Each of them stays attached as long as the connection lasts
+        self.assertEqual([(p["unit"], p["lease"]) for p in self.calls("Attach")], [("nginx", True), ("web.service", True), ("back.service", True)])
+        self.assertIn("nginx.service -> web.service -> back.service: ", self.out_of("why", "nginx", "--for=1s", locale="C"))
+        for columns in (40, 80, 200):
+            self.fits(self.out_of("why", "nginx", "--for=1s", columns=columns), columns)
+
+        v = json.loads(self.out_of("why", "nginx", "--for=1s", "--json=short"))
+        self.assertEqual((v["unit"], v["cause"]["unit"], v["cause"]["finding"]["kind"], v["interval"]), ("nginx.service", "back.service", "disk", SEC))
+        self.assertAlmostEqual(v["cause"]["wholeShare"], 0.96 * 0.5 * 0.88)
+        step = v["steps"][0]["steps"][0]
+        self.assertEqual((step["unit"], step["address"], step["share"], step["diagnosis"]["unit"], step["steps"]), ("back.service", "[::1]:8002", 0.5, "back.service", []))
+
+        for arguments in (["nginx", "--for=30s"], ["nginx", "--for=1500ms"], ["nginx", "web"], []):
+            self.error_of("why", *arguments, status=2)
+        self.assertIn("Failed to diagnose 'other': no such unit", self.error_of("why", "other", "--for=1s", status=4))
+
+    def why_ends(self, *peers, status=0, **more):
+        """The steps below nginx, in JSON, and as text."""
+        self.qosd.diagnoses["nginx.service"] = self.waits_for(*peers, **more)
+        out = self.run_qosctl("why", "nginx", "--for=1s", status=status, columns=200)[0]
+        return json.loads(self.run_qosctl("why", "nginx", "--for=1s", "--json=short", status=status)[0])["steps"], out
+
+    def test_why_ends(self):
+        """Where it does not go on, and why."""
+        for unit in ("nginx.service", "web.service", "back.service"):
+            self.qosd.add(unit)
+        free = socket.create_server(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        for address, end, words in ((f"127.0.0.1:{port}", "noUnit", "no unit of this host is known to listen there"),
+                                    ("/nowhere", "noUnit", "no unit of this host is known to listen there"),
+                                    ("192.0.2.1:80", "otherHost", "not an address of this host"), ("[2001:db8::1]:80", "otherHost", "not an address of this host")):
+            steps, out = self.why_ends((address, None))
+            self.assertEqual([(s["address"], s["end"]) for s in steps], [(address, end)])
+            self.assertIn(f"\n└─ 90% {address}: {words}\n", out)
+            self.assertIn("\ndependency (certain), nginx.service\n", out)
+
+        self.qosd.diagnoses["web.service"] = self.waits_for(("127.0.0.1:8000", "nginx.service"))
+        steps, out = self.why_ends(("127.0.0.1:8001", "web.service"))
+        self.assertEqual(steps[0]["steps"][0]["end"], "cycle")
+        self.assertIn("90% nginx.service (127.0.0.1:8000): a cycle: it is above\n", out)
+
+        # Of two branches one is seen once
+        self.qosd.diagnoses |= {"web.service": self.waits_for(("127.0.0.1:8002", "back.service")), "back.service": self.DISK}
+        steps, out = self.why_ends(("127.0.0.1:8001", "web.service"), ("127.0.0.1:8002", "back.service"))
+        self.assertEqual(([s["unit"] for s in steps], steps[1]["end"]), (["web.service", "back.service"], "seen"))
+        self.assertIn("├─ 45% web.service (127.0.0.1:8001): ", out)
+        self.assertIn("│  └─ 90% back.service (127.0.0.1:8002): ", out)
+        self.assertIn("└─ 45% back.service (127.0.0.1:8002): it is elsewhere in the tree\n", out)
+
+        # It vanishes, or is not for this user to see
+        for error, words in ((Error("NoSuchUnit", unit="web.service", message="no such unit web.service"), "no such unit web.service"),
+                             (Error("org.varlink.service.PermissionDenied"), "access denied")):
+            self.qosd.diagnoses["web.service"] = error
+            steps, out = self.why_ends(("127.0.0.1:8001", "web.service"))
+            self.assertEqual((steps[0]["end"], steps[0]["message"]), ("failed", words))
+            self.assertIn(f"90% web.service (127.0.0.1:8001): not observed: {words}\n", out)
+
+    def test_why_interrupted(self):
+        """Ctrl+C gives what there is, and observes no more."""
+        for unit in ("nginx.service", "web.service"):
+            self.qosd.add(unit)
+        self.qosd.diagnoses = {"nginx.service": self.waits_for(("127.0.0.1:8001", "web.service"))}
+        t = self.terminal("why", "nginx", "--for=10s", env={"PAGER": ""}, columns=200)
+        t.wait_for("Observing nginx.service: 10s left")
+        t.key("\x03")
+        self.assertEqual(t.end(), 0)
+        self.assertIn("90% web.service (127.0.0.1:8001): not observed: interrupted\r\n", plain(t.output))
+        self.assertEqual([p["unit"] for p in self.calls("Diagnose")], ["nginx.service"])
+
     def test_measure_signals(self):
         """Signals get through to the command, and do not end qosctl before it."""
         self.qosd.add("nginx.service")
@@ -1727,7 +1829,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 24)
+        self.assertEqual(len(self.complete("")), 25)
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
         for verb in ("detach", "status", "show", "histogram", "history", "heatmap", "list"):
@@ -1750,6 +1852,8 @@ class Completion(Test):
         self.assertEqual(self.complete("measure", "n"), ["nginx.service"])
         self.assertEqual(self.complete("diagnose", "n"), ["nginx.service"])
         self.assertEqual(self.complete("diagnose", "--s"), ["--save="])
+        self.assertEqual(self.complete("why", "n"), ["nginx.service"])
+        self.assertEqual(self.complete("why", "--f"), ["--for="])
         self.qosd.thresholds = [self.qosd.threshold("redis.service", n, "ok") for n in ("slow", "idle")]
         self.assertEqual(self.complete("clear-threshold", "redis.service", ""), ["idle", "slow"])
         self.assertEqual(self.complete("is-ok", "r"), ["redis.service"])
