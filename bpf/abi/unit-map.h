@@ -110,7 +110,7 @@ enum qos_counter {
 };
 
 /* Fixed size, so that a new counter does not move the fields behind. A multiple of 8 copies fastest. */
-#define QOS_COUNTERS_SIZE 2752
+#define QOS_COUNTERS_SIZE 2736
 _Static_assert(QOS_COUNTERS <= QOS_COUNTERS_SIZE, "no room for so many counters");
 
 /* States of a thread, which is in exactly one at any time, see contention-map.h. */
