@@ -505,6 +505,7 @@ def mariadb_statements():
         wait_for("it idles", lambda: os.path.exists(ready))
         asked[kind] += 1 + 2 * number
         quiet(f"on {kind}, that a unit has asked")
+        expect_total(client, 1 + 2 * number, "requests.client.count", f"requests of the client on {kind}")
         r = wait_for("it waits for nothing", lambda: (r := scenario.lookup(snapshot(client), "requests.client"))["inFlight"] == 0 and r)
         equal((r["count"], r["errors"]), (1 + 2 * number, {"reset": 0, "timeout": 0}), f"count and errors of who asks on {kind}")
         client.stop()
