@@ -351,21 +351,21 @@ for answers in (5, 3, 5, 0):
 
 @test()
 def times_are_those_of_the_peer():
-    """The server takes 20 ms; what the client's stopwatch shows is that, and what it takes to wake up."""
+    """The server takes 20.6 ms; the client's stopwatch shows that, and the time to wake up. That is the middle of a bucket of
+    schema 3, and so a quantile is as close as the mean."""
     def measure():
-        s = Server(mode="thread", delay_us=20000)
+        s = Server(mode="thread", delay_us=20600)
         s.start()
         c = attach(ClientUnit(port=s.port, connections=2, number=40, think_us=5000))
         said = c.run()
         equal(said["answered"], 40, "responses to the client")
         expect_asked(c, {f"127.0.0.1:{s.port}": 40}, "of a slow server")
         d = client_figures(c)["latency"]
-        check(20 * MSEC <= d["mean"] <= said["latency"]["mean"], f"mean {d['mean']}, the client's {said['latency']['mean']}")
+        check(20.6 * MSEC <= d["mean"] <= said["latency"]["mean"], f"mean {d['mean']}, the client's {said['latency']['mean']}")
         check(d["max"] <= said["latency"]["max"], f"max {d['max']}, the client's {said['latency']['max']}")
         # The client's threads have to wake up, which takes what others leave them of the CPUs
         within(d["mean"], said["latency"]["mean"], 0.02, 5000, "mean")
-        # The same, and a quantile of a peer is the middle of its bucket, off by at most 4.4 %
-        within(d["p50"], said["latency"]["p50"], 0.02 + 0.044, 5000, "p50")
+        within(d["p50"], said["latency"]["p50"], 0.02, 5000, "p50")
         equal(server_figures(c)["count"], 0, "its requests")
     scenario.undisturbed(measure)
 
