@@ -31,6 +31,23 @@ static __always_inline void preemption_disable(void) {
                 PREEMPTION_KERNEL(bpf_preempt_disable)();
 }
 
+/* Programs at uprobes are preemptible on all kernels, and nothing keeps a task that preempts one from
+ * running the same program on that CPU. Since Linux 6.13 both runs then have the same stack: programs
+ * of this type have one for each CPU ("private stack"). So nothing may be on the stack before the
+ * first call, and nothing behind the last one. Before Linux 6.15 the verifier refuses calls of global
+ * functions in between. */
+#define uprobe_runs_can_disable_preemption() (LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 15, 0))
+
+static __always_inline void preemption_disable_at_uprobe(void) {
+        if (uprobe_runs_can_disable_preemption())
+                PREEMPTION_KERNEL(bpf_preempt_disable)();
+}
+
+static __always_inline void preemption_enable_at_uprobe(void) {
+        if (uprobe_runs_can_disable_preemption())
+                PREEMPTION_KERNEL(bpf_preempt_enable)();
+}
+
 /* Where preemption is enabled, a task that was woken meanwhile runs at once, and within the run. With
  * interrupts disabled it does not, and runs when the kernel enables preemption behind the run. A function,
  * so that the flags are not on the stack beneath the others. */

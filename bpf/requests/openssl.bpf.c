@@ -10,6 +10,8 @@
 
 #include <asm/ptrace.h>
 
+#define PREEMPTION_OBJECT openssl
+#include "preemption.h"
 #include "tls-plaintext.h"
 #include "http2-conn.h"
 
@@ -487,12 +489,21 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *ove
         return 0;
 }
 
-SEC("uprobe.multi")
-int openssl_enter(struct pt_regs *ctx) {
+static __always_inline int call_begins_measured(struct pt_regs *ctx) {
         struct overhead overhead = {};
         int r = call_begins(ctx, &overhead);
 
         overhead_end(&overhead);
+        return r;
+}
+
+SEC("uprobe.multi")
+int openssl_enter(struct pt_regs *ctx) {
+        int r;
+
+        preemption_disable_at_uprobe();
+        r = call_begins_measured(ctx);
+        preemption_enable_at_uprobe();
         return r;
 }
 
@@ -542,12 +553,21 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *overh
         return 0;
 }
 
-SEC("uprobe.multi")
-int openssl_leave(struct pt_regs *ctx) {
+static __always_inline int call_ends_measured(struct pt_regs *ctx) {
         struct overhead overhead = {};
         int r = call_ends(ctx, &overhead);
 
         overhead_end(&overhead);
+        return r;
+}
+
+SEC("uprobe.multi")
+int openssl_leave(struct pt_regs *ctx) {
+        int r;
+
+        preemption_disable_at_uprobe();
+        r = call_ends_measured(ctx);
+        preemption_enable_at_uprobe();
         return r;
 }
 

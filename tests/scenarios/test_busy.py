@@ -44,3 +44,8 @@ def unix():
 @test(vm="nightly", nightly=True, deadline=600, quiet=True)
 def tls_records():
     test_kernels.count_tls_records(busy())
+
+
+@test(vm="nightly", nightly=True, deadline=600, quiet=True)
+def tls():
+    test_kernels.count_tls(busy())

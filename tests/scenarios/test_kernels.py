@@ -181,6 +181,11 @@ def unix():
 
 
 @test(vm=True, deadline=300)
+def tls():
+    count_tls(contextlib.nullcontext())
+
+
+@test(vm=True, deadline=300)
 def tls_records():
     count_tls_records(contextlib.nullcontext())
 
