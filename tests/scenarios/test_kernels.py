@@ -106,19 +106,19 @@ def count_unix(load):
 
 def count_tls(load):
     """Inside TLS, with the probe: HTTP/1 and HTTP/2."""
-    for http2 in False, True:
-        u = test_tls.Nginx(http2=http2, label=f"tls-{scenario.unit_name()}")
-        test_tls_probe.watched(u)
-        u.listens()
-        test_tls_probe.placed(u)
-        port = u.ports["TLSv1.3"]
-        with load:
+    with load:
+        for http2 in False, True:
+            u = test_tls.Nginx(http2=http2, label=f"tls-{scenario.unit_name()}")
+            test_tls_probe.watched(u)
+            u.listens()
+            test_tls_probe.placed(u)
+            port = u.ports["TLSv1.3"]
             if http2:
                 n = test_tls_probe.h2load(u, port, 600, 2, 100, ["/small"])[0]
             else:
                 n = ab_completed(run("ab", "-q", "-k", "-n", 1200, "-c", 8, f"https://127.0.0.1:{port}/small", timeout=200).stdout)
-        equal(n, 600 if http2 else 1200, "requests that the client completed")
-        is_clean(u, "http2" if http2 else "http1", n)
+            equal(n, 600 if http2 else 1200, "requests that the client completed")
+            is_clean(u, "http2" if http2 else "http1", n)
 
 
 def count_tls_records(load):
