@@ -333,13 +333,15 @@ struct qos_unit_map {
         __u32 rolling;          /* CPU + 1 of the program writing checkpoints; 0: none */
         __u64 epoch;            /* epoch of the newest event */
         __u64 epoch_end;        /* CLOCK_MONOTONIC ns of its end: a comparison is cheaper than a division */
+        __u64 search_session;   /* of the first units_find_sockets that found an open file of the unit */
+        __u64 never;            /* 0, see overhead_begin() */
+        __u64 _read_mostly[2];  /* What each program reads has a cache line of its own, and what requests on
+                                 * all CPUs write has the next one */
+
         __s64 in_flight;        /* requests from first byte arrived to last response byte sent */
         __s64 open;             /* connections */
         __u64 serving;          /* serving clock: runs while in_flight > 0 */
-        __u32 turn;             /* run to be measured next (overhead.h) */
-        __u32 never;            /* 0, see overhead_begin_sample() */
-        __u64 search_session;   /* of the first units_find_sockets that found an open file of the unit.
-                                 * Shares the cache line that each program reads */
+        __u64 _written[5];
 
         /* Written by the iterators, for the snapshot that started them */
         __u64 listeners_session;
@@ -377,7 +379,7 @@ struct qos_unit_map {
 
 /* Layout that libqosd has to match to read the map of a running qosd. Incremented whenever the meaning of a
  * word in struct qos_unit_map changes; most changes also alter the size. */
-#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 4)
+#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 5)
 
 /* ---- other maps --------------------------------------------------------------------------------------- */
 

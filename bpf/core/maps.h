@@ -112,15 +112,22 @@ struct overhead {
         __u64 begin;            /* CLOCK_MONOTONIC ns; 0: not measured */
 };
 
+/* Counts the runs on a CPU, of all units: a counter of the unit would be written by all CPUs in each run. */
+BPF_ARRAY_MAP(overhead_turns, PERCPU_ARRAY, 1, __u32) __weak;
+
 /* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it
  * would walk all that follows twice. */
 #define overhead_begin_sample(of) (overhead_sample(&(of)->turn) ? bpf_ktime_get_ns() : \
                                    *(const volatile __u32*) &(of)->never)
 
 static __always_inline void overhead_begin(struct overhead *overhead, const struct qos_owner *owner,
-                                           struct qos_unit_map *u) {
+                                           const struct qos_unit_map *u) {
+        __u32 zero = 0, *turn;
+
+        turn = bpf_map_lookup_elem(&overhead_turns, &zero);
         overhead->owner = owner_read(owner);
-        overhead->begin = overhead_begin_sample(u);
+        overhead->begin = turn && overhead_sample(turn) ? bpf_ktime_get_ns() :
+                          *(const volatile __u64*) &u->never;
 }
 
 __attribute__((noinline, weak)) int overhead_record(const struct overhead *overhead) {

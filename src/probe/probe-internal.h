@@ -54,6 +54,7 @@ typedef enum Map {
         MAP_THREADS,
         MAP_SERVICES,
         MAP_ANSWERS,
+        MAP_OVERHEAD_TURNS,
         MAP_MOVED,
         MAP_CLOCKS,
         MAP_MOVES,

@@ -49,6 +49,7 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_THREADS]      = "threads",
         [MAP_SERVICES]     = "services",
         [MAP_ANSWERS]      = "answers",
+        [MAP_OVERHEAD_TURNS] = "overhead_turns",
         [MAP_MOVED]        = "moved",
         [MAP_CLOCKS]       = "clocks",
         [MAP_MOVES]        = "moves",
