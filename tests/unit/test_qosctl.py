@@ -5,7 +5,9 @@
 test_qosctl.py QOSCTL COMPLETION [TEST...]"""
 
 import fcntl
+import io
 import json
+import multiprocessing
 import os
 import pty
 import re
@@ -1869,7 +1871,34 @@ class Completion(Test):
         self.assertEqual(self.complete("--no-pager", "detach", "r"), ["redis.service"])
 
 
+# Most tests wait for intervals that qosctl times
+WORKERS = 4
+
+
+def test_names(suite):
+    for test in suite:
+        yield from test_names(test) if isinstance(test, unittest.TestSuite) else [test.id().partition(".")[2]]
+
+
+def run_test(name):
+    result = unittest.TextTestRunner(stream=io.StringIO()).run(unittest.defaultTestLoader.loadTestsFromName(name, sys.modules[__name__]))
+    return result.testsRun, [f"{test}\n{text}" for test, text in result.errors + result.failures]
+
+
+def run_all():
+    names = list(test_names(unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])))
+    run, failed = 0, []
+    with multiprocessing.get_context("fork").Pool(WORKERS) as pool:
+        for n, failures in pool.imap_unordered(run_test, names):
+            run += n
+            failed += failures
+    print(*failed, f"{run} of {len(names)} tests run, {len(failed)} failures", sep="\n")
+    return 1 if failed or run != len(names) else 0
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup has us ignore, and a shell then cannot trap
     QOSCTL, COMPLETION = (os.path.abspath(p) for p in sys.argv[1:3])
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    if sys.argv[3:]:
+        unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    sys.exit(run_all())
