@@ -156,7 +156,7 @@ typedef struct Diagnosing {
         char *unit;                     /* while no call is under way */
         bool has_normal;
         DiagnosisFigures normal;
-        sd_event_source *timer;         /* while the interval lasts */
+        sd_event_source *timer;         /* ends the interval, or drops what no call ends */
         HostSample *begin;              /* NULL: not read yet */
         DiagnosingState state;
         WaitsQuery *query;              /* of the state; NULL: not begun */

@@ -13,6 +13,10 @@
 /* The shortest interval: a second has some requests of most units. */
 #define INTERVAL_MIN_NSEC NSEC_PER_SEC
 
+/* The longest interval that a client ends: the figures are those of the last 5 min at most, and a client
+ * that never ends it holds one of DIAGNOSES_MAX, and the unit. */
+#define INTERVAL_MAX_NSEC (600 * NSEC_PER_SEC)
+
 /* What a diagnosis takes its figures from. */
 #define DIAGNOSE_PROBES (PROBE_REQUESTS | PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
 
@@ -131,6 +135,13 @@ static int connection_await_interval(Connection *c, uint64_t until) {
                                  until / NSEC_PER_USEC, 0, on_interval_over, c);
 }
 
+static int on_begun_expired(sd_event_source *source, uint64_t usec, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+
+        c->begun = diagnosing_free(c->server->manager, c->begun);
+        return 0;
+}
+
 /* Replies to BeginDiagnosis(), and keeps what it has begun for the connection. */
 static int connection_keep_begun(Connection *c) {
         int r;
@@ -138,7 +149,11 @@ static int connection_keep_begun(Connection *c) {
         c->diagnosing->begins = false;
         c->begun = TAKE_PTR(c->diagnosing);
         c->begun->unit = TAKE_PTR(c->unit);
-        r = sd_varlink_replybo(c->link, SD_JSON_BUILD_PAIR_STRING("unit", c->begun->unit));
+        r = sd_event_add_time(c->server->manager->event, &c->begun->timer, CLOCK_MONOTONIC,
+                              (c->begun->begun_at + INTERVAL_MAX_NSEC) / NSEC_PER_USEC, 0,
+                              on_begun_expired, c);
+        if (r >= 0)
+                r = sd_varlink_replybo(c->link, SD_JSON_BUILD_PAIR_STRING("unit", c->begun->unit));
         if (r < 0)
                 c->begun = diagnosing_free(c->server->manager, c->begun);
         return r;
@@ -337,6 +352,7 @@ static int connection_end_interval(Connection *c, const Parameters *p) {
                 return r < 0 ? r : 0;
 
         c->diagnosing = TAKE_PTR(c->begun);
+        c->diagnosing->timer = sd_event_source_disable_unref(c->diagnosing->timer);
         c->unit = TAKE_PTR(c->diagnosing->unit);
         /* In the past, unless the client was quick */
         r = connection_await_interval(c, c->diagnosing->begun_at + INTERVAL_MIN_NSEC);

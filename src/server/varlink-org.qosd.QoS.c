@@ -1873,8 +1873,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_method_History,
                 SYMBOL_COMMENT("Begins the interval of a diagnosis, which the client ends with Diagnose() "
                                "when it likes. The reply comes when the unit is attached and the interval "
-                               "has begun. A further call, and the end of the connection, cancel it. For "
-                               "the users that may call Diagnose()"),
+                               "has begun. A further call, the end of the connection, and 10 min without "
+                               "Diagnose() cancel it. For the users that may call Diagnose()"),
                 &vl_method_BeginDiagnosis,
                 SYMBOL_COMMENT("Finds what limits a unit: observes it for as long as the window, and "
                                "replies then. A unit that is not attached is attached for that time. For "

@@ -18,11 +18,12 @@
 #include "manager.h"
 #include "util-bus.h"
 #include "util-idl.h"
+#include "varlink-connection.h"
 #include "varlink-io.h"
 #include "varlink-listen.h"
 #include "varlink-server.h"
 
-#define INTERFACE "org.qosd.QoS."
+#define PREFIX "org.qosd.QoS."
 #define INVALID_PARAMETER "org.varlink.service.InvalidParameter"
 
 static sd_event *event;
@@ -158,7 +159,7 @@ static void client_send(Client *c, const char *flag, const char *method, const c
         int n;
 
         n = asprintf(&text, "{\"method\":\"%s%s\",\"parameters\":%s%s%s%s}", strchr(method, '.') ? "" :
-                     INTERFACE, method, parameters, flag ? ",\"" : "", strempty(flag),
+                     PREFIX, method, parameters, flag ? ",\"" : "", strempty(flag),
                      flag ? "\":true" : "");
         check(n > 0);
         client_write(c, text, n + 1);
@@ -234,7 +235,7 @@ static void client_expect_error(Client *c, const char *error, const char *field,
 
         if (field && value)
                 check(streq_ptr(sd_json_variant_string(message_parameter(v, field)), value));
-        name = startswith(error, INTERFACE);
+        name = startswith(error, PREFIX);
         if (name) {
                 check(idl_matches(idl_find(SD_VARLINK_ERROR, name), SD_VARLINK_REGULAR,
                                   sd_json_variant_by_key(v, "parameters")));
@@ -344,7 +345,7 @@ static void test_nested(void) {
                 (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\"}", detach[0]);
                 call_succeeds(c, "Detach", parameters);
                 check(manager->n_units == 1);
-                call_fails(c, NULL, "Get", parameters, INTERFACE "NotAttached", "unit", NULL);
+                call_fails(c, NULL, "Get", parameters, PREFIX "NotAttached", "unit", NULL);
                 expect_nest(c, detach[1], NULL, NULL);
 
                 (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\"}", detach[1]);
@@ -457,23 +458,23 @@ static void test_attach_errors(void) {
         static const struct {
                 const char *method, *parameters, *error, *field, *value;
         } table[] = {
-                { "Attach",    "{\"unit\":\"none.service\"}",                      INTERFACE "NoSuchUnit",
+                { "Attach",    "{\"unit\":\"none.service\"}",                      PREFIX "NoSuchUnit",
                   "unit",   "none.service"  },
-                { "Attach",    "{\"unit\":\"t@\"}",                                INTERFACE "NoSuchUnit",
+                { "Attach",    "{\"unit\":\"t@\"}",                                PREFIX "NoSuchUnit",
                   "unit",   NULL            },
-                { "Attach",    "{\"unit\":\"x.target\"}",                          INTERFACE
+                { "Attach",    "{\"unit\":\"x.target\"}",                          PREFIX
                   "NoControlGroup",  "unit",   "x.target"      },
-                { "Attach",    "{\"unit\":\"exited.service\"}",                    INTERFACE
+                { "Attach",    "{\"unit\":\"exited.service\"}",                    PREFIX
                   "NoControlGroup",  "unit",   NULL            },
-                { "Attach",    "{\"unit\":\"\"}",                                  INTERFACE
+                { "Attach",    "{\"unit\":\"\"}",                                  PREFIX
                   "InvalidUnitName", "unit",   ""              },
-                { "Attach",    "{\"unit\":\"a\\u0001\"}",                          INTERFACE
+                { "Attach",    "{\"unit\":\"a\\u0001\"}",                          PREFIX
                   "InvalidUnitName", "unit",   "a\x01"         },
-                { "Attach",    "{\"unit\":\"\xc3\xa4.service\"}",                  INTERFACE
+                { "Attach",    "{\"unit\":\"\xc3\xa4.service\"}",                  PREFIX
                   "InvalidUnitName", "unit",   NULL            },
-                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"gpu\"]}",            INTERFACE "NoSuchProbe",
+                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"gpu\"]}",            PREFIX "NoSuchProbe",
                   "probe",  "gpu"           },
-                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"requests\",\"\"]}",  INTERFACE "NoSuchProbe",
+                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"requests\",\"\"]}",  PREFIX "NoSuchProbe",
                   "probe",  ""              },
                 { "Attach",    "{\"unit\":\"a\",\"probes\":\"requests\"}",         INVALID_PARAMETER,
                   "parameter", "probes"     },
@@ -493,13 +494,13 @@ static void test_attach_errors(void) {
                   "parameter", "duration"   },
                 { "Attach",    "{\"unit\":\"a\",\"Unit\":\"a\"}",                  INVALID_PARAMETER,
                   "parameter", "Unit"       },
-                { "Detach",    "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",
+                { "Detach",    "{\"unit\":\"b\"}",                                 PREFIX "NotAttached",
                   "unit",   NULL            },
-                { "Detach",    "{\"unit\":\"a\",\"lease\":true}",                  INTERFACE "NotAttached",
+                { "Detach",    "{\"unit\":\"a\",\"lease\":true}",                  PREFIX "NotAttached",
                   "unit",   NULL            },
                 { "Detach",    "{}",                                               INVALID_PARAMETER,
                   "parameter", "unit"       },
-                { "Get",       "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",
+                { "Get",       "{\"unit\":\"b\"}",                                 PREFIX "NotAttached",
                   "unit",   NULL            },
                 { "Get",       "{\"unit\":\"a\",\"window\":\"10s\"}",              INVALID_PARAMETER,
                   "parameter", "window"     },
@@ -510,21 +511,21 @@ static void test_attach_errors(void) {
                 { "Histogram", "{\"unit\":\"a\"}",                                 INVALID_PARAMETER,
                   "parameter", "metric"     },
                 { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency.p99\"}",
-                  INTERFACE "NoSuchMetric", "metric", "requests.server.latency.p99" },
-                { "Histogram", "{\"unit\":\"a\",\"metric\":\"contention.shares\"}", INTERFACE
+                  PREFIX "NoSuchMetric", "metric", "requests.server.latency.p99" },
+                { "Histogram", "{\"unit\":\"a\",\"metric\":\"contention.shares\"}", PREFIX
                   "NoSuchMetric", "metric", "contention.shares" },
                 { "Histogram", "{\"unit\":\"a\",\"metric\":\"contention.runQueueLatency\"}",
-                  INTERFACE "NotMeasured", "metric", "contention.runQueueLatency" },
+                  PREFIX "NotMeasured", "metric", "contention.runQueueLatency" },
                 { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency\"}",
-                  INTERFACE "NotMeasured", "metric", "requests.server.latency" },
-                { "History",   "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",
+                  PREFIX "NotMeasured", "metric", "requests.server.latency" },
+                { "History",   "{\"unit\":\"b\"}",                                 PREFIX "NotAttached",
                   "unit",   NULL            },
-                { "History",   "{\"unit\":\"a\",\"metrics\":[\"none\"]}",          INTERFACE "NoSuchMetric",
+                { "History",   "{\"unit\":\"a\",\"metrics\":[\"none\"]}",          PREFIX "NoSuchMetric",
                   "metric", "none"          },
                 { "History",   "{\"unit\":\"a\",\"metrics\":[\"requests.server.queue\"]}",
-                  INTERFACE "NoHistory", "metric", "requests.server.queue" },
+                  PREFIX "NoHistory", "metric", "requests.server.queue" },
                 { "History",   "{\"unit\":\"a\",\"metrics\":[\"requests.server.oldestInFlight\"]}",
-                  INTERFACE "NoHistory", "metric", "requests.server.oldestInFlight" },
+                  PREFIX "NoHistory", "metric", "requests.server.oldestInFlight" },
                 { "History",   "{\"unit\":\"a\",\"metrics\":\"requests\"}",        INVALID_PARAMETER,
                   "parameter", "metrics"    },
                 { "History",   "{\"unit\":\"a\",\"since\":9000000000000000000}",   INVALID_PARAMETER,
@@ -551,11 +552,11 @@ static void test_attach_errors(void) {
                   "parameter", "sinceBegin" },
                 { "Diagnose",  "{\"unit\":\"a\",\"sinceBegin\":true,\"window\":1000000000}",
                   INVALID_PARAMETER, "parameter", "window" },
-                { "Mark",      "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",
+                { "Mark",      "{\"unit\":\"b\"}",                                 PREFIX "NotAttached",
                   "unit",   NULL            },
-                { "Mark",      "{\"unit\":\"a\"}",                                 INTERFACE
+                { "Mark",      "{\"unit\":\"a\"}",                                 PREFIX
                   "ProbeUnavailable", "probe", "requests"      },
-                { "Get",       "{\"unit\":\"a\",\"sinceMark\":true}",              INTERFACE "NotMarked",
+                { "Get",       "{\"unit\":\"a\",\"sinceMark\":true}",              PREFIX "NotMarked",
                   "unit",   "a.service"     },
                 { "Get",       "{\"unit\":\"a\",\"sinceMark\":true,\"window\":0}", INVALID_PARAMETER,
                   "parameter", "window"     },
@@ -572,7 +573,7 @@ static void test_attach_errors(void) {
         call_fails(c, NULL, "org.qosd.QoS2.Get", "{}", "org.varlink.service.MethodNotFound", NULL, NULL);
 
         manager->config.units_max = 1;
-        call_fails(c, NULL, "Attach", "{\"unit\":\"b\"}", INTERFACE "TooManyUnits", NULL, NULL);
+        call_fails(c, NULL, "Attach", "{\"unit\":\"b\"}", PREFIX "TooManyUnits", NULL, NULL);
         manager->config.units_max = UNITS_MAX_LIMIT;
 
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
@@ -582,7 +583,7 @@ static void test_readings(void) {
         _cleanup_client_ Client *c = client_new(0);
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *ten = NULL, *total = NULL;
 
-        call_fails(c, "more", "List", "{}", INTERFACE "NoEntries", NULL, NULL);
+        call_fails(c, "more", "List", "{}", PREFIX "NoEntries", NULL, NULL);
         check(call_more(c, "Export", "{}") == 1);
 
         call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
@@ -600,14 +601,14 @@ static void test_readings(void) {
         check(call_more(c, "List", "{}") == 2);
         check(call_more(c, "List", "{\"unit\":\"b\",\"window\":60000000000}") == 1);
         call_fails(c, NULL, "List", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
-        call_fails(c, "more", "List", "{\"unit\":\"c\"}", INTERFACE "NotAttached", "unit", NULL);
+        call_fails(c, "more", "List", "{\"unit\":\"c\"}", PREFIX "NotAttached", "unit", NULL);
         check(call_more(c, "Export", "{}") == 3);
         check(call_more(c, "Export", "{\"unit\":\"b\"}") == 2);
         call_fails(c, NULL, "Export", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
-        call_fails(c, "more", "Export", "{\"unit\":\"c\"}", INTERFACE "NotAttached", "unit", NULL);
+        call_fails(c, "more", "Export", "{\"unit\":\"c\"}", PREFIX "NotAttached", "unit", NULL);
         call_fails(c, "more", "Export", "{\"window\":0}", INVALID_PARAMETER, "parameter", "window");
         call_succeeds(c, "GetMany", "{\"units\":[\"b\",\"a\"]}");
-        call_fails(c, NULL, "GetMany", "{\"units\":[\"a\",\"b\",\"alias\"]}", INTERFACE "DuplicateUnit",
+        call_fails(c, NULL, "GetMany", "{\"units\":[\"a\",\"b\",\"alias\"]}", PREFIX "DuplicateUnit",
                    "unit", "a.service");
         check(call_more(c, "Probes", "{}") > 0);
         check(call_more(c, "ListMetrics", "{}") > 0);
@@ -615,6 +616,27 @@ static void test_readings(void) {
 
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
+}
+
+/* An interval that its client never ends is dropped, and the unit with it. */
+static void test_begun_diagnosis(void) {
+        _cleanup_client_ Client *c = client_new(0);
+        sd_event_source *timer;
+        uint64_t now, then;
+
+        call_succeeds(c, "BeginDiagnosis", "{\"unit\":\"a\"}");
+        check(manager_get_unit(manager, "a.service", NULL));
+        timer = varlink_server->connections->begun->timer;
+        check(sd_event_now(event, CLOCK_MONOTONIC, &now) >= 0);
+        check(sd_event_source_get_time(timer, &then) >= 0);
+        check(then > now + 590 * USEC_PER_SEC && then < now + 610 * USEC_PER_SEC);
+
+        check(sd_event_source_set_time(timer, now) >= 0);
+        while (varlink_server->connections->begun)
+                check(sd_event_run(event, UINT64_MAX) >= 0);
+        check(!manager_get_unit(manager, "a.service", NULL));
+        call_fails(c, NULL, "Diagnose", "{\"unit\":\"a\",\"sinceBegin\":true}", INVALID_PARAMETER,
+                   "parameter", "sinceBegin");
 }
 
 static bool client_has_reply(const Client *c) {
@@ -665,7 +687,7 @@ static void test_many_units(void) {
         }
 
         /* The user's second one came after the first, and to it the unit is gone */
-        client_expect_error(second, INTERFACE "NotAttached", "unit", many_names[MANY_UNITS - 1]);
+        client_expect_error(second, PREFIX "NotAttached", "unit", many_names[MANY_UNITS - 1]);
 
         /* A client that leaves in the middle of it lets the next one begin */
         call_succeeds(root, "Attach", call);
@@ -798,9 +820,9 @@ static void test_lease(void) {
         check(manager->units[0]->holds->type == HOLD_LEASE && manager->units[0]->holds->owner);
 
         /* It is nobody else's */
-        call_fails(other, NULL, "Detach", "{\"unit\":\"a\",\"lease\":true}", INTERFACE "NotAttached", "unit",
+        call_fails(other, NULL, "Detach", "{\"unit\":\"a\",\"lease\":true}", PREFIX "NotAttached", "unit",
                    NULL);
-        call_fails(administrator, NULL, "Detach", "{\"unit\":\"a\"}", INTERFACE "NotAttached", "unit", NULL);
+        call_fails(administrator, NULL, "Detach", "{\"unit\":\"a\"}", PREFIX "NotAttached", "unit", NULL);
 
         call_succeeds(client, "Detach", "{\"unit\":\"a\",\"lease\":true}");
         check(manager->n_units == 0);
@@ -866,8 +888,8 @@ static void test_subscribe(void) {
         call_fails(c, "more", "Subscribe", "{\"interval\":18446744073709551615}", INVALID_PARAMETER,
                    "parameter", "interval");
         call_fails(c, "more", "Subscribe", "{\"window\":5}", INVALID_PARAMETER, "parameter", "window");
-        call_fails(c, "more", "Subscribe", "{\"units\":[\"a\"]}", INTERFACE "NotAttached", "unit", NULL);
-        call_fails(c, "more", "Subscribe", "{\"units\":[\"a b\"]}", INTERFACE "InvalidUnitName", "unit",
+        call_fails(c, "more", "Subscribe", "{\"units\":[\"a\"]}", PREFIX "NotAttached", "unit", NULL);
+        call_fails(c, "more", "Subscribe", "{\"units\":[\"a b\"]}", PREFIX "InvalidUnitName", "unit",
                    NULL);
         call_fails(c, NULL, "Subscribe", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
 
@@ -890,7 +912,7 @@ static void test_subscribe(void) {
         (void) expect_frame(named, "b.service");
         (void) expect_frame(named, "b.service");
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
-        client_expect_error(named, INTERFACE "NotAttached", "unit", "b.service");
+        client_expect_error(named, PREFIX "NotAttached", "unit", "b.service");
 
         /* The connection is good for another call, and the stream of all goes on */
         call_succeeds(named, "GetStatus", "{}");
@@ -1128,7 +1150,7 @@ static void test_oversized(void) {
         check(name);
         memset(name, 'x', VARLINK_MESSAGE_MAX - 1024);
         check(asprintf(&message, "{\"unit\":\"%s\"}", name) > 0);
-        call_fails(large, NULL, "Get", message, INTERFACE "InvalidUnitName", "unit", name);
+        call_fails(large, NULL, "Get", message, PREFIX "InvalidUnitName", "unit", name);
 
         /* Without an end */
         memset(junk, ' ', sizeof(junk));
@@ -1202,11 +1224,11 @@ static void test_polkit(void) {
 
         /* No query where the reply makes no difference */
         polkit_questions = 0;
-        call_fails(c, NULL, "Attach", "{\"unit\":\"a b\"}", INTERFACE "InvalidUnitName", "unit", "a b");
-        call_fails(c, NULL, "Detach", "{\"unit\":\"a\"}", INTERFACE "NotAttached", "unit", NULL);
-        call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"probes\":[\"gpu\"]}", INTERFACE "NoSuchProbe",
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a b\"}", PREFIX "InvalidUnitName", "unit", "a b");
+        call_fails(c, NULL, "Detach", "{\"unit\":\"a\"}", PREFIX "NotAttached", "unit", NULL);
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"probes\":[\"gpu\"]}", PREFIX "NoSuchProbe",
                    "probe", "gpu");
-        call_fails(c, "more", "List", "{}", INTERFACE "NoEntries", NULL, NULL);
+        call_fails(c, "more", "List", "{}", PREFIX "NoEntries", NULL, NULL);
         check(polkit_questions == 0);
 
         polkit_mood = POLKIT_NO;
@@ -1231,7 +1253,7 @@ static void test_polkit(void) {
         /* Nobody but root and the owner of the control group sees its clients */
         call_fails(c, NULL, "GetView", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL,
                    NULL);
-        call_fails(root, NULL, "GetView", "{\"unit\":\"a\"}", INTERFACE "ViewUnavailable", "unit",
+        call_fails(root, NULL, "GetView", "{\"unit\":\"a\"}", PREFIX "ViewUnavailable", "unit",
                    "a.service");
         call_fails(c, NULL, "Get", "{\"unit\":\"a\",\"metrics\":[\"requests.client[b.service].rate\"]}",
                    "org.varlink.service.PermissionDenied", NULL, NULL);
@@ -1264,13 +1286,13 @@ static void test_limits(void) {
         polkit_mood = POLKIT_YES;
         manager->config.leases_per_uid_max = 1;
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
-        call_fails(c, NULL, "Attach", "{\"unit\":\"b\",\"lease\":true}", INTERFACE "TooManyLeases", NULL,
+        call_fails(c, NULL, "Attach", "{\"unit\":\"b\",\"lease\":true}", PREFIX "TooManyLeases", NULL,
                    NULL);
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         manager->config.leases_per_uid_max = 64;
 
         manager->config.units_per_uid_max = 1;
-        call_fails(c, NULL, "Attach", "{\"unit\":\"b\"}", INTERFACE "TooManyUnits", NULL, NULL);
+        call_fails(c, NULL, "Attach", "{\"unit\":\"b\"}", PREFIX "TooManyUnits", NULL, NULL);
         manager->config.units_per_uid_max = 32;
         call_succeeds(c, "Detach", "{\"unit\":\"a\",\"lease\":true}");
 
@@ -1444,7 +1466,7 @@ static void test_streams(void) {
                 client_send(streams[i], "more", "Subscribe", "{\"interval\":3600000000000}");
                 sd_json_variant_unref(client_expect_reply(streams[i], "Subscribe"));
         }
-        call_fails(c, "more", "Subscribe", "{}", INTERFACE "TooManyStreams", NULL, NULL);
+        call_fails(c, "more", "Subscribe", "{}", PREFIX "TooManyStreams", NULL, NULL);
         streams[0] = client_free(streams[0]);
         /* The daemon finds that a stream has ended when the pause of its user is over. */
         for (bool freed = false; !freed;) {
@@ -1454,7 +1476,7 @@ static void test_streams(void) {
                 v = client_receive(c);
                 check(v);
                 freed = !message_error(v);
-                check(freed || streq(message_error(v), INTERFACE "TooManyStreams"));
+                check(freed || streq(message_error(v), PREFIX "TooManyStreams"));
         }
         for (unsigned i = 1; i < ELEMENTSOF(streams); i++)
                 client_free(streams[i]);
@@ -1476,7 +1498,7 @@ static void test_reserve(void) {
                                 names[i]);
                 call_succeeds(c, "Attach", parameters);
         }
-        call_fails(c, NULL, "Attach", "{\"unit\":\"c\",\"lease\":true}", INTERFACE "TooManyUnits", NULL,
+        call_fails(c, NULL, "Attach", "{\"unit\":\"c\",\"lease\":true}", PREFIX "TooManyUnits", NULL,
                    NULL);
         call_succeeds(root, "Attach", "{\"unit\":\"c\",\"lease\":true}");
         check(manager->n_units == 4);
@@ -1556,6 +1578,7 @@ int main(void) {
         test_history();
         test_attach_errors();
         test_readings();
+        test_begun_diagnosis();
         test_unshown();
         test_lease();
         test_vanish_while_attaching();
