@@ -230,6 +230,47 @@ static void print_drops(const Replies *units) {
         }
 }
 
+static void print_label(const char *name, const char *value, char end) {
+        (void) printf("%s=\"", name);
+        print_escaped(value ?: "", /* quotes= */ true);
+        (void) printf("\"%c", end);
+}
+
+/* What changes of a unit without being a number, to be joined with the others. */
+static void print_info(const Replies *units) {
+        bool info = arg_exposition == EXPOSITION_OPENMETRICS;
+        Family f = { .metric = "", .name = info ? "qosd_unit" : "qosd_unit_info", .type = info ? "info" : "gauge" };
+
+        for (size_t i = 0; i < units->n; i++) {
+                sd_json_variant *u = value_find(units->items[i], "unit");
+
+                family_begin(&f, "The slice and the state of the unit");
+                (void) fputs("qosd_unit_info{", stdout);
+                print_label("unit", value_string(u, "name"), ',');
+                print_label("slice", value_string(u, "slice"), ',');
+                print_label("state", value_string(u, "activeState"), '}');
+                (void) fputs(" 1\n", stdout);
+        }
+}
+
+/* Programs that units need, of qosd as a whole. */
+static void print_programs(const Replies *programs) {
+        Family f = { .metric = "", .name = "qosd_program_attached", .type = "gauge" };
+
+        for (size_t i = 0; i < programs->n; i++) {
+                sd_json_variant *p = programs->items[i];
+                const char *state = value_string(p, "state");
+
+                if (!value_string(p, "program") || streq_ptr(state, "idle"))
+                        continue;
+                family_begin(&f, "Whether a BPF program that a unit needs is attached, and why not");
+                (void) fputs("qosd_program_attached{", stdout);
+                print_label("program", value_string(p, "program"), ',');
+                print_label("reason", streq_ptr(state, "attached") ? NULL : value_string(p, "reason"), '}');
+                (void) printf(" %i\n", streq_ptr(state, "attached"));
+        }
+}
+
 /* Thresholds on quantiles, for alerts on how fast the error budget is used up. */
 static void print_objectives(const Replies *units) {
         static const struct {
@@ -293,7 +334,7 @@ static int export_units(Client *c, const char *unit, Replies *ret) {
 }
 
 int verb_metrics(int argc, char **argv) {
-        _cleanup_replies_ Replies catalogue = REPLIES_INIT, units = REPLIES_INIT;
+        _cleanup_replies_ Replies catalogue = REPLIES_INIT, units = REPLIES_INIT, programs = REPLIES_INIT;
         _cleanup_names_ Names names = NAMES_INIT;
         _cleanup_client_ Client *c = NULL;
         int r, status = STATUS_OK;
@@ -330,6 +371,13 @@ int verb_metrics(int argc, char **argv) {
         r = client_call_more(c, QOS_METHOD("ListMetrics"), 0, NULL, &catalogue);
         if (r != 0)
                 return client_fail(r, &catalogue, "list metrics");
+        /* They are no unit's */
+        if (argc == 0) {
+                r = client_call_more(c, QOS_METHOD("Probes"), 0, NULL, &programs);
+                if (r != 0)
+                        return client_fail(r, &programs, "list the probes");
+        }
+        print_info(&units);
         for (size_t i = 0; i < catalogue.n; i++) {
                 r = print_metric(catalogue.items[i], &units);
                 if (r == -EBADMSG)
@@ -339,6 +387,7 @@ int verb_metrics(int argc, char **argv) {
         }
         print_drops(&units);
         print_objectives(&units);
+        print_programs(&programs);
         if (arg_exposition == EXPOSITION_OPENMETRICS)
                 (void) printf("# EOF\n");
 

@@ -302,12 +302,34 @@ static void add_total_distribution(JsonWriter *w, const TotalDistribution *d) {
         json_writer_close(w);
 }
 
+/* Of the slices on the way to the control group the innermost one, other than the group itself. */
+static void add_slice(JsonWriter *w, const char *control_group) {
+        _cleanup_free_ char *slice = NULL;
+        const char *found = NULL, *next;
+        size_t length = 0;
+
+        for (const char *p = control_group; p && *p == '/'; p = next) {
+                next = strchrnul(++p, '/');
+                if (*next == '/' && next - p > (ptrdiff_t) strlen(".slice") &&
+                    memcmp(next - strlen(".slice"), ".slice", strlen(".slice")) == 0) {
+                        found = p;
+                        length = (size_t) (next - p);
+                }
+        }
+        if (!control_group)
+                return;
+        slice = found ? strndup(found, length) : strdup("-.slice");
+        if (slice)
+                json_writer_add_string(w, "slice", slice);
+}
+
 int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {
         _cleanup_json_writer_ JsonWriter w;
 
         json_writer_begin(&w, /* text= */ true);
         json_writer_open_object(&w, "unit", strlen("unit"));
         json_writer_add_string(&w, "name", u->name);
+        add_slice(&w, u->control_group);
         json_writer_add_string(&w, "activeState", u->active_state);
         json_writer_add_unsigned(&w, "attachedSince", u->attached_since);
         json_writer_add_unsigned(&w, "seq", t->snapshot.seq);

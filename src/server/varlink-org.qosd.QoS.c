@@ -783,6 +783,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by "
                               "that"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The slice that its control group is in; left out while it has none"),
+                SD_VARLINK_DEFINE_FIELD(slice, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Its state, as systemd has it"),
                 SD_VARLINK_DEFINE_FIELD(activeState, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("When all of it began to be counted, in nanoseconds since 1970 UTC: another "

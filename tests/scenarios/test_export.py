@@ -33,6 +33,7 @@ def equals_the_rest(unit):
     reading = varlink("Get", unit=unit.name, window=0)
     for key in ("attachedSince", "activeState", "drops"):
         equal(e[key], reading[key], key)
+    equal(e["slice"], reading["controlGroup"].split("/")[-2], "slice")
     at_rest = {name: n for name, n in e["totals"].items() if name.startswith(("requests.", "contention.block."))}
     equal(at_rest, {name: reading["totals"][name] for name in at_rest}, "the counters")
     equal(set(e["totals"]), set(reading["totals"]), "which counters there are")

@@ -330,6 +330,16 @@ static void test_totals(void) {
                 .n_distributions = 2,
         };
         static TotalObjective objective = { "slow", 0.99, 7, 9 };
+        static const struct {
+                const char *control_group, *expected;
+        } slices[] = {
+                { "/system.slice/x.service/inner.service",   "\"slice\":\"system.slice\"," },
+                { "/a.slice/a-b.slice/x.scope",              "\"slice\":\"a-b.slice\","   },
+                { "/a.slice/a-b.slice",                      "\"slice\":\"a.slice\","     },
+                { "/system.slice",                           "\"slice\":\"-.slice\","     },
+                { "/.slice/x",                               "\"slice\":\"-.slice\","     },
+                { NULL,                                      ""                           },
+        };
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *with = NULL;
         _cleanup_free_ char *text = NULL, *text_with = NULL;
 
@@ -344,7 +354,7 @@ static void test_totals(void) {
         check(sd_json_parse(text, 0, &v, NULL, NULL) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Export"), SD_VARLINK_OUTPUT, v));
         check_text(v,
-                   "{\"unit\":{\"name\":\"a.service\",\"activeState\":\"active\","
+                   "{\"unit\":{\"name\":\"a.service\",\"slice\":\"system.slice\",\"activeState\":\"active\","
                    "\"attachedSince\":1763683200000000000,\"seq\":5,\"timestamp\":6,"
                    "\"totals\":{\"requests.server.count\":9},"
                    "\"gauges\":{\"requests.server.inFlight\":3,\"requests.client.inFlight\":0},"
@@ -363,6 +373,16 @@ static void test_totals(void) {
         with = sd_json_variant_unref(with);
         check(strstr(text_with, "{\"threshold\":\"slow\",\"target\":"));
         check(strstr(text_with, ",\"good\":7,\"total\":9}]"));
+
+        for (size_t i = 0; i < ELEMENTSOF(slices); i++) {
+                _cleanup_free_ char *with_slice = NULL, *expected = NULL;
+                Unit u = unit;
+
+                u.control_group = (char*) slices[i].control_group;
+                check(totals_to_text(&u, &t, &with_slice) >= 0);
+                check(asprintf(&expected, "\"a.service\",%s\"activeState\"", slices[i].expected) > 0);
+                check(strstr(with_slice, expected));
+        }
 }
 
 /* In both forms. */

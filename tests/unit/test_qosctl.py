@@ -1200,7 +1200,8 @@ disk (certain), back.service: 42% of each request of nginx.service
     def export(self, name, count, indexes, counts):
         self.qosd.add(name)
         self.qosd.exported[name] = {
-            "name": name, "activeState": "active", "attachedSince": 1763683200123456789, "seq": 5, "timestamp": 1763683300000000000, "drops": 3,
+            "name": name, "slice": "app.slice", "activeState": "active", "attachedSince": 1763683200123456789, "seq": 5,
+            "timestamp": 1763683300000000000, "drops": 3,
             "totals": {"requests.server.count": count, "requests.server.bytesIn": 2 ** 53 + 1, "contention.threadTime": 1500000000},
             "gauges": {"requests.server.inFlight": 2, "requests.server.oldestInFlight": 7},
             "histograms": [{"metric": "requests.server.latency", "schema": 5, "sum": 12345678901, "indexes": indexes, "counts": counts,
@@ -1220,7 +1221,8 @@ disk (certain), back.service: 42% of each request of nginx.service
                 elif key != "EOF":
                     self.assertEqual(rest[0], family)
                 continue
-            m = re.fullmatch(r'([a-z_0-9]+)\{unit="((?:[^"\\]|\\.)*)"(?:,(?:le|threshold)="([^"]+)")?\} (\S+)', line)
+            m = re.fullmatch(r'([a-z_0-9]+)\{(?:unit|program)="((?:[^"\\]|\\.)*)"(?:,(?:le|threshold|slice|reason)="([^"]*)")?'
+                             r'(?:,state="active")?\} (\S+)', line)
             self.assertTrue(m, line)
             self.assertTrue(m[1].startswith(family), line)
             self.assertNotIn(m.groups()[:3], samples)
@@ -1241,6 +1243,9 @@ disk (certain), back.service: 42% of each request of nginx.service
         for arguments, created in ((), True), (("--format=openmetrics",), True), (("--format=prometheus",), False):
             s = self.samples(*arguments)
             self.assertEqual(self.out_of("metrics", *arguments).endswith("\n# EOF\n"), created)
+            self.assertEqual({k: n for k, n in s.items() if k[0] == "qosd_program_attached"},
+                             {("qosd_program_attached", "qosd_ingress", ""): "1",
+                              ("qosd_program_attached", "qosd_data_ready", "the kernel has no such tracepoint"): "0"})
             for unit, count in ("a.service", "127"), ("b\\\\x2dc.service", "4"):
                 self.assertEqual(s["qosd_requests_server_total", unit, None], count)
                 self.assertEqual(s["qosd_requests_server_in_bytes_total", unit, None], str(2 ** 53 + 1))
@@ -1248,6 +1253,7 @@ disk (certain), back.service: 42% of each request of nginx.service
                 self.assertEqual(s["qosd_requests_server_in_flight", unit, None], "2")
                 self.assertEqual(s["qosd_requests_server_oldest_in_flight_seconds", unit, None], "0.000000007")
                 self.assertEqual(s["qosd_drops_total", unit, None], "3")
+                self.assertEqual(s["qosd_unit_info", unit, "app.slice"], "1")
                 self.assertEqual(s["qosd_objective_good_total", unit, "slow"], "5")
                 self.assertEqual(s["qosd_objective_requests_total", unit, "slow"], "9")
                 self.assertEqual(s["qosd_objective_target_ratio", unit, "slow"], "0.99")
@@ -1280,6 +1286,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn("invalid reply", self.error_of("metrics"))
 
     def test_metrics_of_nothing(self):
+        self.qosd.programs = [{"program": "qosd_mkdir", "state": "idle"}]
         self.assertEqual(self.out_of("metrics"), "# EOF\n")
         self.assertEqual(self.out_of("metrics", "--format=prometheus"), "")
 
