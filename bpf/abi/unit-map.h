@@ -92,6 +92,7 @@ enum qos_counter {
         QOS_COUNTER_STATUS_5XX,            /* responses that report a server error */
         QOS_COUNTER_STATUS_UNKNOWN,        /* HTTP/2 responses of unknown status (hpack.h) */
         QOS_COUNTER_ERRORS_GRPC,           /* gRPC responses that report a server error */
+        QOS_COUNTER_ERRORS_REPLIES,        /* responses of Redis and memcached that report an error */
         QOS_COUNTER_ERRORS_RESET,          /* connections closed by the unit during a request */
         QOS_COUNTER_ERRORS_TIMEOUT,        /* connections timed out during a request */
         QOS_COUNTER_CLIENT_ABORTS,         /* connections closed by the client during its request */

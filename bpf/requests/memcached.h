@@ -84,6 +84,7 @@ enum memcached_line {
         MEMCACHED_MORE          = 1 << 24,      /* of responses: is not the last */
         MEMCACHED_ALONE         = 1 << 25,      /* of responses: is this word alone */
         MEMCACHED_LAST          = 1 << 26,      /* of responses: is the last one, for the rest */
+        MEMCACHED_FAILS         = 1 << 27,      /* of responses: is an error */
 };
 
 #define MEMCACHED_BYTES(byte) (0x0101010101010101ULL * (byte))
@@ -164,6 +165,10 @@ PARSER_FUNCTION __u32 memcached_result(__u64 word, __u32 length) {
         if (MEMCACHED_IS("STAT") || MEMCACHED_IS("ITEM") || MEMCACHED_IS("PREFIX") || MEMCACHED_IS("mg"))
                 return MEMCACHED_MORE;
         return 0;
+}
+
+PARSER_FUNCTION int memcached_is_error(__u64 word, __u32 length) {
+        return MEMCACHED_IS("ERROR") || MEMCACHED_IS("CLIENT_ERROR") || MEMCACHED_IS("SERVER_ERROR");
 }
 
 /* A word of a response is no longer: a number of 64 bits. */
@@ -291,15 +296,23 @@ PARSER_FUNCTION __u32 memcached_arguments(struct parser *p, const struct window 
 
 /* ---- headers ---- */
 
-/* The first half of a header: key: the length of the key; body: that of all behind the header. */
+/* Statuses of binary responses that are no failures: success, "key not found", "key exists", "item not
+ * stored", and a step of an authentication. */
+#define MEMCACHED_FINE_STATUSES (1ULL << 0x00 | 1ULL << 0x01 | 1ULL << 0x02 | 1ULL << 0x05 | 1ULL << 0x21)
+
+/* The first half of a header: key: the length of the key, and the status of a response in the upper half;
+ * body: the length of all behind the header. */
 static inline __attribute__((always_inline)) __u32 memcached_header(struct parser *p, __u32 opcode,
                                                                     __u32 key, __u32 body, int answers) {
+        __u32 status = key >> 16;
         int quiet = opcode < 64 && MEMCACHED_QUIET_OPCODES >> opcode & 1;
 
         if (answers) {
                 if (!quiet)
                         p->flags &= ~PARSER_UNASKED;
-                p->left = opcode == MEMCACHED_STAT && key > 0 ? MEMCACHED_MORE : 0;
+                p->left = opcode == MEMCACHED_STAT && (key & 0xffff) > 0 ? MEMCACHED_MORE : 0;
+                if (status >= 64 || !(MEMCACHED_FINE_STATUSES >> status & 1))
+                        p->left |= MEMCACHED_FAILS;
         } else
                 p->flags |= MEMCACHED_KNOWN | (quiet ? MEMCACHED_QUIET : 0);
         p->state = MEMCACHED_BODY;
@@ -319,6 +332,8 @@ static inline __attribute__((always_inline)) __u32 memcached_header_byte(struct 
                         p->flags &= ~PARSER_UNASKED;
         } else if (p->index == 4)
                 p->number = p->word & 0xffff;
+        else if (p->index == 8)
+                p->number |= (p->word & 0xffff) << 16;
         else if (p->index == MEMCACHED_HEADER_HEAD)
                 return memcached_header(p, p->word_left, p->number, p->word, answers);
         return 0;
@@ -330,8 +345,8 @@ static inline __attribute__((always_inline)) __u32 memcached_header_fast(struct 
                                                                          int answers) {
         __u64 word = window_word(w, at);
 
-        return memcached_header(p, word >> 48 & 0xff, word >> 32 & 0xffff, window_word(w, at + 8) >> 32,
-                                answers);
+        return memcached_header(p, word >> 48 & 0xff, (word >> 32 & 0xffff) | (word & 0xffff) << 16,
+                                window_word(w, at + 8) >> 32, answers);
 }
 
 /* ---- requests ---- */
@@ -506,7 +521,8 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_end(struct p
         p->state = MEMCACHED_START;
         if (p->flags & PARSER_UNASKED)
                 return PARSED_END | PARSED_NOTHING;
-        return PARSED_END | (p->flags & MEMCACHED_TUNNEL ? PARSED_TUNNEL : 0);
+        return PARSED_END | (p->flags & MEMCACHED_TUNNEL ? PARSED_TUNNEL : 0) |
+                (p->left & MEMCACHED_FAILS ? PARSED_ERROR : 0);
 }
 
 /* Without its data. */
@@ -540,6 +556,8 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_word(struct 
         if (how & PROTOCOL_TUNNEL && p->number == 2 && p->word == WORD_OF("OK", 2))
                 p->flags |= MEMCACHED_TUNNEL;
         p->flags &= ~MEMCACHED_BAD;
+        if (line & MEMCACHED_LAST && memcached_is_error(p->word, p->number))
+                line |= MEMCACHED_FAILS;
         p->left = line;
         p->word = 0;
         p->number = 0;

@@ -275,7 +275,7 @@ static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, con
                 return 0;
         }
         o->ahead = o->pending = 0;
-        o->streams = o->status4xx = o->status5xx = 0;
+        o->streams = o->status4xx = o->failed = 0;
         o->growing = o->strays = 0;
         pipeline_begin(&o->pipeline, protocol, 0, 0);
         return 0;
@@ -388,7 +388,7 @@ static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, co
         o->pending = pipeline_responses(&o->pipeline, &f->piece, 1);
         o->streams += f->piece.streams;
         o->status4xx += f->piece.status4xx;
-        o->status5xx += f->piece.status5xx;
+        o->failed += f->piece.failed;
         o->strays = 0;
         if (f->piece.tunnel)
                 o->tunnel = 1;

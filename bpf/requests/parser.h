@@ -62,6 +62,7 @@ enum parsed {
         PARSED_TUNNEL   = 1 << 6,       /* the message requests a stream without requests (CONNECT,
                                          * PSYNC), or is a response that begins one */
         PARSED_ASKED    = 1 << 7,       /* a request is complete enough for a response */
+        PARSED_ERROR    = 1 << 7,       /* a response reports that its request failed (Redis, memcached) */
         PARSED_STREAM   = 1 << 8,       /* a response is known to be a stream */
         PARSED_NAMED    = 1 << 8,       /* the name of a request is complete, see protocol_name() */
 };

@@ -516,7 +516,7 @@ struct parsed_chunk {
         __u16 named;            /* 1: a request has a name, to be looked up before parsing continues */
         __u32 streams;          /* responses found to be streams */
         __u32 status4xx;        /* of the responses begun */
-        __u32 status5xx;
+        __u32 failed;           /* HTTP: of these, with status 5xx; others: error replies that ended */
 };
 
 /* A response begins. If its request is not complete, it is an early response (oversized head or line). */
@@ -534,7 +534,7 @@ EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *pi
         if (piece->begun > t->asked || pipeline_is_excluded(t, piece->begun - 1))
                 return;
         piece->status4xx += class == 4;
-        piece->status5xx += class == 5;
+        piece->failed += class == 5;
 }
 
 /* These take bytes from at to end of the window of the connection, as many as they can, and return their
@@ -583,6 +583,10 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         if (meaning & PARSED_STREAM &&
             !(piece->begun > 0 ? pipeline_is_excluded(t, piece->begun - 1) : t->flags & PIPELINE_EXCLUDED))
                 piece->streams++;
+        if (meaning & PARSED_ERROR &&
+            (piece->begun > 0 ? piece->begun <= t->asked && !pipeline_is_excluded(t, piece->begun - 1) :
+             (t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING))
+                piece->failed++;
 
         /* Without a request it is not a response */
         if (!after || pipeline_is_streaming(t))

@@ -34,6 +34,7 @@ enum resp_flag {
                                            * pushes */
         RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
         RESP_WAITS      = 1 << 7,
+        RESP_ERROR      = RESP_WAITS,   /* of a response: it is an error */
         RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC: neither of both */
         /* Of requests, in place of flags of responses; these outlive the command: */
         RESP_MUTE       = RESP_PAIRS,   /* no responses any more (CLIENT REPLY OFF) */
@@ -376,13 +377,24 @@ PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *
         return PARSED(meaning, window_skip(p, from + 1, end) - from, 0);
 }
 
+/* Clusters redirect clients by errors, which are no failures. word: the first eight bytes of a response. */
+static inline __attribute__((always_inline)) int resp_is_redirection(__u64 word) {
+        return word >> 8 == WORD_OF("-MOVED ", 7) || word >> 24 == WORD_OF("-ASK ", 5);
+}
+
+/* Whether a response that begins with these bytes, and zeroes behind them, is an error. */
+static inline __attribute__((always_inline)) int resp_is_error(__u64 word) {
+        return word >> 56 == '!' || (word >> 56 == '-' && !resp_is_redirection(word));
+}
+
 /* One value is complete. */
 static inline __attribute__((always_inline)) __u32 resp_answer_value(struct parser *p) {
         p->state = RESP_ARGUMENT;
         if (--p->left > 0)
                 return 0;
         p->state = RESP_START;
-        return PARSED_END | (p->flags & RESP_PUSH ? PARSED_NOTHING : 0);
+        return PARSED_END | (p->flags & RESP_PUSH ? PARSED_NOTHING : 0) |
+                (p->flags & RESP_ERROR ? PARSED_ERROR : 0);
 }
 
 PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
@@ -395,7 +407,8 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
 
         case RESP_START:
                 p->left = 1;
-                p->flags = byte == '>' ? RESP_PUSH : 0;
+                p->word = byte;
+                p->flags = byte == '>' ? RESP_PUSH : byte == '-' || byte == '!' ? RESP_ERROR : 0;
                 /* fall through: to its type */
                 __attribute__((fallthrough));
 
@@ -450,7 +463,16 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
                 return byte == '\n' ? resp_answer_value(p) : PARSED_LOST;
 
         case RESP_LINE:
-                return byte == '\n' ? resp_answer_value(p) : 0;
+                if (byte != '\n') {
+                        if (p->number < RESP_WORD_MAX - 1) {
+                                p->word = p->word << 8 | byte;
+                                p->number++;
+                        }
+                        return 0;
+                }
+                if (resp_is_redirection(p->word))
+                        p->flags &= ~RESP_ERROR;
+                return resp_answer_value(p);
         }
 
         return PARSED_LOST;

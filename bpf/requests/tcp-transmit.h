@@ -52,6 +52,11 @@ static __attribute__((noinline)) __u64 transmit_leave_out(struct pipeline *t, st
         return TRANSMIT_LEAVES_OUT;
 }
 
+/* What counts the responses of a protocol that report a failure. */
+static __always_inline enum qos_counter failure_counter(__u32 protocol) {
+        return protocol == PROTOCOL_HTTP1 ? QOS_COUNTER_STATUS_5XX : QOS_COUNTER_ERRORS_REPLIES;
+}
+
 /* Parts of pipeline_transmit(), separate for the space on the stack. This one is global, so that its results
  * are not followed through the other one by the verifier. */
 __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *t,
@@ -91,8 +96,8 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
                 window_count(u, QOS_COUNTER_STREAMS, f->piece.streams);
         if (f->piece.status4xx > 0)
                 window_count(u, QOS_COUNTER_STATUS_4XX, f->piece.status4xx);
-        if (f->piece.status5xx > 0)
-                window_count(u, QOS_COUNTER_STATUS_5XX, f->piece.status5xx);
+        if (f->piece.failed > 0)
+                window_count(u, failure_counter(t->protocol), f->piece.failed);
         return answers;
 }
 
@@ -355,6 +360,23 @@ static __attribute__((noinline)) __u64 transmit_peek(struct __sk_buff *skb, cons
         return bytes;
 }
 
+/* A response that is not parsed, as all of it leaves at once, may be an error reply. */
+static __attribute__((noinline)) int transmit_count_error(struct __sk_buff *skb, struct pipeline *t,
+                                                          struct qos_unit_map *u, const struct transmit *d) {
+        __u64 word = 0;
+        __u32 n;
+
+        if (!skb || !t || !u || !d || t->protocol != PROTOCOL_REDIS || pipeline_is_excluded(t, 0) ||
+            d->attribution.target & TARGET_ONLY)
+                return 0;
+        n = d->bytes < sizeof(word) ? d->bytes : sizeof(word);
+        BPF_BOUND(n, sizeof(word) + 1);
+        if (n > 0 && bpf_skb_load_bytes(skb, skb->len - d->bytes, &word, n) == 0 &&
+            resp_is_error(bpf_be64_to_cpu(word)))
+                window_count(u, QOS_COUNTER_ERRORS_REPLIES, 1);
+        return 0;
+}
+
 /* The protocol was wrong: data read, and requests found in it, are treated as on any connection. */
 static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, struct conn *c,
                                                         struct transmit *d, struct exchange_effect *effect) {
@@ -404,9 +426,10 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
         if ((more || t->flags & PIPELINE_RESPONDING) && t->flags & PIPELINE_RESPONDED)
                 parsed = TRANSMIT_MORE;
 
-        if (whole)
+        if (whole) {
                 parsed |= 1;
-        else if (!more)
+                transmit_count_error(skb, t, u, d);
+        } else if (!more)
                 parsed |= transmit_parse(skb, t, u, d);
         if (parsed & TRANSMIT_LOST_SYNC)
                 return PIPELINE_TRANSMITS_PLAIN;

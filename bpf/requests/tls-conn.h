@@ -617,10 +617,10 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
                         window_count(u, QOS_COUNTER_STREAMS, o->streams);
                 if (o->status4xx > 0)
                         window_count(u, QOS_COUNTER_STATUS_4XX, o->status4xx);
-                if (o->status5xx > 0)
-                        window_count(u, QOS_COUNTER_STATUS_5XX, o->status5xx);
+                if (o->failed > 0)
+                        window_count(u, failure_counter(o->pipeline.protocol), o->failed);
         }
-        o->streams = o->status4xx = o->status5xx = 0;
+        o->streams = o->status4xx = o->failed = 0;
         o->astray = 0;
         return parsed;
 }

@@ -41,7 +41,7 @@ struct tls_plaintext {
         __u32 pending_position; /* sequence number beyond which they are sent */
         __u32 streams;          /* as in struct parsed_chunk, of these */
         __u32 status4xx;
-        __u32 status5xx;
+        __u32 failed;
         __u8 lost;              /* the parser is lost, or data was missed */
         __u8 begins;            /* the next data read may begin a request */
         __u8 unread;            /* records were read, and not returned by the library yet */

@@ -482,6 +482,7 @@ static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         if (covered > 0) {
                 f->status5xx = real(server->errors_status5xx) / covered;
                 f->grpc_errors = real(server->errors_grpc) / covered;
+                f->error_replies = real(server->errors_replies) / covered;
                 f->resets = real(server->errors_reset) / covered;
                 f->timeouts = real(server->errors_timeout) / covered;
                 f->client_aborts = real(server->client_aborts) / covered;

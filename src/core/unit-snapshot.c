@@ -248,6 +248,8 @@ void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                         &s->status_unknown           },
                 { QOS_COUNTER_ERRORS_GRPC,    PROGRAMS(REQUIRES_CONTENT),
                         &s->errors_grpc              },
+                { QOS_COUNTER_ERRORS_REPLIES, PROGRAMS(REQUIRES_CONTENT),
+                        &s->errors_replies           },
                 { QOS_COUNTER_ERRORS_RESET,   PROGRAMS(REQUIRES_ENDS),
                         &s->errors_reset             },
                 { QOS_COUNTER_ERRORS_TIMEOUT, PROGRAMS(REQUIRES_ENDS),

@@ -48,6 +48,7 @@ typedef struct Known {
 typedef enum StepError {
         ERROR_STATUS5XX,
         ERROR_GRPC,
+        ERROR_REPLY,
         ERROR_RESET,
         ERROR_TIMEOUT,
         ERROR_ABORT,
@@ -57,6 +58,7 @@ typedef enum StepError {
 static const size_t error_table[_ERROR_MAX] = {
         [ERROR_STATUS5XX] = offsetof(Server, errors_status5xx),
         [ERROR_GRPC]      = offsetof(Server, errors_grpc),
+        [ERROR_REPLY]     = offsetof(Server, errors_replies),
         [ERROR_RESET]     = offsetof(Server, errors_reset),
         [ERROR_TIMEOUT]   = offsetof(Server, errors_timeout),
         [ERROR_ABORT]     = offsetof(Server, client_aborts),
@@ -228,6 +230,7 @@ static void figures_fill(const Walk *w, DiagnosisFigures *f) {
         f->rate = w->count / w->covered * NSEC_PER_SEC;
         f->status5xx = w->errors[ERROR_STATUS5XX] / w->covered * NSEC_PER_SEC;
         f->grpc_errors = w->errors[ERROR_GRPC] / w->covered * NSEC_PER_SEC;
+        f->error_replies = w->errors[ERROR_REPLY] / w->covered * NSEC_PER_SEC;
         f->resets = w->errors[ERROR_RESET] / w->covered * NSEC_PER_SEC;
         f->timeouts = w->errors[ERROR_TIMEOUT] / w->covered * NSEC_PER_SEC;
         f->client_aborts = w->errors[ERROR_ABORT] / w->covered * NSEC_PER_SEC;

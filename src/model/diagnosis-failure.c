@@ -30,7 +30,8 @@ static double known(double n) {
 
 /* Failed requests per second. */
 static double errors_rate(const DiagnosisFigures *f) {
-        return known(f->status5xx) + known(f->grpc_errors) + known(f->resets) + known(f->timeouts);
+        return known(f->status5xx) + known(f->grpc_errors) + known(f->error_replies) + known(f->resets) +
+                known(f->timeouts);
 }
 
 /* Requests that ended per second: those without a response are not in the rate. */
@@ -56,11 +57,13 @@ static void diagnose_errors(const DiagnosisEvidence *e, Diagnosis *d) {
         if (isnan(f->rate) || !(errors > 0))
                 return;
         share = errors / ended;
-        if (n && ended_rate(n) > 0 && (n->status5xx >= 0 || n->grpc_errors >= 0 || n->resets >= 0))
+        if (n && ended_rate(n) > 0 &&
+            (n->status5xx >= 0 || n->grpc_errors >= 0 || n->error_replies >= 0 || n->resets >= 0))
                 usual = errors_rate(n) / ended_rate(n);
 
         append(kinds, ", ", f->status5xx, "HTTP 5xx");
         append(kinds, ", ", f->grpc_errors, "gRPC errors");
+        append(kinds, ", ", f->error_replies, "error replies");
         append(kinds, ", ", f->resets, "connections reset");
         append(kinds, ", ", f->timeouts, "timeouts");
         if (!isnan(usual))

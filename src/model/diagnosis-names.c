@@ -15,6 +15,7 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "rate",        offsetof(DiagnosisFigures, rate)         },
         { "status5xx",   offsetof(DiagnosisFigures, status5xx)    },
         { "grpcErrors",  offsetof(DiagnosisFigures, grpc_errors)  },
+        { "errorReplies", offsetof(DiagnosisFigures, error_replies) },
         { "resets",      offsetof(DiagnosisFigures, resets)       },
         { "timeouts",    offsetof(DiagnosisFigures, timeouts)     },
         { "clientAborts", offsetof(DiagnosisFigures, client_aborts) },

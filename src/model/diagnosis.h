@@ -18,6 +18,7 @@ typedef struct DiagnosisFigures {
         double rate;                    /* requests with a response */
         double status5xx;               /* HTTP responses that report a failure of the unit */
         double grpc_errors;             /* gRPC calls whose status does */
+        double error_replies;           /* responses of Redis and memcached that report an error */
         double resets;                  /* connections that the unit ended with a request pending */
         double timeouts;                /* connections that timed out with a request pending */
         double client_aborts;           /* connections that clients ended with a request pending */

@@ -65,7 +65,7 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
         uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
         uint64_t *const others[] = {
                 &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->status_unknown,
-                        &s->errors_status5xx, &s->errors_grpc,
+                        &s->errors_status5xx, &s->errors_grpc, &s->errors_replies,
         };
         bool unknown = is_some(s->status_unknown);
         uint64_t n = 0, m = 0;
@@ -77,6 +77,8 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
                 s->status4xx = s->errors_status5xx = ABSENT;
         if (unknown || !is_some(s->protocol_grpc))
                 s->errors_grpc = ABSENT;
+        if (!is_some(s->protocol_redis) && !is_some(s->protocol_memcached))
+                s->errors_replies = ABSENT;
 
         if (s->count == ABSENT) {
                 requests->quality = QUALITY_ABSENT;

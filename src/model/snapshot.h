@@ -84,6 +84,8 @@ typedef struct Server {
                                          * HTTP responses */
         uint64_t errors_grpc;           /* gRPC calls with a status that reports a server error; absent if
                                          * there were no gRPC calls */
+        uint64_t errors_replies;        /* error replies of Redis and memcached; absent if there were no
+                                         * requests of either */
         uint64_t status4xx;             /* HTTP responses that report a client error */
         uint64_t status_unknown;        /* HTTP/2 responses of unknown status; status counts are absent
                                          * then */

@@ -291,6 +291,7 @@ void reading_print_requests(const Reading *r) {
                 some = print_item(r, SERVER "errors.timeout", some ? ", " : " (", "timed out", COLOR_NONE, false) || some;
                 some = print_item(r, SERVER "errors.status5xx", some ? ", " : " (", "5xx", COLOR_NONE, false) || some;
                 some = print_item(r, SERVER "errors.grpc", some ? ", " : " (", "gRPC errors", COLOR_NONE, false) || some;
+                some = print_item(r, SERVER "errors.replies", some ? ", " : " (", "error replies", COLOR_NONE, false) || some;
                 (void) printf("%s", some ? ")" : "");
                 some = print_item(r, SERVER "clientAborts", "; ", "aborted by clients", COLOR_NONE, true);
                 (void) print_item(r, SERVER "status4xx", some ? ", " : "; ", "4xx", COLOR_NONE, false);

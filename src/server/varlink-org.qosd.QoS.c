@@ -182,7 +182,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Calls of gRPC that ended with UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, "
                               "INTERNAL, UNAVAILABLE or DATA_LOSS; left out where no call was counted, or "
                               "where statusUnknown is not 0"),
-                SD_VARLINK_DEFINE_FIELD(grpc, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(grpc, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Error replies of Redis, without redirections of a cluster, and of memcached; "
+                              "left out where no request of either was counted"),
+                SD_VARLINK_DEFINE_FIELD(replies, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Protocols,
@@ -1302,6 +1305,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("gRPC calls whose status reports a failure of the server, per second"),
                 SD_VARLINK_DEFINE_FIELD(grpcErrors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Error replies of Redis and memcached, per second"),
+                SD_VARLINK_DEFINE_FIELD(errorReplies, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the unit ended with a request in flight, per second"),
                 SD_VARLINK_DEFINE_FIELD(resets, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that timed out with a request in flight, per second"),

@@ -117,6 +117,31 @@ def text():
 
 
 @test(deadline=60)
+def error_replies():
+    """Of both protocols. What is not found is no failure."""
+    m = Memcached()
+    bad = b"set k 0 0 x\r\n"
+    with m.connect() as s:
+        s.sendall(b"get k\r\ndelete k\r\nreplace k 0 0 1\r\nx\r\n")
+        receive(s, b"END\r\nNOT_FOUND\r\nNOT_STORED\r\n")
+        m.expect(3, "after what is not there")
+        equal(server_figures(m)["errors"].get("replies"), 0, "errors.replies of none")
+        for n in (1, 2, 100):
+            s.sendall((bad + b"get k\r\n") * n)
+            receive(s, b"CLIENT_ERROR bad command line format\r\nEND\r\n" * n)
+            m.expect(2 * n, f"after {n} mistakes")
+        s.sendall(b"bogus\r\n")
+        receive(s, b"ERROR\r\n")
+        m.expect(1, "after a command that there is not")
+        equal(server_figures(m)["errors"]["replies"], 104, "errors.replies of text")
+    with m.connect() as s:
+        s.sendall((request(GET, b"nothing") + request(0x05, b"k", b"\0" * 20) + request(0x7f)) * 10)
+        equal(responses(s, 30), [GET, 0x05, 0x7f] * 10, "responses")
+        m.expect(30, "after unknown commands")
+        equal(server_figures(m)["errors"]["replies"], 114, "errors.replies of both")
+
+
+@test(deadline=60)
 def text_in_pieces():
     """Requests that are cut anywhere, on several connections at a time."""
     m = Memcached()

@@ -90,6 +90,50 @@ def not_answered():
     equal((f["clientAborts"], f["errors"]["reset"], f["latency"]["count"]), (0, 0, f["count"]), "clientAborts, errors.reset, latency.count")
 
 
+@test(deadline=60)
+def error_replies():
+    """By Redis' own count, alone and in pipelines, and by ours where Redis counts otherwise: it also has those within transactions."""
+    r = Redis()
+
+    def errors():
+        return int(re.search(r"^total_error_replies:(\d+)", r.cli("info", "stats"), re.M)[1])
+
+    def expect_errors(what, without=0):
+        r.expect_all(what)
+        equal(server_figures(r)["errors"].get("replies"), errors() - without, f"errors.replies {what}")
+
+    expect_errors("of none")
+    with r.connect() as c:
+        for n in range(20):
+            c.sendall(command("SET", "k", n))
+            receive(c, 5)
+            c.sendall(command("LPUSH", "k", n))
+            check(receive(c, 68).startswith(b"-WRONGTYPE "), "no error")
+        expect_errors("one by one")
+        wrong, right = command("LPUSH", "k", 1), command("GET", "k")
+        error = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+        for n in (2, 16, 500):
+            c.sendall((wrong + right) * n)
+            receive(c, (len(error) + 8) * n)
+            expect_errors(f"in a pipeline of {2 * n}")
+        # Of three bytes at a time, and a long one
+        for n in range(3):
+            for i in range(0, len(wrong), 3):
+                c.sendall(wrong[i:i + 3])
+            equal(receive(c, len(error)), error, "reply")
+        c.sendall(command("LPUSH", "k", "y" * 2000) * 20 + right)
+        data = b""
+        while not data.endswith(b"$2\r\n19\r\n"):
+            data += c.recv(65536)
+        expect_errors("in pieces")
+        c.sendall(command("MULTI") + wrong * 5 + command("EXEC"))
+        data = b""
+        while data.count(b"WRONGTYPE") < 5 or not data.endswith(b"\r\n"):
+            data += c.recv(65536)
+        expect_errors("in a transaction", without=5)
+    qosctl("detach", r.name)
+
+
 PUSH = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
 
 

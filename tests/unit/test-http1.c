@@ -44,7 +44,7 @@ static uint32_t answer(struct pipeline *t, const char *s, size_t piece_size, str
                 ret->tunnel = piece.tunnel;
                 ret->streams += piece.streams;
                 ret->status4xx += piece.status4xx;
-                ret->status5xx += piece.status5xx;
+                ret->failed += piece.failed;
         }
         return answered;
 }
@@ -200,7 +200,7 @@ static void test_answers(void) {
                         check(answer(&t, table[i].answer, size, &piece) == table[i].n);
                         check(!piece.lost && !piece.tunnel);
                         check(piece.status4xx == table[i].status4xx &&
-                              piece.status5xx == table[i].status5xx);
+                              piece.failed == table[i].status5xx);
                         check(piece.streams == table[i].streams);
                         check(t.asked == 1 - table[i].n);
                         /* A stream is in flight no longer */
@@ -228,7 +228,7 @@ static void test_tunnel(void) {
                 check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", 100));
                 check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 "
                                  "500 x\r\n", size, &piece) == 1);
-                check(piece.tunnel == 1 && !piece.lost && piece.status5xx == 0);
+                check(piece.tunnel == 1 && !piece.lost && piece.failed == 0);
 
                 /* The response is on stream 1 */
                 t = http();
@@ -300,7 +300,7 @@ static void test_pipeline(void) {
                 check(ask(&t, q, 1 + (size_t) rand_r(&s) % 700));
                 check(t.asked == n && t.in.state == 0);
                 check(answer(&t, a, 1 + (size_t) rand_r(&s) % 700, &piece) == n);
-                check(!piece.lost && piece.status4xx == status4xx && piece.status5xx == status5xx);
+                check(!piece.lost && piece.status4xx == status4xx && piece.failed == status5xx);
                 check(t.asked == 0 && t.out.state == 0 && !(t.flags & PIPELINE_RESPONDING));
         }
 }
@@ -586,7 +586,7 @@ static void test_excluded_answers(void) {
                 pipeline_read(&t, 2);
                 check(t.asked == 5 && pipeline_outstanding(&t) == 2);
                 check(answer(&t, answers, size, &piece) == 5 && !piece.lost);
-                check(piece.status5xx == 1 && piece.status4xx == 1 && piece.streams == 0);
+                check(piece.failed == 1 && piece.status4xx == 1 && piece.streams == 0);
                 check(t.flags & PIPELINE_EXCLUDED);
         }
 }

@@ -489,6 +489,53 @@ static void test_in_flight(void) {
         check(e.in_flight == 0 && x.open_at == 0 && t.asked == 0);
 }
 
+static uint32_t count_errors(const char *data, size_t size) {
+        uint32_t errors = UNKNOWN;
+
+        for (size_t cut = 0; cut <= size; cut++) {
+                struct parsed_chunk first = {}, second = {};
+                struct pipeline t = memcached();
+
+                check(ask(&t, "get k\r\nget k\r\nget k\r\n", 21, 1));
+                check(answer(&t, data, cut, &first) != UNKNOWN);
+                check(answer(&t, data + cut, size - cut, &second) != UNKNOWN);
+                check(errors == UNKNOWN || errors == first.failed + second.failed);
+                errors = first.failed + second.failed;
+        }
+        return errors;
+}
+
+/* Error replies, wherever they are cut. What is not found, or not stored, is no failure. */
+static void test_errors(void) {
+        static const struct {
+                const char *data;
+                uint32_t errors;
+        } lines[] = {
+                { "ERROR\r\nCLIENT_ERROR bad data chunk\r\nSERVER_ERROR out of memory\r\n", 3 },
+                { "END\r\nERROR\r\nSTORED\r\n",                                             1 },
+                { "NOT_FOUND\r\nNOT_STORED\r\nEXISTS\r\n",                                  0 },
+                { "VALUE k 0 5\r\nERROR\r\nEND\r\nHD\r\n",                                  0 },
+                { "VALUE k 0 1\r\nx\r\nSERVER_ERROR out of memory\r\nEND\r\n",              1 },
+        };
+        static const struct {
+                uint8_t opcode, status;
+                uint32_t errors;
+        } headers[] = {
+                { 0x00, 0x00, 0 }, { 0x00, 0x01, 0 }, { 0x01, 0x02, 0 }, { 0x01, 0x03, 1 },
+                { 0x01, 0x04, 1 }, { 0x01, 0x05, 0 }, { 0x05, 0x06, 1 }, { 0x21, 0x20, 1 },
+                { 0x21, 0x21, 0 }, { 0x00, 0x81, 1 }, { 0x01, 0x82, 1 }, { 0x11, 0x82, 0 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(lines); i++)
+                check(count_errors(lines[i].data, strlen(lines[i].data)) == lines[i].errors);
+        for (size_t i = 0; i < ELEMENTSOF(headers); i++) {
+                const char header[24] = { [0] = (char) 0x81, [1] = (char) headers[i].opcode,
+                                          [7] = (char) headers[i].status };
+
+                check(count_errors(header, sizeof(header)) == headers[i].errors);
+        }
+}
+
 int main(void) {
         test_detect();
         test_others();
@@ -501,5 +548,6 @@ int main(void) {
         test_binary_lost();
         test_streams();
         test_in_flight();
+        test_errors();
         return EXIT_SUCCESS;
 }

@@ -227,6 +227,98 @@ static void test_answers(void) {
                 }
 }
 
+static uint32_t count_errors(struct pipeline *t, const char *data, size_t cut, uint32_t *ret_answered) {
+        struct parsed_chunk first = {}, second = {};
+
+        pipeline_feed_answers(t, &first, data, cut);
+        check(!first.lost);
+        *ret_answered = pipeline_take_answers(t, &first, false);
+        pipeline_feed_answers(t, &second, data + cut, strlen(data) - cut);
+        check(!second.lost);
+        *ret_answered += pipeline_take_answers(t, &second, true);
+        return first.failed + second.failed;
+}
+
+/* Error replies, wherever they are cut: only those to a command, on their own, and no redirections. */
+static void test_errors(void) {
+        static const struct {
+                const char *data;
+                uint32_t answered, errors;
+        } table[] = {
+                { "+OK\r\n:5\r\n$-1\r\n",                                       3, 0 },
+                { "-ERR no\r\n",                                                1, 1 },
+                { "+OK\r\n-WRONGTYPE Operation against a key\r\n:1\r\n",        3, 1 },
+                { "-LOADING Redis\r\n-LOADING Redis\r\n-OOM x\r\n",             3, 3 },
+                { "-MOVED 3999 127.0.0.1:6381\r\n-ASK 3999 127.0.0.1:6381\r\n", 2, 0 },
+                { "-MOVEDX\r\n-MOVED\r\n-ASKING a\r\n-ask 3999 x\r\n",          4, 4 },
+                { "-A\r\n-\r\n+MOVED 1 x\r\n",                                  3, 2 },
+                { "!21\r\nSYNTAX invalid syntax\r\n",                           1, 1 },
+                { "!10\r\nMOVED 1 xx\r\n+OK\r\n",                               2, 1 },
+                { "*2\r\n-ERR in a transaction\r\n+OK\r\n",                     1, 0 },
+                { "$7\r\n-ERR no\r\n+-ERR no\r\n",                              2, 0 },
+                { ">2\r\n+invalidate\r\n-x\r\n-ERR no\r\n",                     1, 1 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t cut = 0; cut <= strlen(table[i].data); cut++) {
+                        struct pipeline t = redis();
+                        uint32_t answered;
+
+                        t.asked = 10;
+                        t.n_groups = 1;
+                        t.groups[0].n = 10;
+                        check(count_errors(&t, table[i].data, cut, &answered) == table[i].errors);
+                        check(answered == table[i].answered);
+                }
+}
+
+/* Of a command that is excluded, and of a connection without one. */
+static void test_errors_left_out(void) {
+        static const char data[] = "+OK\r\n-ERR excluded\r\n-ERR no\r\n", refused[] = "-ERR max clients\r\n";
+
+        for (size_t cut = 0; cut < sizeof(data); cut++) {
+                struct pipeline t = redis();
+                uint32_t answered;
+
+                t.asked = 10;
+                t.n_groups = 1;
+                t.groups[0].n = 10;
+                t.groups[0].excluded = t.excluding = 1;
+                t.excluded[0] = 1 << 1;
+                check(count_errors(&t, data, cut, &answered) == 1);
+                check(answered == 3);
+        }
+        for (size_t cut = 0; cut < sizeof(refused); cut++) {
+                struct pipeline t = redis();
+                uint32_t answered;
+
+                check(count_errors(&t, refused, cut, &answered) == 0);
+        }
+}
+
+/* The beginning of a response that is not parsed, as all of it leaves at once. */
+static void test_error_at_once(void) {
+        static const struct {
+                const char *data;
+                bool error;
+        } table[] = {
+                { "-ERR no\r\n", true  }, { "-\r\n",          true  }, { "!3\r\nERR\r\n",     true  },
+                { "+OK\r\n",     false }, { "$7\r\n-ERR no\r\n", false }, { "-MOVED 1 x\r\n",   false },
+                { "-ASK 1 x\r\n", false }, { "-MOVED\r\n",     true  }, { "-ASKING\r\n",      true  },
+                { ":-5\r\n",     false }, { "",               false },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                uint8_t bytes[8] = {};
+                uint64_t word = 0;
+
+                memcpy(bytes, table[i].data, MIN(strlen(table[i].data), sizeof(bytes)));
+                for (size_t k = 0; k < sizeof(bytes); k++)
+                        word = word << 8 | bytes[k];
+                check(!!resp_is_error(word) == table[i].error);
+        }
+}
+
 static size_t random_value(char *p, unsigned *seed, unsigned depth) {
         unsigned n = (unsigned) rand_r(seed) % 5;
         char *begin = p;
@@ -575,6 +667,9 @@ int main(void) {
         test_replica();
         test_quiet();
         test_answers();
+        test_errors();
+        test_errors_left_out();
+        test_error_at_once();
         test_streams();
         test_push();
         test_groups();

@@ -206,7 +206,7 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
                 n = pipeline_take_answers(&c->t, &piece, complete);
                 c->begun += n;
                 c->parsed += n;
-                c->failed += piece.status5xx;
+                c->failed += piece.failed;
                 if (n > 0) {
                         c->t.flags |= PIPELINE_RESPONDED;
                         c->x.first_at = c->x.first_out_at = c->x.last_out_at = c->now;
