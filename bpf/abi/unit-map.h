@@ -336,7 +336,7 @@ struct qos_unit_map {
         __u64 epoch_end;        /* CLOCK_MONOTONIC ns of its end: a comparison is cheaper than a division */
         __u64 search_session;   /* of the first units_find_sockets that found an open file of the unit */
         __u64 never;            /* 0, see overhead_begin() */
-        __u64 _read_mostly[2];  /* What each program reads has a cache line of its own, and what requests on
+        __u64 _read_mostly[3];  /* What each program reads has a cache line of its own, and what requests on
                                  * all CPUs write has the next one */
 
         __s64 in_flight;        /* requests from first byte arrived to last response byte sent */
@@ -377,6 +377,10 @@ struct qos_unit_map {
         __u32 retired;                          /* 1: the map is no longer complete or no longer written. For
                                                  * clients that read an export of it (GetView) */
 };
+
+_Static_assert(__builtin_offsetof(struct qos_unit_map, in_flight) == 64 &&
+               __builtin_offsetof(struct qos_unit_map, listeners_session) == 128,
+               "what requests write has a cache line of its own");
 
 /* Layout that libqosd has to match to read the map of a running qosd. Incremented whenever the meaning of a
  * word in struct qos_unit_map changes; most changes also alter the size. */
