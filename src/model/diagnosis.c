@@ -328,6 +328,22 @@ static const char *const waited[_FINDING_KIND_MAX] = {
         [FINDING_MEMORY]     = "memory wait",
 };
 
+#define LIMIT_MAX (NUMBER_MAX + sizeof(", limit "))
+
+/* The limit that a wait has not reached, of its share or of its time; empty if it has reached both. */
+static const char* format_limit(char ret[static LIMIT_MAX], double share, double share_min, double time,
+                                double time_min) {
+        ret[0] = 0;
+        if (share < share_min)
+                (void) snprintf(ret, LIMIT_MAX, ", limit %s", PERCENT(share_min));
+        else if (time < time_min)
+                (void) snprintf(ret, LIMIT_MAX, ", limit %s", SPAN(time_min));
+        return ret;
+}
+
+#define LIMIT(share, share_min, time, time_min) \
+        format_limit((char[LIMIT_MAX]) {}, (share), (share_min), (time), (time_min))
+
 /* The CPUs are busy with the unit itself. */
 static bool cpu_is_own(const DiagnosisEvidence *e, Part p) {
         const DiagnosisFigures *f = &e->now;
@@ -402,14 +418,25 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 if (normal && !known && certainty == CERTAINTY_CERTAIN)
                         certainty = CERTAINTY_LIKELY;
 
-                if (share < SHARE_MIN || time < (known ? STALL_MIN_NSEC : floor) ||
-                    (p != PART_ASK && f->threads[state] < part_table[p].threads) ||
-                    (known && time - normal->most[p] < SHARE_MIN *
-                     (f->first_byte - e->normal->first_byte))) {
+                if (known)
+                        floor = STALL_MIN_NSEC;
+                if (share < SHARE_MIN || time < floor) {
                         diagnosis_exclude(d, kind, share, "%s: %s of each request (%s)%s", waited[kind],
-                                          SPAN(time), PERCENT(share),
-                                          known && share >= SHARE_MIN ? ", which is not what has changed" :
-                                          "");
+                                          SPAN(time), PERCENT(share), LIMIT(share, SHARE_MIN, time, floor));
+                        continue;
+                }
+                if (p != PART_ASK && f->threads[state] < part_table[p].threads) {
+                        diagnosis_exclude(d, kind, share,
+                                          "%s: %s of each request (%s), but %.2f threads on average, limit "
+                                          "%.2f", waited[kind], SPAN(time), PERCENT(share),
+                                          f->threads[state], part_table[p].threads);
+                        continue;
+                }
+                if (known && time - normal->most[p] < SHARE_MIN *
+                    (f->first_byte - e->normal->first_byte)) {
+                        diagnosis_exclude(d, kind, share,
+                                          "%s: %s of each request (%s), which is not what has changed",
+                                          waited[kind], SPAN(time), PERCENT(share));
                         continue;
                 }
 
@@ -529,8 +556,9 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         }
 
         if (queue < SHARE_MOST) {
-                diagnosis_exclude(d, FINDING_LIMIT, queue, "queue time: %s of each request (%s)",
-                                  SPAN(f->queue), PERCENT(queue));
+                diagnosis_exclude(d, FINDING_LIMIT, queue, "queue time: %s of each request (%s)%s",
+                                  SPAN(f->queue), PERCENT(queue),
+                                  LIMIT(queue, SHARE_MOST, f->queue, WAIT_MIN_NSEC));
                 return;
         }
 
@@ -551,7 +579,7 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                 diagnosis_exclude(d, FINDING_LIMIT, running + resources >= SHARE_MOST ? 0 : queue,
                                   "queue time: %s of each request (%s)%s", SPAN(f->queue), PERCENT(queue),
                                   running + resources >= SHARE_MOST ? ", explained by run time and waits" :
-                                  "");
+                                  LIMIT(queue, SHARE_MOST, f->queue, WAIT_MIN_NSEC));
                 return;
         }
         at_once = f->rate * f->service / NSEC_PER_SEC;
@@ -631,8 +659,9 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
                         SPAN(f->answer));
         else
                 diagnosis_exclude(d, FINDING_NETWORK, whole > 0 ? worst / whole : NAN,
-                                  "requests arrive in %s, responses leave in %s (%s of the latency)",
-                                  SPAN(f->receive), SPAN(f->answer), PERCENT(worst / whole));
+                                  "requests arrive in %s, responses leave in %s (%s of the latency)%s",
+                                  SPAN(f->receive), SPAN(f->answer), PERCENT(worst / whole),
+                                  LIMIT(worst / whole, SHARE_MOST, worst, WAIT_MIN_NSEC));
 }
 
 static bool is_more(double now, double normal, double factor) {
@@ -689,8 +718,9 @@ static void diagnose_slow_peers(const DiagnosisEvidence *e, Diagnosis *d) {
         if (isnan(share) || diagnosis_has(d, FINDING_DEPENDENCY))
                 return;
         if (share < SHARE_MIN || time < WAIT_MIN_NSEC) {
-                diagnosis_exclude(d, FINDING_DEPENDENCY, share, "%s: %s of each request (%s)",
-                                  waited[FINDING_DEPENDENCY], SPAN(time), PERCENT(share));
+                diagnosis_exclude(d, FINDING_DEPENDENCY, share, "%s: %s of each request (%s)%s",
+                                  waited[FINDING_DEPENDENCY], SPAN(time), PERCENT(share),
+                                  LIMIT(share, SHARE_MIN, time, WAIT_MIN_NSEC));
                 return;
         }
         finding_name(diagnosis_add(d, FINDING_DEPENDENCY,

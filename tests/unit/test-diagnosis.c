@@ -705,6 +705,63 @@ static void test_normal(void) {
 }
 
 /* Those that are read and wait in the application. */
+static const char* excluded(const DiagnosisEvidence *e, FindingKind kind, Diagnosis *d) {
+        diagnose_none(e, d);
+        for (size_t i = 0; i < d->n_excluded; i++)
+                if (d->excluded[i].kind == kind)
+                        return d->excluded[i].text;
+        return "";
+}
+
+/* What is below a limit of its rule says which. */
+static void test_limits(void) {
+        DiagnosisEvidence e = evidence();
+        Diagnosis d;
+
+        /* A share */
+        e.now.rate = 10;
+        set_times(&e.now, 0, 50 * MS);
+        e.now.threads[QOS_STATE_RUNNING] = 0.42;
+        e.now.threads[QOS_STATE_DISK] = 0.08;
+        check(streq(excluded(&e, FINDING_DISK, &d), "disk wait: 8.00ms of each request (16%), limit 20%"));
+
+        /* A time */
+        e = evidence();
+        set_times(&e.now, 0, 900 * US);
+        e.now.threads[QOS_STATE_RUNNING] = 0.7;
+        e.now.threads[QOS_STATE_DISK] = 0.2;
+        check(streq(excluded(&e, FINDING_DISK, &d), "disk wait: 200us of each request (22%), limit 1.00ms"));
+
+        /* Threads */
+        e = evidence();
+        e.now.rate = 40;
+        set_times(&e.now, 0, 2 * MS);
+        e.now.threads[QOS_STATE_RUNNING] = 0.02;
+        e.now.threads[QOS_STATE_LOCK] = 0.06;
+        check(streq(excluded(&e, FINDING_LOCK, &d),
+                    "lock wait: 1.50ms of each request (75%), but 0.06 threads on average, limit 0.10"));
+
+        /* Responses that take 44 % of the latency */
+        e = evidence();
+        set_times(&e.now, 0, 56 * MS);
+        e.now.rate = 1;
+        e.now.covered = 60e9;
+        e.now.answer = 44 * MS;
+        e.now.threads[QOS_STATE_RUNNING] = 0.056;
+        check(streq(excluded(&e, FINDING_NETWORK, &d),
+                    "requests arrive in 0us, responses leave in 44.0ms (44% of the latency), limit 50%"));
+
+        /* Requests that wait to be read */
+        e = evidence();
+        set_times(&e.now, 90 * US, 110 * US);
+        check(streq(excluded(&e, FINDING_LIMIT, &d), "queue time: 90.0us of each request (45%), limit 50%"));
+
+        /* The same, with a time below its limit */
+        set_times(&e.now, 150 * US, 50 * US);
+        e.now.threads[QOS_STATE_RUNNING] = 0.01;
+        check(streq(excluded(&e, FINDING_LIMIT, &d), "queue time: 150us of each request (75%), limit 1.00ms"));
+}
+
 static void test_inside(void) {
         DiagnosisEvidence e = evidence();
         const Finding *f;
@@ -1367,6 +1424,7 @@ int main(void) {
         test_beside();
         test_limit();
         test_normal();
+        test_limits();
         test_inside();
         test_history();
         test_two();
