@@ -596,11 +596,13 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
 /* It is not the server that is slow. */
 static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
-        double whole = f->first_byte + f->answer, own = 0, worst = MAX(f->receive, f->answer);
+        double whole = f->first_byte + f->answer, own = 0, worst = MAX(f->receive, f->answer),
+                share = worst / whole;
         double lost = f->retransmits / (f->rate * MAX(f->bytes_out / SEGMENT_BYTES, 1.0)),
                 leaving = f->rate * f->answer / NSEC_PER_SEC;
         bool answer = f->answer >= f->receive;
-        bool known = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing, paced;
+        bool known = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing, usual,
+             paced;
         const char *again;
 
         if (isnan(whole) || isnan(f->receive))
@@ -608,7 +610,8 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
         losing = lost >= RETRANSMITS_MIN && f->retransmits >= 1 &&
                 (!known || f->retransmits / f->rate >= WORSE * e->normal->retransmits / e->normal->rate);
         again = losing ? "; segments are retransmitted" : "";
-        if (e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer))
+        usual = e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer);
+        if (usual)
                 worst = 0;
         /* Responses that wait for clients are in flight meanwhile. Those that the unit is still
          * producing, and has sent as far as they exist, are not */
@@ -658,10 +661,11 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
                         "once",
                         SPAN(f->answer));
         else
-                diagnosis_exclude(d, FINDING_NETWORK, whole > 0 ? worst / whole : NAN,
+                diagnosis_exclude(d, FINDING_NETWORK, share,
                                   "requests arrive in %s, responses leave in %s (%s of the latency)%s",
-                                  SPAN(f->receive), SPAN(f->answer), PERCENT(worst / whole),
-                                  LIMIT(worst / whole, SHARE_MOST, worst, WAIT_MIN_NSEC));
+                                  SPAN(f->receive), SPAN(f->answer), PERCENT(share),
+                                  usual ? ", as in the baseline" :
+                                  LIMIT(share, SHARE_MOST, worst, WAIT_MIN_NSEC));
 }
 
 static bool is_more(double now, double normal, double factor) {

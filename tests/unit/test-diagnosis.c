@@ -716,6 +716,7 @@ static const char* excluded(const DiagnosisEvidence *e, FindingKind kind, Diagno
 /* What is below a limit of its rule says which. */
 static void test_limits(void) {
         DiagnosisEvidence e = evidence();
+        DiagnosisFigures normal;
         Diagnosis d;
 
         /* A share */
@@ -751,6 +752,14 @@ static void test_limits(void) {
         check(streq(excluded(&e, FINDING_NETWORK, &d),
                     "requests arrive in 0us, responses leave in 44.0ms (44% of the latency), limit 50%"));
 
+        /* More than half of it, and no more than before */
+        set_times(&e.now, 0, 6 * MS);
+        normal = e.now;
+        e.normal = &normal;
+        check(streq(excluded(&e, FINDING_NETWORK, &d),
+                    "requests arrive in 0us, responses leave in 44.0ms (88% of the latency), as in the "
+                    "baseline"));
+
         /* Requests that wait to be read */
         e = evidence();
         set_times(&e.now, 90 * US, 110 * US);
@@ -759,7 +768,8 @@ static void test_limits(void) {
         /* The same, with a time below its limit */
         set_times(&e.now, 150 * US, 50 * US);
         e.now.threads[QOS_STATE_RUNNING] = 0.01;
-        check(streq(excluded(&e, FINDING_LIMIT, &d), "queue time: 150us of each request (75%), limit 1.00ms"));
+        check(streq(excluded(&e, FINDING_LIMIT, &d),
+                    "queue time: 150us of each request (75%), limit 1.00ms"));
 }
 
 static void test_inside(void) {
