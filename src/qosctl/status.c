@@ -247,7 +247,7 @@ static void print_unparsed(const Reading *r, const char *path, const char *quali
 void reading_print_requests(const Reading *r) {
         const char *quality = value_string(r->snapshot, "requests.quality");
         const Style *style = terminal_style();
-        uint64_t n, in, out, in_flight, waiting, covered = 0;
+        uint64_t n = 0, in, out, in_flight, waiting, covered = 0;
         char a[FORMAT_MAX], b[FORMAT_MAX], over[FORMAT_MAX];
         bool some;
         double rate;
@@ -264,7 +264,8 @@ void reading_print_requests(const Reading *r) {
                               format_count(b, n), format_duration(over, covered));
         else
                 (void) printf("not measured\n");
-        if (streq_ptr(quality, "exchanges"))
+        /* Of a window without requests nothing is assumed */
+        if (streq_ptr(quality, "exchanges") && n > 0)
                 print_line("", "protocol not parsed, one response per request assumed");
         print_unparsed(r, "requests.server.unparsed", quality);
 

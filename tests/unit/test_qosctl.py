@@ -501,6 +501,12 @@ class Status(Test):
         self.assertRegex(out, r"\n         Latency +120us +109us +207us +240us +338us +1.20ms +6.21ms")
         self.assertRegex(out, r"\n         Service .* 87.0%\n")
 
+    def test_idle(self):
+        self.qosd.add("idle.service", rate=0)
+        out = self.out_of("status", "idle")
+        self.assertIn("Requests: 0/s (0 in 10.0s)\n", out)
+        self.assertNotIn("not parsed", out)
+
     def test_longer_windows(self):
         self.qosd.add("slow.service", rate=5)
         out = self.out_of("status", "slow")
