@@ -59,11 +59,19 @@ static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diag
                 break;
 
         case FINDING_MEMORY:
+                if (!isfinite(f->share)) {
+                        summary_append(d, "memory: %s", f->text);
+                        break;
+                }
                 summarize_wait(e, f, "memory", f->state == QOS_STATE_DISK ? "reading pages again" :
                                "memory wait", d);
                 break;
 
         case FINDING_NETWORK:
+                if (!isfinite(f->share)) {
+                        summary_append(d, "network: %s", f->text);
+                        break;
+                }
                 summarize_wait(e, f, "network", e->now.answer >= e->now.receive ? "sending the response" :
                                "receiving the request", d);
                 break;

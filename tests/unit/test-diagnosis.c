@@ -376,6 +376,7 @@ static void test_lock_and_memory(void) {
         e.now.oom_kills = 0.1;
         f = only(&e, FINDING_MEMORY, &d);
         check(isnan(f->share) && strstr(f->text, "killed"));
+        check(streq(d.summary, "memory: the kernel killed processes of the unit for want of memory (OOM)"));
 }
 
 static void test_dependency(void) {
@@ -490,6 +491,7 @@ static void test_network(void) {
         e.now.retransmits = 50;
         f = only(&e, FINDING_NETWORK, &d);
         check(isnan(f->share));
+        check(streq(d.summary, "network: segments are lost on the path to clients: 50 retransmits/s (5%)"));
         e.now.retransmits = 5;
         nothing(&e);
         /* As much as some clients make of themselves, unless it was less before */
