@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* The protocols of memcached: the lines of text, "meta commands" among them, and the binary one.
+/* The protocols of memcached: text, including meta commands, and binary.
  *
- * A request is a line, some with a block of data behind it whose length is in the line, or a header of 24
- * bytes with a body. A response is one line, or lines up to "END", each of which may have a block of data as
- * well; or a header with a body, or several of them (STAT).
+ * A request is a line, for some commands with a block of data behind it, whose length is in the line; or
+ * a header of 24 bytes with a body. A response is one line, or lines up to "END", each of which may have
+ * a block of data as well; or a header with a body, or several of them (STAT).
  *
- * Requests that ask for no response ("noreply"), or for one only if there is something to say (the flag "q",
- * the quiet opcodes), are not counted: whether they will get one is unknown. A binary response
- * has the opcode of its request, so that one to a quiet request is told from the others. A line of text is
- * not, unless "mn" was sent behind quiet requests: then all up to "MN" is theirs.
+ * Requests without a response ("noreply"), or with one only in some cases (the flag "q", the quiet
+ * opcodes), are not counted. A binary response has the opcode of its request, so that one to a quiet
+ * request can be recognised. A line of text cannot, unless "mn" follows the quiet requests: then all
+ * lines up to "MN" belong to these.
  *
- * What a line means is what memcached takes it for, mistakes included: one that it does not understand is
- * answered with a line. */
+ * The parser takes a line as memcached does, mistakes included: the response to an invalid line is a
+ * line. */
 
 #include "parser.h"
 
-/* memcached itself takes no length beyond INT_MAX - 2 */
+/* Limit of memcached itself: INT_MAX - 2 */
 #define MEMCACHED_LENGTH_MAX 0x7ffffffdU
 
 #define MEMCACHED_REQUEST 0x80U
 #define MEMCACHED_RESPONSE 0x81U
 #define MEMCACHED_STAT 0x10U
 
-/* A header up to the length of the body, and what of it comes behind that: 4 bytes that the client chooses,
- * and 8 of a version. */
+/* A header up to the length of the body, and the rest: 4 bytes chosen by the client, and 8 of a version. */
 #define MEMCACHED_HEADER_HEAD 12U
 #define MEMCACHED_HEADER_TAIL 12U
 
@@ -37,33 +36,35 @@
 enum memcached_state {
         MEMCACHED_START,
         MEMCACHED_WORD,         /* in the first word of a line */
-        MEMCACHED_NAMED,        /* which word_left has ended; never between two windows */
-        MEMCACHED_ARGUMENTS,    /* in the others, where they matter */
+        MEMCACHED_NAMED,        /* behind that word, which ended with the byte in word_left; never between
+                                 * two windows */
+        MEMCACHED_ARGUMENTS,    /* in the other words, of lines where these have a meaning */
         MEMCACHED_REST,         /* until the end of the line */
         MEMCACHED_BLOCK,        /* before the last byte of a block of data, the "\n" behind it */
         MEMCACHED_NEXT,         /* before one more line, or header, of the same response */
-        MEMCACHED_HEADER,       /* in the first half of a header: index bytes of it have been seen */
+        MEMCACHED_HEADER,       /* in the first half of a header, of which index bytes were parsed */
         MEMCACHED_BODY,         /* before the last byte of the message */
 };
 
-/* word: the letters of a word; of the first one of a line the first eight, and their number in number; of
- * the others the last eight. index: which word it is. number: the length of what is to come. left: what the
- * line is. */
+/* Fields of struct parser: word has the first eight letters of the first word of a line, number their
+ * number; of other words the last eight. index is that of the word. number is then the length of the
+ * data, left the kind of the line (enum memcached_line). */
 enum memcached_flag {
-        MEMCACHED_KNOWN         = 1 << 0,       /* of requests: one fitted as a whole; outlives it */
-        MEMCACHED_BATCH         = 1 << 1,       /* of requests: quiet ones came, and no "mn" yet; outlives
-                                                 * them */
+        MEMCACHED_KNOWN         = 1 << 0,       /* of requests: a valid one was parsed; outlives it */
+        MEMCACHED_BATCH         = 1 << 1,       /* of requests: quiet ones were parsed, and no "mn" since;
+                                                 * outlives them */
         MEMCACHED_NOREPLY       = 1 << 2,       /* of requests: the last word is "noreply" */
         MEMCACHED_QUIET         = 1 << 7,       /* of requests: it may have no response */
         MEMCACHED_TUNNEL        = 1 << 0,       /* of responses: to "watch" */
-        MEMCACHED_BAD           = 1 << 3,       /* of both: what is to be a number is none */
+        MEMCACHED_BAD           = 1 << 3,       /* of both: an invalid number */
 };
 
 #define MEMCACHED_KEPT (MEMCACHED_KNOWN | MEMCACHED_BATCH)
 
-/* What a line is by its first word: how many words it has, that one included, and which of them matter. */
+/* Kind of a line, by its first word: number of words, including that one, and which of them have a
+ * meaning. */
 #define MEMCACHED_WORDS(least, most) ((least) | (most) << 4)    /* at most 15: any number */
-#define MEMCACHED_DATA(word) ((word) << 8)                      /* has the length of the data; 0: none has */
+#define MEMCACHED_DATA(word) ((word) << 8)                      /* the length of the data; 0: no data */
 #define MEMCACHED_ENDS(word) ((word) << 12)                     /* "noreply" may be the last, from this on;
                                                                  * 0: not */
 #define MEMCACHED_FLAGS(word) ((word) << 16)                    /* there may be the flag "q", from this on;
@@ -76,7 +77,7 @@ enum memcached_flag {
 #define MEMCACHED_FLAGS_WORD(line) ((line) >> 16 & 15)
 
 enum memcached_line {
-        MEMCACHED_TELLS         = 1 << 20,      /* of requests: distinctive for memcached */
+        MEMCACHED_TELLS         = 1 << 20,      /* of requests: distinctive of memcached */
         MEMCACHED_SILENT        = 1 << 21,      /* of requests: has no response */
         MEMCACHED_MN            = 1 << 22,      /* of requests: is "mn"; of responses: "MN" */
         MEMCACHED_WATCH         = 1 << 23,      /* of requests: is "watch", after which the server sends
@@ -89,23 +90,23 @@ enum memcached_line {
 
 #define MEMCACHED_BYTES(byte) (0x0101010101010101ULL * (byte))
 
-/* How many of the eight bytes, the first one lowest, come before one that is in no word: a space, or a
- * control character. */
+/* Number of bytes, of eight with the first one lowest, before one that ends a word: a space or a control
+ * character. */
 static inline __attribute__((always_inline)) __u32 memcached_letters(__u64 word) {
         __u64 others = (word - MEMCACHED_BYTES(' ' + 1)) & ~word & MEMCACHED_BYTES(0x80);
 
         if (others == 0)
                 return 8;
-        /* Each byte in front of the first one has its lowest bit left, and their sum is how many they are */
+        /* Each byte before that one has its lowest bit set, and the sum of these is their number */
         others = (((others & -others) >> 7) - 1) & MEMCACHED_BYTES(1);
         return others * MEMCACHED_BYTES(1) >> 56;
 }
 
-/* Of a word and its length, by these names. */
+/* For functions with the parameters word and length. */
 #define MEMCACHED_IS(w) (length == sizeof(w) - 1 && \
                          word == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
 
-/* A request by its first word: the first eight letters, and the length. 0: memcached does not know it. */
+/* Kind of a request by its first word: the first eight letters, and the length. 0: unknown to memcached. */
 PARSER_FUNCTION __u32 memcached_command(__u64 word, __u32 length) {
         if (MEMCACHED_IS("get") || MEMCACHED_IS("gets"))
                 return MEMCACHED_WORDS(2, 15) | MEMCACHED_TELLS;
@@ -142,7 +143,7 @@ PARSER_FUNCTION __u32 memcached_command(__u64 word, __u32 length) {
         return 0;
 }
 
-/* The same of a line of a response. */
+/* Kind of a line of a response. */
 PARSER_FUNCTION __u32 memcached_result(__u64 word, __u32 length) {
         if (MEMCACHED_IS("VALUE"))
                 return MEMCACHED_DATA(3) | MEMCACHED_MORE;
@@ -171,11 +172,11 @@ PARSER_FUNCTION int memcached_is_error(__u64 word, __u32 length) {
         return MEMCACHED_IS("ERROR") || MEMCACHED_IS("CLIENT_ERROR") || MEMCACHED_IS("SERVER_ERROR");
 }
 
-/* A word of a response is no longer: a number of 64 bits. */
+/* Limit of the first word of a response: a number of 64 bits. */
 #define MEMCACHED_RESULT_MAX 20U
 
-/* Which requests have which number of bytes in front of the key. Others are not taken for the first one of a
- * connection. */
+/* Whether requests with this opcode have this number of bytes before the key. Others do not begin a
+ * connection of memcached. */
 static inline __attribute__((always_inline)) int memcached_is_request(__u32 opcode, __u32 extras) {
         switch (opcode) {
 
@@ -196,8 +197,8 @@ static inline __attribute__((always_inline)) int memcached_is_request(__u32 opco
 
 #define MEMCACHED_KEY_MAX 250U
 
-/* By the first word of a first line, or the first third of a first header: the rest of the line must fit,
- * and what the server says. Of "delete" beanstalkd has one with a number. */
+/* Detects memcached by the first word of the first line, or by the first third of the first header.
+ * Confirmed by the rest of the line and by the response. beanstalkd has a "delete" with a number. */
 PARSER_FUNCTION int memcached_detect(__u64 bytes, __u32 length) {
         __u64 word = __builtin_bswap64(bytes);
         __u32 n, command, next;
@@ -243,7 +244,7 @@ static inline __attribute__((always_inline)) void memcached_digit(struct parser 
                 p->number = p->number * 10 + (byte - '0');
 }
 
-/* A letter of such a word. */
+/* A letter of a word behind the first one. */
 static inline __attribute__((always_inline)) void memcached_argument(struct parser *p, __u32 byte) {
         if (p->index == MEMCACHED_DATA_WORD(p->left))
                 memcached_digit(p, byte);
@@ -253,8 +254,7 @@ static inline __attribute__((always_inline)) void memcached_argument(struct pars
         p->word = p->word << 8 | byte;
 }
 
-/* The words of a line, as far as they are in the window and without control characters. Returns where it is
- * then. */
+/* Parses the words of a line up to the end of the window, or a control character. Returns the position. */
 PARSER_FUNCTION __u32 memcached_arguments(struct parser *p, const struct window *w, __u32 from, __u32 end) {
         __u32 at = from, n;
         __u64 word;
@@ -265,7 +265,7 @@ PARSER_FUNCTION __u32 memcached_arguments(struct parser *p, const struct window 
         while (at < end && can_loop) {
                 word = window_word_low(w, at);
                 n = memcached_letters(word);
-                /* Behind the window lies what is left over from before */
+                /* The bytes behind the window are stale */
                 if (n > end - at)
                         n = end - at;
                 if (n == 0) {
@@ -339,7 +339,7 @@ static inline __attribute__((always_inline)) __u32 memcached_header_byte(struct 
         return 0;
 }
 
-/* If all of the first half is in the window. */
+/* Parses the first half of a header that is in the window as a whole. */
 static inline __attribute__((always_inline)) __u32 memcached_header_fast(struct parser *p,
                                                                          const struct window *w, __u32 at,
                                                                          int answers) {
@@ -359,7 +359,7 @@ static inline __attribute__((always_inline)) void memcached_question_begin(struc
         p->flags &= MEMCACHED_KEPT;
 }
 
-/* It is complete. */
+/* The request is complete. */
 static inline __attribute__((always_inline)) __u32 memcached_question_end(struct parser *p) {
         __u32 meaning = 0;
 
@@ -379,13 +379,13 @@ static inline __attribute__((always_inline)) __u32 memcached_question_end(struct
         return PARSED_END | meaning;
 }
 
-/* Its line is complete, which has index words. */
+/* The line of a request is complete; it has index words. */
 static inline __attribute__((always_inline)) __u32 memcached_question_line(struct parser *p) {
         __u32 line = p->left, words = p->index;
 
         if (line == 0 || words < MEMCACHED_LEAST(line) ||
             (words > MEMCACHED_MOST(line) && MEMCACHED_MOST(line) < 15)) {
-                /* Too few words, or too many: "ERROR" */
+                /* Too few words, or too many: the response is "ERROR" */
                 p->left = 0;
                 p->flags &= ~MEMCACHED_QUIET;
                 return p->flags & MEMCACHED_KNOWN ? memcached_question_end(p) : PARSED_LOST;
@@ -394,7 +394,8 @@ static inline __attribute__((always_inline)) __u32 memcached_question_line(struc
             p->flags & MEMCACHED_NOREPLY)
                 p->flags |= MEMCACHED_QUIET;
         if (p->flags & MEMCACHED_BAD) {
-                /* It gets an error at once, and no data are expected. A meta command does in any case */
+                /* The response is an error at once, and no data follows. Meta commands get it even if
+                 * quiet */
                 if (MEMCACHED_FLAGS_WORD(line) > 0)
                         p->flags &= ~MEMCACHED_QUIET;
                 return p->flags & MEMCACHED_KNOWN ? memcached_question_end(p) : PARSED_LOST;
@@ -458,7 +459,7 @@ PARSER_FUNCTION __u32 memcached_question_step(struct parser *p, const struct win
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
-        BPF_OPAQUE(end); /* else the compiler leaves out bounds that the verifier needs */
+        BPF_OPAQUE(end); /* otherwise the compiler omits bounds that the verifier needs */
 
         if (p->state == MEMCACHED_START) {
                 n = memcached_letters(window_word_low(w, at));
@@ -512,7 +513,7 @@ static inline __attribute__((always_inline)) void memcached_answer_begin(struct 
         p->flags &= ~MEMCACHED_BAD;
 }
 
-/* A line of it, or a header and its body, is complete. */
+/* A line of a response, or a header and its body, is complete. */
 static inline __attribute__((always_inline)) __u32 memcached_answer_end(struct parser *p) {
         if (p->left & MEMCACHED_MORE) {
                 p->state = MEMCACHED_NEXT;
@@ -525,7 +526,7 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_end(struct p
                 (p->left & MEMCACHED_FAILS ? PARSED_ERROR : 0);
 }
 
-/* Without its data. */
+/* A line of a response is complete, without its data. */
 static inline __attribute__((always_inline)) __u32 memcached_answer_line(struct parser *p) {
         if (MEMCACHED_DATA_WORD(p->left) == 0)
                 return memcached_answer_end(p);
@@ -536,12 +537,12 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_line(struct 
         return 0;
 }
 
-/* Its first word is complete. */
+/* The first word of a response is complete. */
 static inline __attribute__((always_inline)) __u32 memcached_answer_word(struct parser *p, __u32 how) {
         __u32 line = memcached_result(p->word, p->number);
 
         if (line == 0) {
-                /* The new value, after "incr" and "decr" */
+                /* The new value, in response to "incr" and "decr" */
                 if (p->number == 0 || p->flags & MEMCACHED_BAD)
                         return PARSED_LOST;
                 line = MEMCACHED_ALONE;
@@ -549,8 +550,8 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_word(struct 
         if (line & MEMCACHED_ALONE && p->word_left == ' ')
                 return PARSED_LOST;
 
-        /* After quiet requests all is theirs up to "MN". After "watch" there are no requests, if it is
-         * accepted */
+        /* Lines behind quiet requests belong to these, up to "MN". After "watch", if the server accepts it,
+         * there are no requests */
         if (!(how & PROTOCOL_BARE) || line & MEMCACHED_MN)
                 p->flags &= ~PARSER_UNASKED;
         if (how & PROTOCOL_TUNNEL && p->number == 2 && p->word == WORD_OF("OK", 2))
@@ -637,7 +638,7 @@ PARSER_FUNCTION __u32 memcached_answer_step(struct parser *p, const struct windo
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
-        BPF_OPAQUE(end); /* else the compiler leaves out bounds that the verifier needs */
+        BPF_OPAQUE(end); /* otherwise the compiler omits bounds that the verifier needs */
 
         if (p->state == MEMCACHED_START || p->state == MEMCACHED_NEXT) {
                 __u64 word = window_word(w, at);

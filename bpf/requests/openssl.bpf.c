@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "tls": what the processes of units that are attached with it read from OpenSSL's library, and
- * write to it.
+/* The probe "tls": plaintext that processes of units with this probe read from OpenSSL, and write to it.
  *
- *   openssl_enter   where it is called: SSL_read, SSL_write and their kind, SSL_do_handshake, SSL_sendfile
- *   openssl_leave   where it returns: the same, but the last
+ *   openssl_enter   calls of SSL_read, SSL_write and their variants, SSL_do_handshake, SSL_sendfile
+ *   openssl_leave   returns of the same functions, without SSL_sendfile
  *
- * The library is in other processes, too: whoever is not of such a unit leaves at once. */
+ * Other processes run the same library, and both programs: those of no such unit return at once. */
 
 #include <asm/ptrace.h>
 
@@ -17,10 +16,10 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A piece of requests to be parsed, passed by its address as the place of chunk_init(). */
+/* A chunk of requests to be parsed. Passed by address, as the state in chunk_init() is. */
 struct library_piece {
         const void *buffer;
-        __u32 end;              /* so many bytes */
+        __u32 end;              /* size of the buffer in bytes */
         __u32 position;         /* of the buffer in the stream of requests */
         struct qos_owner owner;
         struct arrival_times times;
@@ -49,7 +48,7 @@ __attribute__((noinline, weak)) int library_questions_take(struct pipeline *t, s
         return 0;
 }
 
-/* The same for responses; the place is that which chunk_init() began. */
+/* Parses a chunk of responses. chunk_init() has initialized the state. */
 __attribute__((noinline, weak)) int library_answers_take(struct pipeline *t, __u64 buffer) {
         struct chunk *f;
         __u32 n;
@@ -70,7 +69,7 @@ __attribute__((noinline, weak)) int library_answers_take(struct pipeline *t, __u
         return 0;
 }
 
-/* What an entry of plaintext_h2 is at first. */
+/* Initial value of an element of plaintext_h2: too large for the stack. */
 BPF_ARRAY_MAP(plaintext_h2_fresh, ARRAY, 1, struct tls_plaintext_h2);
 
 struct openssl_h2_chunk {
@@ -132,7 +131,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
         return 0;
 }
 
-/* Frames have come out of the library, or are on their way into it. */
+/* The library has returned frames, or is passed some. */
 static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const struct qos_owner *owner,
                                                 const void *buffer, __u32 n,
                                                  int answers) {
@@ -172,7 +171,7 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
                 if (o->pending == 0)
                         bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
                 o->pending = 1;
-                /* A write begins with a frame; where not, the position is found to be lost */
+                /* A write begins with a frame. Otherwise parsing fails, and the position is lost again */
                 if (m->h2.out.synced == H2_LOST)
                         m->h2.out.synced = H2_EDGE;
                 openssl_h2_take_responses(&m->h2, &m->more, u, &f);
@@ -206,8 +205,8 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
         return 0;
 }
 
-/* It is HTTP/2. late: it was not seen from the beginning; taken: so many bytes of it were taken for
- * something else before. */
+/* The connection speaks HTTP/2. late: its beginning was not seen. taken: bytes of the preface that another
+ * parser has consumed. */
 static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, const struct qos_owner *owner,
                                                       __u32 late, __u32 taken) {
         struct tls_plaintext_h2 *m;
@@ -229,21 +228,21 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
                         h2_begin(&m->h2, 0, late);
                         m->h2.more = H2_MORE_HERE;
                         m->h2.in.left -= taken;
-                        /* What the socket has in flight is none until these frames say so
+                        /* The request that the socket has in flight is counted by frames from now on
                          * (tls_plaintext_h2_commit()) */
                         if (o->asked)
                                 tls_plaintext_h2_count(m, -1);
                 }
-                /* The connection may have ended before there was something to be dropped */
+                /* The connection may have ended before the element existed */
                 if (bpf_map_lookup_elem(&plaintext, &o->key) != o)
                         tls_plaintext_h2_drop(&o->key);
         }
-        /* Where there is no room for it, it is nevertheless, and lost */
+        /* Also without an element: the connection is HTTP/2, and lost */
         pipeline_begin(&o->pipeline, PROTOCOL_HTTP2, 0, 0);
         return 0;
 }
 
-/* Detects the protocol by the plaintext of a request, where it is not known or may be another. */
+/* Detects the protocol by the plaintext of a request, while it is unknown or may still change. */
 static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, const struct qos_owner *owner,
                                                     const void *buffer, __u32 n) {
         __u32 length = n, protocol, taken;
@@ -281,7 +280,7 @@ static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, con
         return 0;
 }
 
-/* Does the parser resume with what has come out of the library now, as pipeline_resumes()? */
+/* Whether the parser resumes with the data that the library has returned, as pipeline_resumes(). */
 static __attribute__((noinline)) int library_resumes(struct tls_plaintext *o, const void *buffer, __u32 n) {
         __u32 length = n;
         __u64 first = 0;
@@ -295,8 +294,8 @@ static __attribute__((noinline)) int library_resumes(struct tls_plaintext *o, co
                 pipeline_resumes(&o->pipeline, 0, first, length, o->pending);
 }
 
-/* The kernel may have skipped the program that sees reads: when what comes out of the library has arrived is
- * not known yet, then. */
+/* The kernel may have skipped the run for the read from the socket: then the arrival of this data is not
+ * known yet. */
 BPF_SUBPROG int library_check_times(struct tls_plaintext *o) {
         struct tcp_sock *tp;
         __u32 copied;
@@ -310,7 +309,7 @@ BPF_SUBPROG int library_check_times(struct tls_plaintext *o) {
         return 0;
 }
 
-/* n bytes of requests have come out of the library. */
+/* The library has returned n bytes of requests. */
 static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
                                                        const struct qos_owner *owner, const void *buffer,
                                                        __u32 n) {
@@ -364,7 +363,7 @@ static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
         return 0;
 }
 
-/* Bytes of responses, n without the first ones, are on their way into the library. */
+/* The library is passed bytes of responses: n behind those to be skipped, which were parsed before. */
 static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, const struct qos_owner *owner,
                                                      const void *buffer, __u32 skip, __u32 n) {
         struct tcp_sock *tp;
@@ -379,7 +378,7 @@ static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, co
         tp = (struct tcp_sock*) (long) o->sock;
 
         f = chunk_init(&o->pipeline, n);
-        /* Those that have not left are still open */
+        /* Responses that were not sent yet count as begun */
         f->piece.begun = o->pending;
         if (o->pending == 0)
                 bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
@@ -397,8 +396,7 @@ static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, co
         return 0;
 }
 
-/* The entry of an object in this process, and nobody else at it. NULL: its connection is not known, or not
- * this unit's. */
+/* The element of an object, locked. NULL: its connection is unknown, or belongs to another unit. */
 static __always_inline struct tls_plaintext* library_find(const struct tls_plaintext_key *key,
                                                           const struct qos_owner *owner) {
         struct tls_plaintext *o = bpf_map_lookup_elem(&plaintext, key);
@@ -406,7 +404,7 @@ static __always_inline struct tls_plaintext* library_find(const struct tls_plain
         if (!o || o->generation != owner->generation)
                 return NULL;
         if (!tls_plaintext_lock(o)) {
-                /* What is said now is not parsed */
+                /* This data is not parsed */
                 o->lost = 1;
                 return NULL;
         }
@@ -417,10 +415,10 @@ static __always_inline struct tls_plaintext* library_find(const struct tls_plain
         return o;
 }
 
-/* What one call makes of others at most: a record is read with two, and a handshake takes a few of them. */
+/* Limit of nested calls of one call: reading a record takes two, a handshake a few more. */
 #define INNER_CALLS_MAX 32
 
-/* The largest buffer that is looked at. The functions that take an int cannot be given more. */
+/* Limit of a buffer: functions that take its size as int cannot be passed more. */
 #define BUFFER_MAX 0x7fffffffU
 
 static __always_inline void overhead_begin_for(struct overhead *overhead, const struct qos_owner *owner) {
@@ -447,8 +445,8 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *ove
                 element_lost(QOS_STATISTIC_LOST_OPENSSL_CALLS, &owner);
                 return 0;
         }
-        /* A call within another: sealed twice, and the outer one has the plaintext. What was left by a jump,
-         * or when the programs were taken away, is none */
+        /* A nested call, as for TLS within TLS: the outer one has the plaintext. A call that was left by a
+         * jump, or while the programs were detached, is over */
         if (call->key.ssl != 0 && PT_REGS_SP(ctx) < call->stack && call->inner++ < INNER_CALLS_MAX)
                 return 0;
 
@@ -464,7 +462,7 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *ove
         call->inner = 0;
         call->stack = PT_REGS_SP(ctx);
         call->buffer = PT_REGS_PARM2(ctx);
-        /* The verifier refuses a register of which it is not known which one it is */
+        /* The compiler must not select one of two registers by index, which the verifier refuses */
         fourth = PT_REGS_PARM4(ctx);
         barrier_var(fourth);
         fifth = PT_REGS_PARM5(ctx);
@@ -478,7 +476,7 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *ove
         if (!o)
                 return 0;
         if (kind & QOS_CALL_SENDS_FILE) {
-                /* What is in the file is not seen */
+                /* The content of the file is not seen */
                 o->lost = 1;
                 call->key.ssl = 0;
         } else {
@@ -519,7 +517,7 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *overh
         call = bpf_task_storage_get(&openssl_calls, task, 0, 0);
         if (!call || call->key.ssl == 0)
                 return 0;
-        /* Of a call within another: the return address lies below that one's */
+        /* The return of a nested call: its stack pointer is below that of the outer one */
         if (PT_REGS_SP(ctx) < call->stack)
                 return 0;
         key = call->key;
@@ -545,7 +543,7 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *overh
         if (call->kind & QOS_CALL_READS)
                 library_questions(o, &owner, (const void*) (long) call->buffer, n);
         else {
-                /* What was not taken is given again, perhaps not all of it at once */
+                /* The application passes again what the library did not accept, perhaps in parts */
                 given = o->ahead > call->size ? o->ahead : call->size;
                 o->ahead = n <= 0 ? given : given > n ? given - n : 0;
         }
@@ -571,11 +569,11 @@ int openssl_leave(struct pt_regs *ctx) {
         return r;
 }
 
-/* ---- where it is -------------------------------------------------------------------------------------- */
+/* ---- location of the library -------------------------------------------------------------------------- */
 
 BPF_ARRAY_MAP(openssl_scratch, PERCPU_ARRAY, 1, struct qos_openssl_library);
 
-/* Its depth in its file system: roots of containers are some ten directories deep. */
+/* Limit of directories above the library in its file system: roots of containers are some ten deep. */
 #define LIBRARY_DEPTH_MAX 32
 #define LIBRARY_NAME_SIZE 256
 
@@ -606,8 +604,8 @@ static __always_inline void library_find_names(struct qos_openssl_library *l, st
         }
 }
 
-/* The files that a process has mapped whose names begin with "libssl": run over one process. What is in them
- * is found out by the daemon, which may not read /proc of others. */
+/* Mapped files of one process with a name that begins with "libssl". The daemon reads their symbols; it may
+ * not read /proc/PID/maps of other users itself. */
 SEC("iter/task_vma")
 int units_find_libraries(struct bpf_iter__task_vma *ctx) {
         struct vm_area_struct *vma = ctx->vma;

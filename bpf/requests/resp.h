@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* RESP, versions 2 and 3: the protocol of Redis, Valkey, KeyDB, and of those that speak it.
+/* RESP, versions 2 and 3: the protocol of Redis, Valkey, KeyDB and other servers.
  *
  * A request is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", or a line ("inline command"). A response is one value,
- * which may contain others to any depth: how many values are still to come is all that must be remembered,
- * not their nesting. */
+ * which may contain others to any depth. The parser keeps the number of values that are still to come, not
+ * their structure. */
 
 #include "parser.h"
 
-/* As Redis has it: more arguments, or longer ones (proto-max-bulk-len), are a protocol error there too. */
+/* Limit of arguments, and of the length of one (proto-max-bulk-len), in Redis: beyond it is a protocol
+ * error. */
 #define RESP_NUMBER_MAX (512U * 1024 * 1024)
 
 #define RESP_WORD_MAX 8U
 
 enum resp_state {
         RESP_START,
-        RESP_COUNT,             /* "*N": how many arguments, or values */
-        RESP_ARGUMENT,          /* before the "$" of one */
-        RESP_LENGTH,            /* "$N" */
-        RESP_WORD,              /* in the bytes of an argument that matters */
+        RESP_COUNT,             /* in "*N", the number of arguments or values */
+        RESP_ARGUMENT,          /* before the "$" of an argument, or the type of a value */
+        RESP_LENGTH,            /* in "$N" */
+        RESP_WORD,              /* in the bytes of an argument with a meaning for the parser */
         RESP_AFTER,             /* before the "\n" behind a string whose length was given */
         RESP_LINE,              /* until "\n" */
 };
@@ -35,7 +36,7 @@ enum resp_flag {
         RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
         RESP_WAITS      = 1 << 7,
         RESP_ERROR      = RESP_WAITS,   /* of a response: it is an error */
-        RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC: neither of both */
+        RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC: neither of both flags */
         /* Of requests, in place of flags of responses; these outlive the command: */
         RESP_MUTE       = RESP_PAIRS,   /* no responses any more (CLIENT REPLY OFF) */
         RESP_SKIP       = RESP_STRING,  /* none to the next command (CLIENT REPLY SKIP) */
@@ -43,15 +44,15 @@ enum resp_flag {
 
 #define RESP_QUIET (RESP_MUTE | RESP_SKIP)
 
-/* Numbers of a line: bits of a flag that only live within one */
+/* Flags that hold within one line */
 #define RESP_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS | RESP_PAIRS | RESP_STRING | RESP_ATTRIBUTE)
 #define RESP_QUESTION_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS)
 
-/* The arguments of CLIENT, and of REPLCONF, have these numbers, from its name on; others count from 0 */
+/* Index of the name of CLIENT and REPLCONF, whose arguments have those behind it; others count from 0 */
 #define RESP_INDEX_CLIENT 128
 #define RESP_INDEX_MAX 255
 
-/* Is the argument that follows, of this length, a word that matters? */
+/* Whether the next argument, of this length, has a meaning for the parser. */
 static inline __attribute__((always_inline)) int resp_is_word(const struct parser *p, __u32 length) {
         if (p->index == 0)
                 return length > 0;
@@ -67,11 +68,11 @@ static inline __attribute__((always_inline)) int resp_detect(__u64 bytes, __u32 
         return length >= 2 && (bytes & 0xff) == '*' && second >= '1' && second <= '9';
 }
 
-/* Of a word in capitals the first eight letters are known, and the length. */
+/* word: the first eight letters, in capitals. length: of the whole word. */
 #define RESP_IS(word, length, w)                                                                        \
         ((length) == sizeof(w) - 1 && (word) == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
 
-/* The meaning of a command by its name. Names of more than eight letters differ in their length. */
+/* Meaning of a command, by its name. Names of more than eight letters differ in their length. */
 static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u32 length) {
         if (RESP_IS(word, length, "BLPOP") || RESP_IS(word, length, "BRPOP") ||
             RESP_IS(word, length, "BLMOVE") ||
@@ -94,7 +95,7 @@ static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u3
 
 #define RESP_BYTES(byte) (0x0101010101010101ULL * (byte))
 
-/* The same of eight letters at once. */
+/* Converts eight letters to capitals. */
 static inline __attribute__((always_inline)) __u64 resp_capitals(__u64 word) {
         __u64 low = word & RESP_BYTES(0x7f), small;
 
@@ -106,7 +107,7 @@ static inline __attribute__((always_inline)) __u32 resp_capital(__u32 byte) {
         return byte >= 'a' && byte <= 'z' ? byte - 'a' + 'A' : byte;
 }
 
-/* A byte of a number that ends with a line. */
+/* A byte of a number that extends to the end of the line. */
 static inline __attribute__((always_inline)) __u32 resp_number_byte(struct parser *p, __u32 byte) {
         if (byte >= '0' && byte <= '9') {
                 if (p->number > RESP_NUMBER_MAX / 10)
@@ -133,7 +134,7 @@ static inline __attribute__((always_inline)) __u32 resp_question_end(struct pars
                 parsed |= PARSED_PUSHES;
         if (quiet && !(parsed & PARSED_NOTHING)) {
                 parsed |= PARSED_NOTHING;
-                /* It has been skipped, unless it was the one that said so */
+                /* Holds for one command, and not for the one that sets it */
                 if (p->index <= RESP_INDEX_CLIENT + 2)
                         quiet &= ~RESP_SKIP;
         }
@@ -161,7 +162,7 @@ PARSER_FUNCTION int resp_question_word(struct parser *p) {
                 if (RESP_IS(p->word, p->number, "CLIENT") || RESP_IS(p->word, p->number, "REPLCONF"))
                         p->index = RESP_INDEX_CLIENT;
         } else if (p->index == RESP_INDEX_CLIENT + 1) {
-                /* The position of a replica gets no response: as a command that is to be skipped */
+                /* The position of a replica gets no response, as a command behind CLIENT REPLY SKIP */
                 if (RESP_IS(p->word, p->number, "ACK"))
                         p->flags |= RESP_SKIP;
                 if (!RESP_IS(p->word, p->number, "REPLY"))
@@ -211,7 +212,7 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
                 if (byte == '\n')
                         return PARSED_END | PARSED_NOTHING;
                 if (byte == '\r') {
-                        p->state = RESP_LINE; /* an empty one: number stays 0 */
+                        p->state = RESP_LINE; /* an empty line: number stays 0 */
                         return 0;
                 }
                 p->state = RESP_LINE;
@@ -274,7 +275,7 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
                         return resp_question_end(p, 0);
                 }
                 if (byte == ' ' || byte == '\t' || byte == '\r') {
-                        /* Its name has ended */
+                        /* The name of the command has ended */
                         if (p->index == 0 && p->number > 0) {
                                 resp_question_word(p);
                                 p->index = 1;
@@ -293,8 +294,8 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
         return PARSED_LOST;
 }
 
-/* A line "*N" or "$N" of up to three digits, as a whole; word: its first eight bytes. Returns its length, 0
- * if it is anything else. */
+/* Parses a line "*N" or "$N" of up to three digits. word: its first eight bytes. Returns its length, 0
+ * for any other line. */
 static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *ret_number) {
         __u32 a = (__u32) (word >> 48 & 0xff) - '0', b = (__u32) (word >> 40 & 0xff) - '0',
                 c = (__u32) (word >> 32 & 0xff) - '0';
@@ -319,11 +320,11 @@ static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *
 
 #define RESP_LINE_MAX 6U
 
-/* Lines in one step: a usual command has so many, or fewer. */
+/* Limit of lines in one step: most commands have no more. */
 #define RESP_LINES 4
 
-/* Nearly all commands are arrays of short strings with a short name: they are taken line by line. Whatever
- * is not so, or not all in the window, is taken byte by byte. */
+/* Nearly all commands are arrays of short strings with a short name, which are parsed line by line. All
+ * others, and lines that are not in the window as a whole, are parsed byte by byte. */
 PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
                                          __u32 how) {
         __u32 at = from, number, length, meaning;
@@ -348,7 +349,8 @@ PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *
                         continue;
                 }
 
-                /* No command of three letters means anything to us, unless it is left out */
+                /* No command of three letters has a meaning for the parser, but it may be excluded by
+                 * name */
                 if (p->state != RESP_ARGUMENT || word >> 56 != '$' || at + length + number + 2 > end)
                         break;
                 at += length;
@@ -478,8 +480,8 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
         return PARSED_LOST;
 }
 
-/* The most frequent responses as a whole: "+OK", nothing, strings of less than 1000 bytes. The rest byte
- * by byte. */
+/* The most frequent responses are parsed as a whole: "+OK", null, strings of less than 1000 bytes. Others
+ * are parsed byte by byte. */
 PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
                                        __u32 how) {
         __u32 number, length, meaning;
@@ -488,8 +490,8 @@ PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w,
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
 
-        /* Data after the response to SYNC looks like responses. Where it begins does not matter: there
-         * are no requests any more, unless it is an error */
+        /* Data behind the response to SYNC looks like responses. Unless this one is an error, no request
+         * follows, so that its end does not matter */
         if (how & PROTOCOL_TUNNEL && p->state == RESP_START && window_byte(w, from) != '-')
                 return PARSED(PARSED_END | PARSED_TUNNEL, 1U, 0);
 

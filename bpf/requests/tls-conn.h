@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections that are sealed: their records as they are read and as they leave, and, where the probe "tls"
- * sees it, their plaintext (tls-plaintext.h), as it meets the records. */
+/* TLS connections: their records when read and when sent, and, with the probe "tls", how plaintext
+ * (tls-plaintext.h) and records correspond. */
 
 #include "tcp-transmit.h"
 
-/* Units with encrypted connections whose readers are in no known library: for the daemon, which looks for
- * the library. One is written at a time for each. */
+/* Owners of TLS connections that are read outside of any known library, for the daemon, which searches for
+ * the library. Each unit has one record at a time. */
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 4096);
 } missing_libraries SEC(".maps");
 
-/* What an entry of it is at first. */
+/* Initial value of an element of plaintext: too large for the stack. */
 BPF_ARRAY_MAP(plaintext_fresh, ARRAY, 1, struct tls_plaintext);
 
 /* ---- records ---- */
@@ -21,11 +21,11 @@ BPF_ARRAY_MAP(plaintext_fresh, ARRAY, 1, struct tls_plaintext);
 struct tls_chunk {
         __u32 offset;           /* in the buffer */
         __u32 at;               /* the next byte */
-        __u32 end;              /* of so many */
+        __u32 end;              /* number of bytes */
         __u32 seen;             /* TLS_STEP_APPLICATION, TLS_STEP_LOST */
 };
 
-/* The records of a piece that is read, as questions_take(). */
+/* Parses records in data that is read. */
 __attribute__((noinline, weak)) int tls_conn_take(struct sk_buff *skb __arg_trusted, struct tls *tls,
                                                   struct tls_chunk *f) {
         struct bpf_dynptr data;
@@ -54,7 +54,7 @@ __attribute__((noinline, weak)) int tls_conn_take(struct sk_buff *skb __arg_trus
         return 0;
 }
 
-/* The same for a record that leaves. */
+/* Parses records in data that is sent. */
 __attribute__((noinline, weak)) int tls_conn_take_out(struct __sk_buff *skb, struct tls *tls,
                                                       struct tls_chunk *f) {
         __u32 there, n, r;
@@ -80,7 +80,7 @@ __attribute__((noinline, weak)) int tls_conn_take_out(struct __sk_buff *skb, str
         return 0;
 }
 
-/* What is known of the plaintext of a connection is nobody's any more. */
+/* Drops the plaintext of a connection. */
 static __attribute__((noinline)) int tls_plaintext_reset(struct sock *sk, struct tls_conn *s) {
         struct tls_plaintext *o;
 
@@ -95,7 +95,7 @@ static __attribute__((noinline)) int tls_plaintext_reset(struct sock *sk, struct
         return 0;
 }
 
-/* The connection is sealed. Returns RECEIVE_TLS: its records are to be followed from here on. */
+/* The connection is TLS. Returns RECEIVE_TLS: records are parsed from here on. */
 static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
         const struct tls_side fresh = {};
         struct tls_conn *s;
@@ -108,8 +108,8 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
                 c->tries = TRIES_MAX;
                 return 0;
         }
-        /* Perhaps it was known before, to a unit that was detached: what is spoken and that the handshake is
-         * over is as it was */
+        /* A unit that was detached since may have known it: the protocol, and that the handshake is
+         * complete, still hold */
         tls_plaintext_reset(sk, s);
         s->left_bytes = 0;
         s->tls.in = s->tls.out = fresh;
@@ -127,9 +127,8 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
         return RECEIVE_TLS;
 }
 
-/* ServerHello leaves, and no ClientHello was seen: the kernel has skipped runs of the program that sees it.
- * Or a fatal alert does: what the client has sent is no ClientHello. Returns RECEIVE_TLS: it is a TLS
- * connection. */
+/* ServerHello is sent, and no ClientHello was seen, as the kernel has skipped the run for it; or a fatal
+ * alert is, in response to data that is no ClientHello. Returns RECEIVE_TLS if the connection is TLS. */
 static __attribute__((noinline)) int tls_receive_unseen(struct __sk_buff *skb, struct sock *sk,
                                                         struct conn *c, __u64 where,
                                                         struct exchange_effect *effect) {
@@ -154,7 +153,7 @@ static __attribute__((noinline)) int tls_receive_unseen(struct __sk_buff *skb, s
 struct offer_feed {
         struct tls_offer offer;
         struct bpf_dynptr *data;
-        __u32 there;            /* where the buffer ends */
+        __u32 there;            /* end of the buffer */
 };
 
 static long offer_step(__u64 i, void *data) {
@@ -170,8 +169,7 @@ static long offer_step(__u64 i, void *data) {
         return tls_offer_step(&f->offer, bpf_ntohl(bytes)) != 0;
 }
 
-/* Does ClientHello, which begins at the offset in its buffer, not offer HTTP/2? No, if not all of it is in
- * the buffer. */
+/* Whether the ClientHello at the offset does not offer HTTP/2. 0 if the buffer does not have all of it. */
 static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u32 offset, __u32 there) {
         struct offer_feed f = {};
         __u8 session, compressions;
@@ -202,7 +200,7 @@ static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u
         return !f.offer.http2 && f.offer.at == f.offer.end;
 }
 
-/* A piece of what the client says on a sealed connection, as receive_parse(). */
+/* Data of a client on a TLS connection; parameters as for receive_parse(). */
 static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, struct conn *c, __u64 where,
                                                            __u64 piece) {
         struct tls_chunk f = { .offset = piece >> 32, .end = piece };
@@ -241,7 +239,7 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
                         tls->plain = 1;
         }
         if ((__s32) (tls->in_pos - copied) > 0)
-                f.at = tls->in_pos - copied; /* looked at before (MSG_PEEK) */
+                f.at = tls->in_pos - copied; /* parsed before (MSG_PEEK) */
         if (tls->failed & TLS_FAILED_RECORD)
                 tls->in_pos = copied + f.end;
         else if (f.at < f.end) {
@@ -283,7 +281,7 @@ static long hello_step(__u64 i, void *data) {
         return h->http2;
 }
 
-/* The greeting of a server: does it say that HTTP/2 is spoken? piece: as that of receive_parse(). */
+/* Whether a ServerHello selects HTTP/2. piece: as for receive_parse(). */
 static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64 piece) {
         __u32 offset = piece >> 32, len = piece;
         struct hello h = {};
@@ -300,15 +298,15 @@ static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64
 
 /* ---- plaintext ---- */
 
-/* Whether what is known of the plaintext is this connection's, and all of it. */
+/* Whether the plaintext is that of this connection, and complete. */
 static __always_inline bool tls_plaintext_holds(const struct tls_plaintext *o, const struct sock *sk,
                 struct conn *c) {
         return o->sock == (__u64) (long) sk && o->generation == c->owner.generation && !o->lost &&
                watch_get(&c->owner);
 }
 
-/* From here on the connection is counted by its records again. False: another program is at it, and it is
- * not. */
+/* Counts the connection by its records from here on. Returns 0, without effect, if another program has the
+ * lock. */
 static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struct qos_unit_map *u,
                                                            struct tls_conn *s, struct tls_plaintext *o) {
         struct exchange_effect effect = {};
@@ -319,11 +317,11 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
         if (o->pipeline.protocol == PROTOCOL_HTTP2) {
                 struct tls_plaintext_h2 *m = bpf_map_lookup_elem(&plaintext_h2, &s->key);
 
-                /* Not what only looked like it */
+                /* Not if it was a guess that has not been confirmed */
                 if (!o->late || (m && m->h2.settled))
                         s->tls.http2 = 1;
-                /* What was open is not followed any further; nobody wants to know where the probe has been
-                 * taken away */
+                /* Open streams are not followed any further, which matters only while the unit has the
+                 * probe */
                 effect.overlap = tls_plaintext_h2_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
                 o->pipeline.protocol = PROTOCOL_PLAIN;
         }
@@ -339,7 +337,7 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
         return zero() + 1;
 }
 
-/* What is known of the plaintext; NULL: the connection is counted by its records. */
+/* The plaintext of a connection. NULL: the connection is counted by its records. */
 static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct sock *sk, struct conn *c,
                                                                          struct qos_unit_map *u,
                                                                          struct tls_conn *s) {
@@ -359,7 +357,7 @@ static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct 
         return o;
 }
 
-/* Bytes are copied out of a sealed connection: whoever is in a call of the library reads them for that. */
+/* Data of a TLS connection is read: by the library, if the task is in one of its calls. */
 static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct conn *c,
                 struct qos_unit_map *u) {
         struct qos_owner owner;
@@ -375,8 +373,7 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
         if (!s || s->tls.tries >= TRIES_MAX)
                 return 0;
-        /* After a reset what has come is read still, and nobody would come to take away what is known of the
-         * connection */
+        /* Data can still be read after a reset, but no event would follow that drops the element */
         if (sk->__sk_common.skc_state == TCP_CLOSE)
                 return 0;
         owner = owner_read(&c->owner);
@@ -393,7 +390,7 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         o = s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &s->key) : NULL;
         if (o && o->sock == (__u64) (long) sk) {
                 if (tls_plaintext_key_equal(&s->key, &call->key) && tls_plaintext_holds(o, sk, c)) {
-                        /* A record is read in two parts by some: the second one takes nothing back */
+                        /* Some read a record in two parts: the second one must not clear the flag */
                         o->begins |= c->x.state != EXCHANGE_ASKED;
                         return 0;
                 }
@@ -401,7 +398,7 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
                         return 0;
         }
 
-        /* Another connection had the object, and has not ended yet */
+        /* The object was reused before its previous connection ended */
         tls_plaintext_h2_drop(&call->key);
         fresh = bpf_map_lookup_elem(&plaintext_fresh, &zero);
         if (!fresh || bpf_map_update_elem(&plaintext, &call->key, fresh, BPF_ANY) < 0) {
@@ -422,8 +419,7 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         return 0;
 }
 
-/* Of a connection of HTTP/2: requests are known when they come out of the library, and unread bytes may
- * be one. */
+/* HTTP/2: requests are known once the library has returned them; until then unread bytes count as one. */
 static __always_inline void tls_plaintext_commit(struct exchange *x, struct exchange_effect *effect) {
         x->state = EXCHANGE_IDLE;
         if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
@@ -432,8 +428,7 @@ static __always_inline void tls_plaintext_commit(struct exchange *x, struct exch
                 exchange_shut(x, effect);
 }
 
-/* That was done, and the library need not subtract any longer what was not known to be frames when it was
- * read. */
+/* Ends the correction for a request that was counted before the connection was known to be HTTP/2. */
 static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintext *o) {
         if (!o || !o->asked)
                 return 0;
@@ -441,7 +436,8 @@ static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintex
         return tls_plaintext_h2_count(bpf_map_lookup_elem(&plaintext_h2, &o->key), 1);
 }
 
-/* Sealed bytes up to a position were read. where: that, and what has not left of what was written. */
+/* Records were read. where: sequence number of the end in the upper half, bytes written and not sent in the
+ * lower one. */
 static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct qos_unit_map *u,
                                                          struct tls *t, struct tls_plaintext *o,
                                                     __u64 where) {
@@ -493,13 +489,14 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
 
 /* ---- departure ---- */
 
-/* Bytes leave without a request, and their write was not seen. In the beginning these are session
- * tickets, of which OpenSSL sends two together or apart; later the library is used in an unknown way. */
+/* Limit of times that data is sent without a request and without a write to the library. At the beginning
+ * these are session tickets, which OpenSSL sends together or one by one; later the application uses the
+ * library in an unknown way. */
 #define STRAYS_MAX 4
 
 /* The first request may be read from the socket together with the client's Finished (Apache reads 8,000
- * bytes at a time). What leaves before the library has delivered anything of it still belongs to the
- * handshake: session tickets. */
+ * bytes at a time). Data sent before the library has returned any of it still belongs to the handshake:
+ * session tickets. */
 static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) {
         if (o->late || o->delivered)
                 return false;
@@ -508,8 +505,8 @@ static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) 
         return !o->delivered;
 }
 
-/* Of an encrypted connection: records that are no part of a response change nothing. Returns 1 where the
- * plaintext is seen, and openssl_egress decides. */
+/* Data is sent on a TLS connection. Records that are no part of a response have no effect. Returns 1 if the
+ * plaintext is known: openssl_egress records it. */
 static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct transmit *d, struct exchange_effect *effect) {
         struct tls_chunk f = {};
@@ -539,12 +536,12 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         }
 
         pipelines = tls->out_lost || f.seen & TLS_STEP_APPLICATION;
-        /* Not where the probe was removed: nothing records it any more */
+        /* Without the probe nothing would record it */
         o = s->key.ssl != 0 ? tls_plaintext_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
         if (o && o->pipeline.protocol != PROTOCOL_PLAIN) {
                 s->left_at = d->now;
                 s->left_complete = d->complete;
-                /* The library knows what it was given to send, also where records were missed */
+                /* Known by the plaintext, also where records were missed */
                 if (o->delivered)
                         tls->phase = TLS_ESTABLISHED;
                 s->left_bytes = pipelines || o->pending > 0 ? d->bytes : 0;
@@ -562,9 +559,9 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
                 tls->greeted = 0;
                 c->x.flags &= ~EXCHANGE_TLS;
                 c->x.state = EXCHANGE_ASKED;
-                c->x.first_at = c->x.last_at = 0; /* the greeting's are not kept */
+                c->x.first_at = c->x.last_at = 0; /* those of ClientHello are not retained */
         }
-        /* The number of HTTP/2 requests in what looks like one is unknown */
+        /* The number of HTTP/2 requests in these records is unknown */
         if (pipelines && s->tls.http2)
                 exchange_set_unparsed(&c->x, effect);
         if (pipelines)
@@ -577,7 +574,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         return 0;
 }
 
-/* What that means which leaves up to a position, as transmit_parse() says it of plaintext. */
+/* Result of sending data up to a position, as that of transmit_parse(). */
 __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o, struct qos_unit_map *u,
                                                          struct transmit *d, __u32 end) {
         __u64 parsed = 0;
@@ -625,7 +622,7 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
         return parsed;
 }
 
-/* Frames leave, of which all is known since they were written. */
+/* Frames are sent; they were recorded when written. */
 static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaintext *o, struct conn *c,
                                                                struct qos_unit_map *u,
                                                           const struct transmit *d) {
@@ -647,7 +644,7 @@ static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaint
         return tls_plaintext_h2_commit(o);
 }
 
-/* A part of a response leaves; its plaintext was parsed when it was written. */
+/* Part of a response is sent; its plaintext was parsed when written. */
 static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext *o, struct conn *c,
                 struct qos_unit_map *u,
                                                       struct transmit *d) {
@@ -675,7 +672,7 @@ static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext
         return zero();
 }
 
-/* or it was, and is no longer: an exchange. */
+/* Part of a response is sent of which the plaintext is not known any more: a plain exchange. */
 static __attribute__((noinline)) int tls_record_request(struct conn *c, struct qos_unit_map *u,
                 struct transmit *d) {
         struct exchange_effect effect = {};
