@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* HTTP/2, and gRPC in it.
- *
- * A connection carries many requests at a time, each on a stream of its own, in frames with their length
- * and the number of their stream. A request begins with the first byte of its HEADERS. It counts when the
- * head of its response has left, and ends with the last byte of the response's last frame. Of a request
- * nothing but its frames is parsed, and its path where some are excluded; of a response also its head
- * (hpack.h).
- *
- * As in pipeline.h everything here runs under the lock of the socket. Pure: compiled for BPF, for the unit
- * tests and for the fuzzers. */
+/* HTTP/2 and gRPC: a connection has many concurrent requests, each on a stream of its own, in frames with
+ * their length and the number of the stream. A request begins with the first byte of its HEADERS, counts
+ * when the head of its response has been sent, and ends with the last byte of the last frame of the
+ * response. Of a request only the frames are parsed, and its path if some are excluded; of a response
+ * also the head (hpack.h). Everything here runs under the socket lock, as in pipeline.h. Pure: compiled
+ * for BPF, for the unit tests and for the fuzzers. */
 
 #include "hpack.h"
 #include "pipeline.h"
@@ -37,45 +33,46 @@ enum h2_flag {
 };
 
 #define H2_HEADER_SIZE 9U
-#define H2_PREFACE_SIZE 24U     /* what a client says first */
+#define H2_PREFACE_SIZE 24U     /* first bytes of a client */
 #define H2_GOAWAY_SIZE 8U       /* last stream that the server has processed, error code */
 
-/* Streams of one connection that are open at a time. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or
- * 250 (Go); what does not fit is not counted, and that is said. */
+/* Limit of concurrent streams of a connection. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or
+ * 250 (Go); further streams are not counted, but reported as overlaps. */
 #define H2_STREAMS 256U
-/* Most connections have few open. The first half of the places is with the connection, the other half in
- * struct h2_more, which exists once so many of the first half are taken: where they are spread, a stream
- * of a window still finds one. */
+/* Most connections have few open streams. Half of the table is in struct h2_conn, the other half in
+ * struct h2_more, which is allocated once this number of places is taken: a stream within reach then
+ * still finds a free one. */
 #define H2_STREAMS_CROWD (H2_STREAMS / 4)
-/* A stream is stored at the place of its number, or behind it where an older one is. Streams that were
- * opened in a row and stay open (watches) are stored apart: next to each other they would take all places
- * within reach of the streams between. With up to 128 of these there is a free place within so many
- * steps, whichever they are (simulated). */
+/* Limit of steps in a search of the table. A stream is stored at the place of its number, or behind it if
+ * that is taken. Streams that were opened in a row and stay open (watches) are spread: next to each other
+ * they would take all places within reach of others. With up to 128 of these, whichever they are, there
+ * is a free place within this number of steps (simulated). */
 #define H2_PROBES 16
 #define H2_SPREAD 157U
 
 enum h2_stream_flag {
         H2_STREAM_GRPC    = 1 << 0,
-        H2_STREAM_UNKNOWN = 1 << 1,     /* what it is was in a part of its answer's head that is not known */
-        H2_STREAM_OPEN    = 1 << 2,     /* its status was in a part of the trailers that was not seen */
-        H2_STREAM_BEGUN   = 1 << 3,     /* the head has left */
+        H2_STREAM_UNKNOWN = 1 << 1,     /* kind unknown: the head of the response refers to an unknown
+                                         * field */
+        H2_STREAM_OPEN    = 1 << 2,     /* status unknown: a part of the trailers was not seen */
+        H2_STREAM_BEGUN   = 1 << 3,     /* the head of the response has been sent */
         H2_STREAM_CUT     = 1 << 4,     /* it ended before its response was complete */
         H2_STREAM_EXCLUDED = 1 << 5,    /* the request is excluded */
-        H2_STREAM_DOUBTED = 1 << 6,     /* its end was perhaps missed, and nothing is heard of it: it is in
-                                         * flight no longer */
+        H2_STREAM_DOUBTED = 1 << 6,     /* its end may have been missed, and nothing was sent on it since:
+                                         * no longer in flight */
 };
-#define H2_STREAM_ASIDE (H2_STREAM_EXCLUDED | H2_STREAM_DOUBTED) /* it is not in h2.open */
+#define H2_STREAM_ASIDE (H2_STREAM_EXCLUDED | H2_STREAM_DOUBTED) /* not counted in h2.open */
 
 struct h2_stream {
         __u32 id;               /* 0: none */
         __u8 flags;             /* enum h2_stream_flag */
-        __u8 status;            /* the class of its answer's, 0: not known, or none so far */
-        __u8 grpc;              /* status of the call + 1; 0: not known, or not yet */
+        __u8 status;            /* class of the status of the response; 0: unknown, or none yet */
+        __u8 grpc;              /* status of the call + 1; 0: unknown, or none yet */
         __u8 _padding;
         __u64 first_at;         /* as in struct exchange */
         __u64 last_at;
         __u64 read_at;
-        __u64 first_out_at;     /* 0: no byte of the response has left */
+        __u64 first_out_at;     /* 0: no byte of the response was sent */
         __u64 last_out_at;
 };
 
@@ -85,46 +82,45 @@ struct h2_streams {
 
 /* One direction. */
 struct h2_frames {
-        __u64 header;           /* the first eight bytes of a frame's header, the first one highest */
-        __u32 left;             /* bytes of the frame that are to come */
+        __u64 header;           /* first eight bytes of the header of a frame, first one most significant */
+        __u32 left;             /* remaining bytes of the frame */
         __u32 stream;
-        __u8 have;              /* bytes of the header */
+        __u8 have;              /* bytes of the header parsed */
         __u8 type;
         __u8 flags;
-        __u8 prefix;            /* bytes left in front of the block */
-        __u8 pad;               /* bytes left behind it */
+        __u8 prefix;            /* remaining bytes before the block */
+        __u8 pad;               /* remaining bytes of padding behind it */
         __u8 synced;            /* enum h2_sync */
-        __u8 ends;              /* the block that is not complete is the last thing on its stream */
-        __u8 of_answer;         /* the block is an answer's, not a promise */
-        __u32 word;             /* what the prefix said */
-        __u32 named;            /* of requests: 1: the block that is not complete is parsed for its path; of
-                                 * GOAWAY: number of streams that were open before it */
+        __u8 ends;              /* the incomplete block is the last one of its stream */
+        __u8 of_answer;         /* the block is that of a response, not of a promise */
+        __u32 word;             /* value of the prefix */
+        __u32 named;            /* requests: 1: the incomplete block is parsed for its path; GOAWAY:
+                                 * number of streams that were open before it */
 };
 
 enum h2_sync {
-        H2_LOST,                /* where frames begin is not known: the connection is older than the
+        H2_LOST,                /* the beginning of frames is unknown: the connection is older than the
                                  * attach */
-        H2_EDGE,                /* the next byte is the first of a frame, if anything is */
+        H2_EDGE,                /* the next byte, if it is parsable, is the first of a frame */
         H2_SYNCED,
 };
 
 enum h2_event {
-        H2_BEGUN        = 1 << 0,       /* the head of its response has left */
-        H2_ENDED        = 1 << 1,       /* the last of it has */
-        H2_STREAMING    = 1 << 2,       /* so far as is known it never will be complete (server-sent
-                                         * events) */
-        H2_NAMED        = 1 << 3,       /* the request that was read last has a name, see h2_exclude() */
+        H2_BEGUN        = 1 << 0,       /* the head of the response has been sent */
+        H2_ENDED        = 1 << 1,       /* the response is complete */
+        H2_STREAMING    = 1 << 2,       /* the response has no known end (server-sent events) */
+        H2_NAMED        = 1 << 3,       /* the last request read has a name, see h2_exclude() */
 };
 
-/* What was found in a piece of the stream. */
+/* Result of parsing a chunk. */
 struct h2_piece {
         __u64 now;
-        __u32 position;         /* of the window's first byte in the stream */
-        __u32 dropped;          /* streams that one side gave up */
-        __u32 unseen;           /* requests that cannot be followed */
-        __u32 lost;             /* 1: these are no frames */
-        __u32 event;            /* enum h2_event: what has become of this stream; the caller takes that, and
-                                 * sets this to 0 */
+        __u32 position;         /* of the first byte of the window in the stream */
+        __u32 dropped;          /* streams that one side has reset */
+        __u32 unseen;           /* requests that are not counted */
+        __u32 lost;             /* 1: not parsable as frames */
+        __u32 event;            /* enum h2_event: event on this stream; the caller records it, and resets
+                                 * this to 0 */
         struct h2_stream stream;
 };
 
@@ -132,43 +128,41 @@ struct h2_conn {
         struct h2_frames in;
         struct h2_frames out;
         struct hpack hpack;     /* of responses */
-        struct hpack asked;     /* of requests, while their paths are wanted */
+        struct hpack asked;     /* of requests, while paths are excluded */
         __u32 in_pos;           /* sequence number up to which requests were parsed */
-        __u32 last_id;          /* the highest stream that was opened */
-        __u32 open;             /* streams in the table that are in flight */
-        __u32 taken;            /* places in the table */
-        __u32 extra;            /* that are in flight besides the one that struct exchange has */
-        __u16 late;             /* 1: it was not seen from the beginning; frames are looked at with
-                                 * suspicion */
-        __u16 settled;          /* 1: the server speaks HTTP/2, too */
-        __u32 names;            /* 1: paths of requests are wanted */
+        __u32 last_id;          /* highest stream opened */
+        __u32 open;             /* streams in the table in flight */
+        __u32 taken;            /* places taken in the table */
+        __u32 extra;            /* streams in flight besides the one counted by struct exchange */
+        __u16 late;             /* 1: the beginning was not seen; frames are validated */
+        __u16 settled;          /* 1: confirmed by frames of the server */
+        __u32 names;            /* 1: requests are excluded by path */
         __u32 more;             /* enum h2_more_state */
         __u32 missed_from;      /* requests were missed on streams above this one */
-        __u32 missed_to;        /* and below this one; their responses show them. 0: on none */
-        __u64 missed_at;        /* when the last of these was read */
-        __u64 doubted_at;       /* when it was last looked which streams may have ended unseen; 0: none may
-                                 * have */
-        __u64 begun_at;         /* when the first byte of the question's frame came */
-        struct h2_piece piece;  /* of one of both; not on the stack, which is small */
-        struct arrival_times times; /* of a piece of requests */
+        __u32 missed_to;        /* and below this one; their responses reveal them. 0: none */
+        __u64 missed_at;        /* time of the read of the last one of these */
+        __u64 doubted_at;       /* time of the last check for streams that ended unseen; 0: there are none */
+        __u64 begun_at;         /* arrival of the first byte of the frame of a request */
+        struct h2_piece piece;  /* of either direction; the stack is too small */
+        struct arrival_times times; /* of a chunk of requests */
         struct window window;
         struct h2_streams streams;
 };
 
-/* What few connections need. Apart, as since Linux 7.1 no storage of a socket can be larger than some 8 KiB,
- * and so that all others do without. */
+/* Fields that few connections need: since Linux 7.1 a storage element of a socket is limited to 8 KiB,
+ * and other connections save the memory. */
 struct h2_more {
         struct hpack_paths paths; /* of requests */
         struct h2_streams streams;
 };
 
 enum h2_more_state {
-        H2_MORE_NONE,           /* it was not needed so far */
+        H2_MORE_NONE,           /* not needed yet */
         H2_MORE_HERE,
-        H2_MORE_LOST,           /* there was no memory for it */
+        H2_MORE_LOST,           /* the allocation has failed */
 };
 
-/* Is it time for struct h2_more? */
+/* Whether struct h2_more is needed. */
 static inline __attribute__((always_inline)) int h2_wants_more(const struct h2_conn *h) {
         return h->more == H2_MORE_NONE && (h->names || h->taken >= H2_STREAMS_CROWD);
 }
@@ -178,7 +172,7 @@ static inline __attribute__((always_inline)) void h2_piece_begin(struct h2_piece
         piece->dropped = piece->unseen = piece->lost = piece->event = 0;
 }
 
-/* As it is at the beginning: perhaps it was that of a connection that was known before, too. */
+/* Initializes struct h2_more, which may have been used for the connection before. */
 BPF_SUBPROG int h2_more_begin(struct h2_conn *h, struct h2_more *more) {
         BPF_REQUIRE(h);
         BPF_REQUIRE(more);
@@ -190,16 +184,16 @@ BPF_SUBPROG int h2_more_begin(struct h2_conn *h, struct h2_more *more) {
         return 0;
 }
 
-/* The preface that the client begins with, as protocol_detect() sees it. Of a first piece that ends early
- * three letters must do: no method of HTTP/1 begins with them. */
+/* Detects the preface of the client. Of a shorter first chunk three letters are sufficient: no method of
+ * HTTP/1 begins with them. */
 static inline __attribute__((always_inline)) int h2_detect(__u64 bytes, __u32 length) {
         __u64 differs = bytes ^ __builtin_bswap64(WORD_OF("PRI * HT", 8));
 
         return length >= 3 && (length >= 8 ? differs : differs << (64 - 8 * length)) == 0;
 }
 
-/* Could these be the first eight bytes of a frame's header? Of the stream's number the last byte is not
- * among them. */
+/* Whether these may be the first eight bytes of the header of a frame. They lack the last byte of the
+ * number of the stream. */
 static inline __attribute__((always_inline)) int h2_is_header(__u64 header) {
         __u32 length = header >> 40, type = header >> 32 & 0xff, flags = header >> 24 & 0xff,
                 stream = header & 0xffffff;
@@ -241,16 +235,16 @@ static inline __attribute__((always_inline)) int h2_is_header(__u64 header) {
         return 0;
 }
 
-/* The same for a connection that is older than the attach, in the order of protocol_detect(). */
+/* Detects HTTP/2 on a connection older than the attach. bytes: in the order of protocol_detect(). */
 static inline __attribute__((always_inline)) int h2_detect_late(__u64 bytes, __u32 length) {
         return length >= 8 && h2_is_header(__builtin_bswap64(bytes));
 }
 
-/* As it is at the beginning, but for the streams (h2_clear()). late: that was before the attach. */
+/* Initializes the state, without the streams (h2_clear()). late: the connection is older than the attach. */
 static inline __attribute__((always_inline)) void h2_begin(struct h2_conn *h, __u32 in_pos, int late) {
         const struct h2_frames fresh = {};
 
-        /* Perhaps it was known before, to a unit that was detached */
+        /* A unit that was detached since may have known it */
         h->in = h->out = fresh;
         h->hpack.inserted = h->hpack.lost = 0;
         h->asked.inserted = h->asked.lost = 0;
@@ -263,15 +257,15 @@ static inline __attribute__((always_inline)) void h2_begin(struct h2_conn *h, __
         h->in.synced = H2_SYNCED;
         if (!late) {
                 h->out.synced = H2_SYNCED;
-                /* The preface, as a frame that means nothing */
+                /* The preface is skipped as a frame */
                 h->in.have = H2_HEADER_SIZE;
                 h->in.type = H2_SETTINGS;
                 h->in.left = H2_PREFACE_SIZE;
         }
 }
 
-/* The place in this half of the table of the stream with this number, which would be that of for_id;
- * H2_STREAMS: it has none. id 0: a free place. */
+/* Place of the stream id in this half of the table, searched from the place of for_id. H2_STREAMS: not
+ * found. id 0: a free place. */
 PARSER_FUNCTION __u32 h2_find(const struct h2_streams *streams, __u32 id, __u32 for_id) {
         if (!streams)
                 return H2_STREAMS;
@@ -304,7 +298,7 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct 
         return id != 0 ? h2_place(h, more, id, id) : (struct h2_stream*) 0;
 }
 
-/* Opens it for a request that began at this time. NULL: no place is free. */
+/* Opens a stream for a request that began at this time. NULL: no place is free. */
 static inline __attribute__((always_inline)) struct h2_stream* h2_open(struct h2_conn *h,
                 struct h2_more *more, __u32 id, __u64 first_at) {
         struct h2_stream *s = h2_place(h, more, 0, id);
@@ -334,7 +328,7 @@ static inline __attribute__((always_inline)) void h2_end(struct h2_conn *h, stru
         h2_close(h, s);
 }
 
-/* One side gives it up. */
+/* One side has reset the stream. */
 static inline __attribute__((always_inline)) void h2_drop(struct h2_conn *h, struct h2_stream *s,
                                                           struct h2_piece *piece) {
         piece->dropped += !(s->flags & H2_STREAM_ASIDE);
@@ -345,14 +339,14 @@ static inline __attribute__((always_inline)) void h2_drop(struct h2_conn *h, str
                 h2_close(h, s);
 }
 
-/* The request on it is excluded: it is no longer in flight, and in no other figure. */
+/* The request of the stream is excluded: no longer in flight, and in no other metric. */
 static inline __attribute__((always_inline)) void h2_leave_out(struct h2_conn *h, struct h2_stream *s) {
         if (h->open > 0 && !(s->flags & H2_STREAM_ASIDE))
                 h->open--;
         s->flags |= H2_STREAM_EXCLUDED;
 }
 
-/* The first request was the upgrade in HTTP/1.1. */
+/* The connection was upgraded from HTTP/1.1: opens the stream of that request. */
 static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
                 const struct pipeline_batch *g) {
         struct h2_stream *s;
@@ -367,7 +361,7 @@ static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
                 h2_leave_out(h, s);
 }
 
-/* Takes bytes of a frame's header. Returns how many. */
+/* Parses bytes of the header of a frame. Returns their number. */
 static inline __attribute__((always_inline)) __u32 h2_header(struct h2_frames *f, const struct window *w,
                                                              __u32 at, __u32 end) {
         if (f->have == 0 && at + H2_HEADER_SIZE <= end) {
@@ -384,7 +378,7 @@ static inline __attribute__((always_inline)) __u32 h2_header(struct h2_frames *f
         return 1;
 }
 
-/* The header is complete. */
+/* The header of a frame is complete. */
 static inline __attribute__((always_inline)) void h2_frame(struct h2_frames *f) {
         f->left = f->header >> 40;
         f->type = f->header >> 32 & 0xff;
@@ -394,7 +388,7 @@ static inline __attribute__((always_inline)) void h2_frame(struct h2_frames *f) 
         f->word = 0;
 }
 
-/* Is the next byte one that does not matter? */
+/* Whether the next byte is to be skipped. */
 static inline __attribute__((always_inline)) int h2_is_blind(const struct h2_frames *f, int answers) {
         if (f->have < H2_HEADER_SIZE)
                 return 0;
@@ -406,7 +400,7 @@ static inline __attribute__((always_inline)) int h2_is_blind(const struct h2_fra
                f->left <= f->pad;
 }
 
-/* What is in front of the block of HEADERS. */
+/* Number of bytes before the block of HEADERS. */
 static inline __attribute__((always_inline)) void h2_prefix_begins(struct h2_frames *f) {
         if (f->flags & H2_PADDED)
                 f->prefix = 1;
@@ -416,8 +410,7 @@ static inline __attribute__((always_inline)) void h2_prefix_begins(struct h2_fra
                 f->prefix = f->left;
 }
 
-/* A byte of that. Of how much padding there is the first one says, and only that: the block follows where
- * all have been taken. */
+/* A byte before the block. The first one has the length of the padding; the block follows the last one. */
 static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __u32 byte) {
         if (f->flags & H2_PADDED) {
                 if (f->word == 0)
@@ -426,16 +419,16 @@ static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __
         }
 }
 
-/* The application has read up to this position, and the parser has not seen all of that, as the kernel has
- * skipped a run of the program that sees it. Where the next frame begins is not known until h2_resumes().
- * Responses are seen all, so that their table of fields (hpack.h) is as it was; that of the requests begins
- * anew, and what refers to a field from before is not known. */
+/* The application has read up to this position, parts of which the parser has not seen, as the kernel has
+ * skipped a run. The beginning of the next frame is unknown until h2_resumes(). The table of fields
+ * (hpack.h) of responses, which are all seen, is retained; that of requests begins anew, and references
+ * to earlier fields are unknown. */
 EXCHANGE_INLINE void h2_miss(struct h2_conn *h, __u32 position, __u64 now) {
         const struct h2_frames fresh = {};
         __u32 n = position - h->in_pos;
 
         h->in_pos = position;
-        /* In the middle of a frame whose bytes do not matter: nothing is lost */
+        /* Within a frame that is skipped: nothing is lost */
         if (h->in.synced == H2_SYNCED && h2_is_blind(&h->in, 0) && n < h->in.left) {
                 h->in.left -= n;
                 return;
@@ -462,15 +455,14 @@ static inline __attribute__((always_inline)) __u32 h2_frame_size(__u64 header, _
         return H2_HEADER_SIZE + (__u32) (header >> 40);
 }
 
-/* Is what begins so to be looked at more closely (h2_frame_size()), before the parser resumes with it? Where
- * a request is open, or a response has not left, it may be the middle of a frame. */
+/* Whether all frames of the data have to be validated (h2_frame_size()) before the parser resumes: with
+ * an open request, or an unsent response, the data may begin within a frame. */
 static inline __attribute__((always_inline)) int h2_is_doubtful(const struct h2_conn *h, __u32 unsent) {
         return h->open > 0 || unsent > 0;
 }
 
-/* Does the parser resume with what is read at this position, which begins so? As pipeline_resumes(). framed:
- * it is nothing but whole frames. In what is no header three bytes would have to say how long the piece
- * is. */
+/* Whether the parser resumes with the data read at this position, as pipeline_resumes(). framed: the data
+ * consists of whole frames, for which three bytes would have to match its length by chance. */
 static inline __attribute__((always_inline)) int h2_resumes(struct h2_conn *h, __u32 position, __u64 bytes,
                                                             __u32 length, __u32 unsent, int framed) {
         if (position != h->in_pos || (h2_is_doubtful(h, unsent) && !framed) ||
@@ -481,8 +473,8 @@ static inline __attribute__((always_inline)) int h2_resumes(struct h2_conn *h, _
         return 1;
 }
 
-/* A stream of which the end may have been missed is no longer in flight when the server has sent nothing
- * on it for so long: the default timeout of nginx for upstream servers. */
+/* Silence of the server after which a stream is no longer in flight if its end may have been missed: the
+ * default timeout of nginx for upstream servers. */
 #define H2_DOUBT_NSEC (60 * 1000000000ULL)
 
 static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struct h2_conn *h, __u64 now) {
@@ -491,8 +483,8 @@ static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struc
 
 static inline __attribute__((always_inline)) void h2_doubt_half(struct h2_conn *h,
                 struct h2_streams *streams, __u64 now) {
-        /* The result is kept in memory: the verifier would distinguish as many paths through the loop as
-         * there are sums */
+        /* The result is kept in memory: the verifier would distinguish a path through the loop for each
+         * sum */
         for (__u32 i = 0; i < H2_STREAMS / 2; i++) {
                 struct h2_stream *s = &streams->list[i];
 
@@ -507,8 +499,8 @@ static inline __attribute__((always_inline)) void h2_doubt_half(struct h2_conn *
         }
 }
 
-/* A client gives a request up with a frame that may have been among what was missed, unless it has sent more
- * of that request since. Returns of how many nothing was heard for so long; should a response come
+/* A client may have reset streams with frames that were missed, unless it has sent more of the request
+ * since. Returns the number of streams that are no longer in flight for lack of data; if a response comes
  * nevertheless, they are in flight again (h2_hear()). */
 PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, struct h2_more *more, __u64 now) {
         __u32 before;
@@ -523,7 +515,7 @@ PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, struct h2_more *more, __u64 no
         return before - h->open;
 }
 
-/* The server says something on this stream. */
+/* The server sends data on this stream. */
 static inline __attribute__((always_inline)) void h2_hear(struct h2_conn *h, struct h2_stream *s) {
         if (!(s->flags & H2_STREAM_DOUBTED))
                 return;
@@ -532,7 +524,7 @@ static inline __attribute__((always_inline)) void h2_hear(struct h2_conn *h, str
                 h->open++;
 }
 
-/* A response begins on a stream on which no request was seen. */
+/* A response begins on a stream without a request that was seen. */
 static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(struct h2_conn *h,
                 struct h2_more *more, __u32 id) {
         struct h2_stream *s;
@@ -564,7 +556,7 @@ PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_more *more, 
                         hpack_begin(&h->asked);
                         more->paths.path.known = 0;
                 } else
-                        /* what this one adds to the table is not seen */
+                        /* fields that this block adds to the table are not seen */
                         h->asked.inserted = h->asked.lost = 0;
         }
         if (f->type == H2_HEADERS && f->stream & 1 && f->stream > h->last_id) {
@@ -582,7 +574,8 @@ PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_more *more, 
         return 0;
 }
 
-/* The frame is complete since this time. The response did not wait for what arrives after it has begun. */
+/* A frame of a request is complete since this time. Data that arrives after the response has begun does
+ * not change the times. */
 PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, struct h2_more *more, __u64 last_at,
                                      struct h2_piece *piece) {
         struct h2_frames *f;
@@ -611,7 +604,7 @@ PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, struct h2_more *more, __
         return 0;
 }
 
-/* Behind H2_NAMED: requests with the name in paths.path are excluded. */
+/* After H2_NAMED: the request with the name in paths.path is excluded. */
 static inline __attribute__((always_inline)) void h2_exclude(struct h2_conn *h, struct h2_more *more) {
         struct h2_stream *s = h2_stream(h, more, h->in.stream);
 
@@ -619,7 +612,7 @@ static inline __attribute__((always_inline)) void h2_exclude(struct h2_conn *h, 
                 h2_leave_out(h, s);
 }
 
-/* Takes bytes of a block that is looked into. */
+/* Parses bytes of a block. */
 PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, struct h2_more *more, __u64 window) {
         __u32 at = window >> 32, end = window, n = 1;
         struct h2_frames *f;
@@ -641,9 +634,8 @@ PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, struct h2_more *more,
         return n;
 }
 
-/* Takes some bytes at … end of the connection's window (at in the upper half), and what follows of them that
- * need not be looked at, of which there are ahead. Returns how many. One step, which the verifier walks
- * once. */
+/* Parses bytes from at to end of the window (at in the upper half), and skips up to ahead bytes behind
+ * it. Returns their number. One step, verified once. */
 PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
                                        struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n;
@@ -681,13 +673,12 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, struct h2_more *more, 
         return n;
 }
 
-/* Steps in one call: a window has room for so many short frames. */
+/* Limit of steps in one call: the number of short frames in a window. */
 #define H2_QUESTION_STEPS 32
-/* and the bytes that are parsed one by one, of blocks that are not longer. */
+/* Limit of a block that is parsed byte by byte. */
 #define H2_ANSWER_STEPS 96
 
-/* Takes bytes at … end of the window, as many as it likes, and returns how many. Stops where something has
- * become of a stream. */
+/* Parses bytes from at to end of the window. Returns their number. Stops behind an event on a stream. */
 PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
                                    struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
@@ -762,7 +753,7 @@ static inline __attribute__((always_inline)) void h2_go_away_half(struct h2_conn
         }
 }
 
-/* The server says that it has not looked at what is on streams above this one, and will not. */
+/* GOAWAY: the server has not processed requests on streams above this one. */
 static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, struct h2_more *more,
                                                              __u32 last, struct h2_piece *piece) {
         __u32 before = h->open;
@@ -773,11 +764,11 @@ static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, 
         piece->dropped += before - h->open;
         if (h->last_id < last)
                 return;
-        /* Those that come nevertheless are nobody's */
+        /* Further ones are not counted */
         h->last_id = ~0U;
 }
 
-/* The head of a response is complete, or its trailers. */
+/* The head or the trailers of a response are complete. */
 static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *h, struct h2_stream *s,
                                                                 struct h2_piece *piece) {
         struct hpack *p = &h->hpack;
@@ -801,7 +792,7 @@ static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *
                 if (p->status == 0)
                         s->flags |= H2_STREAM_UNKNOWN;
                 s->flags |= H2_STREAM_BEGUN;
-                /* It is recorded now, and moved from where it was */
+                /* Recorded at this time now, instead of the previous one */
                 if (s->first_out_at / QOS_EPOCH_NSEC != piece->now / QOS_EPOCH_NSEC)
                         s->first_out_at = piece->now;
                 piece->event = H2_BEGUN;
@@ -816,7 +807,7 @@ static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *
                 h2_end(h, s, piece);
 }
 
-/* The frame is complete. */
+/* A frame of a response is complete. */
 PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
@@ -837,7 +828,7 @@ PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_more *more, stru
                 if (f->flags & H2_END_STREAM && s->flags & H2_STREAM_BEGUN)
                         h2_end(h, s, piece);
                 else if (f->flags & H2_END_STREAM)
-                        h2_drop(h, s, piece); /* without a head, which is not allowed */
+                        h2_drop(h, s, piece); /* no head: invalid */
                 break;
 
         case H2_HEADERS:
@@ -850,7 +841,7 @@ PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_more *more, stru
         return 0;
 }
 
-/* A byte in front of the block, or what GOAWAY says. */
+/* A byte before the block, or of GOAWAY. */
 PARSER_FUNCTION int h2_prefix(struct h2_conn *h, struct h2_more *more, __u32 byte, struct h2_piece *piece) {
         struct h2_frames *f;
 
@@ -863,7 +854,7 @@ PARSER_FUNCTION int h2_prefix(struct h2_conn *h, struct h2_more *more, __u32 byt
                         f->named = h->open;
                         h2_go_away(h, more, f->word & 0x7fffffff, piece);
                 }
-                /* An error that ends no stream is one of what the client sent last */
+                /* An error that ends no stream concerns the last data of the client */
                 piece->dropped |= histogram_if_zero(f->prefix - 1) & ~histogram_if_zero(f->word) &
                         histogram_if_zero(f->named) & 1;
         } else
@@ -883,7 +874,7 @@ static inline __attribute__((always_inline)) int h2_may_follow(const struct h2_c
         return h->settled || type == H2_SETTINGS;
 }
 
-/* As h2_question_step(). */
+/* As h2_question_step(), for responses. */
 PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
                                      struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n = 1;
@@ -948,7 +939,7 @@ PARSER_FUNCTION __u32 h2_answers(struct h2_conn *h, struct h2_more *more, __u64 
 
 /* ---- the connection ---- */
 
-/* How many more requests are in flight than before, besides the one that struct exchange counts. */
+/* Change of the number of requests in flight besides the one counted by struct exchange. */
 static inline __attribute__((always_inline)) __s32 h2_extra(struct h2_conn *h) {
         __u32 before = h->extra;
 
@@ -956,8 +947,8 @@ static inline __attribute__((always_inline)) __s32 h2_extra(struct h2_conn *h) {
         return (__s32) (h->extra - before);
 }
 
-/* Updates the gauge of requests in flight. Bytes that have arrived and were not read may be one. The time
- * is that of any of them: iterators look for the oldest. */
+/* Updates the gauge of requests in flight. Unread data may be a request. The time is that of any request:
+ * iterators search for the oldest. */
 EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
                 struct exchange_effect *effect) {
         if (h->open > 0)
@@ -969,7 +960,7 @@ EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
         effect->in_flight += h2_extra(h);
 }
 
-/* Nothing is open any more. */
+/* Closes all streams. */
 BPF_SUBPROG int h2_clear(struct h2_conn *h, struct h2_more *more) {
         BPF_REQUIRE(h);
         for (__u32 i = 0; i < H2_STREAMS / 2; i++)
@@ -981,8 +972,8 @@ BPF_SUBPROG int h2_clear(struct h2_conn *h, struct h2_more *more) {
         return 0;
 }
 
-/* Frames are not where they should be: from here on the connection is like any other. What was open is not
- * followed any further, and that is said. Before h2_clear(). */
+/* The parser is lost: the connection continues as any other. Open streams are reported as overlaps.
+ * Called before h2_clear(). */
 EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
                 struct exchange_effect *effect) {
         if (h->open > 0 || h->settled)
@@ -993,9 +984,9 @@ EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
         exchange_shut(x, effect);
 }
 
-/* Whether a call of gRPC failed, with a status that OpenTelemetry takes for an error of the server:
- * UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS. Others are errors of the
- * client, or responses. Without a status clients assume UNKNOWN, unless they have aborted the call. */
+/* Whether a gRPC call has failed, by the convention of OpenTelemetry for servers: UNKNOWN,
+ * DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS. Other codes are errors of the
+ * client, or none. Without a status clients assume UNKNOWN, unless they have aborted the call. */
 static inline __attribute__((always_inline)) int h2_is_failed_call(const struct h2_stream *s) {
         __u32 code = s->grpc > 0 ? s->grpc - 1U : HPACK_GRPC_UNKNOWN;
 
@@ -1003,7 +994,7 @@ static inline __attribute__((always_inline)) int h2_is_failed_call(const struct 
                (code == 2 || code == 4 || (code >= 12 && code <= 15));
 }
 
-/* Nobody knows whether. */
+/* Whether the status is unknown. */
 static inline __attribute__((always_inline)) int h2_is_unknown_call(const struct h2_stream *s) {
         return s->flags & H2_STREAM_GRPC && s->flags & H2_STREAM_OPEN && !(s->flags & H2_STREAM_CUT);
 }
