@@ -675,7 +675,7 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, struct h2_more *more, 
 
 /* Limit of steps in one call: the number of short frames in a window. */
 #define H2_QUESTION_STEPS 32
-/* Limit of a block that is parsed byte by byte. */
+/* The same for responses, with the bytes of blocks, which are parsed one by one. */
 #define H2_ANSWER_STEPS 96
 
 /* Parses bytes from at to end of the window. Returns their number. Stops behind an event on a stream. */

@@ -21,16 +21,16 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* The owners of listeners, by the address of their name. An accepted socket is made by the client, and in
- * the client's control group; it shares the name object with its listener, which stays in memory as long
- * as one of them does. When the memory is reused for another name, the first connection to that corrects
- * the entry. Number of listeners that units have at the same time; with those evicted the first request
- * on a connection has no arrival. 80 KiB. */
+/* Owners of listeners, by the address of their name. An accepted socket is created by the client, in the
+ * control group of the client; it shares the name object with its listener, which is freed with the last
+ * of them. When the memory is reused for another name, the first connection to that corrects the element.
+ * Limit of concurrent listeners of units; of evicted ones the first request on a connection has no
+ * arrival. 80 KiB. */
 struct unix_name {
         struct qos_owner owner;
         __u32 found;
         __u32 target;
-        __u32 answered;         /* 1: it has sent a response; only used if its entry is not its own */
+        __u32 answered;         /* 1: it has sent a response; only used if it shares its entry */
         __u32 _padding;
 };
 
@@ -41,7 +41,7 @@ struct {
         __type(value, struct unix_name);
 } unix_names SEC(".maps");
 
-/* By the listener's own mark, or by the task that has made it. */
+/* Owner of a listener: by its mark, or by the task that has created it. */
 static __always_inline bool listener_owner(struct sock *sk, struct unix_name *ret) {
         struct qos_owner owner;
         struct unix_conn *c;
@@ -72,7 +72,7 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
                 return;
         }
         if (known && owner_equal(&known->owner, &name.owner) && known->found == name.found)
-                return; /* a row stays the endpoint's */
+                return; /* an entry stays that of the endpoint */
         u = unit_get(&name.owner);
         if (!u)
                 return;
@@ -81,7 +81,7 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
                 element_lost(QOS_STATISTIC_LOST_UNIX_NAMES, &name.owner);
 }
 
-/* As target_has_responded(), of a listener whose row is others', too. */
+/* As target_has_responded(), for a listener that shares its entry. */
 static __attribute__((noinline)) int unix_has_answered(struct sock *sk, struct qos_unit_map *u,
                 __u32 target) {
         struct unix_name *name;
@@ -115,7 +115,7 @@ static __attribute__((noinline)) int unix_mark_responded(struct sock *sk) {
         return 0;
 }
 
-/* How long the newest buffer at a socket is. */
+/* Length of the newest buffer of a socket. */
 static __attribute__((noinline)) __u32 unix_newest_length(struct sock *sk) {
         struct sk_buff *skb = NULL;
         __u32 length = 0;
@@ -141,7 +141,7 @@ __attribute__((noinline, weak)) int unix_record(struct qos_unit_map *u, const st
         return 0;
 }
 
-/* A response was queued at the peer of this one: at this time; 0: now. */
+/* A response was queued at the peer of this socket, at this time; 0: now. */
 static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c,
                                                  struct qos_unit_map *u, __u64 at) {
         struct exchange_effect effect = {};
@@ -156,16 +156,16 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         late = at != 0 && at < now ? now - at : 0;
 
         bpf_spin_lock(&c->lock);
-        /* It is recorded now, with the times that it had then */
+        /* Recorded now, with its own times */
         if (late > 0 && c->x.last_at != 0) {
                 c->x.first_at += late;
                 c->x.last_at += late;
         }
         c->x.read_at += late;
         if (c->x.n_marks > 0 && queued == 0 && late == 0)
-                /* Spliced out of the socket. When, nobody saw: at the latest now */
+                /* Spliced out of the socket, at an unknown time: at the latest now */
                 exchange_read(&c->x, now, c->x.in_end, 0, &effect);
-        /* A later run for it (at) is no part of the next request */
+        /* A later run for this response (at) does not belong to the next request */
         c->heard_out = at != 0 ||
                        (c->x.n_marks > 0 &&
                         (c->heard_out || (c->kept_at >= c->x.read_at && c->x.mark_at[0] >= c->kept_at)));
@@ -192,7 +192,7 @@ static __always_inline bool unix_is_unrecorded(const struct unix_conn *c) {
         return c->x.state == EXCHANGE_ASKED && c->kept_at != 0 && c->kept_at >= c->x.read_at;
 }
 
-/* That was noted: the client's socket need not know of it any more. */
+/* The response was recorded: clears its mark at the socket of the client. */
 static __attribute__((noinline)) int unix_forget(struct sock *client, struct unix_conn *c) {
         struct unix_unrecorded *kept;
 
@@ -262,7 +262,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overh
         now = bpf_ktime_get_ns();
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_ASKED && now - c->x.read_at >= UNIX_WAIT_NSEC)
-                c->x.state = EXCHANGE_IDLE; /* nobody waits for that any more */
+                c->x.state = EXCHANGE_IDLE; /* its response is not expected any more */
         bytes = c->x.in_end - c->x.read_end;
         c->x.read_end = c->x.in_end;
         c->found = 1;
@@ -275,8 +275,8 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overh
 
 /* ---- the client role ---------------------------------------------------------------------------------- */
 
-/* Something was queued at a socket that was accepted, by the task that runs. asker: the other end; us: this
- * one, which has the listener's name. */
+/* The current task has queued data at an accepted socket. asker: the other end; us: this socket, which
+ * has the name of the listener. */
 static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk,
                                                       struct unix_sock *us, struct overhead *overhead) {
         struct exchange_effect effect = {};
@@ -317,17 +317,17 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         c->heard_out = c->x.state == EXCHANGE_ASKED && c->heard_out < 0xffff ? c->heard_out + 1 : 1;
         exchange_note_part(&c->x, book.now, c->x.read_at, length, queued <= 1);
         if (c->x.state == EXCHANGE_ASKED && queued <= 1)
-                exchange_ask_again(&c->x, book.now, &effect); /* what was sent before has been read */
+                exchange_ask_again(&c->x, book.now, &effect); /* earlier data has been read */
         else if (c->x.state == EXCHANGE_ASKED || waiting == 0)
                 exchange_ask(&c->x, book.now, &effect);
         else if ((c->found || first) && queued == 0) {
-                /* The peer was faster than this: it has read and responded already */
+                /* The peer has read and responded before this run */
                 c->x.state = EXCHANGE_ANSWERING;
                 c->x.first_at = c->x.last_out_at = book.now;
                 effect.begun = ~c->x.flags / EXCHANGE_UNPARSED & 1;
                 effect.overlap = effect.begun ^ 1;
         } else
-                exchange_overlap(&c->x, 1, &effect); /* there is a response that it has not read */
+                exchange_overlap(&c->x, 1, &effect); /* it has an unread response */
         c->found = 0;
         book.first_at = c->x.first_at;
         bpf_spin_unlock(&c->lock);
@@ -345,7 +345,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         return 0;
 }
 
-/* How many buffers there are at a socket, if nothing was read of the first of them. */
+/* Number of buffers of a socket, if the first one is unread as a whole. */
 static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
         struct sock *sk = (struct sock*) us;
         struct sk_buff *skb = NULL;
@@ -361,8 +361,8 @@ static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
         return queued;
 }
 
-/* A response was queued at the socket of a unit in the client role; late: it was queued and read, and is
- * not recorded yet. server: the other end's; NULL: the unit has closed its own since. */
+/* A response was queued at the socket of a unit in the client role; late: it was also read, and is not
+ * recorded yet. server: the other end; NULL: the unit has closed its socket since. */
 static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server,
                                                        bool late, struct overhead *overhead) {
         struct exchange_effect effect = {};
@@ -388,7 +388,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
-        /* It sends without a request: it has read nothing yet of the request */
+        /* Data without a request: the server has not read the request yet */
         if (untouched > 0 && c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN &&
             untouched >= c->heard_out) {
                 bpf_spin_unlock(&c->lock);
@@ -413,7 +413,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
                 entry_record(u, &book);
         else
                 entry_record_more(u, &book);
-        /* It has no row, or has none any more: perhaps it earns one */
+        /* The peer has no entry, or no longer: it may get one */
         if (server && effect.begun && (book.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
                 c->target = unix_find_peer(server, u, book.first_at, book.now);
         return 0;
@@ -463,7 +463,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                         c = unix_learn(sk, &name->owner, name->target, UNIX_SERVER, name->found);
                         if (!c)
                                 return 0;
-                        /* A greeting, which is older than all requests */
+                        /* A greeting, queued before all requests */
                         if (peer)
                                 c->noted = peer->sk_receive_queue.qlen;
                 }
@@ -471,8 +471,8 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                         return 0;
                 overhead_begin(overhead, &c->owner, u);
 
-                /* The client has read the response, and goes on: the run for its queueing was skipped, or
-                 * is late */
+                /* The client has read the response and sends again: the run for the queueing of the
+                 * response was skipped, or is late */
                 if (peer && unix_is_unrecorded(c)) {
                         unix_depart(sk, c, u, c->kept_at);
                         unix_forget(peer, c);
@@ -482,12 +482,12 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                 now = bpf_ktime_get_ns();
                 bpf_spin_lock(&c->lock);
                 before = c->x.tail_at;
-                /* No request is in flight, and all data was read: then this was not, and the run for what
-                 * was read was skipped by the kernel */
+                /* No request is in flight, and all earlier data was read: this data is unread, and the
+                 * kernel has skipped the run for data that was read */
                 if (c->heard > 0 && queued > 0 && c->x.state != EXCHANGE_ASKED && c->x.n_marks == 0)
                         c->heard = 0;
                 if (c->heard > 0)
-                        c->heard--; /* it was read, or is being read, by somebody who did not sleep */
+                        c->heard--; /* it was read, or is being read, by a task that did not sleep */
                 else if (queued > 0)
                         unix_arrive(&c->x, now);
                 if (c->x.n_marks <= 1)
@@ -498,15 +498,15 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (!peer) {
-                /* It was closed between the response and this run for it. A client that had not read it
-                 * by then has no response */
+                /* The peer was closed between the response and this run. A client that had not read the
+                 * response by then has none */
                 if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
                         unix_client_hears(c, NULL, false, overhead);
                 return unix_depart_late(sk);
         }
         if (c && c->kind == UNIX_CLIENT) {
                 /* The run for the earlier response, which is recorded, was skipped: this is the next one,
-                 * which is not read yet */
+                 * which is unread */
                 if (c->heard == UNIX_HEARD_RECORDED && c->x.state == EXCHANGE_ASKED &&
                     sk->sk_receive_queue.qlen > 0)
                         c->heard = UNIX_HEARD_SEEN;
@@ -543,7 +543,7 @@ int BPF_PROG(requests_unix, struct sock *sk) {
 
 /* ---- a connection ends -------------------------------------------------------------------------------- */
 
-/* Is all that is unread at the socket a client's farewell? */
+/* Whether the unread data of the socket is the farewell of a client. */
 static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
         struct sk_buff *skb = NULL;
         __u32 length = 0;
@@ -558,8 +558,8 @@ static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
         return exchange_is_farewell(unix_look(length, data), length);
 }
 
-/* The connection of a unit in the server role. sk: its socket; client: the other end, if that closes the
- * connection. */
+/* A connection of a unit in the server role ends. sk: its socket; client: the other end, if that closes
+ * the connection. */
 static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct unix_conn *c,
                                                       struct sock *client) {
         __u32 cell = client ? QOS_COUNTER_CLIENT_ABORTS : QOS_COUNTER_ERRORS_RESET, target;
@@ -578,7 +578,7 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
                 kept = bpf_sk_storage_get(&unix_unrecorded, client, 0, 0);
         farewell = client && unix_has_farewell(sk);
         now = bpf_ktime_get_ns();
-        /* It has read the response: a later run for that finds nothing to do in unix_depart_late() */
+        /* It has read the response: a later run for it has no effect in unix_depart_late() */
         if (kept && unix_is_unrecorded(c) && __sync_lock_test_and_set(&kept->owner.generation, 0) != 0)
                 unix_depart(sk, c, u, c->kept_at);
 
@@ -599,7 +599,8 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
         return 0;
 }
 
-/* In the client role. server: the socket of the other end; cell: by the side that closes the connection. */
+/* A connection of a unit in the client role ends. server: the socket of the other end; cell: counter of
+ * the side that closes the connection. */
 static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struct sock *server, __u32 cell) {
         struct exchange_effect effect = {};
         struct qos_unit_map *u;
@@ -615,7 +616,7 @@ static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struc
 
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_READ) {
-                /* Its response was read, and counts when it is recorded */
+                /* Its response was read, and is recorded by a later run */
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
@@ -633,7 +634,7 @@ static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struc
         return 0;
 }
 
-/* Whoever hangs up first ends it for both. */
+/* The side that closes first ends the connection. */
 static __always_inline int unix_closes(struct sock *sk) {
         struct unix_conn *c;
         struct unix_sock *us;
@@ -662,7 +663,7 @@ static __always_inline int unix_closes(struct sock *sk) {
         return 0;
 }
 
-/* Before the kernel has done anything about it. */
+/* Before the kernel has changed the socket. */
 SEC("fentry/unix_release_sock")
 int BPF_PROG(requests_unix_close, struct sock *sk) {
         int r;
@@ -673,7 +674,7 @@ int BPF_PROG(requests_unix_close, struct sock *sk) {
         return r;
 }
 
-/* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
+/* Sockets that tasks of attached units have open: runs at attach, and when a unit has started. */
 SEC("iter/task_file")
 int units_find_unix(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
@@ -719,7 +720,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         if (!c)
                 return 0;
 
-        /* What is unread came at the latest now; what was read before is not counted */
+        /* Unread data has arrived at the latest now; data read before is not counted */
         now = bpf_ktime_get_ns();
         if (sk->sk_receive_queue.qlen > 0) {
                 bpf_spin_lock(&c->lock);
@@ -745,7 +746,7 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
         c->visited = session;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0 || sk->sk_shutdown == SHUTDOWN_MASK)
-                return 0; /* there is no receiver for a response */
+                return 0; /* no receiver for a response */
         if (c->kind == UNIX_ASKER && (!c->found || bpf_ktime_get_ns() - at >= UNIX_WAIT_NSEC))
                 return 0;
         u = unit_get(&c->owner);
@@ -761,7 +762,7 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
         return 0;
 }
 
-/* What is in flight: a socket that was closed is no longer in the map. */
+/* Requests in flight; closed sockets are not in the map. */
 SEC("iter/bpf_sk_storage_map")
 int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -773,9 +774,8 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
-/* The same by the files of all tasks, as units_walk_tcp. A connection that waits for accept() is at the
- * other end of the client's: that is connected until it is closed, which it is not while this has its
- * file. */
+/* The same by the files of all tasks, as units_walk_tcp. A connection in the accept queue is found as the
+ * peer of the socket of the client, which stays connected while that has its file. */
 SEC("iter/task_file")
 int units_walk_unix(struct bpf_iter__task_file *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
