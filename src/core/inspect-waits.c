@@ -29,7 +29,7 @@ typedef struct Asked {
         unsigned slots[UNITS_MAX_LIMIT];
 } Asked;
 
-/* -ENODATA: nobody watches the unit's threads, or not all of it works. */
+/* -ENODATA: no probe observes the threads of the unit, or some of its programs are unavailable. */
 static int unit_ask(const Unit *u, Asked *ret) {
         if (!(u->contention_probes & PROBE_CPU) ||
             !programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(PROGRAM_READ_THREADS)) ||
@@ -40,7 +40,7 @@ static int unit_ask(const Unit *u, Asked *ret) {
         return 0;
 }
 
-/* NULL: a thread of a unit that has come to have the slot. */
+/* NULL: the thread belongs to a unit that has reused the slot. */
 static const ContentionSource* asked_get_book(const Asked *a, const struct qos_thread *t) {
         for (size_t i = 0; i < a->sources.n; i++)
                 if (a->sources.sources[i].map->generation == t->book >> THREAD_GENERATION_SHIFT)
@@ -53,14 +53,14 @@ struct WaitsQuery {
         Asked asked;
         ThreadsReading threads;
         ResourcesReading resources;
-        sd_json_variant **variants;     /* of the threads, and of the rest; NULL: not made yet */
+        sd_json_variant **variants;     /* of the threads, and of the rest; NULL: not built yet */
         size_t n_variants;
-        int fd;                         /* of the iterator; negative: it has visited all threads */
+        int fd;                         /* of the iterator; negative: all threads were visited */
 };
 
 /* ---- threads ------------------------------------------------------------------------------------------ */
 
-/* What it does, and what holds it up, without what idle threads do. */
+/* Time in which a thread runs or waits for a resource, without states of idle threads. */
 static uint64_t thread_get_weight(const struct qos_thread *t) {
         return t->times[QOS_STATE_RUNNING] + t->times[QOS_STATE_RUN_QUEUE] + t->times[QOS_STATE_THROTTLED] +
                 t->times[QOS_STATE_LOCK] + t->times[QOS_STATE_DISK] + t->times[QOS_STATE_MEMORY];
@@ -73,7 +73,7 @@ static int thread_compare(const void *a, const void *b) {
         return v != w ? (v > w ? -1 : 1) : x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
-/* Those that do least become part of the rest. */
+/* Threads with the least of it are merged into the rest. */
 static void threads_fold(ThreadsReading *t) {
         qsort(t->threads, t->n, sizeof(*t->threads), thread_compare);
         for (; t->n > THREADS_MAX; t->n--) {
@@ -120,7 +120,7 @@ static int states_to_json(const __u64 *values, enum qos_state first, sd_json_var
         return 0;
 }
 
-/* n: of how many together; 0: of one */
+/* n: number of threads together; 0: one thread */
 static int thread_to_json(const struct qos_thread *t, size_t n, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *times = NULL, *waits = NULL;
         uint64_t voluntary = 0;
@@ -162,7 +162,7 @@ static void variants_freep(sd_json_variant ***array) {
         free(*array);
 }
 
-/* Threads that are made JSON at a time, ten to twenty us each. */
+/* Limit of threads converted to JSON in one step, 10 to 20 us each. */
 #define VARIANTS_AT_A_TIME 32U
 
 int threads_query_to_json(WaitsQuery *q, sd_json_variant **ret) {
@@ -198,7 +198,8 @@ int threads_query_to_json(WaitsQuery *q, sd_json_variant **ret) {
 
 /* ---- resources ---------------------------------------------------------------------------------------- */
 
-/* Attempts to copy a row that somebody else gives to another resource: it takes some hundred nanoseconds. */
+/* Limit of attempts to copy a row that a program reassigns meanwhile, which takes some hundred
+ * nanoseconds. */
 #define ROW_READS 8
 
 static bool row_read(const struct qos_wait_target *from, struct qos_wait_target *ret) {
@@ -222,7 +223,7 @@ static int waker_compare(const void *a, const void *b) {
         return x->waits != y->waits ? (x->waits > y->waits ? -1 : 1) : 0;
 }
 
-/* Those of another row of the same resource: as many as there are places, those with most. */
+/* Merges the wakers of another row of the same resource: those with most waits, up to the limit. */
 static void wakers_add(struct qos_wait_target *to, const struct qos_wait_target *from) {
         struct qos_waker all[2 * QOS_WAKERS] = {};
         size_t n = 0;
@@ -261,9 +262,8 @@ static void resources_fold(ResourcesReading *r) {
         }
 }
 
-/* Of one kind, by the names that they are shown with: sockets at one port of any address and protocol, a
- * Unix socket before and after its server has started again, and the places in one function of the
- * kernel. */
+/* Whether two targets are shown as one resource: sockets at one port of any address and protocol, a Unix
+ * socket before and after a restart of its server, and places in one kernel function. */
 bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b) {
         const struct qos_resource *x = &a->resource, *y = &b->resource;
 
@@ -300,7 +300,7 @@ static void resources_add(ResourcesReading *r, const struct qos_wait_target *row
         r->resources[r->n++].row = *row;
 }
 
-/* It waits by now: its target has been found, and the wait is not recorded yet. */
+/* A wait in progress: its target is known, and it is not recorded yet. */
 static void on_waiting(const struct qos_thread *thread, void *userdata) {
         WaitsQuery *q = ASSERT_PTR(userdata);
         const ContentionSource *b = asked_get_book(&q->asked, thread);
@@ -329,14 +329,14 @@ void resources_reading_done(ResourcesReading *r) {
         *r = (ResourcesReading) {};
 }
 
-/* Of those with most time the names are looked for in the memory of their processes: so many. */
+/* Limit of futexes, those with most time, whose names are searched in the memory of their processes. */
 #define RESOLVED_MAX 16U
 
-/* It takes a millisecond each, of processes with thousands of mappings more. */
+/* Limit of the time for it: a millisecond each, more for processes with thousands of mappings. */
 #define RESOLVE_NSEC_MAX (200 * NSEC_PER_MSEC)
 
 typedef struct ResolvedName {
-        size_t i;                       /* of the resource */
+        size_t i;                       /* index of the resource */
         char name[NAME_MAX_SIZE];
 } ResolvedName;
 _Static_assert(sizeof(ResolvedName) <= PIPE_BUF, "one write is one name");
@@ -362,8 +362,8 @@ static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) 
         }
 }
 
-/* In a process of its own: reading the memory of a process that hangs in the kernel may hang, and so may
- * opening a file on a network file system. Names that are not known in time are absent. */
+/* Resolves names in a child process: reading the memory of a process that hangs in the kernel may hang,
+ * and so may opening a file on a network file system. Names that are not resolved in time are absent. */
 static void resources_resolve(const Unit *u, ResourcesReading *r) {
         static pid_t last = 0;
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + RESOLVE_NSEC_MAX, now;
@@ -372,7 +372,7 @@ static void resources_resolve(const Unit *u, ResourcesReading *r) {
         int fds[2];
 
         if (last > 0 && waitpid(last, NULL, WNOHANG) == 0)
-                return; /* it hangs still */
+                return; /* the previous child process still hangs */
         last = 0;
         if (pipe2(fds, O_CLOEXEC) < 0)
                 return;
@@ -483,7 +483,7 @@ int waits_query_step(WaitsQuery *q, Unit *u) {
 
         if (q->fd < 0)
                 return 0;
-        /* Units in it may have come and gone since the last step, with their maps */
+        /* Units within the unit may have started and ended since the last step, with their maps */
         r = unit_ask(u, &q->asked);
         if (r >= 0)
                 r = probe_read_threads(u->manager->probe, q->fd, q->asked.slots, q->asked.sources.n,
@@ -514,10 +514,10 @@ void resources_query_take(WaitsQuery *q, Unit *u, bool names, ResourcesReading *
 
 /* ---- control groups ----------------------------------------------------------------------------------- */
 
-/* So deep: containers in containers. */
+/* Limit of the depth: containers in containers. */
 #define GROUP_DEPTH_MAX 32U
 
-/* The path of the control group of this id, which is its directory's inode. */
+/* Path of the control group with this id, which is the inode of its directory. */
 static bool group_find_path(int parent, uint64_t id, unsigned depth, unsigned *left, char *path,
                             size_t size) {
         size_t l = strlen(path);
@@ -560,8 +560,8 @@ static bool group_is_roots(const char *path, size_t n, void *userdata) {
                stat(buffer, &st) >= 0 && st.st_uid == 0;
 }
 
-/* The unit that a control group is of: the innermost that is attached, or else what the path says. Leaves
- * *ret alone if there is none. */
+/* Unit of a control group: the innermost attached one, otherwise by its path. *ret is unchanged if there
+ * is none. */
 static int group_get_unit(const Manager *m, const char *path, char **ret) {
         const Unit *best = NULL;
         size_t begin, length;
@@ -657,7 +657,7 @@ static void wait_target_get(const struct qos_wait_target *row, Row *ret) {
         if (r->family == AF_UNIX && row->name[0] > 0) {
                 size_t n = MIN((size_t) row->name[0], sizeof(ret->path) - 1);
 
-                /* An abstract name begins with 0, which people write as "@" */
+                /* An abstract name begins with 0, by convention written as "@" */
                 memcpy(ret->path, row->name + 1, n);
                 if (ret->path[0] == 0)
                         ret->path[0] = '@';
@@ -704,14 +704,16 @@ const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row
                 (void) snprintf(ret, size, "another control group (%llu)",
                                 (unsigned long long) row->resource.id);
         utf8_sanitize(ret);
-        /* Of a unit that has ended, or beyond what is looked up here, the kernel has written the name */
+        /* The kernel side has recorded the name, for units that have ended and beyond the limit of
+         * look-ups */
         for (size_t i = 0; !unit && !startswith(known, "../") && unit_observed_suffixes[i]; i++)
                 if (endswith(known, unit_observed_suffixes[i]))
                         unit = ret;
         return unit;
 }
 
-/* kind, name and address, the latter two of NAME_MAX_SIZE; which unit listens there, or had the CPU */
+/* Kind, name and address of a resource, the latter two of NAME_MAX_SIZE; the unit that listens there, or
+ * had the CPU */
 static const char* resource_describe(const Unit *u, const WaitTarget *resource, CgroupNames *groups,
                                      char *name, char *address, const char **ret_unit) {
         const struct qos_wait_target *row = &resource->row;
@@ -737,7 +739,7 @@ static const char* resource_describe(const Unit *u, const WaitTarget *resource, 
                 wait_target_get(row, &peer);
                 if (r->family != AF_INET && r->family != AF_INET6 &&
                     (r->family != AF_UNIX || isempty(peer.path))) {
-                        /* Of a Unix socket whose name is not there yet the id is an address in the kernel */
+                        /* The id of a Unix socket without a recorded name is an address in the kernel */
                         if (r->family == AF_UNIX && r->side != QOS_SIDE_NONE)
                                 (void) snprintf(name, NAME_MAX_SIZE, "socket");
                         else
@@ -858,8 +860,8 @@ static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNam
                                                            SD_JSON_BUILD_VARIANT(wakers)));
 }
 
-/* Adds the waits for a CPU that another control group of the same unit had. names: of the rows. False: there
- * is none yet. */
+/* Adds waits for a CPU that another control group of the same unit had to its row. names: of the rows.
+ * False: there is no such row yet. */
 static bool cpu_row_merge(const WaitTarget *from, const char *name, char (*names)[NAME_MAX_SIZE],
                           WaitTarget *rows, size_t n) {
         for (size_t i = 0; i < n; i++)
@@ -891,8 +893,8 @@ int resources_query_to_json(WaitsQuery *q, Unit *u, bool names, sd_json_variant 
         for (size_t i = 0; i < reading->n; i++) {
                 const WaitTarget *row = reading->resources + i;
 
-                /* Of waits for a CPU that several had one after the other each has a part, and one of them
-                 * has the wait */
+                /* The time of a wait for a CPU that several groups had in turn is divided between these;
+                 * one of them has the wait */
                 if (row->row.waits == 0 && row->row.nsec == 0)
                         continue;
                 if (row->row.resource.kind == QOS_RESOURCE_CPU) {

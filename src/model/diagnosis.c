@@ -9,14 +9,14 @@
 
 /* ---- the rules' constants ----------------------------------------------------------------------------- */
 
-/* What explains less than a fifth of the time of a request is not what holds the unit back: without it, it
- * would look the same. */
+/* A cause of less than a fifth of the time of a request is no bottleneck: without it the unit would be
+ * about as slow. */
 #define SHARE_MIN 0.2
-/* What explains half of it is the reason, whatever else there is. */
+/* A cause of half of the time is certain, whatever else there is. */
 #define SHARE_MOST 0.5
 /* Shorter waits are normal for a disk and a peer on the local network. A known baseline replaces this. */
 #define WAIT_MIN_NSEC (1.0 * NSEC_PER_MSEC)
-/* Of waits that need not be at all: as long as some tens of requests to a fast server take. */
+/* Of waits that can be avoided altogether: the time of some tens of requests to a fast server. */
 #define STALL_MIN_NSEC (0.1 * NSEC_PER_MSEC)
 /* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some
  * hundredths. */
@@ -33,9 +33,9 @@
 /* A process that has a CPU to itself, less what others take of it. One that shares it with another has a
  * half. */
 #define BUSIEST_MIN 0.7
-/* More than a thread and its helpers can use: that is a process with several that are busy. */
+/* More than one thread and its helpers can use: a process with several busy threads. */
 #define BUSIEST_MAX 1.2
-/* A fifth of a CPU must have been idle before it is said that there was one. */
+/* Idle CPU time above which a CPU counts as idle. */
 #define IDLE_MIN 0.2
 /* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use
  * lets a thread wait for milliseconds. */
@@ -64,7 +64,7 @@
 
 /* ---- how the time of a request is made up ------------------------------------------------------------- */
 
-/* What a request waits for. */
+/* Parts of the time of a request. */
 typedef enum Part {
         PART_RUNNING,
         PART_RUN_QUEUE,
@@ -72,17 +72,16 @@ typedef enum Part {
         PART_DISK,
         PART_LOCK,
         PART_MEMORY,
-        PART_ASK,               /* for responses of other units */
+        PART_ASK,               /* waits for responses of other units */
         _PART_MAX,
 } Part;
 
 static const struct {
         enum qos_state state;
         FindingKind kind;
-        bool in_service;        /* it can only be while a request is worked on, not while it waits to be
-                                 * read */
-        double floor;           /* ns of a request: less is no finding unless it has grown */
-        double threads;         /* in the state, on average: less is none */
+        bool in_service;        /* occurs only while a request is processed, not in the queue */
+        double floor;           /* ns of a request: below it no finding, unless it has grown */
+        double threads;         /* average number of threads in the state: below it no finding */
         const char *rule;
 } part_table[_PART_MAX] = {
         [PART_RUNNING]   = { QOS_STATE_RUNNING,   _FINDING_KIND_MAX,  true,  0,              0,
@@ -108,8 +107,8 @@ static const struct {
 };
 
 typedef struct Parts {
-        double spent[_PART_MAX];        /* ns of threads, or of peers, for each request: also what is beside
-                                         * it, in the background */
+        double spent[_PART_MAX];        /* ns of threads, or of peers, for each request, including
+                                         * background work */
         double least[_PART_MAX];        /* minimum in the time in which a request is read and served */
         double most[_PART_MAX];         /* maximum, ns of the time to its first byte */
         double unexplained;             /* ns of the time to the first byte */
@@ -132,7 +131,7 @@ static bool parts_read(const DiagnosisFigures *f, bool exact, Parts *ret) {
                 double n = p == PART_ASK ? f->client_rate / f->rate * f->client_latency :
                            f->threads[part_table[p].state] / f->rate * NSEC_PER_SEC;
 
-                ret->spent[p] = n > 0 ? n : 0; /* not known: nothing of it is */
+                ret->spent[p] = n > 0 ? n : 0; /* unknown: counted as none */
                 if (exact && !isnan(f->service_lock) && p == PART_LOCK)
                         ret->spent[p] = MIN(ret->spent[p], f->service_lock);
                 if (exact && !isnan(f->service_lock) && p == PART_RUN_QUEUE)
@@ -161,7 +160,7 @@ static bool parts_read(const DiagnosisFigures *f, bool exact, Parts *ret) {
         return true;
 }
 
-/* What was normal may not be known so exactly: then neither is looked at like that. */
+/* Whether the exact times of both are known; otherwise neither is used. */
 static bool parts_are_exact(const DiagnosisEvidence *e) {
         return !e->normal || !isnan(e->normal->service_lock);
 }
@@ -187,7 +186,7 @@ Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty, enum
         (void) vsnprintf(f->text, sizeof(f->text), format, ap);
         va_end(ap);
 
-        /* By another rule it was not found */
+        /* Another rule has excluded it */
         for (size_t i = 0; i < d->n_excluded; i++)
                 if (d->excluded[i].kind == kind)
                         d->excluded[i--] = d->excluded[--d->n_excluded];
@@ -224,8 +223,7 @@ static void finding_name_lock(Finding *f, const DiagnosisNamed *lock) {
                         lock->holder[0] ? ", released by " : "", lock->holder);
 }
 
-/* Share of the time in which threads waited for a CPU that this user had it, of the time with a known
- * user. */
+/* Share of this user in the time that threads waited for a CPU, of the time with a known user. */
 static double user_share(const DiagnosisFigures *f, const DiagnosisNamed *user) {
         return user->value / (f->run_queue_own + f->run_queue_others);
 }
@@ -248,8 +246,8 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
                         (void) snprintf(end, left, "; %s had it for %s of that%s%s", e->users[0].name,
                                         PERCENT(user_share(now, e->users)), more ? ", then " : "",
                                         more ? e->users[1].name : "");
-                } else if (!isnan(now->run_queue_others)) /* where nobody has looked there is nothing to
-                                                           * say */
+                } else if (!isnan(now->run_queue_others)) /* unknown users are not mentioned if none was
+                                                           * determined */
                         (void) snprintf(end, left, "; no competitor was seen");
                 break;
 
@@ -265,8 +263,7 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
                                                 device->name, PERCENT(device->value));
                         else {
                                 diagnosis_copy_name(f->unit, device->unit);
-                                /* What the kernel writes back is nobody's where the io controller does not
-                                 * say whose it was */
+                                /* Without the io controller writeback of the kernel has no owner */
                                 (void) snprintf(end, left, "; device %s, %s of its bytes are %s%s",
                                                 device->name, PERCENT(1 - device->value),
                                                 device->unit[0] ? "of others, mostly " :
@@ -309,7 +306,7 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
         }
 }
 
-/* What a request may have slept, or have waited for a child, in ns. */
+/* Upper limit of the time that a request may have slept or waited for a child, in ns. */
 static double asleep(const DiagnosisFigures *f) {
         static const enum qos_state states[] = { QOS_STATE_SLEEP, QOS_STATE_CHILD, QOS_STATE_PIPE };
         double threads = 0;
@@ -330,7 +327,7 @@ static const char *const waited[_FINDING_KIND_MAX] = {
 
 #define LIMIT_MAX (NUMBER_MAX + sizeof(", limit "))
 
-/* The limit that a wait has not reached, of its share or of its time; empty if it has reached both. */
+/* The limit of its share or its time that a wait is below; empty if it is below neither. */
 static const char* format_limit(char ret[static LIMIT_MAX], double share, double share_min, double time,
                                 double time_min) {
         ret[0] = 0;
@@ -344,7 +341,7 @@ static const char* format_limit(char ret[static LIMIT_MAX], double share, double
 #define LIMIT(share, share_min, time, time_min) \
         format_limit((char[LIMIT_MAX]) {}, (share), (share_min), (time), (time_min))
 
-/* The CPUs are busy with the unit itself. */
+/* The unit itself keeps the CPUs busy. */
 static bool cpu_is_own(const DiagnosisEvidence *e, Part p) {
         const DiagnosisFigures *f = &e->now;
 
@@ -352,25 +349,25 @@ static bool cpu_is_own(const DiagnosisEvidence *e, Part p) {
                !(f->run_queue_others > f->run_queue_own);
 }
 
-/* Nobody has taken the CPUs, its threads only have to wake up, many times. */
+/* No other unit had the CPUs: many short waits for wakeups. */
 static bool cpu_is_waking(const DiagnosisEvidence *e, Part p) {
         return p == PART_RUN_QUEUE && e->now.run_queue_wait < WAKE_MAX_NSEC && e->now.idle_cpus >= IDLE_MIN;
 }
 
-/* What threads in a state wait for. ret_lock: that of the kernel, if it is one; else it is left alone. */
+/* What threads in a state wait for. ret_lock: the kernel lock, unchanged if it is none. */
 static FindingKind part_find_kind(const DiagnosisEvidence *e, Part p, const DiagnosisNamed **ret_lock) {
         const DiagnosisFigures *f = &e->now;
         enum qos_state state = part_table[p].state;
         const DiagnosisNamed *kernel = e->kernel + state;
 
-        /* In calls on files, or on memory, for what another one has in the kernel. If that one waits for a
-         * device there, it is the device */
+        /* Calls on files or memory that wait for a kernel lock. If its holder waits for a device, the
+         * device is the cause */
         if ((p == PART_DISK || p == PART_MEMORY) && kernel->value >= SHARE_MOST * f->threads[state] &&
             f->threads[state] - kernel->value < SHARE_MOST) {
                 *ret_lock = kernel;
                 return FINDING_LOCK;
         }
-        /* What had been in memory and has to be read again */
+        /* Pages that were in memory before and are read again */
         if (p == PART_DISK && f->refaults >= REFAULTS_MIN * f->reads && f->refaults > 0)
                 return FINDING_MEMORY;
         return part_table[p].kind;
@@ -391,14 +388,14 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 bool known;
 
                 if (p == PART_ASK ? isnan(f->client_rate) : isnan(f->threads[state]))
-                        continue; /* neither found nor excluded */
+                        continue; /* neither a finding nor excluded */
 
-                /* A thread that works on several requests at once, as an event loop that has read some, is
-                 * held up for all of them. What was normal is not known so exactly */
+                /* A wait of a thread that processes several requests, as an event loop, delays all of
+                 * them. The baseline does not have that */
                 if (p == PART_RUN_QUEUE && !normal && f->service > 0 && !isnan(f->service_run_queue))
                         time = fmax(time, f->service_run_queue / f->service * (f->queue + f->service));
 
-                /* What could be it, where nothing else is known to be */
+                /* A possible cause, if there is no certain one */
                 certainty = time / f->first_byte >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY;
                 if (time / f->first_byte < SHARE_MIN && now->most[p] / f->first_byte >= SHARE_MOST &&
                     now->unexplained / f->first_byte >= SHARE_MOST) {
@@ -407,13 +404,13 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 }
                 share = time / f->first_byte;
 
-                /* It may as well have been beside a request that slept, or waited for a child: idle threads
-                 * do so, too */
+                /* Possibly background: a request that slept or waited for a child looks the same, and
+                 * idle threads do so, too */
                 if (part_table[p].in_service && certainty == CERTAINTY_CERTAIN &&
                     asleep(f) >= SHARE_MOST * f->service)
                         certainty = CERTAINTY_LIKELY;
 
-                /* A history may know how long requests took, and not what they waited for */
+                /* A history may have the time of requests without their waits */
                 known = normal && !isnan(p == PART_ASK ? e->normal->client_rate : e->normal->threads[state]);
                 if (normal && !known && certainty == CERTAINTY_CERTAIN)
                         certainty = CERTAINTY_LIKELY;
@@ -470,11 +467,11 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
         }
 }
 
-/* Locks that look like waits for work: condition variables, and processes that send one another signals. A
- * request that waits for them waited for another one, as the thread that let it go on was in the midst of
- * that. It may be a row of a database that the other had, and it may be that the one was to wait for what
- * the other brings, as in a chat. So only what nothing else explains, and never sure; and no less than a
- * disk: servers that commit together wait for each other for as long. */
+/* Locks that look like waits for work: condition variables, and processes that send signals to each
+ * other. The thread that ended such a wait was processing another request, so that the request waited for
+ * that one: for a row lock of a database, or by intent, as in a chat. Therefore a finding only without
+ * any other cause, and never certain; and with the limit of a disk, as servers with group commit wait for
+ * each other for that long. */
 static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool compared, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         bool known = compared && !isnan(e->normal->blocked_by_requests);
@@ -504,7 +501,7 @@ static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool com
                 finding_name_lock(finding, e->blocked);
 }
 
-/* Requests wait to be read, and none of the above is why. */
+/* Requests wait in the queue for none of the reasons above. */
 static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double queue = f->queue / f->first_byte,
@@ -531,14 +528,14 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                 return;
         }
 
-        /* Requests that were read wait in the application, or get their responses together, so that all
-         * of them wait for the last */
+        /* Requests that were read wait in the application, or for the last one of a batch with responses
+         * sent together */
         at_once = f->rate * (f->queue + f->service) / NSEC_PER_SEC;
         if (f->busiest_thread >= CPUS_MOST && at_once >= AT_ONCE_MIN &&
             parts->unexplained >= SHARE_MOST * f->first_byte &&
             (!one || queue < SHARE_MOST || running < SHARE_MOST)) {
-                /* Never certain: they may wait for something else that is not seen, as long polls do, and
-                 * the thread be busy beside them */
+                /* Never certain: they may wait for something unobserved, as long polls do, while the
+                 * thread is busy otherwise */
                 finding = diagnosis_add(d, FINDING_LIMIT, asleep(f) >= SHARE_MOST * f->service ?
                                         CERTAINTY_POSSIBLE : CERTAINTY_LIKELY, QOS_STATE_RUNNING,
                                         parts->unexplained / f->first_byte, parts->unexplained,
@@ -593,7 +590,7 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                              f->idle_cpus >= IDLE_MIN ? ", and CPUs are idle" : "");
 }
 
-/* It is not the server that is slow. */
+/* The network is slow, not the server. */
 static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double whole = f->first_byte + f->answer, own = 0, worst = MAX(f->receive, f->answer),
@@ -613,15 +610,15 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
         usual = e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer);
         if (usual)
                 worst = 0;
-        /* Responses that wait for clients are in flight meanwhile. Those that the unit is still
-         * producing, and has sent as far as they exist, are not */
+        /* Responses that wait for clients are in flight meanwhile; those that the unit is still producing
+         * have no unsent data */
         paced = answer && worst >= WAIT_MIN_NSEC && f->serving > 0 &&
                 f->serving < PACED_MAX * MIN(leaving, 1.0);
         if (paced)
                 worst = 0;
 
         if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC) {
-                /* A response may also be produced slowly: then threads are busy with it */
+                /* A response may also be produced slowly, by busy threads */
                 static const enum qos_state working[] = { QOS_STATE_RUNNING, QOS_STATE_RUN_QUEUE,
                                                           QOS_STATE_THROTTLED, QOS_STATE_LOCK,
                                                           QOS_STATE_DISK, QOS_STATE_SLEEP,
@@ -643,7 +640,7 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
                                  "from them, are slow%s",
                         SPAN(worst), PERCENT(worst / whole), again);
         } else if (losing && (known || lost >= RETRANSMITS_MOST || d->n_findings > 0))
-                /* Without a baseline, less than distant clients have is no finding by itself */
+                /* Without a baseline, losses as usual with distant clients are no finding */
                 (void) diagnosis_add(d, FINDING_NETWORK, known || lost >= RETRANSMITS_MOST ?
                                      CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, NAN, NAN,
                                      "1 % of the segments or more are retransmitted, and 1.5 times the "
@@ -672,7 +669,7 @@ static bool is_more(double now, double normal, double factor) {
         return normal > 0 && now >= factor * normal;
 }
 
-/* The unit has more to do than normal, and has as much as before to do it with. */
+/* The load is higher than in the baseline, with the same resources. */
 static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, const Parts *normal,
                               Diagnosis *d) {
         const DiagnosisFigures *f = &e->now, *n = e->normal;
@@ -713,8 +710,8 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                                   RATE(n->rate));
 }
 
-/* Requests whose queue and service times are not known, as of UDP: of their time to first byte only what
- * the unit waits for peers is. */
+/* Requests without queue and service times, as of UDP: of their time to first byte only waits for peers
+ * are known. */
 static void diagnose_slow_peers(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double time = f->client_rate / f->rate * f->client_latency, share = time / f->first_byte;
@@ -735,8 +732,8 @@ static void diagnose_slow_peers(const DiagnosisEvidence *e, Diagnosis *d) {
                                    SPAN(f->first_byte), PERCENT(MIN(share, 1.0))), e);
 }
 
-/* Whether the lock is one around accept(): all processes wait for it but one, which waits for a connection.
- * No request is held up, and no connection is in the accept queue. */
+/* Whether the lock is one around accept(): all processes but one wait for it, and that one for a
+ * connection. No request is delayed, and the accept queue is empty. */
 static bool lock_is_of_idle(const DiagnosisEvidence *e, double busy) {
         const DiagnosisFigures *f = &e->now;
 
@@ -744,8 +741,8 @@ static bool lock_is_of_idle(const DiagnosisEvidence *e, double busy) {
                 busy - f->threads[QOS_STATE_LOCK] < THREADS_MIN;
 }
 
-/* No response is known, or not which part of its time a request was worked on: only threads are. In units
- * without requests waits are compared with the time in which threads are not idle. */
+/* Without responses, or without service times, only the states of threads are known. In units without
+ * requests waits are compared with the time in which threads are not idle. */
 static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double busy = 0;
@@ -777,7 +774,8 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                                                   waited[kind], n, PERCENT(share));
                         continue;
                 }
-                /* What was given as normal; what its history has is what it does, not that it is well */
+                /* Only a baseline of the user: a history shows usual behaviour, which may include the
+                 * bottleneck */
                 if (!stuck && e->normal && !(e->usual > 0) && n < WORSE * e->normal->threads[state]) {
                         diagnosis_exclude(d, kind, share, "%s: %.2f threads on average, baseline %.2f",
                                           waited[kind], n, e->normal->threads[state]);
@@ -793,7 +791,7 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                                                 "more",
                                                 "%.1f threads on average in state %s", n,
                                                 diagnosis_state_name(state)) :
-                        /* That it waits for CPUs behind others may be what its weight is for */
+                        /* Waits for CPUs that others have may be intended by its weight */
                         diagnosis_add(d, kind, share >= SHARE_MOST &&
                                       kind != FINDING_CPU ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, state,
                                       kind == FINDING_CPU ? NAN : share, NAN,
@@ -812,7 +810,7 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
         }
 }
 
-/* The kernel has killed processes of it. */
+/* The kernel has killed processes of the unit. */
 static void diagnose_kills(const DiagnosisEvidence *e, Diagnosis *d) {
         if (e->now.oom_kills > 0 && !diagnosis_has(d, FINDING_MEMORY))
                 (void) diagnosis_add(d, FINDING_MEMORY, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
@@ -824,7 +822,7 @@ static bool finding_is_failure(const Finding *f) {
         return f->kind > FINDING_WORKLOAD || (f->kind == FINDING_DEPENDENCY && isnan(f->share));
 }
 
-/* Failures by their kind, then what explains most. */
+/* Failures in the order of their kinds, then the causes of most of the time. */
 static int finding_compare(const void *a, const void *b) {
         const Finding *x = a, *y = b;
         double p = isnan(x->share) ? 0 : x->share, q = isnan(y->share) ? 0 : y->share;
@@ -848,7 +846,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte +
                               WORSE_NSEC && f->first_byte > e->usual);
 
-        /* Much faster than usual: its waits, if any, are no reason to be slow */
+        /* Much faster than usual: waits are no bottleneck */
         better = compared && e->usual > 0 && f->first_byte * WORSE <= n->first_byte;
 
         length = (size_t) snprintf(
@@ -858,8 +856,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         if (compared)
                 (void) snprintf(d->text + length, sizeof(d->text) - length, "; %s: %s requests/s, %s",
                                 e->usual > 0 ? "usually" : "baseline", RATE(n->rate), SPAN(n->first_byte));
-        /* It may have had the bottleneck for as long as there is a history: that shows what the unit
-         * does, not that it is well */
+        /* The bottleneck may be as old as the history, which shows usual behaviour, not that it is good */
         if (compared && !worse && !better && e->usual > 0) {
                 alone = *e;
                 alone.normal = NULL;
@@ -881,8 +878,8 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
 
         diagnose_kills(e, d);
 
-        /* It is slow, and waits for nothing that is known. Of what it only is by its history something must
-         * be noticed, too: microseconds come and go */
+        /* Slow without a known wait. Compared with a history the difference must also be noticeable: some
+         * microseconds vary */
         if (compared)
                 unknown = worse && (!(e->usual > 0) || f->first_byte >= n->first_byte + WAIT_MIN_NSEC);
         else
@@ -907,8 +904,7 @@ static void diagnosis_finish(const DiagnosisEvidence *e, Diagnosis *d) {
         }
 }
 
-/* Requests wait, and so does the unit, for a peer that has not responded to anything for as long as peers
- * are looked at. */
+/* Requests wait, and the unit waits for a peer without any response in the interval. */
 static void diagnose_silent_peer(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisNamed *peer = e->peers;
         Finding *finding;
@@ -927,9 +923,9 @@ static void diagnose_silent_peer(const DiagnosisEvidence *e, Diagnosis *d) {
         diagnosis_copy_name(finding->unit, peer->unit);
 }
 
-/* Whether requests without a response may be waiting by intent, as long polls and those of consumers do: no
- * response is known to come sooner, and threads wait for events alone, as those of an event loop do. A
- * thread that waits for a lock, a child process or a timer may be stuck. */
+/* Whether requests without a response may wait by intent, as long polls and consumers do: no earlier
+ * response is known, and threads wait for events only, as in an event loop. A thread that waits for a
+ * lock, a child process or a timer may be stuck. */
 static bool waiting_is_intended(const DiagnosisEvidence *e) {
         const DiagnosisFigures *f = &e->now;
         double others = 0;
@@ -980,7 +976,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
                 return;
         }
 
-        /* Means of less than ten requests are those of single ones */
+        /* Means of less than ten requests depend on single ones */
         enough = f->rate * f->covered >= 10.0 * NSEC_PER_SEC;
         if (enough && parts_read(f, parts_are_exact(e), &parts) && f->first_byte > 0) {
                 diagnose_requests(e, &parts, ret);
