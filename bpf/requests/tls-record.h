@@ -30,26 +30,27 @@ enum tls_type {
 /* Four bytes, a version, 32 that are random, and the empty lists of what may follow */
 #define TLS_CLIENT_HELLO_MIN 43U
 
-/* Sealed by TLS 1.3, with the byte that says what it is and the tag of 16 bytes (of 8 with one rare cipher):
- * Finished, of four bytes and a digest of 32 or 48; an alert, of two bytes. */
+/* Lengths of records encrypted by TLS 1.3, with the byte of the content type and the tag of 16 bytes (8
+ * with one rare cipher): Finished, of four bytes and a digest of 32 or 48; an alert, of two bytes. */
 #define TLS_IS_FINISHED(length) ((length) == 53 || (length) == 69 || (length) == 45)
 #define TLS_IS_FINISHED_OF_TAG_16(length) ((length) == 53 || (length) == 69)
 #define TLS_IS_ALERT(length) ((length) == 19)
 
-/* Encrypted up to TLS 1.2 it has 12 bytes in place of the digest, and those of the cipher, 16 (ChaCha20)
- * to 80 (AES in CBC with SHA-384). A longer record in its place is no Finished, but a second ClientHello,
- * after a HelloRetryRequest of a server of TLS 1.3 that accepts none of the client's keys: with a key and
- * a session ID it has more than 140. */
+/* Finished up to TLS 1.2 has 12 bytes in place of the digest, and those of the cipher, 16 (ChaCha20) to
+ * 80 (AES in CBC with SHA-384). A longer record is a second ClientHello, after a HelloRetryRequest of a
+ * TLS 1.3 server that accepts none of the keys of the client: with a key and a session ID it has more
+ * than 140. */
 #define TLS_ENCRYPTED_FINISHED_MIN 32U
 #define TLS_ENCRYPTED_FINISHED_MAX 128U
 
-/* The first record that a server encrypts in TLS 1.3 are its EncryptedExtensions: four bytes, the length
- * in two, and the extensions, of which one names the protocol, if the client offered some (ALPN): "h2"
+/* The first encrypted record of a TLS 1.3 server has its EncryptedExtensions: four bytes, the length in
+ * two, and the extensions, one of which names the protocol if the client has offered some (ALPN): "h2"
  * takes nine bytes, "http/1.1" fifteen, "postgresql" seventeen. All others have an even length: the
- * acknowledged server_name, four bytes, and the server's preferred curves, of which OpenSSL has eight or
- * ten (22 or 26 bytes). So an even length is neither protocol, and of the odd ones these lengths are
- * HTTP/1.1's; the rest is taken for HTTP/2: other lists of curves may be either, and no figure is better
- * than a wrong one. In one record with the certificate (BoringSSL) nothing is known. */
+ * acknowledged server_name, four bytes, and the preferred curves of the server, of which OpenSSL has
+ * eight or ten (22 or 26 bytes). So an even length names neither protocol, and of the odd ones these
+ * lengths are those of HTTP/1.1; all others are taken for HTTP/2: with other lists of curves they may be
+ * either, and no metric is better than a wrong one. If the record also has the certificate (BoringSSL),
+ * nothing is known. */
 #define TLS_EXTENSIONS_LENGTH_MAX 128U
 #define TLS_IS_HTTP1(length)                                                                            \
         ((length) == 38 || (length) == 42 || (length) == 60 || (length) == 64 || (length) == 68)
@@ -63,15 +64,15 @@ enum tls_type {
  * out. This is no guess. */
 #define TLS_EXTENSIONS_HTTP2_MIN (4U + 2 + 9 + 1 + 16)
 
-/* Records of a client with nothing but frames of HTTP/2 that are no request and have no response: of nine
- * bytes (SETTINGS acknowledged) and of thirteen (WINDOW_UPDATE, RST_STREAM), and the bytes that TLS 1.3
- * (17) and TLS 1.2 (16 or 24) add. */
+/* Records of a client with HTTP/2 frames that are no request and have no response: of nine bytes
+ * (acknowledged SETTINGS) and of thirteen (WINDOW_UPDATE, RST_STREAM), and the bytes that TLS 1.3 (17)
+ * and TLS 1.2 (16 or 24) add. */
 #define TLS_IS_HTTP2_CONTROL(length)                                                                    \
         ((length) == 26 || (length) == 30 || (length) == 25 || (length) == 29 || (length) == 33 || \
          (length) == 37)
 
-/* What exchange_is_farewell() knows of five to seven bytes, sealed by TLS 1.2 (16 or 24 bytes more), and by
- * 1.3 (17; two bytes are as long as an alert then). Only used to suppress errors. */
+/* Farewells of five to seven bytes, as in exchange_is_farewell(), encrypted by TLS 1.2 (16 or 24 bytes
+ * more) or 1.3 (17; two bytes are as long as an alert then). Only used to suppress errors. */
 #define TLS_IS_ENCRYPTED_FAREWELL(length)                                                                  \
         (((length) >= 5 + 16 && (length) <= 7 + 17) || ((length) >= 5 + 24 && (length) <= 7 + 24))
 
@@ -79,15 +80,15 @@ enum tls_type {
  * they close the connection, too. Only used to suppress errors. */
 #define TLS_IS_ENCRYPTED_REMARK(length) ((length) == 9 + 16 || (length) == 9 + 17 || (length) == 9 + 24)
 
-/* A certificate, its verification, and a Finished: a client that sends more records has longer ones than
- * are known here. Some send all of them in one record (BoringSSL), of any length: then it was the last
- * when the server encrypts a further one, which it does behind its own Finished (tickets). Where the
- * server sends none, the first request is taken for a part of the handshake. */
+/* Certificate, CertificateVerify and Finished: a client that sends more records has a Finished of unknown
+ * length. Some send all of them in one record (BoringSSL), of any length: it was the last one if the
+ * server encrypts another record behind its own Finished (tickets). If the server sends none, the first
+ * request is taken for a part of the handshake. */
 #define TLS_FINISHED_RECORDS 4
 
 enum tls_phase {
-        TLS_HELLO,              /* the client has said nothing but that it wants to talk */
-        TLS_CHANGED,            /* it has said that all that follows is sealed */
+        TLS_HELLO,              /* nothing of the client but ClientHello */
+        TLS_CHANGED,            /* ChangeCipherSpec of the client: its further records are encrypted */
         TLS_ESTABLISHED,
 };
 
@@ -95,7 +96,7 @@ enum tls_phase {
 enum tls_failure {
         TLS_FAILED_SERVER  = 1 << 0,    /* the server has sent a fatal alert */
         TLS_FAILED_CLIENT  = 1 << 1,    /* the client has sent an alert before the end of the handshake */
-        TLS_FAILED_RECORD  = 1 << 2,    /* the client has sent what is no record */
+        TLS_FAILED_RECORD  = 1 << 2,    /* the client has sent data that is no record */
         TLS_FAILED_COUNTED = 1 << 3,    /* the failed request is counted */
 };
 
@@ -106,7 +107,7 @@ enum tls_greeting {
 
 /* One direction. */
 struct tls_side {
-        __u64 header;           /* as far as it has come, the first byte highest */
+        __u64 header;           /* bytes parsed so far, first one most significant */
         __u32 left;             /* of the record's body */
         __u8 have;              /* bytes of the header */
         __u8 application;       /* the record is part of a request or a response */
@@ -115,25 +116,26 @@ struct tls_side {
 struct tls {
         struct tls_side in;
         struct tls_side out;
-        __u32 in_pos;           /* up to where the client's side was looked at: a sequence number */
+        __u32 in_pos;           /* sequence number up to which data of the client was parsed */
         __u8 phase;             /* enum tls_phase */
-        __u8 sealed;            /* records that the client has sent sealed, in the handshake of TLS 1.3 */
-        __u8 asks;              /* a part of a request was taken since the last read */
-        __u8 out_lost;          /* records that leave cannot be followed: all are taken for responses */
+        __u8 sealed;            /* encrypted records of the client in the handshake of TLS 1.3 */
+        __u8 asks;              /* part of a request was parsed since the last read */
+        __u8 out_lost;          /* records being sent cannot be parsed: all are taken for responses */
         __u8 extended;          /* the server has encrypted a record */
-        __u8 http2;             /* it is HTTP/2: the number of requests in an exchange is not known */
-        __u8 tries;             /* how often its plaintext was looked at in vain */
-        __u8 asked;             /* 1: records of requests have come since the last response began */
-        __u8 farewell;          /* all that was sent since then may be one */
-        __u8 plain;             /* known without guessing: it is not HTTP/2 */
+        __u8 http2;             /* HTTP/2: the number of requests in an exchange is unknown */
+        __u8 tries;             /* failed attempts to parse the plaintext */
+        __u8 asked;             /* 1: records of requests were read since the last response began */
+        __u8 farewell;          /* all records since then may be a farewell */
+        __u8 plain;             /* known without guessing: not HTTP/2 */
         __u8 certain;           /* known without guessing: which records of the client are requests */
         __u8 greeted;           /* enum tls_greeting */
         __u8 failed;            /* enum tls_failure */
-        __u8 missed;            /* 1: bytes were read that were not seen, where the next record begins is not
-                                 * known (tls_resumes()) */
+        __u8 missed;            /* 1: bytes were read unseen, and the beginning of the next record is
+                                 * unknown (tls_resumes()) */
 };
 
-/* By the first bytes of a request, as protocol_detect(): a ClientHello, or the middle of a connection. */
+/* Detects TLS by the first bytes of a request, as protocol_detect(): ClientHello, or a record within a
+ * connection. */
 PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
         __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, minor = bytes >> 16 & 0xff;
 
@@ -146,7 +148,7 @@ EXCHANGE_INLINE void tls_add_request(struct tls *t, __u32 length) {
         t->asked = 1;
 }
 
-/* A header is complete. False: this is not TLS, or the place is lost. */
+/* The header of a record is complete. False: not TLS, or the position is lost. */
 EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int out) {
         __u32 type = side->header >> 32 & 0xff, major = side->header >> 24 & 0xff,
                 length = side->header & 0xffff;
@@ -208,14 +210,14 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         return 0;
 }
 
-/* The application has read up to this position, and not all of that was seen: the kernel has skipped a run
- * of the program that sees it. */
+/* The application has read up to this position, parts of which were not seen, as the kernel has skipped a
+ * run. */
 EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
         const struct tls_side fresh = {};
         __u32 n = position - t->in_pos;
 
         t->in_pos = position;
-        /* In the middle of a record: nothing is lost */
+        /* Within a record: nothing is lost */
         if (!t->missed && n <= t->in.left) {
                 t->in.left -= n;
                 t->asks |= t->in.application;
@@ -229,10 +231,10 @@ EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
         else if (TLS_IS_FINISHED(n) || TLS_IS_FINISHED(n - TLS_HEADER_SIZE) ||
                  (t->phase == TLS_CHANGED && n >= TLS_ENCRYPTED_FINISHED_MIN &&
                   n <= TLS_ENCRYPTED_FINISHED_MAX))
-                t->phase = TLS_ESTABLISHED; /* what was missed was Finished */
+                t->phase = TLS_ESTABLISHED; /* Finished was missed */
 }
 
-/* Are records followed again from this position on, where what is read begins so? As pipeline_resumes(). */
+/* Whether records are parsed again from this position on, as pipeline_resumes(). bytes: read there. */
 EXCHANGE_INLINE int tls_resumes(struct tls *t, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
         __u32 type = bytes & 0xff, body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
 
@@ -241,8 +243,8 @@ EXCHANGE_INLINE int tls_resumes(struct tls *t, __u32 position, __u64 bytes, __u3
             (bytes >> 8 & 0xff) != 3 || body == 0 || body > TLS_RECORD_MAX)
                 return 0;
         t->missed = 0;
-        /* What was missed had the end of the handshake in it. Up to TLS 1.2 a short record of the handshake
-         * is Finished, or the one before, and which records are the application's is not sealed */
+        /* The end of the handshake was missed. Up to TLS 1.2 a short record of the handshake is Finished,
+         * or the one before, and the type of records is not encrypted */
         if ((type == TLS_APPLICATION && !TLS_IS_FINISHED(body)) ||
             (type == TLS_HANDSHAKE && body <= TLS_ENCRYPTED_FINISHED_MAX))
                 t->phase = TLS_ESTABLISHED;
@@ -258,15 +260,15 @@ EXCHANGE_INLINE int tls_is_greeting(__u64 bytes, __u32 length) {
                 (length == TLS_HEADER_SIZE || (bytes >> 40 & 0xff) == 1);
 }
 
-/* A segment of a server that begins with ServerHello (bytes: the first one lowest): what the client has sent
- * is TLS, whether that was seen or not. */
+/* Whether a segment of a server begins with ServerHello: the client has sent TLS, seen or not. bytes:
+ * first one least significant. */
 EXCHANGE_INLINE int tls_is_server_hello(__u64 bytes) {
         return (bytes & 0xff) == TLS_HANDSHAKE && (bytes >> 8 & 0xff) == 3 && (bytes >> 16 & 0xff) <= 4 &&
                (bytes >> 40 & 0xff) == 2;
 }
 
-/* An alert that is not encrypted, of level "fatal". Servers write its seven bytes at once. length: so many
- * bytes there are. */
+/* Whether data is a fatal alert that is not encrypted. Servers write its seven bytes at once. length:
+ * number of bytes. */
 #define TLS_ALERT_FATAL 2U
 #define TLS_ALERT_LENGTH 2U
 EXCHANGE_INLINE int tls_is_fatal_alert(__u64 bytes, __u32 length) {
@@ -275,8 +277,8 @@ EXCHANGE_INLINE int tls_is_fatal_alert(__u64 bytes, __u32 length) {
                (bytes >> 32 & 0xff) == TLS_ALERT_LENGTH && (bytes >> 40 & 0xff) == TLS_ALERT_FATAL;
 }
 
-/* Whether a segment of a client is nothing but its farewell, without a response. bytes: its first ones,
- * the very first lowest. */
+/* Whether a segment of a client is a farewell without a response. bytes: the first ones, first one least
+ * significant. */
 #define TLS_FAREWELL_MAX 64U
 EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
         __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, body = (bytes >> 24 & 0xff) << 8 |
@@ -324,25 +326,24 @@ PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
         return o->http2 || o->at >= o->end;
 }
 
-/* In the greeting of a server up to TLS 1.2 the same is in the clear: behind the header, 38 bytes, the
- * session's name with its length in front, three bytes, and the length of all of them come the
- * extensions. */
+/* ServerHello up to TLS 1.2 has the selected protocol in the clear: the extensions follow the header, 38
+ * bytes, the session ID with its length in front, three bytes, and the length of all extensions. */
 #define TLS_HELLO_SESSION (TLS_HEADER_SIZE + 38U)
 #define TLS_HELLO_EXTENSIONS(session) (TLS_HELLO_SESSION + 1 + (session) + 3 + 2)
 #define TLS_EXTENSIONS_MAX 16   /* servers have five or six */
 
-/* The first eight bytes of an extension, the first one highest: type and length of the one that names what
- * is spoken, the length of a list, that of its only name, and "h", for "h2". */
+/* First eight bytes of the extension that selects HTTP/2, first one most significant: its type and
+ * length, the length of the list, that of its only name, and "h", of "h2". */
 #define TLS_EXTENSION_HTTP2 0x0010000500030268ULL
 #define TLS_EXTENSION_LENGTH(bytes) ((__u32) ((bytes) >> 32 & 0xffff))
 
-/* What a step meant. */
-#define TLS_STEP_APPLICATION (1U << 24) /* it took a part of a request or a response */
+/* Result of a step. */
+#define TLS_STEP_APPLICATION (1U << 24) /* part of a request or a response was parsed */
 #define TLS_STEP_LOST (1U << 25)
 #define TLS_STEP_TAKEN(r) ((r) & 0xffffffU)
 
-/* Takes some of the bytes that are there, the first 8 of them (at most) in bytes, the first one lowest.
- * Returns how many, below 2^24, and what they meant. */
+/* Parses some of the available bytes. bytes: the first 8 of them at most, first one least significant.
+ * Returns their number, below 2^24, and their meaning. */
 PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there) {
         struct tls_side *side;
         __u32 n = 0;
@@ -374,14 +375,14 @@ PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there)
         return n | (side->application ? TLS_STEP_APPLICATION : 0);
 }
 
-/* The connection ends. What was received and not read is mostly the client's close_notify alert, perhaps
- * with messages of its protocol before it that end the session. Without padding, three of them have at most
- * this size: an alert of two bytes has 85 with its header and what the cipher adds (AES in CBC with SHA-384:
- * 80 bytes), messages of two to nine bytes have 88 or less. */
+/* Limit of unread data at the end of a connection that is no request: mostly close_notify of the client,
+ * perhaps after messages of its protocol that end the session. Without padding three of them have at most
+ * this size: an alert of two bytes has 85 with its header and the bytes of the cipher (AES in CBC with
+ * SHA-384: 80), messages of two to nine bytes have 88 or less. */
 #define TLS_FAREWELL_SIZE (3U * 88)
 
-/* unsent: as for exchange_end(). What is in flight and not certain to be a request is in flight no longer,
- * and no error. */
+/* The connection ends. unsent: as for exchange_end(). Data in flight that is no request for certain is no
+ * longer in flight, and no error. */
 EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, int gone, __u32 unsent,
                              struct exchange_effect *effect) {
         if (unsent > 0 && (t->certain || !gone))
@@ -391,7 +392,7 @@ EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, int gone, 
                 exchange_shut(x, effect);
 }
 
-/* The application has read what is no record. Whether the connection is TLS nevertheless. */
+/* The application has read data that is no record. Whether the connection is TLS nevertheless. */
 EXCHANGE_INLINE int tls_breaks_off(struct tls *t) {
         if (!(t->greeted & TLS_GREETED_SERVER)) {
                 t->greeted = 0;
@@ -401,9 +402,9 @@ EXCHANGE_INLINE int tls_breaks_off(struct tls *t) {
         return 1;
 }
 
-/* The connection ends, after exchange_end(): it is one failed request if the handshake was not completed, or
- * the server has sent a fatal alert, or the client something else than records, unless a request was in
- * flight. A client that has encrypted something in TLS 1.3 may have sent its Finished. */
+/* The connection ends, after exchange_end(). It is one failed request if the handshake is incomplete, or
+ * the server has sent a fatal alert, or the client data that is no record, unless a request was in
+ * flight. A client that has encrypted a record in TLS 1.3 may have sent its Finished. */
 EXCHANGE_INLINE void tls_fail(struct tls *t, struct exchange_effect *effect) {
         int incomplete = t->greeted & TLS_GREETED_CLIENT && !t->missed && t->phase != TLS_ESTABLISHED &&
                          (t->sealed == 0 || t->failed & TLS_FAILED_CLIENT);
