@@ -7,13 +7,13 @@
 #include "stream-chunk.h"
 #include "http2.h"
 
-/* Whether a rule excludes it. A function of its own, for its stack. */
+/* Whether a rule excludes the name. A separate function, for its stack. */
 __attribute__((noinline, weak)) int h2_conn_name_is_excluded(const struct qos_owner *owner, __u32 kind,
                                                              __u64 name) {
         return owner && name_is_excluded(owner, kind, name);
 }
 
-/* Looks up the name of the request that was read last. */
+/* Looks up the name of the last request read. */
 __attribute__((noinline, weak)) int h2_conn_look_up(struct h2_conn *h, struct h2_more *more,
                                                     const struct qos_owner *owner) {
         struct hpack_path *path;
@@ -31,7 +31,7 @@ __attribute__((noinline, weak)) int h2_conn_look_up(struct h2_conn *h, struct h2
         return 0;
 }
 
-/* Something has become of a stream. */
+/* Records an event on a stream. */
 __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struct h2_piece *piece,
                 __u32 target) {
         const struct h2_stream *s;
@@ -59,7 +59,7 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
                 book.now = s->first_out_at;
                 record_request(u, &book);
         }
-        /* Of one that was given up nobody knows when the last byte left that there was */
+        /* The time of the last byte of a stream that was reset is unknown */
         if (s->last_out_at > s->first_out_at && event & H2_ENDED && !(s->flags & H2_STREAM_CUT)) {
                 book.before = s->first_out_at;
                 book.now = s->last_out_at;
@@ -82,7 +82,7 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
         }
         if (event & H2_ENDED) {
                 if (s->flags & H2_STREAM_UNKNOWN)
-                        return 0; /* it was counted as such */
+                        return 0; /* counted before */
                 if (h2_is_failed_call(s))
                         window_count(u, QOS_COUNTER_ERRORS_GRPC, 1);
                 else if (h2_is_unknown_call(s))
@@ -113,11 +113,11 @@ struct h2_conn_chunk {
         __u32 end;
         __u32 window_begin;
         __u32 window_end;
-        __u32 offset;           /* of the piece in the buffer */
+        __u32 offset;           /* of the chunk in the buffer */
         __u32 position;         /* in the stream */
 };
 
-/* Moves the window, if it must be, as chunk_advance(). */
+/* Moves the window if needed, as chunk_advance(). */
 static __always_inline __u32 h2_conn_advance(struct h2_conn_chunk *f, bool blind) {
         if (f->at < f->window_end)
                 return 0;
@@ -126,7 +126,7 @@ static __always_inline __u32 h2_conn_advance(struct h2_conn_chunk *f, bool blind
         return f->window_end - f->window_begin;
 }
 
-/* Records the streams of a piece of requests. */
+/* Records the streams of a chunk of requests. */
 static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct h2_more *more,
                                                     struct qos_unit_map *u, const struct qos_owner *owner,
                                                     __u32 target) {
@@ -138,7 +138,7 @@ static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct h2
                 h2_conn_record(u, &h->piece, target);
 }
 
-/* What of the window there is to take. */
+/* The part of the window to be parsed. */
 static __always_inline __u64 h2_conn_window(const struct h2_conn_chunk *f) {
         return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
 }

@@ -22,7 +22,7 @@ struct {
 
 /* ---- whose they are ---- */
 
-/* Whether one contains the other. */
+/* Whether one of the two units contains the other. */
 static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inner,
                                                      const struct qos_owner *outer) {
         struct qos_owner o;
@@ -54,7 +54,7 @@ static __always_inline void socket_move(struct sock *sk, struct conn *c, const s
                 l->owner = *to;
 }
 
-/* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
+/* Sockets that tasks of attached units have open: runs at attach, and when a unit has started. */
 SEC("iter/task_file")
 int units_find_sockets(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
@@ -89,12 +89,11 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         if (!sk)
                 return 0;
 
-        /* Of MPTCP only listeners: the sockets of TCP behind the others cannot be had from here */
+        /* Of MPTCP only listeners: the TCP sockets of other sockets are not reachable from here */
         if (sk->sk_protocol != IPPROTO_TCP &&
             (sk->sk_protocol != IPPROTO_MPTCP || sk->__sk_common.skc_state != TCP_LISTEN))
                 return 0;
-        /* bpf_skc_to_tcp_sock() wants a pointer that the verifier trusts, which one read from a file is
-         * not */
+        /* bpf_skc_to_tcp_sock() requires a trusted pointer, which one read from a file is not */
         tp = (struct tcp_sock*) sk;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -104,7 +103,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                         /* That of a unit around this one, before this one was attached */
                         if (owner_is_inside(&owner, &known)) {
                                 if (c->kind == CONN_LISTENER)
-                                        c->found = CONN_FOUND_OUTER; /* it may be several's */
+                                        c->found = CONN_FOUND_OUTER; /* it may belong to several units */
                                 socket_move(sk, c, &owner);
                         }
                         return 0;
@@ -121,9 +120,9 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         c = conn_learn(sk, sock_kind(sk), &owner, u);
         if (!c)
                 return 0;
-        /* Nothing is in flight that was read before now: requests from before the attach are not counted.
-         * Bytes that are unread at the attach arrived at the latest now. When those of a connection
-         * arrived that is found later, as it waited for accept() at the attach, is not known */
+        /* Requests read before the attach are not counted. Data unread at the attach has arrived at the
+         * latest now. The arrival of data of a connection that is found later, as it was in the accept
+         * queue at the attach, is unknown */
         now = bpf_ktime_get_ns();
         copied = BPF_CORE_READ(tp, copied_seq);
         rcv_nxt = BPF_CORE_READ(tp, rcv_nxt);
@@ -165,8 +164,9 @@ static __always_inline int socket_reassign(struct sock *sk) {
         return 0;
 }
 
-/* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table
- * of files are with the outer one still, and what was a detached one's is the outer one's now. */
+/* Runs over all known sockets after a unit was attached within another one, or detached there. Sockets in
+ * no table of files still belong to the outer unit, and those of a detached unit belong to the outer one
+ * from now on. */
 SEC("iter/bpf_sk_storage_map")
 int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -178,8 +178,8 @@ int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
-/* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and
- * makes those at known addresses their unit's. */
+/* Listeners that the service manager has opened, which is the only task visited: lists all, and assigns
+ * those at known addresses to their units. */
 SEC("iter/task_file")
 int units_find_activated(struct bpf_iter__task_file *ctx) {
         struct qos_activation_socket passed = {};
@@ -246,7 +246,7 @@ static __always_inline int listener_count(struct sock *sk, __u64 session) {
         return 0;
 }
 
-/* Accept queues: their length and limit are only in the listeners. */
+/* Length and limit of accept queues, which only the listeners have. */
 SEC("iter/bpf_sk_storage_map")
 int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -278,7 +278,7 @@ static long oldest_step(__u64 i, void *data) {
         return 0;
 }
 
-/* Of those that the application has read: all but long polls. */
+/* Outstanding requests that were read, without long polls. */
 static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, const struct pipeline *t,
                 __u64 now) {
         if (!u || !t)
@@ -292,8 +292,8 @@ static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, con
         return 0;
 }
 
-/* Requests to an endpoint that has never responded (it collects logs) are no longer in flight once they
- * are read: they would be for as long as their connections are open. */
+/* Requests to an endpoint that has never responded (a log collector) are not in flight once they were
+ * read: they would be as long as their connections are open. */
 static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_unit_map *u, __u64 now) {
         struct exchange_effect effect = {};
         struct attribution p;
@@ -375,7 +375,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
                 t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : 0;
                 if (t && t->n_groups > 0)
                         oldest_pipeline(u, t, o.now);
-                else if (at > c->x.first_out_at) /* else a response is leaving */
+                else if (at > c->x.first_out_at) /* otherwise a response is being sent */
                         waiting_add(&u->waiting, o.now, at, 1);
         }
 
@@ -384,7 +384,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         return 0;
 }
 
-/* The oldest request of each unit that is in flight, and the ages of those without any response byte. */
+/* The oldest request in flight of each unit, and the ages of those without any response byte. */
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -410,7 +410,7 @@ static __always_inline int socket_retarget(struct sock *sk) {
         return 0;
 }
 
-/* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. */
+/* Updates the target of all sockets after a change of exclusions, or when listeners were found. */
 SEC("iter/bpf_sk_storage_map")
 int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -424,16 +424,16 @@ int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
 
 /* ---- where the kernel refuses iterators over maps ---- */
 
-/* What units_walk_tcp does (enum qos_walk): written before it is run. */
+/* Task of units_walk_tcp (enum qos_walk), written before each run. */
 BPF_ARRAY_MAP(walk_purpose, ARRAY, 1, __u32);
 
 /* More than net.core.somaxconn lets any accept queue grow to in practice. */
 #define WALK_SOCKETS 65536
 
-/* A file's socket, and the connections that wait for accept() there, which are in no table of files. These
- * pointers are good for as long as the iterator is in its read-side section of RCU: memory of sockets of
- * TCP and of their requests becomes that of others of their kind, but not of anything else. What is
- * accepted meanwhile may be missed, or found twice. */
+/* The socket of a file, and the connections in its accept queue, which are in no table of files. The
+ * pointers are valid within the RCU read-side section of the iterator: memory of TCP sockets and of their
+ * requests is only reused for objects of the same type. Connections accepted meanwhile may be missed, or
+ * found twice. */
 struct walk {
         struct sock *sk;
         struct request_sock *next;
@@ -470,8 +470,8 @@ static long walk_step(__u64 i, void *data) {
 }
 
 /* The programs above by the files of all tasks: PID 1 holds listeners of units, and a process that has
- * passed a socket on may still hold it. Sockets that are in no table are missed: those that are being
- * passed, and those that only io_uring or the kernel uses. */
+ * passed a socket may still hold it. Sockets in no table of files are missed: those being passed, and
+ * those that only io_uring or the kernel uses. */
 SEC("iter/task_file")
 int units_walk_tcp(struct bpf_iter__task_file *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -496,7 +496,7 @@ int units_walk_tcp(struct bpf_iter__task_file *ctx) {
         if (w.sk->sk_protocol != IPPROTO_TCP && w.sk->sk_protocol != IPPROTO_MPTCP)
                 return 0;
 
-        /* NULL for one of MPTCP: the sockets of TCP behind it cannot be had from here */
+        /* NULL for MPTCP: its TCP sockets are not reachable from here */
         tp = bpf_skc_to_tcp_sock(w.sk);
         if (tp && w.sk->__sk_common.skc_state == TCP_LISTEN)
                 w.next = ((struct inet_connection_sock*) tp)->icsk_accept_queue.rskq_accept_head;
@@ -534,8 +534,7 @@ static long gauges_end_step(__u64 i, void *data) {
         return 0;
 }
 
-/* The gauges of connections as they are, where the kernel has skipped a program that would have changed
- * them. */
+/* The actual gauges of connections, for when the kernel has skipped a run that would have changed them. */
 SEC("iter/bpf_sk_storage_map")
 int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };

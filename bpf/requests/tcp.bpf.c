@@ -43,21 +43,21 @@ int requests_ingress(struct __sk_buff *skb) {
 
 /* ---- content ------------------------------------------------------------------------------------------ */
 
-/* A connection that is not known has the owner of the reader. A function of its own, for its stack. */
+/* The owner of an unknown connection is that of its reader. A separate function, for its stack. */
 static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         struct qos_owner owner;
         struct qos_unit_map *u;
 
-        /* No process has locked the socket: the kernel reads for it (kTLS, sockmap), in the midst of any
-         * task. No file: a socket of the kernel's own, whose reader may be any task */
+        /* Not locked by a process: the kernel reads (kTLS, sockmap), in the context of any task. No file:
+         * a socket of the kernel, whose reader may be any task */
         if (!sk || !sk->sk_lock.owned || !task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
                 return NULL;
         u = unit_get(&owner);
         return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
 }
 
-/* The same where nothing was read before: it is parsed from its beginning. When these bytes came was not
- * seen. */
+/* The same if nothing was read before: the connection is parsed from its beginning. The arrival of the
+ * data is unknown. */
 static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) {
         struct tcp_sock *tp;
         __u32 copied, end, snd_nxt;
@@ -94,7 +94,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
         sk = skb->sk;
         if (!sk)
                 return 0;
-        /* Two hooks on one tracepoint would be two calls for each that reads */
+        /* Here, as a second program on this tracepoint would be a second call for each read */
         if (sk->__sk_common.skc_family == AF_UNIX)
                 return unix_content(skb, len, overhead);
         if (connection_is_gone(sk))
@@ -118,12 +118,11 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
                 if (!u)
                         return 0;
         }
-        /* What has an entry as a server's connection is TCP. bpf_skc_to_tcp_sock() wants more trust than
-         * this has */
+        /* Sockets in this map are TCP. bpf_skc_to_tcp_sock() requires a trusted pointer */
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
-        /* Where in the stream, and so in the buffer: TCP_SKB_CB(skb)->seq. One further on is only looked at
-         * (MSG_PEEK) */
+        /* Position in the stream, and so in the buffer: TCP_SKB_CB(skb)->seq. A later buffer is only
+         * peeked at (MSG_PEEK) */
         if (bpf_core_read(&offset, sizeof(offset), &skb->cb) < 0)
                 return 0;
         copied = tp->copied_seq;
@@ -166,8 +165,8 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
 
 /* ---- departure ---------------------------------------------------------------------------------------- */
 
-/* The application has read up to this position, and no program ran for that: at the latest now. A
- * function of its own, for its stack. */
+/* The application has read up to this position, and no program has run for the read: at the latest now. A
+ * separate function, for its stack. */
 static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit_map *u,
                                                  __u32 copied) {
         struct exchange_effect effect = {};
@@ -191,7 +190,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
                 tls = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
                 if (!tls)
                         return 0;
-                /* Where the plaintext is known openssl_egress does it */
+                /* If the plaintext is known, openssl_egress does this */
                 o = tls->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &tls->key) : NULL;
                 if (o && o->sock == (__u64) (long) sk && o->pipeline.protocol != PROTOCOL_PLAIN)
                         return 0;
@@ -211,7 +210,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         return zero();
 }
 
-/* The handshake has ended, and no program has run for that. */
+/* The handshake is complete, and no program has run for it. */
 static __attribute__((noinline)) int established_missed(struct conn *c, struct qos_unit_map *u) {
         if (!c || !u)
                 return 0;
@@ -264,13 +263,13 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
                 conn_accept(c, u, tp, tp->copied_seq, tp->tcp_clock_cache);
 
         snd_nxt = tp->snd_nxt;
-        /* After the unit has hung up the last position is that of the FIN */
+        /* After the unit has closed the connection the last position is that of the FIN */
         written_end = tp->write_seq - (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_LAST_ACK ||
                                        sk->state == TCP_CLOSING);
         d.complete = exchange_distance(segment.seq + segment.len, written_end) >= 0;
-        /* CLOCK_MONOTONIC ns, which TCP takes each time it begins to transmit (tcp_mstamp_refresh() in
-         * tcp_write_xmit(), tcp_write_timer_handler()), just before this. Reading the clock once more takes
-         * 24 ns, of some 300 that an exchange costs */
+        /* CLOCK_MONOTONIC ns, read by TCP just before this whenever it begins to transmit
+         * (tcp_mstamp_refresh() in tcp_write_xmit(), tcp_write_timer_handler()). Another clock read takes
+         * 24 ns, of some 300 of an exchange */
         d.now = tp->tcp_clock_cache;
         if (c->kind == CONN_CLIENT) {
                 __u64 bytes;
@@ -287,7 +286,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
                 return 1;
         }
 
-        /* What the application had read by then it has read before this leaves */
+        /* The application had read up to there before this data is sent */
         copied = tcp_read_end(tp, sk->state);
         if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
                 read_missed((struct sock*) tp, c, u, copied);
@@ -325,7 +324,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
         record_sum(u, d.attribution.target, exchange_sum(&c->x, QOS_SUM_BYTES_OUT), QOS_ENTRY_SUM_BYTES_OUT,
                    d.bytes);
         if (parsed || muxed) {
-                /* More than the packet: the position was unknown, and data left before it was */
+                /* More than the packet: data was sent before the position was known */
                 if (d.bytes > segment.len)
                         d.bytes = segment.len;
                 if (parsed)
@@ -371,7 +370,7 @@ int requests_egress(struct __sk_buff *skb) {
         return r;
 }
 
-/* Apart from requests_egress, and attached behind it, so that this is there only while a unit has the probe
+/* Separate from requests_egress, and attached behind it, so that it runs only while a unit has the probe
  * "tls". */
 SEC("cgroup_skb/egress")
 int openssl_egress(struct __sk_buff *skb) {
@@ -405,7 +404,7 @@ int openssl_egress(struct __sk_buff *skb) {
         s->left_bytes = 0;
 
         o = tls_plaintext_get((struct sock*) sk, c, u, s);
-        /* As packet_leaves() does it for others */
+        /* As in packet_leaves() */
         copied = tcp_read_end(tp, sk->state);
         if (o && exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
                 tls_plaintext_reads(c, u, &s->tls, o, (__u64) copied << 32 | (tp->write_seq - tp->snd_nxt));
@@ -427,10 +426,10 @@ int openssl_egress(struct __sk_buff *skb) {
 
 /* The parts of requests_read, each with its own stack. */
 
-/* What the library has read is to be looked at instead. */
+/* Result of server_has_read(): the plaintext is to be used instead. */
 #define READ_PLAINTEXT 1
 
-/* c: NULL, or perhaps of a unit that is gone. */
+/* c: NULL, or possibly of a unit that was detached. */
 static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c,
                 struct overhead *overhead) {
         struct exchange_effect effect = {};
@@ -465,7 +464,8 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         now = bpf_ktime_get_ns();
 
         if (c->kind == CONN_LISTENER)
-                /* Fast open: read before the handshake has ended. What came so far is all that ever came */
+                /* Fast open: read before the end of the handshake. rcv_nxt includes all data of the
+                 * connection */
                 conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, now);
 
         if (c->found && sk->sk_lock.owned) {
@@ -475,8 +475,8 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         }
 
         copied = tcp_read_end(tp, sk->__sk_common.skc_state);
-        /* Splice passes here once more for the FIN, which has a position but no byte. Where that is the
-         * first event of a connection it was idle, or nothing shows that it was not */
+        /* Splice also runs this for the FIN, which has a position but no byte. If that is the first event
+         * of a connection, it was idle as far as is known */
         if (copied != tp->copied_seq && !(c->x.flags & EXCHANGE_READ_KNOWN))
                 return 0;
         unsent = tp->write_seq - tp->snd_nxt;
@@ -543,7 +543,7 @@ static __always_inline int socket_is_read(struct sock *sk, struct overhead *over
         if (!tp)
                 return 0;
         copied = tcp_read_end(tp, sk->__sk_common.skc_state);
-        /* Read without passing requests_content: spliced */
+        /* Read without requests_content: spliced */
         return exchange_distance(copied, c->x.read_end) > 0 ? client_has_read(sk, c, u, copied, true) : 0;
 }
 
@@ -559,7 +559,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
         return r;
 }
 
-/* The connection's own count, of segments: a retransmitted buffer may be several. */
+/* Counts segments, by the counter of the connection: a retransmitted buffer may consist of several. */
 static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, struct qos_unit_map *u) {
         __u32 old = *(volatile __u32*) &c->retransmits;
 
@@ -570,18 +570,18 @@ static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, 
 
 /* ---- connections begin and end ------------------------------------------------------------------------ */
 
-/* The counter for a connection that ends with a request open. */
+/* The counter for a connection that ends with an open request. */
 static __always_inline __u32 end_cell(int error, int old_state) {
         if (error == ETIMEDOUT)
                 return QOS_COUNTER_ERRORS_TIMEOUT;
         if (error != 0)
-                return QOS_COUNTER_CLIENT_ABORTS; /* a reset has come */
+                return QOS_COUNTER_CLIENT_ABORTS; /* a reset was received */
         if (old_state == TCP_CLOSE_WAIT || old_state == TCP_LAST_ACK || old_state == TCP_CLOSING)
-                return QOS_COUNTER_CLIENT_ABORTS; /* the client hung up first */
+                return QOS_COUNTER_CLIENT_ABORTS; /* the client has closed first */
         return QOS_COUNTER_ERRORS_RESET;
 }
 
-/* The counter for a TLS connection that has failed: whoever has sent an alert ended it. */
+/* The counter for a failed TLS connection, by the side that has sent an alert. */
 static __always_inline __u32 tls_failed_cell(const struct tls *t, __u32 cell) {
         if (t->failed & TLS_FAILED_SERVER)
                 return QOS_COUNTER_ERRORS_RESET;
@@ -609,7 +609,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
         }
 
         if (new_state == TCP_SYN_SENT) {
-                /* connect(), its address is known by now. A socket may be used for that again and again */
+                /* connect(): the address is known. A socket may be connected repeatedly */
                 if (!task_owner(&owner))
                         return 0;
                 u = unit_get(&owner);
@@ -664,8 +664,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 window_advance(u, now);
                 window_count(u, QOS_COUNTER_ACCEPTED, 1);
 
-                /* Perhaps not the first of its data: segments overtake each other, and the
-                 * acknowledgement */
+                /* Possibly not the first data: segments overtake each other, and the acknowledgement */
                 if (h && (h->at == 0 || h->client_port != sk->__sk_common.skc_dport ||
                           exchange_distance(h->seq, copied) < 0 ||
                           exchange_distance(window_end, h->end) < 0))
@@ -674,8 +673,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (c->kind == CONN_LISTENER)
                         conn_accept(c, u, tp, copied, h ? h->at : now);
 
-                /* Also where a segment on another CPU was faster than this one, and has made the connection
-                 * ours */
+                /* Also if a segment on another CPU has initialized the connection before */
                 if (h) {
                         bpf_spin_lock(&c->lock);
                         exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
@@ -719,7 +717,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         if (o && o->pipeline.protocol != PROTOCOL_PLAIN &&
                             o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(o)) {
                                 t = &o->pipeline;
-                                /* A response that left while another program had the lock */
+                                /* A response that was sent while another program had the lock */
                                 t->missed |= o->missed_at != 0;
                         }
                 }
@@ -729,17 +727,17 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
 
                 bpf_spin_lock(&c->lock);
                 if (s && t) {
-                        /* The parser knows which requests are open. What was not read is mostly the client's
-                         * close_notify */
+                        /* Open requests are known by the parser. Unread data is mostly close_notify of
+                         * the client */
                         if (c->x.in_end - copied <= TLS_FAREWELL_SIZE)
                                 c->x.n_marks = 0;
                         pipeline_commit(t, &c->x, now, unsent == 0, &effect);
                 } else if (s && o && o->pipeline.protocol != PROTOCOL_PLAIN)
-                        exchange_shut(&c->x, &effect); /* another program is at it, or it is HTTP/2 */
+                        exchange_shut(&c->x, &effect); /* another program has the lock, or it is HTTP/2 */
                 else if (s)
                         tls_end(&c->x, &s->tls, gone, unsent, &effect);
                 asked = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
-                /* Unread frames are perhaps no request (GOAWAY) */
+                /* Unread frames may be no request (GOAWAY) */
                 if ((h && asked == 0) || muxed)
                         exchange_shut(&c->x, &effect);
                 if (t && !gone)
@@ -756,7 +754,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         effect.in_flight += h2_extra(h);
                 }
                 if (gone)
-                        effect.in_flight = -c->in_flight; /* also what was known to somebody who is at it */
+                        effect.in_flight = -c->in_flight; /* also while another program has the lock */
                 p = conn_commit(c, &effect);
                 bpf_spin_unlock(&c->lock);
                 if (h && effect.unanswered)
@@ -777,15 +775,14 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         return 0;
                 window_advance(u, now);
                 if (effect.unanswered && not_understood)
-                        effect.unanswered = 0; /* perhaps it was no request, and no program is to blame */
+                        effect.unanswered = 0; /* possibly no request, and no lost run */
                 else if (effect.unanswered && missed)
-                        /* what was missed may have been no request */
+                        /* missed data may have been no request */
                         window_count(u, QOS_COUNTER_DROPS, effect.unanswered);
                 else if (effect.unanswered) {
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
-                        /* A client that sends to a server without responses, and closes, has aborted
-                         * nothing */
+                        /* A client of a server without responses has aborted nothing when it closes */
                         if (s && s->tls.failed & TLS_FAILED_COUNTED)
                                 cell = tls_failed_cell(&s->tls, cell);
                         if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 ||
@@ -793,7 +790,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                                 record_count(u, p.target, cell, cell - QOS_COUNTER_ERRORS_RESET +
                                              QOS_ENTRY_ERRORS_RESET, effect.unanswered);
                 }
-                /* One that failed to leave is in the count, and is not traced by all kernels */
+                /* Includes one that could not be sent, which not all kernels trace */
                 conn_count_retransmits(c, tp->total_retrans, u);
                 record_effect(u, p.target, &effect);
                 if (gone)
@@ -813,14 +810,12 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
 /* 1: requests_state_nested runs on the CPU. */
 BPF_ARRAY_MAP(state_running, PERCPU_ARRAY, 1, __u32);
 
-/* A change of state may come while a program records another one on the same CPU: in an interrupt, since
+/* A change of state may occur while a program records another one on the same CPU: in an interrupt, since
  * Linux 7.0 also in a task that preempts it. The kernel does not run a program within itself. Therefore
- * there are two, the first one that runs records the change, and a change is lost only where both are
- * interrupted.
- *
- * A run of the second program that is skipped is no loss if the first one has run: these are counted, so
- * that the daemon can subtract them. A task that is preempted between the two programs may make this one too
- * many or too few. */
+ * there are two programs: the first one to run records the change, and a change is lost only if both are
+ * interrupted. A skipped run of the second program is no loss if the first one has run: these are
+ * counted, and subtracted by the daemon. If a task is preempted between the two programs, the count may
+ * be off by one. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         __u32 zero = 0, *running;
