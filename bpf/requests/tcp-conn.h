@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections on TCP: what is kept with a socket, whose it is, and how that changes. What tcp.bpf.c, which
- * sees what happens to them, and tcp-iter.bpf.c, which goes over all there are, share. */
+/* TCP connections: state stored with a socket, its owner, and changes of both. Shared by tcp.bpf.c, which
+ * handles events, and tcp-iter.bpf.c, which iterates over all connections. */
 
 #include "maps.h"
 #include "stream-chunk.h"
@@ -14,42 +14,40 @@ enum conn_kind {
         CONN_LISTENER = 1,
         CONN_SERVER,            /* accepted from a listener */
         CONN_CLIENT,            /* opened by the unit */
-        CONN_OTHER,             /* nobody's */
+        CONN_OTHER,             /* of no unit */
 };
 
-/* Socket storage is charged to the application's own option memory (net.core.optmem_max, 128 KiB since 6.9,
- * 20 KiB before): it has to stay small. */
+/* Socket storage is charged to the option memory of the application (net.core.optmem_max, 128 KiB since
+ * 6.9, 20 KiB before): it has to stay small. */
 struct conn {
-        struct qos_owner owner;         /* one word; written under the lock */
-        struct bpf_spin_lock lock;      /* of x, and of what the unit's gauges have: arrivals come without
-                                         * the socket's own lock */
+        struct qos_owner owner;         /* one word, written under the lock */
+        struct bpf_spin_lock lock;      /* of x, and of the share in the gauges of the unit: arrivals do
+                                         * not hold the socket lock */
         __u8 kind;                      /* enum conn_kind */
         __u8 found;                     /* enum conn_found */
-        __u16 target;                    /* TARGET_ENTRY, TARGET_ONLY, and above them the generation of the
-                                          * row; under the lock */
-        __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
-        __u32 retransmits;              /* total_retrans when it was last looked at */
-        __u32 visited;                  /* the session of the iterator that has counted it last, the lower
-                                         * half */
-        __u16 tries;                    /* how often the protocol was looked for in vain; under the socket's
-                                         * own lock */
-        __u8 tcp_state;                 /* the last that was seen of it, the same */
-        __u8 counted;                   /* 1: in the unit's open connections */
+        __u16 target;                    /* TARGET_ENTRY, TARGET_ONLY, and above these the generation of
+                                          * the entry; under the lock */
+        __s32 in_flight;                /* requests in the gauges of the unit and the entry */
+        __u32 retransmits;              /* last known total_retrans */
+        __u32 visited;                  /* session of the iterator that has counted it last, lower half */
+        __u16 tries;                    /* failed attempts to detect the protocol; under the socket lock */
+        __u8 tcp_state;                 /* last known TCP state; under the socket lock */
+        __u8 counted;                   /* 1: counted in the open connections of the unit */
         struct exchange x;
 };
 
-/* The first reader shows the owner of a connection: */
+/* The first reader is the owner of a connection: */
 enum conn_found {
         CONN_FOUND_LISTENER = 1,        /* the process that opened the listener was not seen; if a task of
-                                         * no unit reads, it has no owner */
-        CONN_FOUND_OUTER,               /* a unit was attached in the one whose it was until then */
+                                         * no unit reads, there is no owner */
+        CONN_FOUND_OUTER,               /* a unit was attached within the previous owner */
 };
 
-/* What a connection turns out to be when its bytes are looked at: */
+/* Results of parsing the first data of a connection: */
 #define RECEIVE_TLS 1
 #define RECEIVE_H2 2
 
-/* Clones of a listener's entry come with the connections accepted from it. */
+/* Accepted connections have a clone of the element of the listener. */
 BPF_STORAGE_MAP_FLAGS(conns, SK, struct conn, BPF_F_CLONE) __weak;
 
 /* Connections whose protocol is parsed. */
@@ -58,14 +56,14 @@ BPF_STORAGE_MAP(pipelines, SK, struct pipeline) __weak;
 /* of HTTP/2. */
 BPF_STORAGE_MAP(h2_conns, SK, struct h2_conn) __weak;
 
-/* of HTTP/2 with many requests at a time, or of units that exclude some by their names. */
+/* of HTTP/2 with many concurrent requests, or of units that exclude requests by name. */
 BPF_STORAGE_MAP(h2_mores, SK, struct h2_more) __weak;
 
-/* Connections that are sealed. */
+/* TLS connections. */
 struct tls_conn {
         struct tls tls;
-        struct tls_plaintext_key key;        /* where its plaintext is; ssl 0: that is not known */
-        /* What requests_egress leaves to openssl_egress, which looks at the same packet next */
+        struct tls_plaintext_key key;        /* key of the plaintext; ssl 0: unknown */
+        /* From requests_egress for openssl_egress, which runs next for the same packet */
         __u64 left_at;
         __u32 left_bytes;               /* 0: nothing */
         __u32 left_complete;
@@ -73,7 +71,7 @@ struct tls_conn {
 
 BPF_STORAGE_MAP(tls_conns, SK, struct tls_conn) __weak;
 
-/* Listeners alone, so that an iterator over them is short. */
+/* Only listeners, so that iterating over them is fast. */
 BPF_STORAGE_MAP(listeners, SK, struct qos_listener) __weak;
 
 static __always_inline void sock_remote(const struct sock *sk, struct qos_address *ret) {
@@ -84,7 +82,7 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
         if (ret->family == AF_INET6) {
                 bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_daddr);
                 if (words[0] == 0 && words[1] == 0 && words[2] == bpf_htonl(0xffff)) {
-                        /* IPv4 through a socket for IPv6 */
+                        /* IPv4 on an IPv6 socket */
                         words[0] = words[3];
                         words[2] = words[3] = 0;
                         ret->family = AF_INET;
@@ -93,8 +91,8 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
                 words[0] = sk->__sk_common.skc_daddr;
 }
 
-/* The row with the figures of a socket, by its address. A function of its own, as it runs once for each
- * listener, and for connections older than the attach. */
+/* The entry of a socket, by its address. A separate function, as it runs once for each listener, and for
+ * connections older than the attach. */
 static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qos_unit_map *u, __u32 kind,
                                                       __u32 slot, __u32 generation) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
@@ -110,13 +108,12 @@ static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qo
                 alone = TARGET_ONLY;
         } else {
                 sock_local(sk, &a);
-                /* It is being closed, its port has been given back; what it had went where it was */
+                /* Being closed, without a port: its entry stays the previous one */
                 if (a.port == 0)
                         return 0;
-                /* Under load connections are seen before the listeners that were there at the attach are
-                 * found, one after the other. Then requests_retarget comes and knows better than to take
-                 * each for an endpoint. Of those whose listener is never found it is not known which one
-                 * they came in at: they are the unit's alone */
+                /* Under load connections are seen before all listeners that existed at the attach have
+                 * been found. requests_retarget corrects their entries later. If the listener is never
+                 * found, the connection belongs to no entry */
                 found = kind != CONN_SERVER || entry_find_listener(u, &a);
                 row = endpoint_find(u, &owner, &a, !found);
                 alone = row & TARGET_ONLY;
@@ -127,9 +124,9 @@ static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qo
         return row | alone | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
 }
 
-/* Makes a new connection of this owner out of storage that is new, was cloned from a listener, or
- * belonged to a unit that was detached. Of several callers at a time one does it, and gets true.
- * Positions in the streams are taken from the first event, or set by the caller. */
+/* Initializes a connection of this owner in storage that is new, was cloned from a listener, or belonged
+ * to a unit that was detached. Of concurrent callers one does so, and gets true. Positions in the streams
+ * are taken from the first event, or set by the caller. */
 static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *owner, __u32 kind) {
         struct qos_owner o = *owner;
         struct exchange x = {};
@@ -150,9 +147,8 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
         return fresh;
 }
 
-/* A connection may get another owner or another row at any time (conn_move()), with its share of the
- * gauges. Changes of the gauges are therefore noted under the lock, and recorded in the row that it has
- * then. */
+/* A connection may get another owner or another entry at any time (conn_move()), with its share of the
+ * gauges. Changes of the gauges are therefore determined under the lock, for the entry of that time. */
 struct attribution {
         struct qos_owner owner;
         __u32 target;
@@ -181,7 +177,7 @@ static __always_inline struct qos_unit_map* attribution_resolve(struct qos_unit_
         return u;
 }
 
-/* The same without other business under the lock. */
+/* The same, taking the lock itself. */
 static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit_map *u,
                                                 const struct exchange_effect *effect, __u64 now) {
         struct attribution p;
@@ -237,8 +233,8 @@ static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, _
         return 0;
 }
 
-/* Makes a connection or a listener that of another unit; of nobody where to is {}. Of the same, it gets the
- * row that it should have by now. */
+/* Moves a connection or a listener to another unit, or to none if to is {}. With the same unit it gets
+ * its current entry. */
 static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
         struct qos_owner from, owner;
         __u32 target = 0, before;
@@ -273,10 +269,10 @@ static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, 
         return 0;
 }
 
-/* Makes the entry that came from the listener that of the connection, whatever is seen of it first: the end
- * of the handshake, or a segment on another CPU that overtakes it, or all that there is where
- * inet_sock_set_state is not watched. begin: of the stream. What lies between it and rcv_nxt came with the
- * handshake (fast open), or while we were at it. */
+/* Initializes the clone of the element of the listener for the connection, at its first event: the end of
+ * the handshake, a segment on another CPU that overtakes it, or any event without inet_sock_set_state.
+ * begin: of the stream. Data between it and rcv_nxt has arrived with the handshake (fast open), or during
+ * this run. */
 static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit_map *u, struct tcp_sock *tp,
                                                  __u32 begin, __u64 now) {
         struct exchange_effect effect = {};
@@ -302,7 +298,7 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
                 c->x.flags |= EXCHANGE_FRESH;
-                /* The application reads from another socket, which collects the bytes of several
+                /* The application reads from another socket, which collects the data of several
                  * connections: no event shows when */
                 c->x.flags |= mptcp * (EXCHANGE_DONE | EXCHANGE_UNREAD | EXCHANGE_UNPARSED);
                 effect.unparsed = mptcp;
@@ -322,10 +318,10 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         return 0;
 }
 
-/* A connection of a listener that was found and not seen being opened (the service manager opens them for
- * others, and one socket may be passed to several services), or one that was an outer unit's before another
- * was attached in it, and is in no table of open files: the unit that reads first has it. Returns that,
- * NULL: none. */
+/* The first reader becomes the owner of a connection whose listener was found, not seen being opened (the
+ * service manager opens them for others, and one socket may be passed to several services), or that
+ * belonged to an outer unit before another one was attached within it, and is in no table of open files.
+ * Returns the map of the owner, NULL: none. */
 static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct conn *c,
                 struct qos_unit_map *u) {
         struct task_struct *task = bpf_get_current_task_btf();
@@ -339,7 +335,7 @@ static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct c
                         return u;
                 to = unit_get(&owner);
         } else if (task->flags & PF_KTHREAD)
-                return u; /* on behalf of whoever gave it the socket */
+                return u; /* for the owner of the socket */
         if (!to && outer)
                 return u;
 
@@ -347,14 +343,14 @@ static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct c
         return to;
 }
 
-/* Only accepted sockets have a backlog limit, copied from the listener with all the rest. listen() was
- * never called on a socket that connected. */
+/* Only accepted sockets have a backlog limit, copied from the listener. listen() was never called on a
+ * socket that has connected. */
 static __always_inline __u32 sock_kind(const struct sock *sk) {
         return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_CLIENT;
 }
 
-/* What a static function returns that always returns the same is left out by the compiler, and the verifier
- * refuses what is in its place if that happens to be a pointer to the stack. */
+/* The compiler omits the return value of a static function if it is constant, and the verifier refuses a
+ * pointer to the stack that is left in the register. */
 static __always_inline int zero(void) {
         int r = 0;
 
@@ -364,7 +360,7 @@ static __always_inline int zero(void) {
 
 /* ---- sockets that were not seen from their beginning ---- */
 
-/* A socket that is used by a task of the unit and was not known to be the unit's. */
+/* A socket that a task of the unit uses, and that is not known to belong to the unit. */
 static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, const struct qos_owner *owner,
                                                struct qos_unit_map *u) {
         struct conn *c;
@@ -389,20 +385,19 @@ static __always_inline bool fin_received(__u32 state) {
         return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING;
 }
 
-/* Up to where the application has read, without the FIN, which has a position but no byte. */
+/* End of the data read by the application, without the FIN, which has a position but no byte. */
 static __always_inline __u32 tcp_read_end(const struct tcp_sock *tp, __u32 state) {
         __u32 copied = tp->copied_seq;
 
         return copied - (fin_received(state) && copied == tp->rcv_nxt);
 }
 
-/* After a reset the queued bytes can still be read. Their sender has gone, and no event follows on the
- * socket. */
+/* After a reset the queued data can still be read, but no further event follows on the socket. */
 static __always_inline bool connection_is_gone(const struct sock *sk) {
         return sk->__sk_common.skc_state == TCP_CLOSE;
 }
 
-/* One of the sockets of TCP that MPTCP transmits through. */
+/* Whether this is a TCP socket of an MPTCP connection. */
 static __always_inline bool socket_is_mptcp(const struct sock *sk) {
         /* Not const: clang 21 and newer warn of the temporary of that type in BPF_CORE_READ() */
         struct tcp_sock *tp = (struct tcp_sock*) sk;
@@ -415,14 +410,15 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
         struct qos_listener *l;
         struct conn *c;
 
-        /* When it is called from inet_sock_set_state the socket is not in that state yet */
+        /* In inet_sock_set_state the socket is not in that state yet */
         c = conn_learn(sk, CONN_LISTENER, owner, u);
         if (!c)
                 return;
         c->found = found;
 
-        /* A listener of MPTCP is two sockets: the one that the application has, and one of TCP that accepts
-         * for it, whose connections are marked by its own entry. It is one listener, the application's */
+        /* An MPTCP listener has two sockets: that of the application, and a TCP socket that accepts for
+         * it, whose connections are marked by its own element. It counts as one listener, that of the
+         * application */
         if (sk->sk_protocol == IPPROTO_TCP && socket_is_mptcp(sk))
                 return;
         l = bpf_sk_storage_get(&listeners, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
