@@ -402,7 +402,7 @@ static void locks_fill(const HostSample *begin, const HostSample *end, Diagnosis
         }
 }
 
-/* What a request costs a device that moves no bytes, or few: it is about as much as one of a page. */
+/* Bytes charged for a request of a device that moves none, or few: about as expensive as one of a page. */
 #define BLOCK_REQUEST_BYTES 4096U
 /* Groups that are looked up, as that goes through the directories of all. The largest may be one that is no
  * unit, for what the kernel does by itself, or of the unit's own. */
@@ -413,7 +413,7 @@ static void device_find_user(Unit *u, CgroupNames *groups, const HostSample *beg
                              const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
         _cleanup_free_ uint64_t *weights = NULL;
 
-        /* What was used before the interval is nobody's fault in it */
+        /* Without a reading at the beginning the bytes of the interval are unknown */
         if (!begin->block_users || end->n_block_users == 0)
                 return;
         weights = new0(uint64_t, end->n_block_users);
@@ -591,7 +591,7 @@ static void run_fill(const Unit *u, const HostSample *begin, DiagnosisRun *ret) 
                 .now = now_nsec(CLOCK_REALTIME),
         };
         ret->frozen = u->control_group && group_is_frozen(u->control_group);
-        /* Somebody may have started it anew, which begins at 0 */
+        /* The counter begins at 0 again if the unit was stopped and started in between */
         if (u->lifecycle.restarts != ABSENT && begin->restarts != ABSENT)
                 ret->restarts = u->lifecycle.restarts - MIN(begin->restarts, u->lifecycle.restarts);
 }

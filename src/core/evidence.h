@@ -9,8 +9,8 @@
 #include "inspect-waits.h"
 #include "unit.h"
 
-/* Control groups below that of a unit, and processes and threads in them, that are read: each takes some
- * microseconds in which the daemon serves nobody. */
+/* Limits of control groups below that of a unit, and of processes and threads in them, that are read:
+ * each takes some microseconds in which the daemon serves no client. */
 #define DIAGNOSE_GROUPS_MAX 512U
 #define DIAGNOSE_TASKS_MAX 128U
 

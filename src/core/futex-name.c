@@ -47,7 +47,7 @@ static int mapping_find_object(const MappingQuery *q, char **ret) {
         int r;
 
         fd = open(m->path, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
-        /* The path may refer to another file by now, or in this mount namespace */
+        /* The path may refer to another file now, or in this mount namespace */
         if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_ino != m->inode ||
             symbols_new_all(fd, &symbols) < 0)
                 return 0;

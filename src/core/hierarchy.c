@@ -306,7 +306,7 @@ static uint64_t retained_get_end(const Unit *u) {
         return MAX(u->retained_since, newest) + RETAINED_NSEC;
 }
 
-/* What it has counted goes over to the units around it, for their totals. */
+/* Moves its counts to the containing units, for their totals. */
 static int retained_merge(Unit *u) {
         Manager *m = u->manager;
         int r;

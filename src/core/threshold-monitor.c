@@ -73,7 +73,7 @@ static bool unit_evaluate_thresholds(Unit *u, uint64_t now, uint64_t period) {
                 cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
                 threshold_sample_read(u, now, &l);
                 cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
-                /* Not put off, as they are kept in time: it is the users' requests that wait */
+                /* Not delayed, as they have deadlines, unlike calls of users */
                 for (Threshold *a = due; a && a->period <= period; a = a->next)
                         if (a->rule.window_nsec == l.window && now >= a->next_evaluation)
                                 turn_queue_charge(u->manager->turns, a->uid, cpu / MAX(n, 1U));

@@ -2,11 +2,11 @@
 
 #include "turns.h"
 
-/* A user other than root whose client took the CPU for so long waits for so many times as long: nobody has
- * more than a fifth of it. */
+/* After the turn of a client its user, other than root, waits for this multiple of its CPU time: no user
+ * has more than a fifth of the CPU. */
 #define TURN_PAUSE 4U
 
-/* The same of all users other than root together: half of it is left to root. */
+/* The same for all users other than root together: half of the CPU is left to root. */
 #define TURN_PAUSE_OTHERS 1U
 
 /* No turn makes a user wait for longer than this. Only one that loads BPF programs takes so much time: the
@@ -19,7 +19,7 @@
 
 struct TurnQueue {
         sd_event *event;
-        sd_event_source *turn;          /* NULL: nobody has the next one */
+        sd_event_source *turn;          /* NULL: no client has the next turn */
         sd_event_source *timer;         /* when the first pause is over */
         TurnUser *users;                /* the one that had a turn is the last */
         uint64_t others_not_before;     /* CLOCK_MONOTONIC ns */
@@ -70,7 +70,7 @@ static void user_charge(TurnQueue *q, TurnUser *u, uint64_t nsec) {
         q->others_not_before = pause_get_end(q->others_not_before, now, nsec, TURN_PAUSE_OTHERS);
 }
 
-/* Those who are gone, once their pause is over: a new client does not end it. */
+/* Users without clients, after their pause: a new client does not end it. */
 static void queue_forget_users(TurnQueue *q) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
 

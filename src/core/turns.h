@@ -17,15 +17,14 @@
 
 #include "util.h"
 
-/* How long a client is served at a time if there is more to do for it. Longer than most calls take, so that
- * these need one turn. */
+/* Limit of the time of one turn. Longer than most calls take, so that these need one turn. */
 #define TURN_NSEC (500 * NSEC_PER_USEC)
 
-/* Clients of one user other than root that may have unread replies in our memory at a time, up to some MiB
- * each. While there are so many, the requests of the user's other clients wait. */
+/* Limit of clients of one user other than root with unread replies in memory, up to some MiB each. At the
+ * limit calls of other clients of the user wait. */
 #define UNREAD_CONNECTIONS_MAX 8U
 
-/* The same of all users other than root together. */
+/* The same for all users other than root together. */
 #define UNREAD_OTHERS_MAX 256U
 
 /* The priority of what root sends, in the event loop: it is read as soon as what is being done is finished.
@@ -38,7 +37,7 @@
 typedef struct TurnQueue TurnQueue;
 typedef struct Turn Turn;
 
-/* Those whose turns are limited together. */
+/* Clients whose turns are limited together. */
 typedef struct TurnUser {
         uid_t uid;
         unsigned n_turns;               /* clients that may have one */
@@ -92,5 +91,5 @@ void turn_queue_charge(TurnQueue *q, uid_t uid, uint64_t nsec);
 /* The client has replies that it does not take, and which are kept; or no longer so. */
 void turn_set_unread(Turn *t, bool unread);
 
-/* NULL: nobody is known of that user. */
+/* NULL: the user is unknown. */
 TurnUser* turn_queue_find_user(TurnQueue *q, uid_t uid);

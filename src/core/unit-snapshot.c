@@ -200,7 +200,7 @@ static void gauges_fill(Unit *u, const WindowSources *w, Bitmap programs, uint64
         s->in_flight = GAUGE(w, in_flight) + counted;
         if (s->in_flight > 0 && oldest_at != UINT64_MAX)
                 s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
-        /* Those that have arrived since the iterator ran are younger than all others */
+        /* Requests that have arrived since the iterator ran are younger than all others */
         if (waiting > 0 || !unknown)
                 s->waiting = MIN(waiting, s->in_flight);
         if (waiting > 0)

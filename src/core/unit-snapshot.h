@@ -43,7 +43,7 @@ void faults_refresh(Manager *m, uint64_t now);
 void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
                           Contention *c);
 
-/* What the totals of a snapshot are made of. */
+/* Components of the totals of a snapshot. */
 typedef struct TotalReading {
         WindowReading requests;
         ContentionReading contention;

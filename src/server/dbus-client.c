@@ -6,12 +6,12 @@
  * bus closes connections with too many: dbus-daemon allows 512. */
 #define CLIENTS_MAX 200U
 
-/* Of these how many one user may have, root apart, and how many calls that wait for polkit or PID 1: enough
- * for every program, and too few to keep others out. */
+/* Limits of these for one user other than root, and of calls that wait for polkit or PID 1: enough for
+ * any program, and too few to exclude others. */
 #define CLIENTS_PER_UID_MAX 64U
 #define CALLS_PER_UID_MAX 32U
 
-/* The same of root: attaches of all units, and their thresholds, sent at once. */
+/* Limit of root: attaches of all units, and their thresholds, sent at once. */
 #define CALLS_MAX 4096U
 
 int bus_error_set_qos(sd_bus_error *error, int errno_value, const QosError *e) {
@@ -128,7 +128,7 @@ Client* client_find(BusServer *b, sd_bus_message *m) {
         return NULL;
 }
 
-/* Finds the sender's, or makes it: end with client_settle(). */
+/* Finds the client of the sender, or creates it. To be followed by client_settle(). */
 static int client_get(BusServer *b, sd_bus_message *m, uid_t uid, Client **ret, sd_bus_error *error) {
         const char *sender = strempty(sd_bus_message_get_sender(m));
         unsigned n = 0, others = 0;
@@ -244,7 +244,7 @@ static void call_authorize(Call *c) {
         Client *client = c->client;
         int r;
 
-        /* As when it came, for those that had to wait then */
+        /* As when the call was received, for calls that had to wait */
         if (c->action != &action_attach && !manager_get_unit(c->server->manager, c->unit, &e)) {
                 bus_reply_error(c->message, -ENXIO, &e);
                 call_finish(c);

@@ -19,8 +19,9 @@
  * some hundred KiB, and replies to root are sent after them. */
 #define UNSENT_REPLIES_MAX 1U
 
-/* Measuring the arguments of a call reads them, some ns for each byte. A sender for which that took so long
- * has its calls refused unmeasured for REFUSE_USEC: reading them off the bus is all that they cost then. */
+/* Measuring the arguments of a call reads them, some ns for each byte. Calls of a sender for which that
+ * took this long are refused without measuring for REFUSE_USEC: they only cost reading them from the bus
+ * then. */
 #define MEASURE_NSEC_MAX NSEC_PER_MSEC
 #define REFUSE_USEC USEC_PER_SEC
 
@@ -225,14 +226,14 @@ static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
         s->slot = sd_bus_slot_unref(s->slot);
         if (!streq_ptr(sd_bus_message_get_sender(m), DBUS_NAME))
-                r = -EBADMSG; /* a message bus that lets others reply in its place */
+                r = -EBADMSG; /* a message bus that lets others reply for it */
         else
                 r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) :
                     sd_bus_message_read(m, "u", &uid);
         if (r >= 0)
                 r = turn_init(&s->turn, s->queue->turns, uid, on_turn, s);
         if (r < 0) {
-                /* It has left, or the bus does not reply */
+                /* The sender has left, or the bus does not reply */
                 while (s->calls) {
                         QueuedCall *c = sender_pop(s, &s->calls);
 
@@ -437,7 +438,7 @@ static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         if (sd_bus_message_is_method_call(m, NULL, NULL) <= 0 || isempty(name))
                 return 0;
         if (sd_bus_message_get_expect_reply(m) == 0 && !call_has_effect(m))
-                return 1; /* nobody sees that it was not made */
+                return 1; /* no effect and no reply: dropped */
 
         s = sender_find(q, name);
         if (s && s->turn.queue && s->uid == 0 && !s->calls)

@@ -25,7 +25,7 @@ static const struct {
 
 #define PROPERTIES_MAX (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable))
 
-/* What subscribers may have seen of a unit. */
+/* Values of a unit that subscribers may have seen. */
 typedef struct PublishedProperties {
         Snapshot reading;                               /* the last one that was sent, or read as
                                                          * properties */
@@ -40,7 +40,7 @@ struct DBusUnits {
         size_t n_slots;
 
         bool subscribed;
-        PublishedProperties *shown[UNITS_MAX_LIMIT];      /* NULL if nobody subscribed */
+        PublishedProperties *shown[UNITS_MAX_LIMIT];      /* NULL without subscribers */
 
         /* The reading that sd-bus takes all properties of a call from */
         Snapshot reading;

@@ -17,13 +17,13 @@ int unit_objects_new(Manager *m, sd_bus *bus, DBusUnits **ret);
 int unit_objects_add_to(DBusUnits *o, sd_bus *bus);
 DBusUnits* unit_objects_free(DBusUnits *o);
 
-/* While somebody subscribed, it is remembered what has been shown of each unit, so that signals carry what
- * differs from that and nothing else. */
+/* While there are subscribers, the values sent of each unit are kept, so that signals have only values
+ * that differ. */
 void unit_objects_set_subscribed(DBusUnits *o, bool subscribed);
 
 int unit_objects_emit_reading(DBusUnits *o, Unit *u);
 int unit_objects_emit_unit(DBusUnits *o, Unit *u);
-/* Always, whether somebody subscribed or not. */
+/* Always, also without subscribers. */
 int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e);
 
 /* The unit is going to be freed. */

@@ -96,7 +96,7 @@ static int excluded_to_json(const Excluded *e, sd_json_variant **ret) {
         return r < 0 ? r : real_to_json("share", e->share, ret);
 }
 
-/* What the value of a name is called. */
+/* Key of the value of a name. */
 static int named_to_json(const DiagnosisNamed *table, size_t n, const char *value, sd_json_variant **ret) {
         int r = 0;
 

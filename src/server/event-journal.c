@@ -14,7 +14,7 @@
 /* The journal's mark for a threshold whose state has changed, see qosd(8). */
 #define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
 
-/* Of what holds a unit back, so much is in the journal: what explains most. */
+/* Limit of findings in the journal: those that explain most. */
 #define VERDICT_FINDINGS_MAX 3U
 
 /* Verdicts at a time: each reads a unit's history, for some tenths of a millisecond in which nothing else is
@@ -25,7 +25,7 @@ struct EventJournal {
         Manager *manager;
         ManagerObserver observer;
         uint64_t logged;                /* number of the last event that was given to the journal */
-        Journal *journal;               /* NULL: nobody reads fields */
+        Journal *journal;               /* NULL: log messages do not go there */
 
         /* While a round is logged: of the events that are about the same unit and window, one reading and
          * one verdict */
@@ -68,8 +68,8 @@ static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
         return 0;
 }
 
-/* What limits the unit, from this reading and the baseline of its history alone. "qosctl diagnose" also
- * reads the machine, and observes for an interval. */
+/* Diagnosis from this reading and the baseline of the history alone. "qosctl diagnose" also reads the
+ * machine, and observes an interval. */
 static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
         char text[(VERDICT_FINDINGS_MAX + 1) * (DIAGNOSIS_TEXT_MAX + 32)];
         DiagnosisEvidence evidence;

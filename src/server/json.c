@@ -39,7 +39,7 @@ int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant 
         return r < 0 ? r : 1;
 }
 
-/* What goes beside the metrics into one of their objects. */
+/* Further values in an object of metrics. */
 typedef struct Rows {
         const Unit *unit;
         const Snapshot *snapshot;
@@ -302,7 +302,7 @@ static void add_total_distribution(JsonWriter *w, const TotalDistribution *d) {
         json_writer_close(w);
 }
 
-/* Of the slices on the way to the control group the innermost one, other than the group itself. */
+/* The innermost slice that contains the control group. */
 static void add_slice(JsonWriter *w, const char *control_group) {
         _cleanup_free_ char *slice = NULL;
         const char *found = NULL, *next;
@@ -480,7 +480,7 @@ int threshold_value_to_json(const Metric *metric, double value, sd_json_variant 
                         value);
 }
 
-/* What a threshold and its event have in common. */
+/* Common values of a threshold and its event. */
 static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, bool peers,
                                   ThresholdState state, double value, uint64_t samples,
                              sd_json_variant **ret) {

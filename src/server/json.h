@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the varlink interface shows, as JSON. An absent value is an absent key, never null and never 0, and
- * an object in which nothing is left is absent, too. */
+/* JSON of the varlink interface. An absent value is an absent key, never null and never 0, and an empty
+ * object is absent, too. */
 
 #include <systemd/sd-json.h>
 
@@ -17,7 +17,7 @@ void snapshot_write(const Unit *u, const Snapshot *s, bool peers, JsonWriter *w)
 int snapshot_to_json(const Unit *u, const Snapshot *s, bool peers, sd_json_variant **ret);
 int snapshot_to_text(const Unit *u, const Snapshot *s, bool peers, char **ret);
 
-/* Leaves *ret alone and returns 0 if the value is absent. */
+/* Returns 0 if the value is absent; *ret is unchanged then. */
 int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret);
 
 /* As an ExportedUnit. */
@@ -25,8 +25,7 @@ int totals_to_text(const Unit *u, const UnitTotals *t, char **ret);
 
 int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_json_variant **ret);
 
-/* Of the metrics only what is there, and of the distributions (bits by their number in history.h) their
- * buckets. */
+/* Of metrics only present values, and of distributions (bits by their number in history.h) their buckets. */
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions,
                          sd_json_variant **ret);
 
@@ -34,7 +33,7 @@ int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned 
 int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_variant **ret);
 int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant **ret);
 
-/* Of that metric: an integer where the metric is one. */
+/* Value of the metric, as an integer if the metric is one. */
 int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret);
 
 /* As "holds". now: CLOCK_BOOTTIME, in usec */

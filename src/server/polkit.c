@@ -27,13 +27,13 @@ struct PolkitQuery {
 static PolkitQuery *queries = NULL;
 static uint64_t last_id = 0;
 static sd_bus *connection = NULL;       /* for queries with a file descriptor; NULL: none yet */
-static bool unavailable = false;        /* and that was logged */
+static bool unavailable = false;        /* logged before */
 
 PolkitQuery* polkit_query_free(PolkitQuery *q) {
         if (!q)
                 return NULL;
 
-        /* Or the user would be prompted for a password in vain */
+        /* Otherwise the user would be prompted for a password without effect */
         if (q->slot)
                 (void) sd_bus_call_method_async(sd_bus_slot_get_bus(q->slot), NULL, POLKIT_NAME, POLKIT_PATH,
                                                 POLKIT_INTERFACE,
@@ -173,7 +173,7 @@ int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool
         r = sd_varlink_get_peer_uid(link, &uid);
         if (r < 0)
                 return r;
-        /* A pid alone may be another process by the time polkit looks at it */
+        /* A PID may be reused before polkit examines it */
         pidfd = sd_varlink_get_peer_pidfd(link);
         if (pidfd < 0)
                 return pidfd;

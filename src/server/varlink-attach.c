@@ -108,7 +108,7 @@ int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         ProbeMask probes;
         int r;
 
-        /* Nobody waits for the end of it, so another call could come in between */
+        /* A one-way call has no reply to wait for: another call could come before it ends */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -150,7 +150,7 @@ int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
-        /* Nobody waits for the end of it, so another call could come in between */
+        /* A one-way call has no reply to wait for: another call could come before it ends */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);

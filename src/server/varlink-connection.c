@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What methods have in common: errors, parameters, authorization, and the connection itself. */
+/* Common parts of all methods: errors, parameters, authorization, and the connection itself. */
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -9,8 +9,8 @@
 #include "log.h"
 #include "varlink-connection.h"
 
-/* What a subscriber may leave unread before readings are skipped, some tens of them, or events are sent
- * later. Behind it is the socket's own buffer, and what the library queues is then at most one round. */
+/* Limit of unread data of a subscriber, some tens of readings, beyond which readings are skipped and
+ * events are delayed. The buffer of the socket comes on top; the library then queues one round at most. */
 #define UNREAD_MAX (32 * 1024)
 
 /* Units that one subscription may name. */
@@ -157,7 +157,7 @@ int connection_authorize(Connection *c, bool interactive) {
 
 /* ---- Get, Mark, List, Histogram ----------------------------------------------------------------------- */
 
-/* Where the mark in the unit is, or one more could be (NULL). */
+/* The mark of this unit, or a free place (its unit is NULL). */
 Mark** connection_find_mark(Connection *c, const Unit *u) {
         for (unsigned i = 0; i < MARKS_MAX; i++)
                 if ((c->marks[i] ? c->marks[i]->unit : NULL) == u)
@@ -174,7 +174,7 @@ bool connection_may_see_peers(const Connection *c, const Unit *u) {
         return connection_may_see_peers_of(c, u->name);
 }
 
-/* What cannot be shown of one unit is no reason to show nothing of the others. */
+/* An error of one unit does not end the list of the others. */
 void unit_log_unshowable(Unit *u, int error) {
         if (!u->unshown)
                 log_unit_warning_errno(u->name, error, "Failed to read '%s', omitting it: %m", u->name);
@@ -202,8 +202,8 @@ bool strv_contains(char **names, const char *name) {
         return !names;
 }
 
-/* Nobody else is served while names are looked for. A user other than root gets none for so many times as
- * long as it took. */
+/* The daemon serves no client while it resolves names. A user other than root then gets none for this
+ * multiple of the time that it took. */
 #define NAMES_PAUSE 4U
 
 /* ---- Threads, Resources ------------------------------------------------------------------------------- */

@@ -39,7 +39,7 @@ typedef struct Stream {
         uint64_t unread_since;          /* CLOCK_MONOTONIC usec; 0: it reads */
 } Stream;
 
-/* What streams show of a unit at one tick, as far as it has been made. */
+/* Readings of a unit for streams at one tick, as far as they have been built. */
 typedef struct Frame {
         uint64_t window;
         bool peers;
@@ -48,7 +48,7 @@ typedef struct Frame {
         struct Frame *next;
 } Frame;
 
-/* What a unit's threads do or wait for, as it was read last: the same for all that may see it. */
+/* The last reading of the threads or wait targets of a unit, shared by all users with access to it. */
 typedef struct Inspection {
         sd_json_variant *v;             /* NULL: none */
         uint64_t until;                 /* valid until then, CLOCK_MONOTONIC ns */
@@ -70,15 +70,15 @@ typedef struct Inspecting {
         uint64_t cpu;                   /* it has taken so far, ns */
 } Inspecting;
 
-/* How long units are read at a time for one list or stream, and how many of a list at most; others have
- * their turn before it goes on. */
+/* Limits of one turn of a list or stream: time, and number of units. Other clients are served before the
+ * next one. */
 #define LIST_TURN_NSEC NSEC_PER_MSEC
 #define LIST_TURN_UNITS 32U
 
 /* As LIST_TURN_UNITS, for exports: a unit with all probes takes up to 60 KiB. */
 #define EXPORT_TURN_UNITS 8U
 
-/* What a list under way is made of. */
+/* State of a list in progress. */
 typedef enum ListingType {
         LISTING_UNITS,
         LISTING_EXPORT,
@@ -90,7 +90,7 @@ typedef enum ListingType {
 typedef struct Listing {
         ListingType type;
         uint64_t window;
-        unsigned next;                  /* slot of the unit to be looked at */
+        unsigned next;                  /* slot of the next unit */
         char *last;                     /* what is sent when it is known whether something follows; of
                                          * LISTING_MONITOR all so far */
         size_t size;                    /* of all so far */
@@ -119,8 +119,7 @@ typedef struct Many {
 typedef struct Monitor {
         char **units;                   /* NULL: all that are attached */
         uint64_t seq;                   /* of the last event that was sent, or was none of these units' */
-        uint64_t round;                 /* of the event loop, by its clock, in which the socket was looked
-                                         * at */
+        uint64_t round;                 /* of the event loop, in which the socket was examined */
         uint64_t unread_since;          /* as in Stream; what comes meanwhile is sent later */
 } Monitor;
 
@@ -140,7 +139,7 @@ typedef struct Mark {
         uint64_t cost;
 } Mark;
 
-/* What is done at either end of the interval of a diagnosis, in turns. */
+/* Steps at either end of the interval of a diagnosis, done in turns. */
 typedef enum DiagnosingState {
         DIAGNOSING_WAITS,               /* for the attach, or the end of the interval */
         DIAGNOSING_RESOURCES,

@@ -17,7 +17,7 @@
  * that never ends it holds one of DIAGNOSES_MAX, and the unit. */
 #define INTERVAL_MAX_NSEC (600 * NSEC_PER_SEC)
 
-/* What a diagnosis takes its figures from. */
+/* Probes that a diagnosis requires. */
 #define DIAGNOSE_PROBES (PROBE_REQUESTS | PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
 
 Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
@@ -186,8 +186,8 @@ void connection_go_on_diagnosing(Connection *c) {
         r = machine_reading_new(u, &d->resources, &d->threads, &sample);
         if (r >= 0 && !d->begin) {
                 d->begin = sample;
-                /* Not from when this iteration of the loop began: programs may have been loaded since, for a
-                 * second or two */
+                /* Not the time of this iteration of the loop: loading programs may have taken a second or
+                 * two since */
                 d->begun_at = now_nsec(CLOCK_MONOTONIC);
                 if (d->begins)
                         r = connection_keep_begun(c);
@@ -284,7 +284,7 @@ static int connection_check_limit(Connection *c) {
                         n++;
                         own += i->uid == c->uid;
                 }
-        /* Nobody can take them all from the administrator */
+        /* Root has a limit of its own */
         if (c->uid == 0 ? own < DIAGNOSES_MAX : n < DIAGNOSES_MAX && own < DIAGNOSES_PER_UID_MAX)
                 return 0;
 
@@ -374,7 +374,7 @@ int vl_method_begin_diagnosis(sd_varlink *link, sd_json_variant *parameters, sd_
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
-        /* Nobody waits for the end of it, so another call could come in between */
+        /* A one-way call has no reply to wait for: another call could come before it ends */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -407,7 +407,7 @@ int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
-        /* Nobody waits for the end of it, so another call could come in between */
+        /* A one-way call has no reply to wait for: another call could come before it ends */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -420,7 +420,8 @@ int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         r = parameters_check_window(c->server->manager, link, &p);
         if (r != 0)
                 return r;
-        if (p.window < INTERVAL_MIN_NSEC) /* also since the attach: the machine was not looked at then */
+        if (p.window < INTERVAL_MIN_NSEC) /* also since the attach: there is no reading of the machine
+                                           * from then */
                 return sd_varlink_error_invalid_parameter_name(link, "window");
 
         r = connection_check_limit(c);

@@ -323,7 +323,7 @@ int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
-        /* Nobody waits for the end of it, so another call could come in between */
+        /* A one-way call has no reply to wait for: another call could come before it ends */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);

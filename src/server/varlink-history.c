@@ -12,7 +12,7 @@
 typedef struct HistoryQuery {
         uint64_t since, step;
         unsigned minimum_samples;
-        bool *metrics;                  /* of the catalogue, which are wanted */
+        bool *metrics;                  /* requested ones of the catalogue */
         unsigned distributions;         /* bits by their number */
 
         sd_json_variant **steps;
@@ -53,7 +53,7 @@ static bool is_distribution(const char *name) {
         return false;
 }
 
-/* Of a distribution also the count, which limits the value of its figures. */
+/* Of a distribution also the count, which limits the accuracy of its quantiles. */
 static void history_query_want(HistoryQuery *q, const Metric *metric) {
         char name[SELECTOR_METRIC_MAX];
         int l = (int) (strrchr(metric->name, '.') - metric->name);

@@ -156,7 +156,7 @@ static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varl
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         int r;
 
-        /* Nobody waits for the end of it, so another call could come in between */
+        /* A one-way call has no reply to wait for: another call could come before it ends */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);

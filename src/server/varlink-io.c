@@ -156,8 +156,8 @@ VarlinkIo* varlink_io_free(VarlinkIo *p) {
         return NULL;
 }
 
-/* Looks at what has come in since the last time: the socket keeps a position for those who only look. What
- * comes in between this and the library's read is not seen, which is too short a time to make much of. */
+/* Examines data received since the last time: the socket has a position for peeking. Data that arrives
+ * between this and the read of the library is not seen, which is a short time. */
 static int io_measure(VarlinkIo *p) {
         char buffer[4096];
 
@@ -192,8 +192,8 @@ static int io_may_process(VarlinkIo *p) {
         if (poll(&pollfd, 1, 0) < 0)
                 return -errno;
 
-        /* The client is gone, or has shut down its receiving side, which poll() does not report: its
-         * remaining requests are not served, the library would serve them all and keep the replies */
+        /* The client has disconnected, or shut down its receiving side, which poll() does not report: its
+         * remaining calls are not served, as the library would serve them all and keep the replies */
         if (pollfd.revents & (POLLHUP|POLLERR))
                 return -ECONNRESET;
         if (send(p->fd, NULL, 0, MSG_NOSIGNAL|MSG_DONTWAIT) < 0)
@@ -249,7 +249,7 @@ static int io_update(VarlinkIo *p) {
                 }
         }
 
-        /* What is not to be handled yet must not wake us up */
+        /* Messages that are not to be handled yet must not wake the event loop */
         if (events & EPOLLOUT)
                 events = EPOLLOUT;
         else if (turn_is_requested(&p->turn))
@@ -294,7 +294,7 @@ static void on_turn(void *userdata) {
 }
 
 void varlink_io_touch(VarlinkIo *p) {
-        if (!p || p->freed) /* its turn, at the end of which it is looked at */
+        if (!p || p->freed) /* in its turn, at the end of which it is examined */
                 return;
         if (!p->touched) {
                 p->touched = true;

@@ -22,7 +22,7 @@
 /* Longer than any sensible call: Subscribe() with the names of 256 units. */
 #define VARLINK_MESSAGE_MAX (128U * 1024U)
 
-/* How long a client may leave all unread that there is for it. */
+/* Limit of the time in which a client reads none of its replies. */
 #define SLOW_READER_USEC (15 * USEC_PER_SEC)
 
 typedef struct VarlinkIo VarlinkIo;
@@ -41,7 +41,7 @@ typedef int (*varlink_turn_handler_t)(void *userdata);
 int varlink_io_new(VarlinkIoSet *set, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler,
                    void *userdata, VarlinkIo **ret);
 
-/* What is kept of the user; NULL: root. */
+/* State of the user; NULL: root. */
 TurnUser* varlink_io_get_user(const VarlinkIo *p);
 
 /* Has the handler called at the connection's next turn, or the first one when all replies have been written.

@@ -40,7 +40,7 @@ static int unit_thresholds_to_json(const Connection *c, const Unit *u, sd_json_v
         return 0;
 }
 
-/* What the list shows of one unit. */
+/* Adds one unit to the list. */
 static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, JsonWriter *w) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *thresholds = NULL;
         const char *degraded = unit_degraded_reason(u);
@@ -118,7 +118,7 @@ static int connection_end_listing(Connection *c) {
         int r;
 
         if (l->last) {
-                /* There seemed to be more, which is gone meanwhile, or cannot be shown */
+                /* Further units were expected, but were detached meanwhile, or cannot be shown */
                 r = sd_json_parse(l->last, 0, &v, NULL, NULL);
                 if (r < 0)
                         return r;
@@ -194,7 +194,7 @@ static int connection_send_totals(Connection *c, Unit *u) {
         return connection_send_text(c, text);
 }
 
-/* The last reply says how many units there were before it: without it the export is not whole. */
+/* The last reply has the number of units before it: without it the export is incomplete. */
 static int connection_end_export(Connection *c) {
         unsigned n = c->listing->n_units;
 
@@ -235,7 +235,7 @@ static int threshold_to_text(const Connection *c, const Threshold *a, bool reply
         return r < 0 ? r : sd_json_variant_format(reply ? whole : v, 0, ret);
 }
 
-/* Of one unit, which may have THRESHOLDS_PER_UNIT_MAX. */
+/* The thresholds of one unit, up to THRESHOLDS_PER_UNIT_MAX. */
 static int connection_list_thresholds(Connection *c, const Unit *u) {
         Listing *l = c->listing;
         int r;

@@ -15,7 +15,7 @@
  * descriptors we have (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
 #define CONNECTIONS_MAX 4096U
 
-/* How often it is said that somebody has too many connections. */
+/* Interval of log messages about users with too many connections. */
 #define REFUSED_USEC (60 * USEC_PER_SEC)
 
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */
@@ -112,8 +112,7 @@ static void on_unit_detaching(Unit *u, void *userdata) {
 
 /* ---- thresholds --------------------------------------------------------------------------------------- */
 
-/* What there is to be said leaves now, and not when the loop comes to it: of messages on the bus that is so
- * anyway. */
+/* Sends pending messages now, not in a later iteration of the loop, as the bus does. */
 static void on_unit_evaluated(Unit *u, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
 
@@ -343,7 +342,7 @@ int varlink_server_new(Manager *m, VarlinkServer **ret) {
 
         r = server_listen(v, TAKE_FD(m->listen_fd), LISTEN_PATH, 0666, /* roots= */ false, &v->listener);
         if (r >= 0) {
-                /* Where the socket unit is not enabled root stands in line with all others */
+                /* Without the socket unit root shares the queue of all others */
                 int k = server_listen(v, TAKE_FD(m->root_listen_fd), LISTEN_PATH_ROOT, 0600,
                                       /* roots= */ true, &v->root_listener);
 

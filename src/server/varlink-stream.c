@@ -5,7 +5,7 @@
 #include "json.h"
 #include "varlink-connection.h"
 
-/* Streams of readings of one user other than root: as many as somebody looks at. */
+/* Limit of streams of readings of one user other than root. */
 #define STREAMS_PER_USER_MAX 8U
 
 Stream* stream_free(Stream *s) {

@@ -79,7 +79,7 @@ static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters
         ThresholdRule rule;
         int r;
 
-        /* Nobody waits for the end of it, so another call could come in between */
+        /* A one-way call has no reply to wait for: another call could come before it ends */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -148,7 +148,7 @@ static void connection_end_monitor(Connection *c) {
         varlink_io_touch(c->pump);
 }
 
-/* Sends what the subscriber has missed, and false: it is gone from the log. */
+/* Sends the events that the subscriber has missed. False: they are no longer in the log. */
 static bool connection_resume(Connection *c) {
         Manager *m = c->server->manager;
 
