@@ -177,8 +177,8 @@ enum qos_resource_side {
 #define QOS_GROUP_KERNEL 0ULL
 #define QOS_GROUP_IDLE ~0ULL
 
-/* What threads in one state wait for. Sockets with the same address are one wait target, as connections are
- * short-lived. Compared by words. */
+/* A target that threads in one state wait for. Sockets with the same address are one target, as
+ * connections are short-lived. Compared by words. */
 struct qos_resource {
         __u8 state;             /* enum qos_state */
         __u8 kind;

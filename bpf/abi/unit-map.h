@@ -336,8 +336,8 @@ struct qos_unit_map {
         __u64 epoch_end;        /* CLOCK_MONOTONIC ns of its end: a comparison is cheaper than a division */
         __u64 search_session;   /* of the first units_find_sockets that found an open file of the unit */
         __u64 never;            /* 0, see overhead_begin() */
-        __u64 _read_mostly[3];  /* What each program reads has a cache line of its own, and what requests on
-                                 * all CPUs write has the next one */
+        __u64 _read_mostly[3];  /* Words that each program reads have a cache line of their own, and words
+                                 * that requests write the next one */
 
         __s64 in_flight;        /* requests from first byte arrived to last response byte sent */
         __s64 open;             /* connections */
@@ -523,7 +523,7 @@ struct qos_iter_session {
         __u64 id;
 };
 
-/* What units_walk_tcp does with each socket. */
+/* Task of units_walk_tcp for each socket. */
 enum qos_walk {
         QOS_WALK_NONE,
         QOS_WALK_REASSIGN,

@@ -206,7 +206,7 @@ static __always_inline __u64 task_turn_group(struct task_struct *task) {
         return task->cgroups->dfl_cgrp->kn->id;
 }
 
-/* Depth of control groups that are looked at for a name. */
+/* Limit of the depth of control groups in the search for a name. */
 #define GROUP_LEVELS 12
 
 /* Writes the name of the current task's unit into a row without a name, by the rule of

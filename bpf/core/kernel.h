@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* The kernel types and fields that the programs read, and nothing else. libbpf moves each access to where
- * the running kernel has the field (CO-RE); a field that is not there refuses the program, which is then
- * said in "qosctl probes".
- *
- * Every integer is unsigned, whatever the kernel calls it: where a field has become shorter or longer, the
- * access is changed accordingly only if it is unsigned on both sides, and the program is refused otherwise.
- * Where the sign matters the value is cast by whoever uses it. */
+/* Kernel types and fields that the programs read, and no others. libbpf relocates each access to the
+ * offset of the field in the running kernel (CO-RE); a program with a missing field is rejected, which
+ * "qosctl probes" reports. Every integer is unsigned, whatever its type in the kernel: if a field has
+ * another size, libbpf adapts the access only if it is unsigned on both sides, and otherwise rejects the
+ * program. Users of a value cast it if the sign matters. */
 
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -174,7 +172,7 @@ struct task_struct {
         char comm[16];
 };
 
-/* What a thread has handed over to the kernel: the number of the system call and the arguments. */
+/* Registers at the entry of a system call: its number and arguments. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs___saved {
         unsigned long dx;
@@ -222,8 +220,8 @@ struct request {
         struct bio *bio;
 };
 
-/* What the trace of balance_dirty_pages() shows: since 6.15 its arguments are others, and so are these
- * names. */
+/* Record of the tracepoint balance_dirty_pages, whose arguments have changed with 6.15, and the names of
+ * these fields. */
 struct trace_event_raw_balance_dirty_pages {
         unsigned long wb_setpoint;
 };
@@ -328,7 +326,7 @@ struct unix_skb_parms {                 /* UNIXCB() */
 };
 
 struct udp_sock {
-        struct sk_buff_head reader_queue; /* what was in sk_receive_queue when somebody began to read */
+        struct sk_buff_head reader_queue; /* data moved from sk_receive_queue at the beginning of a read */
 };
 
 struct request_sock {

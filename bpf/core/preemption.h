@@ -48,9 +48,9 @@ static __always_inline void preemption_enable_at_uprobe(void) {
                 PREEMPTION_KERNEL(bpf_preempt_enable)();
 }
 
-/* Where preemption is enabled, a task that was woken meanwhile runs at once, and within the run. With
- * interrupts disabled it does not, and runs when the kernel enables preemption behind the run. A function,
- * so that the flags are not on the stack beneath the others. */
+/* When preemption is enabled, a task woken during the run preempts it at once, within the run. With
+ * interrupts disabled it does so only when the kernel enables preemption behind the run. A function, so
+ * that the flags are not on the stack of the caller. */
 static __attribute__((noinline)) int preemption_enable(void) {
         unsigned long flags;
 

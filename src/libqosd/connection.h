@@ -10,10 +10,10 @@
 
 #define INTERFACE "org.qosd.QoS"
 #define ADDRESS "/run/qosd/org.qosd.QoS"
-/* Root has one in which nobody else's connections stand. */
+/* Root has one of its own, with a queue for its connections alone. */
 #define ADDRESS_ROOT ADDRESS ".root"
 
-/* How long qosd may take to accept the connection when others connect all the time. */
+/* Limit of the time until qosd accepts the connection, while others connect all the time. */
 #define CONNECT_USEC USEC_PER_SEC
 
 #define ERROR_MAX 512

@@ -123,7 +123,7 @@ static int monitor_connect(qosd_monitor *m, uint64_t timeout_usec) {
 static int on_again(sd_event_source *s, uint64_t usec, void *userdata) {
         qosd_monitor *m = ASSERT_PTR(userdata);
 
-        /* The caller's event loop waits for nobody: what fails is tried again */
+        /* Without blocking the event loop of the caller: a failure is retried */
         if (monitor_connect(m, /* timeout_usec= */ 0) >= 0)
                 return 0;
         (void) sd_event_source_set_time_relative(s, AGAIN_USEC);

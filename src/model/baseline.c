@@ -196,8 +196,8 @@ static int step_compare(const void *a, const void *b) {
         return x->first_byte < y->first_byte ? -1 : x->first_byte > y->first_byte;
 }
 
-/* How many of the steps, from the fastest on, are that part of the time. Returns the time to the first byte
- * of the slowest of them. */
+/* Number of steps, from the fastest on, that are this part of the time. Returns the time to the first
+ * byte of the slowest of these. */
 static double steps_find(const Step *steps, size_t n, double part, size_t *ret) {
         double all = 0, some = 0;
         size_t i = 0;
@@ -322,7 +322,7 @@ int baseline_read(const History *h, uint64_t before, double rate, const uint64_t
         r = history_foreach(h, HISTORY_FINE, step_collect, &w);
         if (r < 0)
                 return r;
-        /* What is older than these is known in steps of five minutes */
+        /* Older ones are known in steps of five minutes */
         w.end = MIN(w.end, w.first);
         w.level = HISTORY_COARSE;
         r = history_foreach(h, HISTORY_COARSE, step_collect, &w);

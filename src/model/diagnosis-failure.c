@@ -185,7 +185,7 @@ static const char* outcome(const Lifecycle *l, char buf[static 128]) {
         return buf;
 }
 
-/* False: it does not run, and nothing else is to be said of it. */
+/* False: the unit does not run, and there are no other findings. */
 static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisRun *run = &e->run;
         const Lifecycle *l = &run->lifecycle;
@@ -215,7 +215,7 @@ static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
         (void) snprintf(d->text, sizeof(d->text), "The unit is %s%s%s%s", run->active_state,
                         since(run, for_), outcome(l, how),
                         l->on_demand && !failed ? "; it is started on demand" : "");
-        /* Not needed so far, which is no failure */
+        /* Not needed yet, which is no failure */
         if (l->on_demand && !failed)
                 return false;
         (void) diagnosis_add(d, FINDING_DOWN, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,

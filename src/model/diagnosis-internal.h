@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the rules of a diagnosis share: adding findings, and durations in sentences. */
+/* Shared by the rules of a diagnosis: adding findings, and formatting numbers. */
 
 #include "diagnosis.h"
 #include "util.h"
@@ -13,8 +13,8 @@ _printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty 
                                       enum qos_state state, double share, double time, const char *rule,
                                       const char *format, ...);
 
-/* Names a cause that was looked at and is not the reason. share: see Excluded.share. Without effect where
- * the kind has a finding. */
+/* Adds a cause that was examined and excluded. share: see Excluded.share. No effect if the kind has a
+ * finding. */
 _printf_(4, 5) void diagnosis_exclude(Diagnosis *d, FindingKind kind, double share, const char *format, ...);
 
 /* Copies at most DIAGNOSIS_NAME_MAX - 1 bytes. */
@@ -24,7 +24,7 @@ void diagnosis_copy_name(char ret[static DIAGNOSIS_NAME_MAX], const char *name);
 
 /* "14.3us", three significant digits; "12min 3s" from a minute on. */
 char* diagnosis_format_span(char buf[static NUMBER_MAX], double nsec);
-/* Of something per second: "0.40", "108", "15.1k". */
+/* Formats a rate per second: "0.40", "108", "15.1k". */
 char* diagnosis_format_rate(char buf[static NUMBER_MAX], double rate);
 /* "51%", "<1%". */
 char* diagnosis_format_share(char buf[static NUMBER_MAX], double share);

@@ -10,7 +10,7 @@
         (void) snprintf((d)->summary + strlen((d)->summary),                                            \
                         sizeof((d)->summary) - strlen((d)->summary), __VA_ARGS__)
 
-/* What the time that a finding explains is a share of. */
+/* The time that the share of a finding refers to. */
 static const char* whole(const Finding *f, const DiagnosisEvidence *e) {
         return f->kind == FINDING_NETWORK ? "of the latency" : e->now.rate > 0 && isfinite(f->time) ?
                 "of each request" : "of busy thread time";
@@ -99,7 +99,7 @@ static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diag
         }
 }
 
-/* What mends it, where there is one thing that does; else what shows more. */
+/* The command that mends the cause, if there is one; otherwise one that shows more. */
 static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
         const char *unit = e->unit;
         char *next = f->next;

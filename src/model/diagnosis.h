@@ -34,8 +34,9 @@ typedef struct DiagnosisFigures {
         double client_latency;          /* ns, of one of these */
         double peer_errors;             /* connections that peers refused or ended, or that timed out, with a
                                          * request pending */
-        double blocked_by_requests;                    /* ns that the thread of a request waited, in park and
-                                                        * poll, until that of another one let it go on */
+        double blocked_by_requests;                    /* ns that the thread of a request waited in park
+                                                        * and poll, until woken by the thread of another
+                                                        * request */
         double service_run_queue;       /* run-queue wait in the service time of a request, ns */
         double service_lock;            /* lock wait in the service time of a request, ns; known where nearly
                                          * all requests have a thread of their own */
@@ -205,7 +206,7 @@ typedef struct Diagnosis {
         Finding findings[_FINDING_KIND_MAX]; /* one of each kind at most: failures, then those that explain
                                               * most */
         size_t n_findings;
-        Excluded excluded[_FINDING_KIND_MAX]; /* what was looked at and is not the reason */
+        Excluded excluded[_FINDING_KIND_MAX]; /* causes that were examined and excluded */
         size_t n_excluded;
 } Diagnosis;
 

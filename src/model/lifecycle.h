@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* How a unit runs, as the service manager knows it. Pure: no I/O, no clock. */
+/* State and restarts of a unit, from the service manager. Pure: no I/O, no clock. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,8 +12,8 @@ typedef struct Lifecycle {
         char result[32];                /* why it ended last: "success", "exit-code", "signal"...; "": not
                                          * known */
         uint64_t changed;               /* CLOCK_REALTIME ns of the last change of its state; 0: not known */
-        uint64_t restarts;              /* automatic restarts since it was started by somebody; ABSENT: not a
-                                         * service */
+        uint64_t restarts;              /* automatic restarts since it was started explicitly; ABSENT: not
+                                         * a service */
         int32_t exit_code;              /* of the main process that ended last: CLD_EXITED, CLD_KILLED,
                                          * CLD_DUMPED; 0: none has ended */
         int32_t exit_status;            /* its exit status, or the signal */

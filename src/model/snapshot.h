@@ -93,8 +93,8 @@ typedef struct Server {
         uint64_t in_flight;             /* gauge: requests from first byte received to last response byte
                                          * sent */
         uint64_t oldest_in_flight;      /* gauge: age of the oldest of these; absent if there are none */
-        uint64_t waiting;               /* gauge: those of them without any response byte, long polls
-                                         * excluded; absent if not all could be looked at */
+        uint64_t waiting;               /* gauge: those without any response byte, without long polls;
+                                         * absent if not all could be read */
         uint64_t oldest_waiting;        /* gauge: age of the oldest of these; absent if there are none */
         Distribution latency;
         Distribution first_byte;

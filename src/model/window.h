@@ -59,7 +59,7 @@ typedef struct WindowSource {
 
 typedef struct CounterOffset CounterOffset;
 
-/* The maps that a unit is the sum of: its own and those of its descendants. Each request is in one of them,
+/* Maps that are summed for a unit: its own and those of its descendants. Each request is in one of them,
  * and sub-windows have the same boundaries in all. */
 typedef struct WindowSources {
         const WindowSource *sources;

@@ -37,7 +37,7 @@ int kernel_support_classify(const char *release, const char *lockdown, char **re
         return 0;
 }
 
-/* Reading the programs, and the types of the kernel, takes 100 ms at each attach: not in vain. */
+/* Reading the programs, and the types of the kernel, takes 100 ms at each attach. */
 static int bpf_check_permitted(char **ret_reason) {
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
         struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};

@@ -167,7 +167,7 @@ static int library_attach(Probe *p, Library *l, const char *path) {
         if (r < 0)
                 return r;
 
-        /* The opened file, whatever has the path by now */
+        /* The opened file, even if the path refers to another one now */
         (void) snprintf(name, sizeof(name), "/proc/self/fd/%i", fd);
         r = library_link(p, PROGRAM_OPENSSL_LEAVE, name, &leave, /* leave= */ true);
         if (r < 0)

@@ -5,6 +5,6 @@
 
 #include "util.h"
 
-/* Waits for so long for a place in the queue, 0: not at all. Returns a descriptor, or -errno; -EAGAIN: the
- * queue is full. */
+/* Waits up to the timeout for a place in the queue; 0: does not wait. Returns a descriptor, or -errno;
+ * -EAGAIN: the queue is full. */
 int unix_connect(const char *path, uint64_t timeout_usec);
