@@ -302,7 +302,8 @@ static void add_total_distribution(JsonWriter *w, const TotalDistribution *d) {
         json_writer_close(w);
 }
 
-/* The innermost slice that contains the control group. */
+/* The innermost of the slices at the beginning of the path, as systemd reads it: groups within a unit may
+ * have any name. */
 static void add_slice(JsonWriter *w, const char *control_group) {
         _cleanup_free_ char *slice = NULL;
         const char *found = NULL, *next;
@@ -310,11 +311,11 @@ static void add_slice(JsonWriter *w, const char *control_group) {
 
         for (const char *p = control_group; p && *p == '/'; p = next) {
                 next = strchrnul(++p, '/');
-                if (*next == '/' && next - p > (ptrdiff_t) strlen(".slice") &&
-                    memcmp(next - strlen(".slice"), ".slice", strlen(".slice")) == 0) {
-                        found = p;
-                        length = (size_t) (next - p);
-                }
+                if (*next != '/' || next - p <= (ptrdiff_t) strlen(".slice") ||
+                    memcmp(next - strlen(".slice"), ".slice", strlen(".slice")) != 0)
+                        break;
+                found = p;
+                length = (size_t) (next - p);
         }
         if (!control_group)
                 return;

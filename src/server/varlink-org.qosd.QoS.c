@@ -1726,7 +1726,7 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Hold,
                 SYMBOL_COMMENT("A distribution of durations"),
                 &vl_type_Distribution,
-                SYMBOL_COMMENT("Requests without a response in the window"),
+                SYMBOL_COMMENT("Failed requests in the window, by kind"),
                 &vl_type_Errors,
                 SYMBOL_COMMENT("Requests by protocol"),
                 &vl_type_Protocols,

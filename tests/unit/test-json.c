@@ -335,6 +335,7 @@ static void test_totals(void) {
         } slices[] = {
                 { "/system.slice/x.service/inner.service",   "\"slice\":\"system.slice\"," },
                 { "/a.slice/a-b.slice/x.scope",              "\"slice\":\"a-b.slice\","   },
+                { "/a.slice/a@1.service/system.slice/x",     "\"slice\":\"a.slice\","     },
                 { "/a.slice/a-b.slice",                      "\"slice\":\"a.slice\","     },
                 { "/system.slice",                           "\"slice\":\"-.slice\","     },
                 { "/.slice/x",                               "\"slice\":\"-.slice\","     },
