@@ -6,9 +6,8 @@
 #include <systemd/sd-json.h>
 #include <systemd/sd-varlink.h>
 
+#include "replies.h"
 #include "util.h"
-
-#define QOS_METHOD(name) "org.qosd.QoS." name
 
 typedef struct Client {
         sd_varlink *link;
@@ -25,21 +24,6 @@ static inline void client_freep(Client **c) {
         (void) client_free(*c);
 }
 #define _cleanup_client_ _cleanup_(client_freep)
-
-/* Replies to a call, or its error. */
-typedef struct Replies {
-        sd_json_variant **items;
-        size_t n;
-        char *error;                    /* "org.qosd.QoS.NoSuchUnit" */
-        sd_json_variant *parameters;    /* of the error */
-} Replies;
-
-#define REPLIES_INIT (Replies) {}
-
-/* Adds a reply, or the error that terminates them. */
-int replies_add(Replies *r, sd_json_variant *parameters, const char *error);
-void replies_done(Replies *r);
-#define _cleanup_replies_ _cleanup_(replies_done)
 
 /* Calls a method synchronously. Returns 0 with replies, 1 with an error reply in ret, or a negative errno if
  * the call failed. The second one is for methods with any number of replies; an empty list is not an

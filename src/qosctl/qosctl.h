@@ -5,6 +5,7 @@
 
 #include <systemd/sd-json.h>
 
+#include "exposition.h"
 #include "util.h"
 
 /* Exit status as documented in qosctl(1). */
@@ -21,12 +22,6 @@ typedef enum JsonMode {
         JSON_SHORT,
         JSON_PRETTY,
 } JsonMode;
-
-/* Text formats of metrics */
-typedef enum Exposition {
-        EXPOSITION_OPENMETRICS,         /* OpenMetrics 1.0 */
-        EXPOSITION_PROMETHEUS,          /* Prometheus text 0.0.4 */
-} Exposition;
 
 #define WINDOW_UNSET UINT64_MAX
 #define SINCE_UNSET UINT64_MAX
