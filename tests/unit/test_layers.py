@@ -20,6 +20,7 @@ BELOW = {
     "src": ["src/shared", "src/probe", "src/core", "src/server"],
     "src/generator": ["src/shared"],
     "src/qosctl": ["bpf/abi", "src/shared", "src/model"],
+    "src/exporter": ["src/shared", "src/qosctl"],
     "src/libqosd": ["bpf/abi", "src/shared", "src/model"],
     "src/qos-balance": ["src/shared", "src/libqosd"],
 }

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 # In these folders each #define of a maximum is in a table …
-FOLDERS = "src/core", "src/server", "src/probe", "src/generator"
+FOLDERS = "src/core", "src/server", "src/probe", "src/generator", "src/exporter"
 # … but for those that nobody can make anything grow with: sizes of buffers, numbers of attempts, times
 NO_LIMITS = {
     "LINE_LENGTH_MAX", "LOAD_USEC_MAX", "RESCAN_MAX_NSEC", "READY_MAX_USEC", "ROWS_NSEC_MAX", "THRESHOLD_PERIOD_MAX_NSEC",
@@ -49,10 +49,9 @@ def evaluate(text, known):
 
 def setting(root, name):
     """The value of a setting: in the unit file, or the default in the manual."""
-    for path in sorted((root / "units").glob("*.service*")):
-        m = re.search(rf"^{name}=(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-        if m:
-            return m[1]
+    m = re.search(rf"^{name}=(.*)$", (root / "units/qosd.service.in").read_text(encoding="utf-8"), re.MULTILINE)
+    if m:
+        return m[1]
     manual = (root / "docs/qosd.conf.5").read_text(encoding="utf-8")
     m = re.search(rf"^\.I {name}=\n.*?Default: (\w+)", manual, re.MULTILINE | re.DOTALL)
     return m[1] if m else None

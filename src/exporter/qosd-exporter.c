@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Serves the metrics of qosd over HTTP, to Prometheus and whoever reads its formats. It is started by its
+ * socket, has one thread, and ends when nobody scrapes. */
+
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <systemd/sd-daemon.h>
+#include <zlib.h>
+
+#include "log.h"
+#include "negotiate.h"
+#include "reading.h"
+
+#define ADDRESS "/run/qosd/org.qosd.QoS"
+
+#define PLAIN "text/plain; charset=utf-8"
+
+/* Connections at a time: 2 MiB of headers. Two agents scrape a host; when all are taken, the one that has
+ * waited longest without a request gives way. */
+#define HTTP_CONNECTIONS_MAX 128U
+/* Memory of a connection, which its request header has to fit in: that of Prometheus has half a KiB. */
+#define CONNECTION_MEMORY_MAX (16U * 1024U)
+/* From the accept of a connection to the end of its response, also if bytes trickle in: the default
+ * scrape_timeout= of Prometheus. */
+#define CONNECTION_USEC (10 * USEC_PER_SEC)
+/* Responses that slow clients still read: 2 MiB each with 64 units. The client that has read longest gives
+ * way. */
+#define PAGES_MAX 8U
+/* Memory is given back when nobody has scraped for so long; scrape intervals are 10 s to 2 min. */
+#define IDLE_USEC (300 * USEC_PER_SEC)
+
+/* A response that several clients may get. */
+typedef struct Page {
+        struct MHD_Response *response;
+        unsigned status, n_ref;
+} Page;
+
+typedef struct Exporter Exporter;
+typedef struct Client Client;
+
+struct Client {
+        Exporter *exporter;
+        Client *next, *previous;        /* in the order of their arrival */
+        int fd;                         /* of libmicrohttpd */
+        uint64_t until;                 /* CLOCK_MONOTONIC, us */
+        bool cut;                       /* shut down already */
+        bool requested;                 /* its request header is whole */
+        struct MHD_Connection *waiting; /* suspended until the reading has ended */
+        Exposition format;
+        bool gzip;
+        Page *page;                     /* to be queued */
+};
+
+struct Exporter {
+        sd_event *event;
+        struct MHD_Daemon *http;
+        sd_event_source *timer;         /* of libmicrohttpd and of the oldest connection */
+        Client *first, *last;
+        unsigned n_clients;
+        Reading *reading;
+        uint64_t begun, scraped;        /* CLOCK_MONOTONIC, us */
+};
+
+static unsigned n_pages;
+
+static Page* page_unref(Page *p) {
+        if (p && --p->n_ref == 0) {
+                MHD_destroy_response(p->response);
+                free(p);
+                n_pages--;
+        }
+        return NULL;
+}
+
+static int page_add_header(Page *p, const char *name, const char *value) {
+        return MHD_add_response_header(p->response, name, value) == MHD_YES ? 0 : -ENOMEM;
+}
+
+static int page_new(unsigned status, const char *type, const char *encoding, char *body, size_t size,
+                    Page **ret) {
+        _cleanup_free_ char *text = body;
+        Page *p;
+
+        p = new0(Page, 1);
+        if (!p)
+                return -ENOMEM;
+        p->response = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
+        if (!p->response) {
+                free(p);
+                return -ENOMEM;
+        }
+        (void) TAKE_PTR(text);
+        p->status = status;
+        p->n_ref = 1;
+        n_pages++;
+
+        /* One request for each connection, so that a limit of time for one is that of the other */
+        if (page_add_header(p, MHD_HTTP_HEADER_CONTENT_TYPE, type) < 0 ||
+            page_add_header(p, MHD_HTTP_HEADER_CONNECTION, "close") < 0 ||
+            page_add_header(p, MHD_HTTP_HEADER_VARY, "Accept, Accept-Encoding") < 0 ||
+            (encoding && page_add_header(p, MHD_HTTP_HEADER_CONTENT_ENCODING, encoding) < 0)) {
+                (void) page_unref(p);
+                return -ENOMEM;
+        }
+        *ret = p;
+        return 0;
+}
+
+static enum MHD_Result reply_text(struct MHD_Connection *connection, unsigned status, const char *type,
+                                  const char *text) {
+        enum MHD_Result q;
+        char *copy = strdup(text);
+        Page *p = NULL;
+
+        if (!copy || page_new(status, type, NULL, copy, strlen(copy), &p) < 0)
+                return MHD_NO;
+        if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
+                (void) page_add_header(p, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+        q = MHD_queue_response(connection, status, p->response);
+        (void) page_unref(p);
+        return q;
+}
+
+/* Returns a new buffer. Level 1: text of this kind becomes a tenth with it, and little less with others. */
+static int compress_text(const char *text, size_t size, char **ret, size_t *ret_size) {
+        _cleanup_free_ char *out = NULL;
+        z_stream z = {};
+        size_t bound;
+        int r;
+
+        /* 15: the largest window, 16: with the header of gzip */
+        if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+                return -ENOMEM;
+        bound = deflateBound(&z, size);
+        out = malloc(bound);
+        if (!out) {
+                (void) deflateEnd(&z);
+                return -ENOMEM;
+        }
+        z.next_in = (Bytef*) text;
+        z.avail_in = (uInt) size;
+        z.next_out = (Bytef*) out;
+        z.avail_out = (uInt) bound;
+        r = deflate(&z, Z_FINISH);
+        *ret_size = z.total_out;
+        (void) deflateEnd(&z);
+        if (r != Z_STREAM_END)
+                return -EIO;
+        *ret = TAKE_PTR(out);
+        return 0;
+}
+
+/* libmicrohttpd closes connections itself, and has no call for that. */
+static void client_cut(Client *c) {
+        c->cut = true;
+        (void) shutdown(c->fd, SHUT_RDWR);
+}
+
+/* The response of a reading, or without one (error): that there is none. */
+static const char *const content_types[_EXPOSITION_MAX] = {
+        [EXPOSITION_OPENMETRICS] = "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        [EXPOSITION_PROMETHEUS]  = "text/plain; version=0.0.4; charset=utf-8",
+};
+
+static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip, Page **ret) {
+        uint64_t took = now_usec(CLOCK_MONOTONIC) - e->begun;
+        _cleanup_free_ char *text = NULL;
+        size_t size = 0;
+        FILE *f;
+        int r = 0;
+
+        if (n_pages >= PAGES_MAX)
+                for (Client *c = e->first; c; c = c->next)
+                        if (c->page && !c->cut) {
+                                client_cut(c);
+                                break;
+                        }
+        f = open_memstream(&text, &size);
+        if (!f)
+                return -ENOMEM;
+        (void) fprintf(f, "# HELP qosd_up Whether qosd has replied\n# TYPE qosd_up gauge\nqosd_up %i\n",
+                       error >= 0);
+        if (error >= 0)
+                r = exposition_write(f, format, reading_get_catalogue(e->reading),
+                                     reading_get_units(e->reading), reading_get_programs(e->reading));
+        (void) fputs("# HELP qosd_scrape_duration_seconds Time until qosd has replied\n"
+                     "# TYPE qosd_scrape_duration_seconds gauge\n", f);
+        if (format == EXPOSITION_OPENMETRICS)
+                (void) fputs("# UNIT qosd_scrape_duration_seconds seconds\n", f);
+        (void) fprintf(f, "qosd_scrape_duration_seconds %llu.%06llu\n",
+                       (unsigned long long) (took / USEC_PER_SEC),
+                       (unsigned long long) (took % USEC_PER_SEC));
+        if (format == EXPOSITION_OPENMETRICS)
+                (void) fputs("# EOF\n", f);
+        if (ferror(f) && r >= 0)
+                r = -ENOMEM;
+        if (fclose(f) != 0 && r >= 0)
+                r = -ENOMEM;
+        if (r < 0)
+                return r;
+
+        if (gzip) {
+                char *compressed = NULL;
+
+                r = compress_text(text, size, &compressed, &size);
+                if (r < 0)
+                        return r;
+                free(text);
+                text = compressed;
+        }
+        return page_new(error < 0 ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK,
+                        content_types[format], gzip ? "gzip" : NULL, TAKE_PTR(text), size, ret);
+}
+
+static void reading_done(Reading *reading, int error, void *userdata) {
+        Exporter *e = ASSERT_PTR(userdata);
+        Page *pages[_EXPOSITION_MAX][2] = {};   /* by format and encoding: made once */
+
+        if (error < 0)
+                (void) log_warning_errno(error, "Failed to read metrics of qosd: %m");
+
+        for (Client *c = e->first; c; c = c->next) {
+                Page **p = &pages[c->format][c->gzip];
+                int r = 0;
+
+                if (!c->waiting)
+                        continue;
+                if (!*p)
+                        r = page_of_reading(e, error, c->format, c->gzip, p);
+                if (r < 0)
+                        (void) log_warning_errno(r, "Failed to make a response: %m");
+                if (*p) {
+                        (*p)->n_ref++;
+                        c->page = *p;
+                }
+                MHD_resume_connection(TAKE_PTR(c->waiting));
+        }
+        for (unsigned i = 0; i < _EXPOSITION_MAX; i++)
+                for (unsigned k = 0; k < 2; k++)
+                        (void) page_unref(pages[i][k]);
+        e->reading = reading_free(e->reading);
+}
+
+static const char* header(struct MHD_Connection *connection, const char *name) {
+        return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_size, void **request) {
+        const union MHD_ConnectionInfo *info;
+        Exporter *e = ASSERT_PTR(userdata);
+        Client *c;
+        int r;
+
+        info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        c = info ? info->socket_context : NULL;
+        if (!c)
+                return MHD_NO;
+        if (c->requested) {             /* resumed */
+                if (!c->page)
+                        return reply_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, PLAIN,
+                                          "Out of memory, try again later.\n");
+                return MHD_queue_response(connection, c->page->status, c->page->response);
+        }
+        c->requested = true;
+
+        if (!streq(method, MHD_HTTP_METHOD_GET) && !streq(method, MHD_HTTP_METHOD_HEAD))
+                return reply_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, PLAIN,
+                                  "Invalid method, expected GET or HEAD.\n");
+        if (header(connection, MHD_HTTP_HEADER_CONTENT_LENGTH) ||
+            header(connection, MHD_HTTP_HEADER_TRANSFER_ENCODING))
+                return reply_text(connection, MHD_HTTP_BAD_REQUEST, PLAIN,
+                                  "Unexpected content in the request, expected none.\n");
+        if (streq(url, "/"))
+                return reply_text(connection, MHD_HTTP_OK, "text/html; charset=utf-8",
+                                  "<!DOCTYPE html><html><head><title>qosd exporter</title></head><body>"
+                                  "<h1>qosd exporter</h1><a href=\"/metrics\">Metrics</a></body></html>\n");
+        if (!streq(url, "/metrics"))
+                return reply_text(connection, MHD_HTTP_NOT_FOUND, PLAIN,
+                                  "No such page, expected /metrics.\n");
+
+        c->format = negotiate_format(header(connection, MHD_HTTP_HEADER_ACCEPT));
+        c->gzip = negotiate_gzip(header(connection, MHD_HTTP_HEADER_ACCEPT_ENCODING));
+        e->scraped = now_usec(CLOCK_MONOTONIC);
+
+        /* Those that come while one is under way share it */
+        if (!e->reading) {
+                e->begun = e->scraped;
+                r = reading_new(e->event, ADDRESS, reading_done, e, &e->reading);
+                if (r < 0) {
+                        (void) log_warning_errno(r, "Failed to connect to qosd: %m");
+                        r = page_of_reading(e, r, c->format, c->gzip, &c->page);
+                        if (r < 0)
+                                return MHD_NO;
+                        return MHD_queue_response(connection, c->page->status, c->page->response);
+                }
+        }
+        c->waiting = connection;
+        MHD_suspend_connection(connection);
+        return MHD_YES;
+}
+
+static void on_connection(void *userdata, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code) {
+        Exporter *e = ASSERT_PTR(userdata);
+        Client *c = *context;
+
+        if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+                if (!c)
+                        return;
+                if (c->previous)
+                        c->previous->next = c->next;
+                else
+                        e->first = c->next;
+                if (c->next)
+                        c->next->previous = c->previous;
+                else
+                        e->last = c->previous;
+                e->n_clients--;
+                (void) page_unref(c->page);
+                free(c);
+                *context = NULL;
+                return;
+        }
+
+        /* Without memory its request is refused */
+        c = new0(Client, 1);
+        if (!c)
+                return;
+        c->exporter = e;
+        c->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        c->until = now_usec(CLOCK_MONOTONIC) + CONNECTION_USEC;
+        c->previous = e->last;
+        if (e->last)
+                e->last->next = c;
+        else
+                e->first = c;
+        e->last = c;
+        *context = c;
+
+        if (++e->n_clients >= HTTP_CONNECTIONS_MAX)
+                for (Client *i = e->first; i; i = i->next)
+                        if (!i->requested && !i->cut) {
+                                client_cut(i);
+                                break;
+                        }
+}
+
+/* Serves what can be served, and sets the time at which to look again. */
+static int exporter_run(Exporter *e) {
+        uint64_t now = now_usec(CLOCK_MONOTONIC), next;
+        MHD_UNSIGNED_LONG_LONG msec;
+
+        for (Client *c = e->first; c && c->until <= now; c = c->next)
+                if (!c->cut && !c->waiting)
+                        client_cut(c);
+        if (MHD_run(e->http) != MHD_YES)
+                return log_error_errno(-EIO, "Failed to serve HTTP.");
+
+        if (!e->first && now >= e->scraped + IDLE_USEC)
+                return sd_event_exit(e->event, 0);
+        next = e->first ? USEC_INFINITY : e->scraped + IDLE_USEC;
+        for (Client *c = e->first; c; c = c->next)
+                if (!c->cut && !c->waiting) {
+                        next = c->until;
+                        break;
+                }
+        if (MHD_get_timeout(e->http, &msec) == MHD_YES)
+                next = MIN(next, now + msec * USEC_PER_MSEC);
+        if (sd_event_source_set_time(e->timer, next) < 0)
+                return -EIO;
+        return sd_event_source_set_enabled(e->timer,
+                                           next == USEC_INFINITY ? SD_EVENT_OFF : SD_EVENT_ONESHOT);
+}
+
+/* What became possible is done behind all events of an iteration. */
+static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
+        return 0;
+}
+
+static int on_io(sd_event_source *s, int fd, uint32_t events, void *userdata) {
+        return 0;
+}
+
+static int on_post(sd_event_source *s, void *userdata) {
+        return exporter_run(userdata);
+}
+
+int main(int argc, char **argv) {
+        Exporter e = { .scraped = now_usec(CLOCK_MONOTONIC) };
+        const union MHD_DaemonInfo *info;
+        int r;
+
+        if (sd_listen_fds(true) != 1) {
+                (void) log_error_errno(-EINVAL, "Expected one listening socket, from qosd-exporter.socket.");
+                return EXIT_FAILURE;
+        }
+        r = fcntl(SD_LISTEN_FDS_START, F_GETFL);
+        if (r < 0 || fcntl(SD_LISTEN_FDS_START, F_SETFL, r | O_NONBLOCK) < 0) {
+                (void) log_error_errno(-errno, "Failed to prepare the socket: %m");
+                return EXIT_FAILURE;
+        }
+
+        r = sd_event_default(&e.event);
+        if (r >= 0)
+                r = sd_event_set_signal_exit(e.event, true);
+        if (r < 0) {
+                (void) log_error_errno(r, "Failed to set up the event loop: %m");
+                return EXIT_FAILURE;
+        }
+        e.http = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, &e,
+                                  MHD_OPTION_LISTEN_SOCKET, SD_LISTEN_FDS_START,
+                                  MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX,
+                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) CONNECTION_MEMORY_MAX,
+                                  MHD_OPTION_NOTIFY_CONNECTION, on_connection, &e,
+                                  MHD_OPTION_END);
+        info = e.http ? MHD_get_daemon_info(e.http, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+        if (!info) {
+                (void) log_error_errno(-EIO, "Failed to start serving HTTP.");
+                return EXIT_FAILURE;
+        }
+
+        r = sd_event_add_time(e.event, &e.timer, CLOCK_MONOTONIC, 0, 0, on_timer, &e);
+        if (r >= 0)
+                r = sd_event_add_io(e.event, NULL, info->epoll_fd, EPOLLIN, on_io, &e);
+        if (r >= 0)
+                r = sd_event_add_post(e.event, NULL, on_post, &e);
+        if (r >= 0)
+                r = sd_event_loop(e.event);
+        if (r < 0)
+                (void) log_error_errno(r, "Failed to run: %m");
+
+        /* What is suspended cannot be closed */
+        for (Client *c = e.first; c; c = c->next)
+                if (c->waiting)
+                        MHD_resume_connection(TAKE_PTR(c->waiting));
+        MHD_stop_daemon(e.http);
+        e.reading = reading_free(e.reading);
+        (void) sd_event_source_disable_unref(e.timer);
+        (void) sd_event_unref(e.event);
+        return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What qosd-exporter serves over HTTP: the same numbers as qosctl, in the format that a scraper takes, to each that waits its turn,
+and read by Prometheus itself."""
+
+import gzip
+import http.client
+import json
+import os
+import socket
+import time
+import urllib.parse
+
+import scenario
+from scenario import (check, equal, expect_total, fail, load, qosctl, run, start_served, systemctl, test, unit_property, wait_for)
+
+PORT = 10478
+UNITS = "qosd-exporter.socket", "qosd-exporter.service"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def scrape(method="GET", path="/metrics", status=200, body=None, **headers):
+    """Returns the headers and the text of the response."""
+    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=20 * scenario.patience())
+    try:
+        c.request(method, path, body=body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        r = c.getresponse()
+        data = r.read()
+    finally:
+        c.close()
+    equal(r.status, status, f"status of {method} {path}")
+    if r.headers["Content-Encoding"] == "gzip":
+        data = gzip.decompress(data)
+    return r.headers, data.decode()
+
+
+def samples(text, unit=None):
+    """By name with labels."""
+    return {k: v for k, v in (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+            if unit is None or f'unit="{unit}"' in k}
+
+
+def serve():
+    systemctl("start", UNITS[0])
+
+
+@test()
+def equals_qosctl():
+    """Each sample of a unit at rest is the one that qosctl prints, in both formats; promtool finds nothing to say."""
+    serve()
+    s = start_served(mode="thread")
+    load(s, connections=4, number=400)
+    expect_total(s, 400)
+    for accept, name, content_type in ((OPENMETRICS, "openmetrics", OPENMETRICS), (PROMETHEUS, "prometheus", PROMETHEUS),
+                                       ("*/*", "prometheus", PROMETHEUS)):
+        headers, text = scrape(accept=accept)
+        equal(headers["Content-Type"], content_type, f"type for {accept}")
+        there = samples(qosctl("metrics", s.name, f"--format={name}").stdout)
+        equal(samples(text, s.name), there, f"samples in {name}")
+        check(f'qosd_requests_server_total{{unit="{s.name}"}}' in there, "no request")
+        equal(samples(text)["qosd_up"], "1", "qosd_up")
+        check(float(samples(text)["qosd_scrape_duration_seconds"]) < 5, "the reading took longer than it may")
+        equal(text.endswith("# EOF\n"), name == "openmetrics", f"end of {name}")
+        r = run("promtool", "check", "metrics", "--extended", stdin=scrape(accept=PROMETHEUS)[1], ok=False)
+        equal(r.returncode in (0, 3), True, f"promtool: {r.stderr}")
+        check("error while linting" not in r.stderr, r.stderr)
+    plain, packed = scrape(), scrape(accept_encoding="gzip")
+    equal(packed[0]["Content-Encoding"], "gzip", "encoding")
+    check(int(packed[0]["Content-Length"]) * 4 < int(plain[0]["Content-Length"]), "compressed text is hardly smaller")
+    equal(samples(packed[1], s.name), samples(plain[1], s.name), "samples in compressed text")
+
+
+@test(deadline=60)
+def scraped_by_prometheus():
+    """Prometheus stores what clients have sent, integer by integer, and knows what a restart is not."""
+    serve()
+    s = start_served(mode="thread")
+    load(s, connections=4, number=300)
+    expect_total(s, 300)
+    port, directory = scenario.unused_port(), f"/run/{scenario.prefix}-prometheus"
+    os.makedirs(directory)
+    with open(f"{directory}/prometheus.yml", "w") as f:
+        f.write(f"""global: {{scrape_interval: 1s}}
+scrape_configs:
+  - job_name: qosd
+    static_configs: [{{targets: ['127.0.0.1:{PORT}']}}]
+""")
+    p = scenario.Unit(f"/usr/bin/prometheus --config.file={directory}/prometheus.yml --web.listen-address=127.0.0.1:{port} "
+                      f"--storage.tsdb.path={directory}/data --log.level=warn", type="exec").start()
+
+    def query(text):
+        r = run("curl", "-s", "-f", f"http://127.0.0.1:{port}/api/v1/query?query=" + urllib.parse.quote(text), ok=False)
+        return [float(x["value"][1]) for x in json.loads(r.stdout)["data"]["result"]] if r.returncode == 0 else None
+
+    name = f'{{unit="{s.name}"}}'
+    wait_for("Prometheus has all", lambda: query(f"qosd_requests_server_total{name}") == [300], 30)
+    equal(query("up{job='qosd'}"), [1], "up")
+    equal(query(f"qosd_requests_server_first_byte_seconds_count{name}"), [300], "count of the histogram")
+    equal(query(f'qosd_requests_server_first_byte_seconds_bucket{{unit="{s.name}",le="+Inf"}}'), [300], "last bucket")
+    equal(query(f'count(qosd_unit_info{{unit="{s.name}",state="active"}})'), [1], "the unit's information")
+    s.restart()
+    load(s, connections=4, number=200)
+    expect_total(s, 500)
+    wait_for("Prometheus has the rest", lambda: query(f"qosd_requests_server_total{name}") == [500], 30)
+    equal(query(f"resets(qosd_requests_server_total{name}[1m])"), [0], "resets")
+    p.stop()
+
+
+@test()
+def invalid_requests():
+    """Each gets a status that says what is wrong, and the next scrape is served."""
+    serve()
+    scrape()
+    restarts = unit_property(UNITS[1], "NRestarts")
+    equal(scrape("POST", status=405)[0]["Allow"], "GET, HEAD", "methods")
+    scrape("POST", body="x" * 100000, status=405)
+    scrape("DELETE", "/", status=405)
+    scrape("GET", "/metric", status=404)
+    scrape("GET", "/metrics/", status=404)
+    scrape("GET", body="content", status=400)
+    scrape("GET", "/", status=200)
+    headers, text = scrape("HEAD")
+    equal(text, "", "body of the response to HEAD")
+    check(int(headers["Content-Length"]) > 0, "HEAD gives no length")
+    scrape("GET", "/metrics?collect[]=x")
+    for request in (b"\r\n\r\n", b"\0" * 4096, b"GET /metrics\r\n\r\n", b"GET /metrics HTTP/9.9\r\n\r\n", b"GET /metrics HTTP/1.1\r\n\r\n",
+                    b"GET /" + b"x" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+                    b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 50000 + b"\r\n",
+                    b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", PORT), timeout=20 * scenario.patience()) as c:
+            try:
+                c.sendall(request)
+                c.shutdown(socket.SHUT_WR)
+                reply = c.recv(65536)
+            except OSError:
+                continue
+            check(not reply or (reply.startswith(b"HTTP/1.") and reply[9:12] in (b"200", b"400", b"413", b"414", b"431", b"505")),
+                  f"{request[:40]} is replied to with {reply[:80]}")
+    equal(samples(scrape()[1])["qosd_up"], "1", "qosd_up")
+    equal(unit_property(UNITS[1], "NRestarts"), restarts, "restarts of the exporter")
+
+
+@test(deadline=60)
+def stuck_scrapers():
+    """Connections without a request, and ones that do not read their responses, are more than it serves: a scrape is served, and the
+    memory is bounded."""
+    serve()
+    scrape()
+    restarts = unit_property(UNITS[1], "NRestarts")
+    s = start_served()
+    stuck = []
+    for i in range(400):
+        c = socket.socket()
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        c.settimeout(10 * scenario.patience())
+        c.connect(("127.0.0.1", PORT))
+        stuck.append(c)
+        if i % 2:
+            c.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + (b"\r\n" if i % 4 == 1 else b""))
+    for _ in range(20):
+        check(f'unit="{s.name}"' in scrape()[1], "the unit is missing")
+    with open(f"/proc/{unit_property(UNITS[1], 'MainPID')}/status") as f:
+        peak = int(next(line for line in f if line.startswith("VmHWM:")).split()[1])
+    check(peak < 100 << 10, f"it took {peak} KiB")
+    equal(unit_property(UNITS[1], "NRestarts"), restarts, "restarts of the exporter")
+    # Each connection ends by itself
+    for c in stuck:
+        try:
+            while c.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+        except TimeoutError:
+            fail("a connection stays open")
+        c.close()
+
+
+@test(own_daemon=True)
+def without_qosd():
+    """It says so, with a status that is no success, and serves again once qosd is there."""
+    serve()
+    s = start_served()
+    check(f'unit="{s.name}"' in scrape()[1], "the unit is missing")
+    systemctl("stop", "qosd.socket", "qosd-root.socket", "qosd.service")
+    try:
+        for accept, end in ((OPENMETRICS, True), (PROMETHEUS, False)):
+            _, text = scrape(status=503, accept=accept)
+            equal(samples(text)["qosd_up"], "0", "qosd_up")
+            equal(text.endswith("# EOF\n"), end, "end")
+    finally:
+        systemctl("start", "qosd.socket", "qosd-root.socket", "qosd.service")
+    equal(samples(scrape()[1])["qosd_up"], "1", "qosd_up")
+
+
+@test(nightly=True, deadline=400)
+def ends_without_scrapes():
+    """After five minutes; the next scrape starts it."""
+    serve()
+    scrape()
+    pid = unit_property(UNITS[1], "MainPID")
+    begun = time.monotonic()
+    wait_for("it has ended", lambda: unit_property(UNITS[1], "ActiveState") == "inactive", 360, pause=1)
+    check(time.monotonic() - begun > 290, "it ended before its time")
+    scrape()
+    check(unit_property(UNITS[1], "MainPID") not in ("0", pid), "it was not started")
