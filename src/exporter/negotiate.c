@@ -69,10 +69,17 @@ static unsigned parse_quality(Token t) {
 
 Exposition negotiate_format(const char *accept) {
         static const struct {
-                const char *type, *range, *version;
+                const char *type, *range;
+                struct {
+                        const char *name, *value;
+                } parameters[2];        /* if they are given */
         } offers[_EXPOSITION_MAX] = {
-                [EXPOSITION_OPENMETRICS] = { "application/openmetrics-text", "application/*", "1.0.0" },
-                [EXPOSITION_PROMETHEUS]  = { "text/plain",                   "text/*",        "0.0.4" },
+                [EXPOSITION_OPENMETRICS] = { "application/openmetrics-text", "application/*",
+                                             { { "version", "1.0.0" } } },
+                [EXPOSITION_PROMETHEUS]  = { "text/plain", "text/*", { { "version", "0.0.4" } } },
+                [EXPOSITION_PROTOBUF]    = { "application/vnd.google.protobuf", "application/*",
+                                             { { "proto",    "io.prometheus.client.MetricFamily" },
+                                               { "encoding", "delimited" } } },
         };
         const char *end = accept ? accept + strlen(accept) : NULL;
         /* By format: the most specific entry that matches decides on its quality */
@@ -81,30 +88,43 @@ Exposition negotiate_format(const char *accept) {
         Token entry;
 
         while (token_next(&accept, end, ',', &entry)) {
-                const char *p = entry.s, *e = entry.s + entry.n;
-                Token type, parameter, value, version = {};
-                unsigned q = QUALITY_ONE;
+                const char *p = entry.s, *e = entry.s + entry.n, *parameters;
+                Token type, parameter, value;
 
                 if (!token_next(&p, e, ';', &type))
                         continue;
-                while (token_next(&p, e, ';', &parameter))
-                        if (token_get(parameter, "q", &value))
-                                q = parse_quality(value);
-                        else if (token_get(parameter, "version", &value))
-                                version = value;
+                parameters = p;
 
                 for (Exposition f = 0; f < _EXPOSITION_MAX; f++) {
-                        unsigned s;
+                        unsigned q = QUALITY_ONE, s;
+                        bool matches = true;
 
+                        if (!exposition_is_supported(f))
+                                continue;
                         if (token_is(type, offers[f].type))
-                                s = version.s ? 4 : 3;
+                                s = 3;
                         else if (token_is(type, offers[f].range))
                                 s = 2;
                         else if (token_is(type, "*/*"))
                                 s = 1;
                         else
                                 continue;
-                        if (version.s && !token_is(version, offers[f].version))
+
+                        p = parameters;
+                        while (token_next(&p, e, ';', &parameter)) {
+                                if (token_get(parameter, "q", &value))
+                                        q = parse_quality(value);
+                                for (size_t i = 0; i < ELEMENTSOF(offers[f].parameters); i++) {
+                                        const char *name = offers[f].parameters[i].name;
+
+                                        if (!name || !token_get(parameter, name, &value))
+                                                continue;
+                                        s = 4;
+                                        if (!token_is(value, offers[f].parameters[i].value))
+                                                matches = false;
+                                }
+                        }
+                        if (!matches)
                                 continue;
                         if (s > specific[f] || (s == specific[f] && q > quality[f])) {
                                 specific[f] = s;

@@ -4,12 +4,14 @@
  * socket, has one thread, and ends when nobody scrapes. */
 
 #include <fcntl.h>
+#include <getopt.h>
 #include <microhttpd.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <systemd/sd-daemon.h>
 #include <zlib.h>
 
+#include "config-build.h"
 #include "log.h"
 #include "negotiate.h"
 #include "reading.h"
@@ -17,6 +19,13 @@
 #define ADDRESS "/run/qosd/org.qosd.QoS"
 
 #define PLAIN "text/plain; charset=utf-8"
+
+static const char *const content_types[_EXPOSITION_MAX] = {
+        [EXPOSITION_OPENMETRICS] = "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        [EXPOSITION_PROMETHEUS]  = "text/plain; version=0.0.4; charset=utf-8",
+        [EXPOSITION_PROTOBUF]    = "application/vnd.google.protobuf; "
+                                   "proto=io.prometheus.client.MetricFamily; encoding=delimited",
+};
 
 /* Connections at a time: 2 MiB of headers. Two agents scrape a host; when all are taken, the one that has
  * waited longest without a request gives way. */
@@ -62,6 +71,7 @@ struct Exporter {
         unsigned n_clients;
         Reading *reading;
         uint64_t begun, scraped;        /* CLOCK_MONOTONIC, us */
+        unsigned buckets_max;
 };
 
 static unsigned n_pages;
@@ -160,17 +170,12 @@ static void client_cut(Client *c) {
 }
 
 /* The response of a reading, or without one (error): that there is none. */
-static const char *const content_types[_EXPOSITION_MAX] = {
-        [EXPOSITION_OPENMETRICS] = "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        [EXPOSITION_PROMETHEUS]  = "text/plain; version=0.0.4; charset=utf-8",
-};
-
 static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip, Page **ret) {
-        uint64_t took = now_usec(CLOCK_MONOTONIC) - e->begun;
+        uint64_t took = (now_usec(CLOCK_MONOTONIC) - e->begun) * NSEC_PER_USEC;
         _cleanup_free_ char *text = NULL;
         size_t size = 0;
         FILE *f;
-        int r = 0;
+        int r;
 
         if (n_pages >= PAGES_MAX)
                 for (Client *c = e->first; c; c = c->next)
@@ -181,20 +186,14 @@ static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip,
         f = open_memstream(&text, &size);
         if (!f)
                 return -ENOMEM;
-        (void) fprintf(f, "# HELP qosd_up Whether qosd has replied\n# TYPE qosd_up gauge\nqosd_up %i\n",
-                       error >= 0);
-        if (error >= 0)
-                r = exposition_write(f, format, reading_get_catalogue(e->reading),
+        r = exposition_write_gauge(f, format, "qosd_up", NULL, "Whether qosd has replied", error >= 0);
+        if (r >= 0 && error >= 0)
+                r = exposition_write(f, format, e->buckets_max, reading_get_catalogue(e->reading),
                                      reading_get_units(e->reading), reading_get_programs(e->reading));
-        (void) fputs("# HELP qosd_scrape_duration_seconds Time until qosd has replied\n"
-                     "# TYPE qosd_scrape_duration_seconds gauge\n", f);
-        if (format == EXPOSITION_OPENMETRICS)
-                (void) fputs("# UNIT qosd_scrape_duration_seconds seconds\n", f);
-        (void) fprintf(f, "qosd_scrape_duration_seconds %llu.%06llu\n",
-                       (unsigned long long) (took / USEC_PER_SEC),
-                       (unsigned long long) (took % USEC_PER_SEC));
-        if (format == EXPOSITION_OPENMETRICS)
-                (void) fputs("# EOF\n", f);
+        if (r >= 0)
+                r = exposition_write_gauge(f, format, "qosd_scrape_duration_seconds", "seconds",
+                                           "Time until qosd has replied", took);
+        exposition_end(f, format);
         if (ferror(f) && r >= 0)
                 r = -ENOMEM;
         if (fclose(f) != 0 && r >= 0)
@@ -390,11 +389,55 @@ static int on_post(sd_event_source *s, void *userdata) {
         return exporter_run(userdata);
 }
 
+/* Returns 0 if there is nothing else to do. */
+static int parse_arguments(Exporter *e, int argc, char **argv) {
+        enum { ARG_VERSION = 0x100, ARG_BUCKETS };
+        static const struct option options[] = {
+                { "help",        no_argument,       NULL, 'h'         },
+                { "version",     no_argument,       NULL, ARG_VERSION },
+                { "buckets-max", required_argument, NULL, ARG_BUCKETS },
+                {}
+        };
+        int c, r;
+
+        while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0)
+                switch (c) {
+                case 'h':
+                        puts("qosd-exporter [OPTIONS...]\n\n"
+                             "Serves metrics of qosd over HTTP. Started by qosd-exporter.socket.\n\n"
+                             "  -h --help             Show this help\n"
+                             "     --version          Show the version\n"
+                             "     --buckets-max=N    Limit the buckets of a native histogram\n"
+                             "                        (default: 160), 0 for no limit\n\n"
+                             "See qosd-exporter(8).");
+                        return 0;
+                case ARG_VERSION:
+                        puts("qosd-exporter " QOSD_VERSION);
+                        return 0;
+                case ARG_BUCKETS:
+                        r = exposition_parse_buckets(optarg, &e->buckets_max);
+                        if (r < 0)
+                                return log_error_errno(r,
+                                                       "Invalid number of buckets '%s', "
+                                                       "expected 0 or %u to %u.", optarg,
+                                                       EXPOSITION_BUCKETS_MIN, EXPOSITION_BUCKETS_MAX);
+                        break;
+                default:
+                        return -EINVAL;
+                }
+        if (optind < argc)
+                return log_error_errno(-EINVAL, "Unexpected argument '%s', expected none.", argv[optind]);
+        return 1;
+}
+
 int main(int argc, char **argv) {
-        Exporter e = { .scraped = now_usec(CLOCK_MONOTONIC) };
+        Exporter e = { .scraped = now_usec(CLOCK_MONOTONIC), .buckets_max = EXPOSITION_BUCKETS_DEFAULT };
         const union MHD_DaemonInfo *info;
         int r;
 
+        r = parse_arguments(&e, argc, argv);
+        if (r <= 0)
+                return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
         if (sd_listen_fds(true) != 1) {
                 (void) log_error_errno(-EINVAL, "Expected one listening socket, from qosd-exporter.socket.");
                 return EXIT_FAILURE;

@@ -1,30 +1,68 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include <ctype.h>
-#include <math.h>
 
-#include "exposition.h"
+#include "exposition-writer.h"
 #include "value.h"
 
-typedef struct Output {
-        FILE *file;
-        Exposition format;
-} Output;
+bool exposition_is_supported(Exposition format) {
+        return format != EXPOSITION_PROTOBUF || HAVE_PROTOBUF;
+}
 
-/* Powers of two seconds between which Export() has buckets: the bounds of those that are printed. */
-#define MIN_EXPONENT (-22)
-#define MAX_EXPONENT 6
-/* Schemas in which all of these are bounds. */
-#define SCHEMA_MAX 8
+int exposition_parse_buckets(const char *s, unsigned *ret) {
+        unsigned long n;
+        char *end;
 
-/* All samples of one name, which have to stand together. */
-typedef struct Family {
-        const char *metric;             /* as in the catalogue */
-        const char *name;
-        const char *suffix;             /* "seconds", "bytes", or NULL */
-        const char *type;
-        bool told;                      /* what it is has been printed */
-} Family;
+        errno = 0;
+        n = strtoul(s, &end, 10);
+        if (errno != 0 || !isdigit((unsigned char) *s) || *end != 0 || n > EXPOSITION_BUCKETS_MAX ||
+            (n > 0 && n < EXPOSITION_BUCKETS_MIN))
+                return -EINVAL;
+        *ret = (unsigned) n;
+        return 0;
+}
+
+/* ---- families, as far as they have samples ------------------------------------------------------------ */
+
+static const Writer* output_writer(const Output *o) {
+#if HAVE_PROTOBUF
+        if (o->format == EXPOSITION_PROTOBUF)
+                return &protobuf_writer;
+#endif
+        return &text_writer;
+}
+
+int output_add(Output *o, const Family *family, const Sample *sample) {
+        int r;
+
+        if (o->family != family) {
+                o->family = family;
+                r = output_writer(o)->begin(o);
+                if (r < 0)
+                        return r;
+        }
+        return output_writer(o)->add(o, sample);
+}
+
+int output_end(Output *o) {
+        int r = 0;
+
+        if (o->family)
+                r = output_writer(o)->end(o);
+        if (r >= 0)
+                o->family = NULL;
+        return r;
+}
+
+void output_done(Output *o) {
+        if (o->family && output_writer(o)->abort)
+                output_writer(o)->abort(o);
+        o->family = NULL;
+}
+
+#define _cleanup_output_ _cleanup_(output_done)
+
+/* ---- metrics of units --------------------------------------------------------------------------------- */
 
 /* "requests.server.bytesIn" in bytes is "qosd_requests_server_in_bytes", "requests.server.count" is
  * "qosd_requests_server". */
@@ -61,61 +99,16 @@ static char* family_name(const char *metric, const char *suffix) {
         return name;
 }
 
-static void print_escaped(const Output *o, const char *s, bool quotes) {
-        for (; *s; s++)
-                if (*s == '\n')
-                        (void) fputs("\\n", o->file);
-                else {
-                        if (*s == '\\' || (*s == '"' && quotes))
-                                (void) putc('\\', o->file);
-                        (void) putc(*s, o->file);
-                }
-}
-
-/* Integers are exact, also those of nanoseconds as seconds. */
-static void print_number(const Output *o, uint64_t n, bool nsec) {
-        if (nsec)
-                (void) fprintf(o->file, "%llu.%09llu", (unsigned long long) (n / NSEC_PER_SEC),
-                               (unsigned long long) (n % NSEC_PER_SEC));
-        else
-                (void) fprintf(o->file, "%llu", (unsigned long long) n);
-}
-
-static void family_begin(const Output *o, Family *f, const char *help) {
-        const char *end = o->format == EXPOSITION_PROMETHEUS && streq(f->type, "counter") ? "_total" : "";
-
-        if (f->told)
-                return;
-        f->told = true;
-        (void) fprintf(o->file, "# HELP %s%s ", f->name, end);
-        print_escaped(o, help ?: "", o->format == EXPOSITION_OPENMETRICS);
-        (void) fprintf(o->file, "\n# TYPE %s%s %s\n", f->name, end, f->type);
-        if (o->format == EXPOSITION_OPENMETRICS && f->suffix)
-                (void) fprintf(o->file, "# UNIT %s %s\n", f->name, f->suffix);
-}
-
-/* le: a power of two seconds, or INFINITY for the sum of all; NAN: no bucket. */
-static void print_sample(const Output *o, const Family *f, const char *suffix, sd_json_variant *unit, double le,
-                         uint64_t n, bool nsec) {
-        (void) fprintf(o->file, "%s%s{unit=\"", f->name, suffix);
-        print_escaped(o, value_string(unit, "name") ?: "", /* quotes= */ true);
-        (void) putc('"', o->file);
-        if (isinf(le))
-                (void) fputs(",le=\"+Inf\"", o->file);
-        else if (!isnan(le)) /* as OpenMetrics writes numbers */
-                (void) fprintf(o->file, ",le=\"%.17g%s\"", le, le >= 1 ? ".0" : "");
-        (void) fputs("} ", o->file);
-        print_number(o, n, nsec);
-        (void) putc('\n', o->file);
+/* A sample of a unit with no other label. */
+static Sample unit_sample(sd_json_variant *unit) {
+        return (Sample) { .labels = { { "unit", value_string(unit, "name") } }, .n_labels = 1 };
 }
 
 /* From when on it is counted. What other probes than "requests" count begins with these. */
-static void print_created(const Output *o, const Family *f, sd_json_variant *unit) {
+static uint64_t created(const char *metric, sd_json_variant *unit) {
         uint64_t since;
 
-        if (o->format == EXPOSITION_OPENMETRICS && startswith(f->metric, "requests.") &&
-            value_unsigned(unit, "attachedSince", &since))
-                print_sample(o, f, "_created", unit, NAN, since, /* nsec= */ true);
+        return startswith(metric, "requests.") && value_unsigned(unit, "attachedSince", &since) ? since : 0;
 }
 
 static sd_json_variant* find_histogram(sd_json_variant *unit, const char *metric) {
@@ -130,76 +123,100 @@ static sd_json_variant* find_histogram(sd_json_variant *unit, const char *metric
         return NULL;
 }
 
-/* A bucket for each power of two, which adds buckets of ours without cutting one. */
-static int print_histogram(const Output *o, const Family *f, sd_json_variant *unit, sd_json_variant *h) {
-        sd_json_variant *indexes = value_find(h, "indexes"), *counts = value_find(h, "counts");
-        uint64_t schema, sum, count, n = 0;
-        size_t next = 0;
+/* Durations beyond the last bound: in a native histogram they look like those right behind it. */
+static int write_overflow(Output *o, const char *metric, const char *name, const Replies *units) {
+        _cleanup_free_ char *overflow = NULL;
+        Family f = { .help = "Durations of more than 64 s in the distribution", .type = FAMILY_COUNTER };
+        int r;
 
-        if (!indexes || !counts || !value_unsigned(h, "schema", &schema) || schema > SCHEMA_MAX || !value_unsigned(h, "sum", &sum) ||
-            !value_unsigned(h, "count", &count) || sd_json_variant_elements(indexes) != sd_json_variant_elements(counts))
-                return -EBADMSG;
-
-        for (int e = MIN_EXPONENT; e <= MAX_EXPONENT; e++) {
-                for (; next < sd_json_variant_elements(indexes); next++) {
-                        if (sd_json_variant_integer(sd_json_variant_by_index(indexes, next)) > (int64_t) e * (1 << schema))
-                                break;
-                        n += sd_json_variant_unsigned(sd_json_variant_by_index(counts, next));
-                }
-                print_sample(o, f, "_bucket", unit, ldexp(1, e), n, /* nsec= */ false);
+        if (asprintf(&overflow, "%s_overflow", name) < 0) {
+                overflow = NULL;
+                return -ENOMEM;
         }
-        print_sample(o, f, "_bucket", unit, INFINITY, count, /* nsec= */ false);
-        print_sample(o, f, "_sum", unit, NAN, sum, /* nsec= */ true);
-        print_sample(o, f, "_count", unit, NAN, count, /* nsec= */ false);
-        print_created(o, f, unit);
-        return 0;
+        f.name = overflow;
+        for (size_t i = 0; i < units->n; i++) {
+                sd_json_variant *u = value_find(units->items[i], "unit"), *v = find_histogram(u, metric);
+                _cleanup_sparse_histogram_ SparseHistogram h = {};
+                Sample s = unit_sample(u);
+
+                if (!v)
+                        continue;
+                r = sparse_histogram_parse(v, &h);
+                if (r < 0)
+                        return r;
+                s.n = h.count - sparse_histogram_count_to(&h, SPARSE_MAX_EXPONENT);
+                if (s.n == 0)
+                        continue;
+                s.created = created(metric, u);
+                r = output_add(o, &f, &s);
+                if (r < 0)
+                        return r;
+        }
+        return output_end(o);
 }
 
 /* Returns 0 if no unit has the distribution. */
-static int print_distribution(const Output *o, const char *metric, const char *help, const Replies *units) {
+static int write_distribution(Output *o, const char *metric, const char *help, unsigned buckets_max,
+                              const Replies *units) {
         _cleanup_free_ char *name = family_name(metric, "seconds");
-        Family f = { .metric = metric, .name = name, .suffix = "seconds", .type = "histogram" };
+        Family f = { .name = name, .unit = "seconds", .help = help, .type = FAMILY_HISTOGRAM };
         int r;
 
         if (!name)
                 return -ENOMEM;
         for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = value_find(units->items[i], "unit"), *h = find_histogram(u, metric);
+                sd_json_variant *u = value_find(units->items[i], "unit"), *v = find_histogram(u, metric);
+                _cleanup_sparse_histogram_ SparseHistogram h = {};
+                Sample s = unit_sample(u);
 
-                if (!h)
+                if (!v)
                         continue;
-                family_begin(o, &f, help);
-                r = print_histogram(o, &f, u, h);
+                r = sparse_histogram_parse(v, &h);
+                if (r < 0)
+                        return r;
+                sparse_histogram_limit(&h, buckets_max);
+                s.kind = SAMPLE_HISTOGRAM;
+                s.histogram = &h;
+                s.created = created(metric, u);
+                r = output_add(o, &f, &s);
                 if (r < 0)
                         return r;
         }
-        return f.told;
+        if (!o->family)
+                return 0;
+        r = output_end(o);
+        if (r >= 0)
+                r = write_overflow(o, metric, name, units);
+        return r < 0 ? r : 1;
 }
 
-static int print_values(const Output *o, const char *metric, const char *unit, bool counter, const char *help,
+static int write_values(Output *o, const char *metric, const char *unit, bool counter, const char *help,
                         const Replies *units) {
         const char *suffix = streq_ptr(unit, "ns") ? "seconds" : streq_ptr(unit, "bytes") ? "bytes" : NULL;
         _cleanup_free_ char *name = family_name(metric, suffix);
-        Family f = { .metric = metric, .name = name, .suffix = suffix, .type = counter ? "counter" : "gauge" };
-        uint64_t n;
+        Family f = { .name = name, .unit = suffix, .help = help, .type = counter ? FAMILY_COUNTER : FAMILY_GAUGE };
+        int r;
 
         if (!name)
                 return -ENOMEM;
         for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = value_find(units->items[i], "unit"), *values = value_find(u, counter ? "totals" : "gauges");
+                sd_json_variant *u = value_find(units->items[i], "unit"),
+                                *values = value_find(u, counter ? "totals" : "gauges");
+                Sample s = unit_sample(u);
 
-                if (!values || !value_unsigned(values, metric, &n))
+                if (!values || !value_unsigned(values, metric, &s.n))
                         continue;
-                family_begin(o, &f, help);
-                print_sample(o, &f, counter ? "_total" : "", u, NAN, n, streq_ptr(unit, "ns"));
-                if (counter)
-                        print_created(o, &f, u);
+                s.kind = streq_ptr(unit, "ns") ? SAMPLE_NSEC : SAMPLE_INTEGER;
+                s.created = counter ? created(metric, u) : 0;
+                r = output_add(o, &f, &s);
+                if (r < 0)
+                        return r;
         }
-        return 0;
+        return output_end(o);
 }
 
 /* One metric of the catalogue, of all units. */
-static int print_metric(const Output *o, sd_json_variant *metric, const Replies *units) {
+static int write_metric(Output *o, sd_json_variant *metric, unsigned buckets_max, const Replies *units) {
         const char *name = value_string(metric, "name"), *help = value_string(metric, "description");
         int r;
 
@@ -210,128 +227,165 @@ static int print_metric(const Output *o, sd_json_variant *metric, const Replies 
         if (endswith(name, ".count")) {
                 _cleanup_free_ char *distribution = strndup(name, strlen(name) - strlen(".count"));
 
-                r = distribution ? print_distribution(o, distribution, help, units) : -ENOMEM;
+                r = distribution ? write_distribution(o, distribution, help, buckets_max, units) : -ENOMEM;
                 if (r != 0)
                         return r;
         }
-        return print_values(o, name, value_string(metric, "unit"), streq_ptr(value_string(metric, "kind"), "counter"),
-                            help, units);
+        return write_values(o, name, value_string(metric, "unit"),
+                            streq_ptr(value_string(metric, "kind"), "counter"), help, units);
 }
 
-static void print_drops(const Output *o, const Replies *units) {
-        Family f = { .metric = "requests.drops", .name = "qosd_drops", .type = "counter" };
-        uint64_t n;
-
-        for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = value_find(units->items[i], "unit");
-
-                if (!value_unsigned(u, "drops", &n))
-                        continue;
-                family_begin(o, &f, "Events of the unit that could not be recorded");
-                print_sample(o, &f, "_total", u, NAN, n, /* nsec= */ false);
-                print_created(o, &f, u);
-        }
-}
-
-static void print_label(const Output *o, const char *name, const char *value, char end) {
-        (void) fprintf(o->file, "%s=\"", name);
-        print_escaped(o, value ?: "", /* quotes= */ true);
-        (void) fprintf(o->file, "\"%c", end);
-}
-
-/* What changes of a unit without being a number, to be joined with the others. */
-static void print_info(const Output *o, const Replies *units) {
-        bool info = o->format == EXPOSITION_OPENMETRICS;
-        Family f = { .metric = "", .name = info ? "qosd_unit" : "qosd_unit_info", .type = info ? "info" : "gauge" };
-
-        for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = value_find(units->items[i], "unit");
-
-                family_begin(o, &f, "The slice and the state of the unit");
-                (void) fputs("qosd_unit_info{", o->file);
-                print_label(o, "unit", value_string(u, "name"), ',');
-                print_label(o, "slice", value_string(u, "slice"), ',');
-                print_label(o, "state", value_string(u, "activeState"), '}');
-                (void) fputs(" 1\n", o->file);
-        }
-}
-
-/* Programs that units need, of qosd as a whole. */
-static void print_programs(const Output *o, const Replies *programs) {
-        Family f = { .metric = "", .name = "qosd_program_attached", .type = "gauge" };
-
-        for (size_t i = 0; i < programs->n; i++) {
-                sd_json_variant *p = programs->items[i];
-                const char *state = value_string(p, "state");
-
-                if (!value_string(p, "program") || streq_ptr(state, "idle"))
-                        continue;
-                family_begin(o, &f, "Whether a BPF program that a unit needs is attached, and why not");
-                (void) fputs("qosd_program_attached{", o->file);
-                print_label(o, "program", value_string(p, "program"), ',');
-                print_label(o, "reason", streq_ptr(state, "attached") ? NULL : value_string(p, "reason"), '}');
-                (void) fprintf(o->file, " %i\n", streq_ptr(state, "attached"));
-        }
-}
-
-/* Thresholds on quantiles, for alerts on how fast the error budget is used up. */
-static void print_objectives(const Output *o, const Replies *units) {
-        static const struct {
-                const char *key, *help;
-                Family family;
-        } families[] = {
-                { "good",   "Requests within the limit of the threshold",
-                  { .metric = "", .name = "qosd_objective_good",         .type = "counter" } },
-                { "total",  "Requests since the threshold was set",
-                  { .metric = "", .name = "qosd_objective_requests",     .type = "counter" } },
-                { "target", "Share of requests that has to be within the limit of the threshold",
-                  { .metric = "", .name = "qosd_objective_target_ratio", .type = "gauge"   } },
+static int write_drops(Output *o, const Replies *units) {
+        static const Family f = {
+                .name = "qosd_drops",
+                .help = "Events of the unit that could not be recorded",
+                .type = FAMILY_COUNTER,
         };
-
-        for (size_t k = 0; k < ELEMENTSOF(families); k++) {
-                Family f = families[k].family;
-
-                for (size_t i = 0; i < units->n; i++) {
-                        sd_json_variant *u = value_find(units->items[i], "unit"), *objectives = value_find(u, "objectives");
-
-                        for (size_t j = 0; objectives && j < sd_json_variant_elements(objectives); j++) {
-                                sd_json_variant *objective = sd_json_variant_by_index(objectives, j);
-                                bool counter = streq(f.type, "counter");
-                                double target = 0;
-                                uint64_t n = 0;
-
-                                if (counter ? !value_unsigned(objective, families[k].key, &n)
-                                            : !value_real(objective, families[k].key, &target))
-                                        continue;
-                                family_begin(o, &f, families[k].help);
-                                (void) fprintf(o->file, "%s%s{unit=\"", f.name, counter ? "_total" : "");
-                                print_escaped(o, value_string(u, "name") ?: "", /* quotes= */ true);
-                                (void) fputs("\",threshold=\"", o->file);
-                                print_escaped(o, value_string(objective, "threshold") ?: "", /* quotes= */ true);
-                                (void) fputs("\"} ", o->file);
-                                if (counter)
-                                        print_number(o, n, /* nsec= */ false);
-                                else
-                                        (void) fprintf(o->file, "%.15g", target);
-                                (void) putc('\n', o->file);
-                        }
-                }
-        }
-}
-
-int exposition_write(FILE *file, Exposition format, const Replies *catalogue, const Replies *units,
-                     const Replies *programs) {
-        const Output *o = &(const Output) { .file = file, .format = format };
         int r;
 
-        print_info(o, units);
-        for (size_t i = 0; i < catalogue->n; i++) {
-                r = print_metric(o, catalogue->items[i], units);
+        for (size_t i = 0; i < units->n; i++) {
+                sd_json_variant *u = value_find(units->items[i], "unit");
+                Sample s = unit_sample(u);
+
+                if (!value_unsigned(u, "drops", &s.n))
+                        continue;
+                s.created = created("requests.drops", u);
+                r = output_add(o, &f, &s);
                 if (r < 0)
                         return r;
         }
-        print_drops(o, units);
-        print_objectives(o, units);
-        print_programs(o, programs);
+        return output_end(o);
+}
+
+/* What changes of a unit without being a number, to be joined with the others. */
+static int write_info(Output *o, const Replies *units) {
+        static const Family f = {
+                .name = "qosd_unit",
+                .help = "The slice and the state of the unit",
+                .type = FAMILY_INFO,
+        };
+        int r;
+
+        for (size_t i = 0; i < units->n; i++) {
+                sd_json_variant *u = value_find(units->items[i], "unit");
+                Sample s = {
+                        .labels = { { "unit",  value_string(u, "name") },
+                                    { "slice", value_string(u, "slice") },
+                                    { "state", value_string(u, "activeState") } },
+                        .n_labels = 3,
+                        .n = 1,
+                };
+
+                r = output_add(o, &f, &s);
+                if (r < 0)
+                        return r;
+        }
+        return output_end(o);
+}
+
+/* Programs that units need, of qosd as a whole. */
+static int write_programs(Output *o, const Replies *programs) {
+        static const Family f = {
+                .name = "qosd_program_attached",
+                .help = "Whether a BPF program that a unit needs is attached, and why not",
+                .type = FAMILY_GAUGE,
+        };
+        int r;
+
+        for (size_t i = 0; i < programs->n; i++) {
+                sd_json_variant *p = programs->items[i];
+                bool attached = streq_ptr(value_string(p, "state"), "attached");
+                Sample s = {
+                        .labels = { { "program", value_string(p, "program") },
+                                    { "reason",  attached ? NULL : value_string(p, "reason") } },
+                        .n_labels = 2,
+                        .n = attached,
+                };
+
+                if (!value_string(p, "program") || streq_ptr(value_string(p, "state"), "idle"))
+                        continue;
+                r = output_add(o, &f, &s);
+                if (r < 0)
+                        return r;
+        }
+        return output_end(o);
+}
+
+/* Thresholds on quantiles, for alerts on how fast the error budget is used up. */
+static int write_objectives(Output *o, const Replies *units) {
+        static const struct {
+                const char *key;
+                Family family;
+        } families[] = {
+                { "good",   { .name = "qosd_objective_good", .type = FAMILY_COUNTER,
+                              .help = "Requests within the limit of the threshold" } },
+                { "total",  { .name = "qosd_objective_requests", .type = FAMILY_COUNTER,
+                              .help = "Requests since the threshold was set" } },
+                { "target", { .name = "qosd_objective_target_ratio", .type = FAMILY_GAUGE,
+                              .help = "Share of requests that has to be within the limit of the threshold" } },
+        };
+        int r;
+
+        for (size_t k = 0; k < ELEMENTSOF(families); k++) {
+                bool counter = families[k].family.type == FAMILY_COUNTER;
+
+                for (size_t i = 0; i < units->n; i++) {
+                        sd_json_variant *u = value_find(units->items[i], "unit"),
+                                        *objectives = value_find(u, "objectives");
+
+                        for (size_t j = 0; objectives && j < sd_json_variant_elements(objectives); j++) {
+                                sd_json_variant *objective = sd_json_variant_by_index(objectives, j);
+                                Sample s = {
+                                        .labels = { { "unit",      value_string(u, "name") },
+                                                    { "threshold", value_string(objective, "threshold") } },
+                                        .n_labels = 2,
+                                        .kind = counter ? SAMPLE_INTEGER : SAMPLE_REAL,
+                                };
+
+                                if (counter ? !value_unsigned(objective, families[k].key, &s.n)
+                                            : !value_real(objective, families[k].key, &s.real))
+                                        continue;
+                                r = output_add(o, &families[k].family, &s);
+                                if (r < 0)
+                                        return r;
+                        }
+                }
+                r = output_end(o);
+                if (r < 0)
+                        return r;
+        }
         return 0;
+}
+
+int exposition_write(FILE *file, Exposition format, unsigned buckets_max, const Replies *catalogue,
+                     const Replies *units, const Replies *programs) {
+        _cleanup_output_ Output o = { .file = file, .format = format };
+        int r;
+
+        r = write_info(&o, units);
+        for (size_t i = 0; r >= 0 && i < catalogue->n; i++)
+                r = write_metric(&o, catalogue->items[i], buckets_max, units);
+        if (r >= 0)
+                r = write_drops(&o, units);
+        if (r >= 0)
+                r = write_objectives(&o, units);
+        if (r >= 0)
+                r = write_programs(&o, programs);
+        return r < 0 ? r : 0;
+}
+
+int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit, const char *help,
+                           uint64_t n) {
+        _cleanup_output_ Output o = { .file = file, .format = format };
+        const Family f = { .name = name, .unit = unit, .help = help, .type = FAMILY_GAUGE };
+        const Sample s = { .n = n, .kind = streq_ptr(unit, "seconds") ? SAMPLE_NSEC : SAMPLE_INTEGER };
+        int r;
+
+        r = output_add(&o, &f, &s);
+        return r < 0 ? r : output_end(&o);
+}
+
+void exposition_end(FILE *file, Exposition format) {
+        if (format == EXPOSITION_OPENMETRICS)
+                (void) fputs("# EOF\n", file);
 }

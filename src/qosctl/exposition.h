@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What units have counted, in the text formats of Prometheus. */
+/* What units have counted, in the formats of Prometheus. */
 
 #include <stdio.h>
 
@@ -10,11 +10,31 @@
 typedef enum Exposition {
         EXPOSITION_OPENMETRICS,         /* OpenMetrics 1.0 */
         EXPOSITION_PROMETHEUS,          /* Prometheus text 0.0.4 */
+        EXPOSITION_PROTOBUF,            /* Prometheus' messages, each behind its length, with native histograms */
         _EXPOSITION_MAX,
 } Exposition;
 
+/* Mimir and Grafana Cloud make a native histogram of more buckets coarser, as OpenTelemetry does. */
+#define EXPOSITION_BUCKETS_DEFAULT 160U
+/* With one bucket for each power of two there are 29. */
+#define EXPOSITION_BUCKETS_MIN 29U
+#define EXPOSITION_BUCKETS_MAX 10000U
+
+/* Whether this build writes the format. */
+bool exposition_is_supported(Exposition format);
+
+/* Parses a limit of buckets: 0, or a number within these bounds. Returns -EINVAL. */
+int exposition_parse_buckets(const char *s, unsigned *ret);
+
 /* Writes the replies to ListMetrics(), to Export() without the last one, and to Probes(), which may be none.
- * The end of an OpenMetrics text is left to the caller, which may have families of its own. Errors of writing
- * are those of the stream. Returns -EBADMSG if a reply is invalid, or -ENOMEM. */
-int exposition_write(FILE *file, Exposition format, const Replies *catalogue, const Replies *units,
-                     const Replies *programs);
+ * buckets_max: of a native histogram, at least EXPOSITION_BUCKETS_MIN; 0: no limit. Errors of writing are those
+ * of the stream. Returns -EBADMSG if a reply is invalid, or -ENOMEM. */
+int exposition_write(FILE *file, Exposition format, unsigned buckets_max, const Replies *catalogue,
+                     const Replies *units, const Replies *programs);
+
+/* Writes a gauge without labels. unit: NULL, or "seconds", for nanoseconds. Returns -ENOMEM. */
+int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit, const char *help,
+                           uint64_t n);
+
+/* Writes what a format has at its end. */
+void exposition_end(FILE *file, Exposition format);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What units have counted, in the text formats of Prometheus. */
+/* What units have counted, in the formats of Prometheus. */
 
 #include "client.h"
 #include "exposition.h"
@@ -33,6 +33,9 @@ int verb_metrics(int argc, char **argv) {
         _cleanup_names_ Names names = NAMES_INIT;
         _cleanup_client_ Client *c = NULL;
         int r, status = STATUS_OK;
+
+        if (arg_exposition == EXPOSITION_PROTOBUF && arg_json == JSON_OFF && isatty(STDOUT_FILENO))
+                return log_failure(-EINVAL, "Refusing to write the binary format 'protobuf' to a terminal.");
 
         r = client_connect(&c);
         if (r < 0)
@@ -72,13 +75,11 @@ int verb_metrics(int argc, char **argv) {
                 if (r != 0)
                         return client_fail(r, &programs, "list the probes");
         }
-        r = exposition_write(stdout, arg_exposition, &catalogue, &units, &programs);
+        r = exposition_write(stdout, arg_exposition, arg_buckets_max, &catalogue, &units, &programs);
         if (r == -EBADMSG)
                 return log_failure(r, "Failed to read metrics: qosd sent an invalid reply.");
         if (r < 0)
                 return log_out_of_memory();
-        if (arg_exposition == EXPOSITION_OPENMETRICS)
-                (void) printf("# EOF\n");
-
+        exposition_end(stdout, arg_exposition);
         return status;
 }

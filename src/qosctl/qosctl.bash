@@ -57,7 +57,7 @@ _qosctl() {
                 [wait]='--timeout='
                 [is-ok]=''
                 [probes]=''
-                [metrics]='--format='
+                [metrics]='--format= --buckets-max='
                 [list-metrics]=''
         )
 
@@ -92,7 +92,7 @@ _qosctl() {
         case $prev in
                 -H|--host=) mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur"); return ;;
                 --json=) words='short pretty off' ;;
-                --format=) words='openmetrics prometheus' ;;
+                --format=) words='openmetrics prometheus protobuf' ;;
                 --window=) words='100ms 500ms 1s 10s 60s 5min total' ;;
                 --since=) words='5min 10min 1h 6h today yesterday' ;;
                 --timeout=) words='10s 30s 1min 10min' ;;

@@ -13,6 +13,7 @@
 
 JsonMode arg_json = JSON_OFF;
 Exposition arg_exposition = EXPOSITION_OPENMETRICS;
+unsigned arg_buckets_max = EXPOSITION_BUCKETS_DEFAULT;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
 bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false;
 const char *arg_host = NULL, *arg_save = NULL, *arg_against = NULL;
@@ -48,6 +49,7 @@ enum {
         OPTION_NORMAL,
         OPTION_INTERVAL,
         OPTION_FORMAT,
+        OPTION_BUCKETS,
         _OPTION_MAX,
 };
 
@@ -90,7 +92,7 @@ static const struct Verb {
         { "wait",         1, 2,  OPTION_MASK(TIMEOUT)|ONE_UNIT,    verb_wait         },
         { "is-ok",        1, -1, 0,                          verb_is_ok        },
         { "probes",       0, 0,  0,                          verb_probes       },
-        { "metrics",      0, -1, OPTION_MASK(FORMAT),        verb_metrics      },
+        { "metrics",      0, -1, OPTION_MASK(FORMAT)|OPTION_MASK(BUCKETS), verb_metrics      },
         { "list-metrics", 0, 0,  0,                          verb_list_metrics },
 };
 
@@ -150,7 +152,10 @@ static int help(void) {
                       "     --against=FILE          With diagnose: compare with a saved baseline\n"
                       "     --interval=SPAN         With monitor: show a sample every SPAN\n"
                       "     --timeout=SPAN          With wait: fail after SPAN\n"
-                      "     --format=FORMAT         With metrics: openmetrics (default), prometheus\n"
+                      "     --format=FORMAT         With metrics: openmetrics (default), prometheus,\n"
+                      "                             protobuf\n"
+                      "     --buckets-max=N         With metrics: limit the buckets of a native\n"
+                      "                             histogram (default: 160), 0 for no limit\n"
                       "  -P METRIC                  With show: show only this metric\n"
                       "     --value                 With show: print only values\n"
                       "  -b --batch                 With top: print tables without clearing the screen\n"
@@ -235,6 +240,7 @@ enum {
         ARG_TIMEOUT,
         ARG_INTERVAL,
         ARG_FORMAT,
+        ARG_BUCKETS,
         ARG_NOW,
         ARG_VALUE,
         ARG_JSON,
@@ -259,6 +265,7 @@ static int parse_argv(int argc, char **argv) {
                 { "timeout",         required_argument, NULL, ARG_TIMEOUT         },
                 { "interval",        required_argument, NULL, ARG_INTERVAL        },
                 { "format",          required_argument, NULL, ARG_FORMAT          },
+                { "buckets-max",     required_argument, NULL, ARG_BUCKETS         },
                 { "now",             no_argument,       NULL, ARG_NOW             },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
                 { "batch",           no_argument,       NULL, 'b'                 },
@@ -371,9 +378,21 @@ static int parse_argv(int argc, char **argv) {
                                 arg_exposition = EXPOSITION_OPENMETRICS;
                         else if (streq(optarg, "prometheus"))
                                 arg_exposition = EXPOSITION_PROMETHEUS;
+                        else if (streq(optarg, "protobuf"))
+                                arg_exposition = EXPOSITION_PROTOBUF;
                         else
-                                return log_failure(-EINVAL, "Invalid format '%s', expected openmetrics or prometheus.", optarg);
+                                return log_failure(-EINVAL, "Invalid format '%s', expected openmetrics, prometheus or protobuf.", optarg);
+                        if (!exposition_is_supported(arg_exposition))
+                                return log_failure(-EOPNOTSUPP, "Format '%s' is not supported: qosctl was built without protobuf-c.", optarg);
                         given[OPTION_FORMAT] = "--format=";
+                        break;
+
+                case ARG_BUCKETS:
+                        r = exposition_parse_buckets(optarg, &arg_buckets_max);
+                        if (r < 0)
+                                return log_failure(r, "Invalid number of buckets '%s', expected 0 or %u to %u.", optarg,
+                                                   EXPOSITION_BUCKETS_MIN, EXPOSITION_BUCKETS_MAX);
+                        given[OPTION_BUCKETS] = "--buckets-max=";
                         break;
 
                 case ARG_NOW:

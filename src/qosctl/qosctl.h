@@ -28,6 +28,7 @@ typedef enum JsonMode {
 
 extern JsonMode arg_json;
 extern Exposition arg_exposition;
+extern unsigned arg_buckets_max;        /* of a native histogram; 0: no limit */
 extern bool arg_no_pager, arg_legend, arg_ask_password;
 extern bool arg_all, arg_value, arg_batch, arg_now;
 extern const char *arg_host;

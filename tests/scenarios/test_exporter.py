@@ -5,6 +5,7 @@ and read by Prometheus itself."""
 import gzip
 import http.client
 import json
+import math
 import os
 import socket
 import time
@@ -70,40 +71,105 @@ def equals_qosctl():
     equal(samples(packed[1], s.name), samples(plain[1], s.name), "samples in compressed text")
 
 
-@test(deadline=60)
-def scraped_by_prometheus():
-    """Prometheus stores what clients have sent, integer by integer, and knows what a restart is not."""
-    serve()
-    s = start_served(mode="thread")
-    load(s, connections=4, number=300)
-    expect_total(s, 300)
-    port, directory = scenario.unused_port(), f"/run/{scenario.prefix}-prometheus"
-    os.makedirs(directory)
-    with open(f"{directory}/prometheus.yml", "w") as f:
-        f.write(f"""global: {{scrape_interval: 1s}}
+class Prometheus:
+    """Debian's own, which scrapes the exporter each second."""
+
+    def __init__(self, *options):
+        self.port, directory = scenario.unused_port(), f"/run/{scenario.unit_name('prometheus', '')}"
+        os.makedirs(directory)
+        with open(f"{directory}/prometheus.yml", "w") as f:
+            f.write(f"""global: {{scrape_interval: 1s}}
 scrape_configs:
   - job_name: qosd
     static_configs: [{{targets: ['127.0.0.1:{PORT}']}}]
 """)
-    p = scenario.Unit(f"/usr/bin/prometheus --config.file={directory}/prometheus.yml --web.listen-address=127.0.0.1:{port} "
-                      f"--storage.tsdb.path={directory}/data --log.level=warn", type="exec").start()
+        self.unit = scenario.Unit(f"/usr/bin/prometheus --config.file={directory}/prometheus.yml --log.level=warn "
+                                  f"--web.listen-address=127.0.0.1:{self.port} --storage.tsdb.path={directory}/data {' '.join(options)}",
+                                  type="exec").start()
 
-    def query(text):
-        r = run("curl", "-s", "-f", f"http://127.0.0.1:{port}/api/v1/query?query=" + urllib.parse.quote(text), ok=False)
-        return [float(x["value"][1]) for x in json.loads(r.stdout)["data"]["result"]] if r.returncode == 0 else None
+    def results(self, text):
+        r = run("curl", "-s", "-f", f"http://127.0.0.1:{self.port}/api/v1/query?query=" + urllib.parse.quote(text), ok=False)
+        return json.loads(r.stdout)["data"]["result"] if r.returncode == 0 else []
 
-    name = f'{{unit="{s.name}"}}'
-    wait_for("Prometheus has all", lambda: query(f"qosd_requests_server_total{name}") == [300], 30)
-    equal(query("up{job='qosd'}"), [1], "up")
-    equal(query(f"qosd_requests_server_first_byte_seconds_count{name}"), [300], "count of the histogram")
-    equal(query(f'qosd_requests_server_first_byte_seconds_bucket{{unit="{s.name}",le="+Inf"}}'), [300], "last bucket")
-    equal(query(f'count(qosd_unit_info{{unit="{s.name}",state="active"}})'), [1], "the unit's information")
+    def query(self, text):
+        return [float(r["value"][1]) for r in self.results(text)]
+
+
+@test(deadline=60)
+def scraped_by_prometheus():
+    """Prometheus stores what clients have sent, integer by integer, and sees no reset in a restart."""
+    serve()
+    s = start_served(mode="thread")
+    load(s, connections=4, number=300)
+    expect_total(s, 300)
+    p, name = Prometheus(), f'{{unit="{s.name}"}}'
+    wait_for("Prometheus has all", lambda: p.query(f"qosd_requests_server_total{name}") == [300], 30)
+    equal(p.query("up{job='qosd'}"), [1], "up")
+    equal(p.query(f"qosd_requests_server_first_byte_seconds_count{name}"), [300], "count of the histogram")
+    equal(p.query(f'qosd_requests_server_first_byte_seconds_bucket{{unit="{s.name}",le="+Inf"}}'), [300], "last bucket")
+    equal(p.query(f'count(qosd_unit_info{{unit="{s.name}",state="active"}})'), [1], "the unit's information")
     s.restart()
     load(s, connections=4, number=200)
     expect_total(s, 500)
-    wait_for("Prometheus has the rest", lambda: query(f"qosd_requests_server_total{name}") == [500], 30)
-    equal(query(f"resets(qosd_requests_server_total{name}[1m])"), [0], "resets")
-    p.stop()
+    wait_for("Prometheus has the rest", lambda: p.query(f"qosd_requests_server_total{name}") == [500], 30)
+    equal(p.query(f"resets(qosd_requests_server_total{name}[1m])"), [0], "resets")
+
+
+def native_buckets(histogram):
+    """Count by the bounds in seconds, as exponents of two."""
+    return {(None if float(lower) < 0 else round(math.log2(float(lower)), 6), round(math.log2(float(upper)), 6)): int(n)
+            for _, lower, upper, n in histogram["buckets"]}
+
+
+def coarser(there, schema):
+    """Count by the upper bound in schema, as an exponent of two, of a reply to Histogram()."""
+    r = {}
+    for b in there["buckets"]:
+        index = math.log2(b["upper"] / scenario.SEC) if "upper" in b else 6 + 1 / 2 ** there["schema"]
+        bound = round(math.ceil(round(index * 2 ** there["schema"]) / 2 ** (there["schema"] - schema)) / 2 ** schema, 6)
+        r[bound] = r.get(bound, 0) + b["count"]
+    return r
+
+
+@test(deadline=90, own_daemon=True)
+def native_histograms():
+    """Prometheus has the buckets of qosd, integer by integer; with a limit each is the sum of its pairs."""
+    serve()
+    s = start_served(mode="thread", delay_us=200)
+    for connections, number in (1, 200), (4, 1000), (16, 3000):
+        load(s, connections=connections, number=number)
+    expect_total(s, 4200)
+    p, drop_in = Prometheus("--enable-feature=native-histograms"), f"/run/systemd/system/{UNITS[1]}.d"
+    for limit in 160, 29:
+        if limit == 29:
+            command = unit_property(UNITS[1], "ExecStart").split("path=")[1].split(" ")[0]
+            scenario.write_unit("50-limit.conf", f"[Service]\nExecStart=\nExecStart={command} --buckets-max={limit}\n", drop_in)
+            systemctl("daemon-reload")
+            systemctl("stop", UNITS[1])
+        try:
+            for metric in "firstByte", "latency":
+                name = "qosd_requests_server_" + ("first_byte" if metric == "firstByte" else metric) + f'_seconds{{unit="{s.name}"}}'
+                there = scenario.varlink("Histogram", unit=s.name, metric=f"requests.server.{metric}", window=0)
+                check(len(there["buckets"]) > 29, "the load is too regular for this test")
+
+                def is_stored():
+                    r = p.results(name)
+                    return r and int(r[0]["histogram"][1]["count"]) == 4200 and \
+                        len(r[0]["histogram"][1]["buckets"]) <= limit and r[0]["histogram"][1]
+
+                h = wait_for(f"Prometheus has {metric}", is_stored, 30)
+                got = native_buckets(h)
+                equal(sum(got.values()), 4200, "sum of the buckets")
+                schema = round(-math.log2(max(upper - lower for lower, upper in got if lower is not None)))
+                finest = max(s for s in range(there["schema"] + 1) if len(coarser(there, s)) <= limit)
+                equal(schema, finest, f"the schema of {metric}")
+                equal({upper: n for (_, upper), n in got.items()}, coarser(there, schema), f"buckets of {metric}")
+                check(abs(float(h["sum"]) - there["sum"] / scenario.SEC) < 1e-9, "sum")
+        finally:
+            if limit == 29:
+                os.unlink(f"{drop_in}/50-limit.conf")
+                systemctl("daemon-reload")
+                systemctl("stop", UNITS[1])
 
 
 @test()

@@ -7,6 +7,7 @@
 
 #define OPENMETRICS EXPOSITION_OPENMETRICS
 #define PROMETHEUS EXPOSITION_PROMETHEUS
+#define PROTOBUF (HAVE_PROTOBUF ? EXPOSITION_PROTOBUF : EXPOSITION_OPENMETRICS)
 
 static void test_formats(void) {
         static const struct {
@@ -33,6 +34,15 @@ static void test_formats(void) {
                 { OPENMETRICS, "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
                                "application/openmetrics-text;version=0.0.1;q=0.5,"
                                "text/plain;version=1.0.0;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2" },
+                /* The same with native histograms */
+                { PROTOBUF,    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
+                               "encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,"
+                               "application/openmetrics-text;version=0.0.1;q=0.4,"
+                               "text/plain;version=0.0.4;q=0.3,*/*;q=0.2" },
+                { OPENMETRICS, "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
+                               "encoding=text,application/openmetrics-text;q=0.1" },
+                { OPENMETRICS, "application/vnd.google.protobuf;proto=another.Message;encoding=delimited,"
+                               "application/openmetrics-text;q=0.1" },
                 { PROMETHEUS,  "text/plain;version=0.0.4;q=0.8,application/openmetrics-text;q=0.5" },
                 { PROMETHEUS,  "application/openmetrics-text;q=0" },
                 { OPENMETRICS, "application/openmetrics-text;q=0.001,text/plain;q=0" },

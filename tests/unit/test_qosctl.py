@@ -1286,7 +1286,9 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertEqual(json.loads(self.out_of("metrics", "a", "--json=short")), self.qosd.exported["a.service"])
         self.qosd.known = {"x.service"}
         self.error_of("metrics", "x", status=3)
-        self.assertIn("expected openmetrics or prometheus", self.error_of("metrics", "--format=json", status=2))
+        for n in "28", "10001", "-1", "x", "160 ":
+            self.assertIn("expected 0 or 29 to 10000", self.error_of("metrics", f"--buckets-max={n}", status=2))
+        self.assertIn("expected openmetrics, prometheus or protobuf", self.error_of("metrics", "--format=json", status=2))
         self.assertIn("not supported by 'list'", self.error_of("list", "--format=prometheus", status=2))
         self.qosd.exported["a.service"]["histograms"][0]["counts"].pop()
         self.assertIn("invalid reply", self.error_of("metrics"))

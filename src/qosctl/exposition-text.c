@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* OpenMetrics 1.0, and the text format 0.0.4 of Prometheus. */
+
+#include <math.h>
+
+#include "exposition-writer.h"
+
+static void print_escaped(FILE *f, const char *s, bool quotes) {
+        for (; *s; s++)
+                if (*s == '\n')
+                        (void) fputs("\\n", f);
+                else {
+                        if (*s == '\\' || (*s == '"' && quotes))
+                                (void) putc('\\', f);
+                        (void) putc(*s, f);
+                }
+}
+
+/* Integers are exact, also those of nanoseconds as seconds. */
+static void print_integer(FILE *f, uint64_t n, bool nsec) {
+        if (nsec)
+                (void) fprintf(f, "%llu.%09llu", (unsigned long long) (n / NSEC_PER_SEC),
+                               (unsigned long long) (n % NSEC_PER_SEC));
+        else
+                (void) fprintf(f, "%llu", (unsigned long long) n);
+}
+
+/* The samples of a family have this behind its name. OpenMetrics leaves it out in the name of the family. */
+static const char* suffix(FamilyType type) {
+        return type == FAMILY_COUNTER ? "_total" : type == FAMILY_INFO ? "_info" : "";
+}
+
+static int text_begin(Output *o) {
+        static const char *const types[_FAMILY_TYPE_MAX] = {
+                [FAMILY_COUNTER]   = "counter",
+                [FAMILY_GAUGE]     = "gauge",
+                [FAMILY_INFO]      = "info",
+                [FAMILY_HISTOGRAM] = "histogram",
+        };
+        bool openmetrics = o->format == EXPOSITION_OPENMETRICS;
+        const char *end = openmetrics ? "" : suffix(o->family->type);
+        FamilyType type = o->family->type;
+
+        /* Prometheus' own format has no type for it */
+        if (type == FAMILY_INFO && !openmetrics)
+                type = FAMILY_GAUGE;
+        (void) fprintf(o->file, "# HELP %s%s ", o->family->name, end);
+        print_escaped(o->file, o->family->help ?: "", openmetrics);
+        (void) fprintf(o->file, "\n# TYPE %s%s %s\n", o->family->name, end, types[type]);
+        if (openmetrics && o->family->unit)
+                (void) fprintf(o->file, "# UNIT %s %s\n", o->family->name, o->family->unit);
+        return 0;
+}
+
+/* le: the bound of a bucket, or NAN. */
+static void print_name(Output *o, const char *end, const Sample *sample, double le) {
+        const char *separator = "{";
+
+        (void) fprintf(o->file, "%s%s", o->family->name, end);
+        for (size_t i = 0; i < sample->n_labels; i++, separator = ",") {
+                (void) fprintf(o->file, "%s%s=\"", separator, sample->labels[i].name);
+                print_escaped(o->file, sample->labels[i].value ?: "", /* quotes= */ true);
+                (void) putc('"', o->file);
+        }
+        if (isinf(le))
+                (void) fprintf(o->file, "%sle=\"+Inf\"", separator);
+        else if (!isnan(le)) /* as OpenMetrics writes numbers */
+                (void) fprintf(o->file, "%sle=\"%.17g%s\"", separator, le, le >= 1 ? ".0" : "");
+        (void) fputs(sample->n_labels > 0 || !isnan(le) ? "} " : " ", o->file);
+}
+
+static void print_sample(Output *o, const char *end, const Sample *sample, double le, uint64_t n, bool nsec) {
+        print_name(o, end, sample, le);
+        print_integer(o->file, n, nsec);
+        (void) putc('\n', o->file);
+}
+
+/* A bucket for each power of two, which adds buckets of ours without cutting one. */
+static void print_histogram(Output *o, const Sample *sample) {
+        const SparseHistogram *h = sample->histogram;
+
+        for (int e = SPARSE_MIN_EXPONENT; e <= SPARSE_MAX_EXPONENT; e++)
+                print_sample(o, "_bucket", sample, ldexp(1, e), sparse_histogram_count_to(h, e),
+                             /* nsec= */ false);
+        print_sample(o, "_bucket", sample, INFINITY, h->count, /* nsec= */ false);
+        print_sample(o, "_sum", sample, NAN, h->sum, /* nsec= */ true);
+        print_sample(o, "_count", sample, NAN, h->count, /* nsec= */ false);
+}
+
+static int text_add(Output *o, const Sample *sample) {
+        switch (sample->kind) {
+        case SAMPLE_HISTOGRAM:
+                print_histogram(o, sample);
+                break;
+        case SAMPLE_REAL:
+                print_name(o, suffix(o->family->type), sample, NAN);
+                (void) fprintf(o->file, "%.15g\n", sample->real);
+                break;
+        case SAMPLE_INTEGER:
+        case SAMPLE_NSEC:
+                print_sample(o, suffix(o->family->type), sample, NAN, sample->n, sample->kind == SAMPLE_NSEC);
+                break;
+        }
+        if (o->format == EXPOSITION_OPENMETRICS && sample->created > 0)
+                print_sample(o, "_created", sample, NAN, sample->created, /* nsec= */ true);
+        return 0;
+}
+
+static int text_end(Output *o) {
+        return 0;
+}
+
+const Writer text_writer = {
+        .begin = text_begin,
+        .add = text_add,
+        .end = text_end,
+};
