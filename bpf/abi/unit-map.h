@@ -230,6 +230,9 @@ enum qos_entry_counter {
         QOS_ENTRY_UNPARSED,               /* of a peer: connections that became unparsed */
         QOS_ENTRY_BUNDLED,                /* of a peer: requests sent while another was in flight. Counted,
                                            * but of unknown latency */
+        QOS_ENTRY_STATUS_5XX,             /* of a peer: HTTP responses that report a server error */
+        QOS_ENTRY_ERRORS_REPLIES,         /* of a peer: responses of Redis and memcached that report an
+                                           * error */
         QOS_ENTRY_COUNTERS,
 };
 #define QOS_ENTRY_COUNTERS_SIZE 240

@@ -300,6 +300,17 @@ PARSER_FUNCTION __u32 memcached_arguments(struct parser *p, const struct window 
  * stored", and a step of an authentication. */
 #define MEMCACHED_FINE_STATUSES (1ULL << 0x00 | 1ULL << 0x01 | 1ULL << 0x02 | 1ULL << 0x05 | 1ULL << 0x21)
 
+/* Whether a response that begins with these bytes, and zeroes behind them, is an error. */
+static inline __attribute__((always_inline)) int memcached_is_failure(__u64 word) {
+        __u32 opcode = word >> 48 & 0xff, status = word & 0xffff;
+
+        if (word >> 56 == MEMCACHED_RESPONSE)
+                return !(opcode < 64 && MEMCACHED_QUIET_OPCODES >> opcode & 1) &&
+                       (status >= 64 || !(MEMCACHED_FINE_STATUSES >> status & 1));
+        return word == WORD_OF("CLIENT_E", 8) || word == WORD_OF("SERVER_E", 8) ||
+               word >> 16 == WORD_OF("ERROR\r", 6) || word >> 16 == WORD_OF("ERROR ", 6);
+}
+
 /* The first half of a header: key: the length of the key, and the status of a response in the upper half;
  * body: the length of all behind the header. */
 static inline __attribute__((always_inline)) __u32 memcached_header(struct parser *p, __u32 opcode,

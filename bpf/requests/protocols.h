@@ -86,6 +86,23 @@ static inline __attribute__((always_inline)) __u32 protocol_status_class(__u32 p
         return protocol == PROTOCOL_HTTP1 ? p->index : 0;
 }
 
+/* Failures that a response reports. */
+enum failure {
+        FAILURE_NONE,
+        FAILURE_STATUS5XX,      /* of HTTP */
+        FAILURE_REPLY,          /* error reply of Redis or memcached */
+};
+
+/* The failure reported by a response that is not parsed, of any of the protocols: their first bytes differ.
+ * bytes: the first eight, and zeroes behind its end; behind: eight from the sixth on, or 0. First one most
+ * significant. */
+static inline __attribute__((always_inline)) enum failure response_get_failure(__u64 bytes, __u64 behind) {
+        if (bytes >> 24 == WORD_OF("HTTP/", 5))
+                return behind >> 56 == '1' && (behind >> 24 & 0xffff) == WORD_OF(" 5", 2) ?
+                       FAILURE_STATUS5XX : FAILURE_NONE;
+        return resp_is_error(bytes) || memcached_is_failure(bytes) ? FAILURE_REPLY : FAILURE_NONE;
+}
+
 /* Whether the next byte is part of a body. */
 static inline __attribute__((always_inline)) int protocol_is_blind(__u32 protocol, const struct parser *p) {
         return protocol == PROTOCOL_HTTP1 &&

@@ -188,14 +188,12 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
-        if (c->kind == CONN_CLIENT && client_is_announced(skb, c, segment.offset, segment.len)) {
+        says = c->kind == CONN_CLIENT ? client_listens(skb, &c->x, segment.offset, segment.len) :
+               CLIENT_HEARS_RESPONSE;
+        if (says == CLIENT_HEARS_ANNOUNCEMENT) {
                 client_hears_announcement(c, u, tp, segment.seq + segment.len);
                 return 1;
         }
-        says = c->kind != CONN_CLIENT && exchange_look(segment.len) > 0 ? segment_says(skb, segment.offset,
-                        segment.len) : 0;
-        if (segment.flags & TCP_FLAG_PSH)
-                says |= SEGMENT_PUSHED;
         now = bpf_ktime_get_ns();
         if (c->kind == CONN_LISTENER)
                 conn_accept(c, u, tp, tp->copied_seq, now);
@@ -203,12 +201,16 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
         rcv_nxt = tp->rcv_nxt;
         window_end = tp->rcv_wup + tp->rcv_wnd;
         if (c->kind == CONN_CLIENT) {
-                if (client_arrives(c, u, (__u64) segment.seq << 32 | segment.len, (__u64) rcv_nxt << 32 |
-                                   window_end, now))
+                says = says << CLIENT_HEARS_SHIFT | segment.len;
+                if (client_arrives(c, u, (__u64) segment.seq << 32 | says,
+                                   (__u64) rcv_nxt << 32 | window_end, now))
                         client_seeks_row((struct sock*) tp, c, u, now);
                 return 1;
         }
 
+        says = exchange_look(segment.len) > 0 ? segment_says(skb, segment.offset, segment.len) : 0;
+        if (segment.flags & TCP_FLAG_PSH)
+                says |= SEGMENT_PUSHED;
         server_arrives(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len,
                        (__u64) rcv_nxt << 32 | window_end, now);
         return 1;

@@ -128,18 +128,46 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
         return bytes | begins;
 }
 
-/* Whether it is an interim response of HTTP ("100 Continue", "103 Early Hints"), not 101. */
-#define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 " and two CRLF */
-static __attribute__((noinline)) int client_is_announced(struct __sk_buff *skb, const struct conn *c,
-                                                         __u32 offset, __u32 length) {
-        __u64 bytes;
+/* What the first segment of a response to the only request in flight is, which is not parsed. */
+enum client_hears {
+        CLIENT_HEARS_RESPONSE,
+        CLIENT_HEARS_STATUS5XX,         /* failures in the order of their counters */
+        CLIENT_HEARS_ERROR,             /* reply of Redis or memcached */
+        CLIENT_HEARS_ANNOUNCEMENT,      /* interim response of HTTP: 100, 102, 103 */
+};
 
-        if (!skb || !c || length < CLIENT_ANNOUNCED_MIN || c->x.state != EXCHANGE_ASKED ||
-            (c->x.flags & (EXCHANGE_PARSED | EXCHANGE_PIPED)) != EXCHANGE_PARSED ||
-            bpf_skb_load_bytes(skb, offset + 5, &bytes, sizeof(bytes)) < 0)
-                return 0;
+#define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 " and two CRLF */
+
+/* Returns enum client_hears. Global, as the verifier would follow all of it through what comes after it. */
+__attribute__((noinline, weak)) __u32 client_listens(struct __sk_buff *skb, const struct exchange *x,
+                                                     __u32 offset, __u32 length) {
+        __u64 bytes = 0, behind = 0;
+        __u32 n = length < sizeof(bytes) ? length : sizeof(bytes);
+
+        if (!skb || !x || x->state != EXCHANGE_ASKED ||
+            (x->flags & (EXCHANGE_PARSED | EXCHANGE_PIPED)) != EXCHANGE_PARSED)
+                return CLIENT_HEARS_RESPONSE;
+        BPF_BOUND(n, sizeof(bytes) + 1);
+        if (n == 0 || bpf_skb_load_bytes(skb, offset, &bytes, n) < 0)
+                return CLIENT_HEARS_RESPONSE;
+        if (length >= 5 + sizeof(behind) && bpf_skb_load_bytes(skb, offset + 5, &behind, sizeof(behind)) < 0)
+                return CLIENT_HEARS_RESPONSE;
         bytes = bpf_be64_to_cpu(bytes);
-        return bytes >> 16 == WORD_OF("1.1 10", 6) && (bytes >> 8 & 0xff) != '1' && (bytes & 0xff) == ' ';
+        behind = bpf_be64_to_cpu(behind);
+        if (length >= CLIENT_ANNOUNCED_MIN && behind >> 16 == WORD_OF("1.1 10", 6) &&
+            (behind >> 8 & 0xff) != '1' && (behind & 0xff) == ' ')
+                return CLIENT_HEARS_ANNOUNCEMENT;
+        switch (response_get_failure(bytes, behind)) {
+
+        case FAILURE_STATUS5XX:
+                return CLIENT_HEARS_STATUS5XX;
+
+        case FAILURE_REPLY:
+                return CLIENT_HEARS_ERROR;
+
+        default:
+                return CLIENT_HEARS_RESPONSE;
+        }
 }
 
 /* An interim response arrives: counts bytes, the request stays outstanding. end: of the segment. */
@@ -170,18 +198,26 @@ static __attribute__((noinline)) int client_hears_announcement(struct conn *c, s
         return zero();
 }
 
+/* Length of a segment, which is less than that, and what it is (enum client_hears). */
+#define CLIENT_HEARS_SHIFT 20
+
+/* segment: its position in the upper half, and CLIENT_HEARS_SHIFT. */
 static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment,
                                                     __u64 tcp, __u64 now) {
+        __u32 seq = segment >> 32, len = segment & ((1U << CLIENT_HEARS_SHIFT) - 1),
+              hears = (__u32) segment >> CLIENT_HEARS_SHIFT;
         struct exchange_effect effect = {};
         struct request_record book = { .now = now };
-        __u32 seq = segment >> 32;
         struct attribution p;
 
         if (!c || !u)
                 return 0;
 
         bpf_spin_lock(&c->lock);
-        book.n = exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
+        /* Other segments of the response are behind it */
+        if (seq != (c->x.flags & EXCHANGE_IN_KNOWN ? c->x.in_end : (__u32) (tcp >> 32)))
+                hears = CLIENT_HEARS_RESPONSE;
+        book.n = exchange_hear(&c->x, now, seq + len, tcp >> 32, tcp, &effect);
         book.first_at = c->x.flags & EXCHANGE_WAITS ? 0 : c->x.first_at;
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -194,9 +230,12 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
         client_record_unparsed(c, u, p.target, effect.bytes, 0);
         book.target = p.target;
         book.before = effect.grown_from;
-        if (effect.begun)
+        if (effect.begun) {
                 entry_record(u, &book);
-        else if (effect.grown)
+                if (hears != CLIENT_HEARS_RESPONSE && p.target & TARGET_ENTRY)
+                        entry_count(entry_get(u, p.target & TARGET_ENTRY),
+                                    QOS_ENTRY_STATUS_5XX + (hears - CLIENT_HEARS_STATUS5XX), 1);
+        } else if (effect.grown)
                 entry_record_more(u, &book);
         record_effect(u, p.target, &effect);
         return effect.begun && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS;
@@ -730,6 +769,9 @@ static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct co
                 client_book_begin(t, p.target);
                 client_take(skb, &c->x, t, u, &a);
                 client_is_answered(c, u, a.begun);
+                if (a.f.piece.failed > 0 && p.target & TARGET_ENTRY)
+                        entry_count(entry_get(u, p.target & TARGET_ENTRY), t->protocol == PROTOCOL_HTTP1 ?
+                                    QOS_ENTRY_STATUS_5XX : QOS_ENTRY_ERRORS_REPLIES, a.f.piece.failed);
         }
         return a.f.piece.lost ? CLIENT_LOST : CLIENT_READ;
 }

@@ -217,6 +217,8 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t known, uint6
         row->rate = overlapping || covered == 0 ? NAN : count * (double) NSEC_PER_SEC / covered;
         row->errors_reset = from->cells[QOS_ENTRY_ERRORS_RESET];
         row->errors_timeout = from->cells[QOS_ENTRY_ERRORS_TIMEOUT];
+        row->errors_status5xx = row->kind == ROW_PEER ? from->cells[QOS_ENTRY_STATUS_5XX] : ABSENT;
+        row->errors_replies = row->kind == ROW_PEER ? from->cells[QOS_ENTRY_ERRORS_REPLIES] : ABSENT;
         row->aborts = from->cells[QOS_ENTRY_CLIENT_ABORTS];
         row->in_flight = from->in_flight;
         row->bytes_in = from->sums[QOS_ENTRY_SUM_BYTES_IN];
@@ -230,7 +232,7 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t known, uint6
                         row->errors_reset = row->aborts = ABSENT;
         }
         if (row->kind == ROW_PEER && row->family == AF_UNIX)
-                row->bytes_in = row->bytes_out = ABSENT;
+                row->bytes_in = row->bytes_out = row->errors_status5xx = row->errors_replies = ABSENT;
         row_fill_unparsed(from, row);
         if (row->kind == ROW_PEER)
                 row->quality = overlapping ? QUALITY_OVERLAPPING :

@@ -12,6 +12,8 @@ void row_get_client_role(const Row *row, ClientRole *ret) {
                 .rate = row->rate,
                 .errors_reset = row->errors_reset,
                 .errors_timeout = row->errors_timeout,
+                .errors_status5xx = row->errors_status5xx,
+                .errors_replies = row->errors_replies,
                 .aborts = row->aborts,
                 .in_flight = row->in_flight,
                 .latency = row->latency,

@@ -135,6 +135,8 @@ typedef struct ClientRole {
         double rate;                    /* count per second of covered time */
         uint64_t errors_reset;          /* connections closed or refused by the peer during a request */
         uint64_t errors_timeout;        /* connections timed out during a request or handshake */
+        uint64_t errors_status5xx;      /* HTTP/1 responses that report a server error */
+        uint64_t errors_replies;        /* error replies of Redis and memcached */
         uint64_t aborts;                /* connections closed by the unit during its request */
         uint64_t in_flight;             /* gauge: requests from first byte sent to first response byte
                                          * received */
@@ -252,6 +254,7 @@ typedef struct Row {
         uint64_t count;         /* as in Server or ClientRole; absent if requests overlap */
         double rate;
         uint64_t errors_reset, errors_timeout, aborts;
+        uint64_t errors_status5xx, errors_replies; /* of a peer */
         uint64_t in_flight;
         uint64_t bytes_in, bytes_out;
         Quality quality;        /* as in ClientRole, of a peer */

@@ -348,11 +348,13 @@ static void print_totals(const Reading *r) {
 #define CLIENT "requests.client."
 
 static uint64_t sum_errors(sd_json_variant *row) {
-        uint64_t reset = 0, timeout = 0;
+        static const char *const keys[] = { "errors.reset", "errors.timeout", "errors.status5xx", "errors.replies" };
+        uint64_t sum = 0, n;
 
-        (void) value_unsigned(row, "errors.reset", &reset);
-        (void) value_unsigned(row, "errors.timeout", &timeout);
-        return reset + timeout;
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++)
+                if (value_unsigned(row, keys[i], &n))
+                        sum += n;
+        return sum;
 }
 
 static void add_row_rate(Table *t, sd_json_variant *row, Color color) {

@@ -150,6 +150,10 @@ static void add_row(JsonWriter *w, const Row *row, const char *unit, bool named)
                         json_writer_open_object(w, "errors", strlen("errors"));
                         json_writer_add_unsigned(w, "reset", row->errors_reset);
                         add_present(w, "timeout", row->errors_timeout);
+                        if (peer) {
+                                add_present(w, "status5xx", row->errors_status5xx);
+                                add_present(w, "replies", row->errors_replies);
+                        }
                         json_writer_close(w);
                 }
                 add_present(w, peer ? "aborts" : "clientAborts", row->aborts);

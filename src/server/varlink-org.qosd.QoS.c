@@ -269,7 +269,12 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that timed out while they were established, or with a request "
                               "in flight"),
-                SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Responses of HTTP/1 with a status of 500 to 599, over TCP in plaintext"),
+                SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Error replies of Redis, without redirections of a cluster, and of memcached, "
+                              "over TCP in plaintext"),
+                SD_VARLINK_DEFINE_FIELD(replies, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Peer,

@@ -436,6 +436,11 @@ def protocols(figures):
     return {name: n for name, n in figures["protocols"].items() if n != 0}
 
 
+def peer_errors(reset=0, timeout=0, status5xx=0, replies=0):
+    """Those of the client role."""
+    return {"reset": reset, "timeout": timeout, "status5xx": status5xx, "replies": replies}
+
+
 def total(unit, metric="requests.server.count"):
     s = snapshot(unit)
     check("totals" in s, "no totals in the snapshot")

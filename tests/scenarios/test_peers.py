@@ -2,6 +2,7 @@
 """Requests of a unit to its peers: counts are compared with those of the peers, times with those of a server with a known delay."""
 
 import json
+import re
 
 import scenario
 import test_http
@@ -10,6 +11,7 @@ from scenario import (MSEC, SEC, Cable, Server, Unit, as_user, attach, check, eq
                       server_figures, smaller, snapshot, test, unused_port, varlink, wait_for, within)
 from test_endpoints import Nginx, ab, unused_ports
 from test_http2 import Nghttpd
+from test_memcached import Memcached
 from test_redis import Redis
 
 
@@ -87,7 +89,7 @@ def proxy_has_both_roles():
             scenario.expect_total(unit, n)
     row = peers(proxy)[f"127.0.0.1:{back}"]
     equal(row["unit"], nginx.name, "the peer's unit")
-    equal((row["errors"], row["aborts"]), ({"reset": 0, "timeout": 0}, 0), "errors and aborts")
+    equal((row["errors"], row["aborts"]), (scenario.peer_errors(), 0), "errors and aborts")
     equal(row["bytesOut"], server_figures(nginx)["bytesIn"], "bytes sent and bytes received")
     equal(row["bytesIn"], server_figures(nginx)["bytesOut"], "bytes of responses")
     equal(lookup(snapshot(nginx), "requests.client.count"), 0, "requests of nginx")
@@ -181,6 +183,66 @@ def program(text, **keywords):
     return Unit(f"/usr/bin/python3 {path}", **keywords)
 
 
+FAILING = """import socket, struct, sys
+redis, memcached, http = (socket.create_connection(("127.0.0.1", int(p))) for p in sys.argv[1:])
+def talk(s, data, end):
+    s.sendall(data)
+    d = b""
+    while not d.endswith(end): d += s.recv(65536)
+def command(*words):
+    return b"*%d\\r\\n" % len(words) + b"".join(b"$%d\\r\\n%s\\r\\n" % (len(w), w) for w in words)
+def get(path):
+    return b"GET %s HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n" % path
+wrong, right, last = command(b"LPUSH", b"k", b"1"), command(b"GET", b"k"), command(b"PING")
+talk(redis, command(b"SET", b"k", b"-ERR"), b"+OK\\r\\n")
+for _ in range(30):
+    talk(redis, wrong, b"value\\r\\n")
+    talk(redis, right, b"-ERR\\r\\n")
+for n in 2, 3, 16, 300:
+    talk(redis, (wrong + right) * n + last, b"PONG\\r\\n")
+for _ in range(3):
+    for i in range(0, len(wrong), 3): redis.sendall(wrong[i:i + 3])
+    talk(redis, b"", b"value\\r\\n")
+talk(redis, command(b"SET", b"large", b"-" * 300000), b"+OK\\r\\n")
+talk(redis, command(b"GET", b"large"), b"-\\r\\n")
+bad = b"set k 0 0 x\\r\\n"
+talk(memcached, b"get k\\r\\n", b"END\\r\\n")
+for _ in range(10):
+    talk(memcached, bad, b"format\\r\\n")
+    talk(memcached, b"get k\\r\\n", b"END\\r\\n")
+    talk(memcached, b"bogus\\r\\n", b"ERROR\\r\\n")
+talk(memcached, (bad + b"get k\\r\\n") * 50 + b"delete k\\r\\n", b"NOT_FOUND\\r\\n")
+for _ in range(10):
+    for path, body in (b"/bad", b"bad"), (b"/", b"ok"), (b"/none", b"none"):
+        talk(http, get(path), body)
+talk(http, (get(b"/bad") + get(b"/")) * 2 + get(b"/none"), b"none")
+"""
+
+
+@test(deadline=60)
+def responses_that_fail():
+    """Error replies by Redis' own count; of memcached and nginx as many as the client has caused. Alone, pipelined and in pieces, by peer and in total."""
+    r, m = Redis(), Memcached()
+    port, = unused_ports(1)
+    nginx = attach(Nginx([f"127.0.0.1:{port}"], location="location /bad { return 503 bad; } location /none { return 404 none; } return 200 ok;")).start()
+    path = f"/run/{scenario.prefix}-failing.py"
+    with open(path, "w") as f:
+        f.write(FAILING)
+    c = attach(Unit(f"/usr/bin/python3 {path} {r.port} {m.port} {port}", type="exec"))
+    run_to_its_end(c)
+    f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
+    replies = int(re.search(r"^total_error_replies:(\d+)", r.cli("info", "stats"), re.M)[1])
+    equal(replies, 30 + 2 + 3 + 16 + 300 + 3, "error replies of Redis")
+    equal({name: row["errors"] for name, row in peers(c).items()},
+          {f"127.0.0.1:{r.port}": scenario.peer_errors(replies=replies), f"127.0.0.1:{m.port}": scenario.peer_errors(replies=10 + 10 + 50),
+           f"127.0.0.1:{port}": scenario.peer_errors(status5xx=10 + 2)}, "errors by peer")
+    equal(f["errors"], scenario.peer_errors(status5xx=12, replies=replies + 70), "errors of all peers")
+    equal([server_figures(u)["errors"].get(key) for u, key in ((r, "replies"), (m, "replies"), (nginx, "status5xx"))], [replies, 70, 12],
+          "the same at the servers")
+    equal(scenario.total(c, "requests.client.errors.replies"), replies + 70, "the total")
+    equal(qosctl("show", c.name, "--window=total", "--value", "-P", f"requests.client[127.0.0.1:{m.port}].errors.replies").stdout.strip(), "70", "of one peer")
+
+
 @test(deadline=60)
 def questions_apart_on_one_connection():
     """Requests 20 ms apart with responses in order, each 100 ms after its request: that is the latency of each, also with some always in
@@ -261,7 +323,7 @@ def asked_over_a_bad_cable():
     check(cable.counter("TcpRetransSegs") + cable.counter("TcpRetransSegs", cable.a) > 0, "nothing was retransmitted")
     scenario.expect_total(nginx, 700)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-    equal((f["count"], f["errors"], f["aborts"]), (700, {"reset": 0, "timeout": 0}, 0), "count, errors and aborts")
+    equal((f["count"], f["errors"], f["aborts"]), (700, scenario.peer_errors(), 0), "count, errors and aborts")
 
 
 @test()
@@ -280,7 +342,7 @@ def a_pipeline_that_hangs():
     wait_for("seven are in flight", lambda: client_figures(c)["inFlight"] == 7)
     s.kill()
     f = wait_for("they are given up", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-    equal((f["count"], f["errors"]), (0, {"reset": 1, "timeout": 0}), "count and errors")
+    equal((f["count"], f["errors"]), (0, scenario.peer_errors(reset=1)), "count and errors")
 
 
 @test()
@@ -307,7 +369,7 @@ def many_at_once_through_a_splice():
         run("redis-benchmark", "-q", "-p", front, "-P", pipeline, "-c", 4, "-n", smaller(6400) // 64 * 64, "-t", "set,get")
     wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0 and client_figures(proxy)["inFlight"] == 0)
     f = client_figures(proxy)
-    equal((f["count"], f["errors"], f["aborts"]), (scenario.total(r) - before, {"reset": 0, "timeout": 0}, 0), "count, errors, aborts")
+    equal((f["count"], f["errors"], f["aborts"]), (scenario.total(r) - before, scenario.peer_errors(), 0), "count, errors, aborts")
 
 
 @test()
@@ -346,7 +408,7 @@ for answers in (5, 3, 5, 0):
 """, type="exec"))
     run_to_its_end(c)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-    equal((f["count"], f["errors"], f["aborts"]), (13, {"reset": 2, "timeout": 0}, 0), "count, errors, aborts")
+    equal((f["count"], f["errors"], f["aborts"]), (13, scenario.peer_errors(reset=2), 0), "count, errors, aborts")
 
 
 @test()
@@ -433,7 +495,7 @@ def connections_that_fail():
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
     run_to_its_end(c)
     f = wait_for("they are counted", lambda: (f := client_figures(c))["errors"]["reset"] == 10 and f)
-    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, {"reset": 10, "timeout": 0}, 0, 0), "refused")
+    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, scenario.peer_errors(reset=10), 0, 0), "refused")
     equal(set(peers(c)), {f"127.0.0.1:{port}"}, "peers")
 
     # A listener that lets nobody in any more, and one attempt that is given up
@@ -451,7 +513,7 @@ def connections_that_fail():
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec", settings=f"NetworkNamespacePath=/run/netns/{cable.a}"))
     run_to_its_end(c)
     f = wait_for("they are counted", lambda: (f := client_figures(c))["aborts"] == 1 and f)
-    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, {"reset": 0, "timeout": 1}, 1, 0), "without a response")
+    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, scenario.peer_errors(timeout=1), 1, 0), "without a response")
 
 
 @test()
@@ -475,7 +537,7 @@ def peers_that_die():
     wait_for("four are in flight", lambda: client_figures(c)["inFlight"] == 4)
     c.kill()
     f = wait_for("they are given up", lambda: (f := client_figures(c))["aborts"] == 4 and f)
-    equal((f["count"], f["inFlight"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "count, in flight, errors")
+    equal((f["count"], f["inFlight"], f["errors"]), (0, 0, scenario.peer_errors()), "count, in flight, errors")
     equal(server_figures(idle)["inFlight"], 0, "in flight at somebody else's")
 
 
@@ -491,7 +553,7 @@ def half_closed_and_closed():
     equal(client_figures(c)["aborts"], 0, "aborts")
     open(go, "w").close()
     f = wait_for("it has a response", lambda: (f := client_figures(c))["count"] == 1 and f)
-    equal((f["inFlight"], f["aborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "in flight, aborts, errors")
+    equal((f["inFlight"], f["aborts"], f["errors"]), (0, 0, scenario.peer_errors()), "in flight, aborts, errors")
 
     # This listener's process never accepts, reads or closes
     s = Server(mode="single", accept_when="/run/nothing")
@@ -503,7 +565,7 @@ def half_closed_and_closed():
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
     run_to_its_end(c)
     f = client_figures(c)
-    equal((f["count"], f["inFlight"], f["aborts"], f["errors"]), (0, 0, 3, {"reset": 0, "timeout": 0}), "given up")
+    equal((f["count"], f["inFlight"], f["aborts"], f["errors"]), (0, 0, 3, scenario.peer_errors()), "given up")
 
 
 @test(deadline=60)
@@ -557,7 +619,7 @@ def asked_to_go_on():
     c = attach(Unit(f"/usr/bin/curl -sS -H 'Expect: 100-continue' --expect100-timeout 20 {uploads}", type="exec"))
     run_to_its_end(c)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-    equal((f["count"], f["aborts"], f["errors"]), (4, 0, {"reset": 0, "timeout": 0}), "count, aborts, errors")
+    equal((f["count"], f["aborts"], f["errors"]), (4, 0, scenario.peer_errors()), "count, aborts, errors")
     check(f["latency"]["mean"] >= delay * SEC, f"latency is {f['latency']}")
 
 
@@ -586,7 +648,7 @@ def farewells_of_tls():
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
     run_to_its_end(c)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-    equal((f["aborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), "aborts and errors")
+    equal((f["aborts"], f["errors"]), (0, scenario.peer_errors()), "aborts and errors")
     # With the round trips of the handshakes, which are not distinguished here
     check(2 * 5 * 4 <= f["count"] <= 2 * 5 * (4 + 2), f"{f['count']} counted")
 
@@ -606,7 +668,7 @@ def http2_in_tls_ends_in_order():
             c = attach(Unit(command, type="exec"))
             run_to_its_end(c)
             f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-            equal((f["aborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), f"aborts and errors of {command}")
+            equal((f["aborts"], f["errors"]), (0, scenario.peer_errors()), f"aborts and errors of {command}")
 
     path = f"{nginx.directory}/ask.py"
     with open(path, "w") as f:
@@ -623,7 +685,7 @@ def http2_in_tls_ends_in_order():
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
     run_to_its_end(c)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-    equal((f["aborts"], f["errors"]), (2, {"reset": 0, "timeout": 0}), "aborts and errors of HTTP/1")
+    equal((f["aborts"], f["errors"]), (2, scenario.peer_errors()), "aborts and errors of HTTP/1")
 
 
 @test(deadline=60)
@@ -679,7 +741,7 @@ def attached_under_load():
     end = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)["count"]
     # The server's count is ahead of the client's by what is in flight: a request with a response on its way
     check(end - after - 8 <= f["count"] <= end - before + 8, f"{f['count']} counted, the server has {end - after} to {end - before}")
-    equal((f["errors"], f["aborts"]), ({"reset": 0, "timeout": 0}, 0), "errors and aborts")
+    equal((f["errors"], f["aborts"]), (scenario.peer_errors(), 0), "errors and aborts")
 
 
 @test()

@@ -72,7 +72,7 @@ def dnsperf_and_unbound():
         answered += n
         wait_for("unbound has responded to as many", lambda: server_figures(u)["count"] == answered)
         row = peers(c)[peer]
-        equal((row["unit"], row["errors"]), (u.name, {"reset": 0, "timeout": 0}), "the peer's unit, and errors")
+        equal((row["unit"], row["errors"]), (u.name, scenario.peer_errors()), "the peer's unit, and errors")
         check(row["latency"]["max"] > 0 and row["latency"]["mean"] > 0, f"latency {row['latency']}")
     f = server_figures(u)
     equal((row["bytesOut"] * 2, row["bytesIn"] * 2), (f["bytesIn"], f["bytesOut"]), "bytes")
@@ -88,7 +88,7 @@ def one_in_ten_is_not_answered():
     sent, completed, lost = c.run()
     check(lost > 0.05 * sent, f"only {lost} of {sent} were lost")
     f = wait_for("all have a response or a timeout", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
-    equal((f["count"], f["errors"], f["latency"]["count"]), (completed, {"reset": 0, "timeout": lost}, completed),
+    equal((f["count"], f["errors"], f["latency"]["count"]), (completed, scenario.peer_errors(timeout=lost), completed),
           "with and without a response")
     equal(f["peers"][0]["peer"], f"127.0.0.1:{s.port}", "the peer")
 
@@ -149,7 +149,7 @@ for to in (('224.0.0.251', port), ('127.0.0.1', port)):
     run_to_its_end(c)
     v4, v6, second = f"127.0.0.1:{u.port}", f"[::1]:{u.port}", f"127.0.0.1:{other.port}"
     expect_asked(c, {v4: 50 + 20 + 40 + 9 + 30 + 10, v6: 20, second: 9}, "of all kinds")
-    equal(client_figures(c)["errors"], {"reset": 0, "timeout": 0}, "errors")
+    equal(client_figures(c)["errors"], scenario.peer_errors(), "errors")
     equal(server_figures(c)["count"], 0, "its responses")
 
 
@@ -171,7 +171,7 @@ time.sleep(1000)
     open(go, "w").close()
     f = wait_for("three are repeated", lambda: (f := client_figures(c))["errors"]["timeout"] >= 3 and f)
     f = wait_for("all are given up", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
-    equal((f["count"], f["errors"]), (0, {"reset": 0, "timeout": 8}), "count and errors")
+    equal((f["count"], f["errors"]), (0, scenario.peer_errors(timeout=8)), "count and errors")
 
 
 @test(deadline=60)
@@ -205,5 +205,5 @@ def on_a_bad_cable():
     sent, completed, lost = c.run()
     check(0.05 * sent < lost < 0.5 * sent, f"{lost} of {sent} were lost")
     f = wait_for("all have a response or a timeout", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
-    equal((f["count"], f["errors"]), (completed, {"reset": 0, "timeout": lost}), "with and without a response")
+    equal((f["count"], f["errors"]), (completed, scenario.peer_errors(timeout=lost)), "with and without a response")
     equal(server_figures(s)["count"], cable.counter("UdpOutDatagrams") - answered, "responses of the server")

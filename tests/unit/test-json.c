@@ -442,6 +442,8 @@ static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
                 .rate = 0.5,
                 .errors_reset = 2,
                 .errors_timeout = 3,
+                .errors_status5xx = 10,
+                .errors_replies = 11,
                 .aborts = 4,
                 .in_flight = 5,
                 .bytes_in = 6,
@@ -457,7 +459,7 @@ static void test_rows(void) {
         static const char figures[] =
                 "\"count\":1,"
                 "\"rate\":5.000000000000000000000e-01,"
-                "\"errors\":{\"reset\":2,\"timeout\":3},\"%s\":4,\"inFlight\":5,"
+                "\"errors\":{\"reset\":2,\"timeout\":3%s},\"%s\":4,\"inFlight\":5,"
                                       "\"latency\":{\"count\":8,\"mean\":9},\"bytesIn\":6,\"bytesOut\":7";
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *hidden = NULL, *none = NULL;
         char other_name[] = "b.service", server[256], client[256], expected[1024];
@@ -471,8 +473,8 @@ static void test_rows(void) {
         unit.manager = manager;
         view->names[0] = (struct qos_peer_key) { .kind = QOS_ENTRY_ENDPOINT,
                                                  .address = { .port = 6379, .family = AF_INET } };
-        (void) snprintf(server, sizeof(server), figures, "clientAborts");
-        (void) snprintf(client, sizeof(client), figures, "aborts");
+        (void) snprintf(server, sizeof(server), figures, "", "clientAborts");
+        (void) snprintf(client, sizeof(client), figures, ",\"status5xx\":10,\"replies\":11", "aborts");
 
         none = to_json(&s);
         check(!by_path(none, "requests"));
@@ -502,8 +504,8 @@ static void test_rows(void) {
         (void) snprintf(expected, sizeof(expected),
                         "[{\"peer\":\"127.0.0.1:6379\",\"unit\":\"b.service\",%s},"
                         "{\"peer\":\"127.0.0.1:6380\","
-                        "\"errors\":{\"reset\":2,"
-                        "\"timeout\":3},\"aborts\":4,\"inFlight\":5,\"bytesIn\":6,\"bytesOut\":7},"
+                        "\"errors\":{\"reset\":2,\"timeout\":3,\"status5xx\":10,\"replies\":11},"
+                        "\"aborts\":4,\"inFlight\":5,\"bytesIn\":6,\"bytesOut\":7},"
                         "{\"rest\":true,%s}]", client, client);
         check_text(by_path(v, "requests.client.peers"), expected);
 
@@ -543,8 +545,8 @@ static void test_row_metrics(void) {
                         n += there;
                 }
                 /* count, rate, two errors, aborts, in flight, two of the latency, bytes in and out; of a
-                 * peer quality and three of unparsed connections */
-                check(n == (i == 0 ? 10 : i == 1 ? 14 : 0));
+                 * peer two more errors, quality and three of unparsed connections */
+                check(n == (i == 0 ? 10 : i == 1 ? 16 : 0));
         }
         row_get_metrics(rows, &m);
         check(m.requests.server.client_aborts == 4 && m.requests.server.latency.mean == 9 &&

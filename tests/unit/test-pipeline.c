@@ -319,6 +319,59 @@ static void test_error_at_once(void) {
         }
 }
 
+static enum failure failure_at_once(const char *data, size_t size) {
+        uint8_t bytes[13] = {};
+        uint64_t word = 0, behind = 0;
+
+        memcpy(bytes, data, MIN(size, sizeof(bytes)));
+        for (size_t i = 0; i < sizeof(word); i++) {
+                word = word << 8 | bytes[i];
+                behind = behind << 8 | bytes[5 + i];
+        }
+        return response_get_failure(word, size >= sizeof(bytes) ? behind : 0);
+}
+
+/* The beginning of the response to a unit's own request, which is not parsed if it is the only one. */
+static void test_failure_at_once(void) {
+        static const struct {
+                const char *data;
+                enum failure failure;
+        } table[] = {
+                { "-ERR no\r\n",                          FAILURE_REPLY     },
+                { "-ASK 1 x\r\n",                         FAILURE_NONE      },
+                { "+HTTP/1.1 500 x\r\n",                  FAILURE_NONE      },
+                { "$5\r\nERROR\r\n",                      FAILURE_NONE      },
+                { "ERROR\r\n",                            FAILURE_REPLY     },
+                { "ERROR unknown\r\n",                    FAILURE_REPLY     },
+                { "CLIENT_ERROR bad data chunk\r\n",      FAILURE_REPLY     },
+                { "SERVER_ERROR out of memory\r\n",       FAILURE_REPLY     },
+                { "ERRORS\r\n",                           FAILURE_NONE      },
+                { "VALUE k 0 5\r\nERROR\r\nEND\r\n",      FAILURE_NONE      },
+                { "NOT_FOUND\r\n",                        FAILURE_NONE      },
+                { "HTTP/1.1 500 Internal Server Error",   FAILURE_STATUS5XX },
+                { "HTTP/1.0 503 ",                        FAILURE_STATUS5XX },
+                { "HTTP/1.1 404 Not Found\r\n",           FAILURE_NONE      },
+                { "HTTP/1.1 200 500\r\n",                 FAILURE_NONE      },
+                { "HTTP/1.1 503",                         FAILURE_NONE      },
+                { "",                                     FAILURE_NONE      },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                check(failure_at_once(table[i].data, strlen(table[i].data)) == table[i].failure);
+
+        /* Statuses of memcached: no failures are success, what is not found or stored, and authentication;
+         * and of quiet requests none is */
+        for (unsigned status = 0; status < 0x200; status++)
+                for (unsigned opcode = 0; opcode < 2; opcode++) {
+                        const char header[24] = { [0] = (char) 0x81, [1] = opcode == 0 ? 0x01 : 0x11,
+                                                  [6] = (char) (status >> 8), [7] = (char) status };
+                        bool fine = status <= 2 || status == 5 || status == 0x21;
+
+                        check(failure_at_once(header, sizeof(header)) ==
+                              (opcode == 0 && !fine ? FAILURE_REPLY : FAILURE_NONE));
+                }
+}
+
 static size_t random_value(char *p, unsigned *seed, unsigned depth) {
         unsigned n = (unsigned) rand_r(seed) % 5;
         char *begin = p;
@@ -670,6 +723,7 @@ int main(void) {
         test_errors();
         test_errors_left_out();
         test_error_at_once();
+        test_failure_at_once();
         test_streams();
         test_push();
         test_groups();
