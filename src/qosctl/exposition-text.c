@@ -53,57 +53,92 @@ static int text_begin(Output *o) {
         return 0;
 }
 
-/* le: the bound of a bucket, or NAN. */
-static void print_name(Output *o, const char *end, const Sample *sample, double le) {
-        const char *separator = "{";
+/* The labels between the braces, which all samples of a histogram begin with. NULL: out of memory. */
+static char* format_labels(const Sample *sample) {
+        char *text = NULL;
+        size_t size;
+        FILE *f;
 
-        (void) fprintf(o->file, "%s%s", o->family->name, end);
-        for (size_t i = 0; i < sample->n_labels; i++, separator = ",") {
-                (void) fprintf(o->file, "%s%s=\"", separator, sample->labels[i].name);
-                print_escaped(o->file, sample->labels[i].value ?: "", /* quotes= */ true);
-                (void) putc('"', o->file);
+        f = open_memstream(&text, &size);
+        if (!f)
+                return NULL;
+        for (size_t i = 0; i < sample->n_labels; i++) {
+                (void) fprintf(f, "%s%s=\"", i > 0 ? "," : "", sample->labels[i].name);
+                print_escaped(f, sample->labels[i].value ?: "", /* quotes= */ true);
+                (void) putc('"', f);
         }
-        if (isinf(le))
-                (void) fprintf(o->file, "%sle=\"+Inf\"", separator);
-        else if (!isnan(le)) /* as OpenMetrics writes numbers */
-                (void) fprintf(o->file, "%sle=\"%.17g%s\"", separator, le, le >= 1 ? ".0" : "");
-        (void) fputs(sample->n_labels > 0 || !isnan(le) ? "} " : " ", o->file);
+        if (fclose(f) != 0) {
+                free(text);
+                return NULL;
+        }
+        return text;
 }
 
-static void print_sample(Output *o, const char *end, const Sample *sample, double le, uint64_t n, bool nsec) {
-        print_name(o, end, sample, le);
+/* le: the bound of a bucket, or NULL. */
+static void print_name(Output *o, const char *end, const char *labels, const char *le) {
+        (void) fputs(o->family->name, o->file);
+        (void) fputs(end, o->file);
+        if (!isempty(labels) || le) {
+                (void) putc('{', o->file);
+                (void) fputs(labels, o->file);
+                if (le) {
+                        (void) fputs(isempty(labels) ? "le=\"" : ",le=\"", o->file);
+                        (void) fputs(le, o->file);
+                        (void) putc('"', o->file);
+                }
+                (void) putc('}', o->file);
+        }
+        (void) putc(' ', o->file);
+}
+
+static void print_sample(Output *o, const char *end, const char *labels, const char *le, uint64_t n, bool nsec) {
+        print_name(o, end, labels, le);
         print_integer(o->file, n, nsec);
         (void) putc('\n', o->file);
 }
 
 /* A bucket for each power of two, which adds buckets of ours without cutting one. */
-static void print_histogram(Output *o, const Sample *sample) {
-        const SparseHistogram *h = sample->histogram;
+static void print_histogram(Output *o, const char *labels, const SparseHistogram *h) {
+        uint64_t n = h->zero;
+        size_t i = 0;
 
-        for (int e = SPARSE_MIN_EXPONENT; e <= SPARSE_MAX_EXPONENT; e++)
-                print_sample(o, "_bucket", sample, ldexp(1, e), sparse_histogram_count_to(h, e),
-                             /* nsec= */ false);
-        print_sample(o, "_bucket", sample, INFINITY, h->count, /* nsec= */ false);
-        print_sample(o, "_sum", sample, NAN, h->sum, /* nsec= */ true);
-        print_sample(o, "_count", sample, NAN, h->count, /* nsec= */ false);
+        for (int e = SPARSE_MIN_EXPONENT; e <= SPARSE_MAX_EXPONENT; e++) {
+                double bound = ldexp(1, e);
+                char le[32];
+
+                for (; i < h->n && h->buckets[i].index <= e * (1 << h->schema); i++)
+                        n += h->buckets[i].n;
+                /* As OpenMetrics writes numbers */
+                (void) snprintf(le, sizeof(le), "%.17g%s", bound, bound >= 1 ? ".0" : "");
+                print_sample(o, "_bucket", labels, le, n, /* nsec= */ false);
+        }
+        print_sample(o, "_bucket", labels, "+Inf", h->count, /* nsec= */ false);
+        print_sample(o, "_sum", labels, NULL, h->sum, /* nsec= */ true);
+        print_sample(o, "_count", labels, NULL, h->count, /* nsec= */ false);
 }
 
 static int text_add(Output *o, const Sample *sample) {
+        const char *end = suffix(o->family->type);
+        _cleanup_free_ char *labels = NULL;
+
+        labels = format_labels(sample);
+        if (!labels)
+                return -ENOMEM;
         switch (sample->kind) {
         case SAMPLE_HISTOGRAM:
-                print_histogram(o, sample);
+                print_histogram(o, labels, sample->histogram);
                 break;
         case SAMPLE_REAL:
-                print_name(o, suffix(o->family->type), sample, NAN);
+                print_name(o, end, labels, NULL);
                 (void) fprintf(o->file, "%.15g\n", sample->real);
                 break;
         case SAMPLE_INTEGER:
         case SAMPLE_NSEC:
-                print_sample(o, suffix(o->family->type), sample, NAN, sample->n, sample->kind == SAMPLE_NSEC);
+                print_sample(o, end, labels, NULL, sample->n, sample->kind == SAMPLE_NSEC);
                 break;
         }
         if (o->format == EXPOSITION_OPENMETRICS && sample->created > 0)
-                print_sample(o, "_created", sample, NAN, sample->created, /* nsec= */ true);
+                print_sample(o, "_created", labels, NULL, sample->created, /* nsec= */ true);
         return 0;
 }
 

@@ -99,20 +99,66 @@ static char* family_name(const char *metric, const char *suffix) {
         return name;
 }
 
+/* What is looked up for each metric. */
+typedef struct ExportedUnit {
+        sd_json_variant *unit;          /* of the reply */
+        sd_json_variant *totals;        /* sorted, for look-ups; NULL: none */
+        sd_json_variant *gauges;
+} ExportedUnit;
+
+typedef struct ExportedUnits {
+        ExportedUnit *items;
+        size_t n;
+} ExportedUnits;
+
+static void exported_units_done(ExportedUnits *units) {
+        for (size_t i = 0; i < units->n; i++) {
+                (void) sd_json_variant_unref(units->items[i].totals);
+                (void) sd_json_variant_unref(units->items[i].gauges);
+        }
+        free(units->items);
+}
+
+#define _cleanup_exported_units_ _cleanup_(exported_units_done)
+
+static int sorted_values(sd_json_variant *unit, const char *name, sd_json_variant **ret) {
+        *ret = sd_json_variant_ref(value_find(unit, name));
+        return *ret ? sd_json_variant_sort(ret) : 0;
+}
+
+static int exported_units_new(const Replies *replies, ExportedUnits *ret) {
+        int r;
+
+        ret->items = new0(ExportedUnit, replies->n);
+        if (!ret->items)
+                return -ENOMEM;
+        for (size_t i = 0; i < replies->n; i++) {
+                ExportedUnit *u = &ret->items[ret->n++];
+
+                u->unit = value_find(replies->items[i], "unit");
+                r = sorted_values(u->unit, "totals", &u->totals);
+                if (r >= 0)
+                        r = sorted_values(u->unit, "gauges", &u->gauges);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 /* A sample of a unit with no other label. */
-static Sample unit_sample(sd_json_variant *unit) {
-        return (Sample) { .labels = { { "unit", value_string(unit, "name") } }, .n_labels = 1 };
+static Sample unit_sample(const ExportedUnit *u) {
+        return (Sample) { .labels = { { "unit", value_string(u->unit, "name") } }, .n_labels = 1 };
 }
 
 /* From when on it is counted. What other probes than "requests" count begins with these. */
-static uint64_t created(const char *metric, sd_json_variant *unit) {
+static uint64_t created(const char *metric, const ExportedUnit *u) {
         uint64_t since;
 
-        return startswith(metric, "requests.") && value_unsigned(unit, "attachedSince", &since) ? since : 0;
+        return startswith(metric, "requests.") && value_unsigned(u->unit, "attachedSince", &since) ? since : 0;
 }
 
-static sd_json_variant* find_histogram(sd_json_variant *unit, const char *metric) {
-        sd_json_variant *histograms = value_find(unit, "histograms");
+static sd_json_variant* find_histogram(const ExportedUnit *u, const char *metric) {
+        sd_json_variant *histograms = value_find(u->unit, "histograms");
 
         for (size_t i = 0; histograms && i < sd_json_variant_elements(histograms); i++) {
                 sd_json_variant *h = sd_json_variant_by_index(histograms, i);
@@ -124,30 +170,24 @@ static sd_json_variant* find_histogram(sd_json_variant *unit, const char *metric
 }
 
 /* Durations beyond the last bound: in a native histogram they look like those right behind it. */
-static int write_overflow(Output *o, const char *metric, const char *name, const Replies *units) {
-        _cleanup_free_ char *overflow = NULL;
+static int write_overflow(Output *o, const char *metric, const char *name, const ExportedUnits *units,
+                          const uint64_t *overflow) {
         Family f = { .help = "Durations of more than 64 s in the distribution", .type = FAMILY_COUNTER };
+        _cleanup_free_ char *family = NULL;
         int r;
 
-        if (asprintf(&overflow, "%s_overflow", name) < 0) {
-                overflow = NULL;
+        if (asprintf(&family, "%s_overflow", name) < 0) {
+                family = NULL;
                 return -ENOMEM;
         }
-        f.name = overflow;
+        f.name = family;
         for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = value_find(units->items[i], "unit"), *v = find_histogram(u, metric);
-                _cleanup_sparse_histogram_ SparseHistogram h = {};
-                Sample s = unit_sample(u);
+                Sample s = unit_sample(&units->items[i]);
 
-                if (!v)
+                if (overflow[i] == 0)
                         continue;
-                r = sparse_histogram_parse(v, &h);
-                if (r < 0)
-                        return r;
-                s.n = h.count - sparse_histogram_count_to(&h, SPARSE_MAX_EXPONENT);
-                if (s.n == 0)
-                        continue;
-                s.created = created(metric, u);
+                s.n = overflow[i];
+                s.created = created(metric, &units->items[i]);
                 r = output_add(o, &f, &s);
                 if (r < 0)
                         return r;
@@ -157,16 +197,18 @@ static int write_overflow(Output *o, const char *metric, const char *name, const
 
 /* Returns 0 if no unit has the distribution. */
 static int write_distribution(Output *o, const char *metric, const char *help, unsigned buckets_max,
-                              const Replies *units) {
+                              const ExportedUnits *units) {
+        _cleanup_free_ uint64_t *overflow = new0(uint64_t, units->n);
         _cleanup_free_ char *name = family_name(metric, "seconds");
         Family f = { .name = name, .unit = "seconds", .help = help, .type = FAMILY_HISTOGRAM };
         int r;
 
-        if (!name)
+        if (!name || !overflow)
                 return -ENOMEM;
         for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = value_find(units->items[i], "unit"), *v = find_histogram(u, metric);
+                const ExportedUnit *u = &units->items[i];
                 _cleanup_sparse_histogram_ SparseHistogram h = {};
+                sd_json_variant *v = find_histogram(u, metric);
                 Sample s = unit_sample(u);
 
                 if (!v)
@@ -174,6 +216,7 @@ static int write_distribution(Output *o, const char *metric, const char *help, u
                 r = sparse_histogram_parse(v, &h);
                 if (r < 0)
                         return r;
+                overflow[i] = h.count - sparse_histogram_count_to(&h, SPARSE_MAX_EXPONENT);
                 sparse_histogram_limit(&h, buckets_max);
                 s.kind = SAMPLE_HISTOGRAM;
                 s.histogram = &h;
@@ -186,26 +229,30 @@ static int write_distribution(Output *o, const char *metric, const char *help, u
                 return 0;
         r = output_end(o);
         if (r >= 0)
-                r = write_overflow(o, metric, name, units);
+                r = write_overflow(o, metric, name, units, overflow);
         return r < 0 ? r : 1;
 }
 
 static int write_values(Output *o, const char *metric, const char *unit, bool counter, const char *help,
-                        const Replies *units) {
+                        const ExportedUnits *units) {
         const char *suffix = streq_ptr(unit, "ns") ? "seconds" : streq_ptr(unit, "bytes") ? "bytes" : NULL;
         _cleanup_free_ char *name = family_name(metric, suffix);
-        Family f = { .name = name, .unit = suffix, .help = help, .type = counter ? FAMILY_COUNTER : FAMILY_GAUGE };
+        Family f = { .name = name, .unit = suffix, .help = help };
         int r;
 
         if (!name)
                 return -ENOMEM;
+        f.type = counter ? FAMILY_COUNTER : FAMILY_GAUGE;
         for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = value_find(units->items[i], "unit"),
-                                *values = value_find(u, counter ? "totals" : "gauges");
-                Sample s = unit_sample(u);
+                const ExportedUnit *u = &units->items[i];
+                sd_json_variant *values = counter ? u->totals : u->gauges,
+                                *v = values ? sd_json_variant_by_key(values, metric) : NULL;
+                Sample s;
 
-                if (!values || !value_unsigned(values, metric, &s.n))
+                if (!v || !sd_json_variant_is_unsigned(v))
                         continue;
+                s = unit_sample(u);
+                s.n = sd_json_variant_unsigned(v);
                 s.kind = streq_ptr(unit, "ns") ? SAMPLE_NSEC : SAMPLE_INTEGER;
                 s.created = counter ? created(metric, u) : 0;
                 r = output_add(o, &f, &s);
@@ -216,7 +263,7 @@ static int write_values(Output *o, const char *metric, const char *unit, bool co
 }
 
 /* One metric of the catalogue, of all units. */
-static int write_metric(Output *o, sd_json_variant *metric, unsigned buckets_max, const Replies *units) {
+static int write_metric(Output *o, sd_json_variant *metric, unsigned buckets_max, const ExportedUnits *units) {
         const char *name = value_string(metric, "name"), *help = value_string(metric, "description");
         int r;
 
@@ -235,7 +282,7 @@ static int write_metric(Output *o, sd_json_variant *metric, unsigned buckets_max
                             streq_ptr(value_string(metric, "kind"), "counter"), help, units);
 }
 
-static int write_drops(Output *o, const Replies *units) {
+static int write_drops(Output *o, const ExportedUnits *units) {
         static const Family f = {
                 .name = "qosd_drops",
                 .help = "Events of the unit that could not be recorded",
@@ -244,10 +291,10 @@ static int write_drops(Output *o, const Replies *units) {
         int r;
 
         for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = value_find(units->items[i], "unit");
+                const ExportedUnit *u = &units->items[i];
                 Sample s = unit_sample(u);
 
-                if (!value_unsigned(u, "drops", &s.n))
+                if (!value_unsigned(u->unit, "drops", &s.n))
                         continue;
                 s.created = created("requests.drops", u);
                 r = output_add(o, &f, &s);
@@ -258,7 +305,7 @@ static int write_drops(Output *o, const Replies *units) {
 }
 
 /* What changes of a unit without being a number, to be joined with the others. */
-static int write_info(Output *o, const Replies *units) {
+static int write_info(Output *o, const ExportedUnits *units) {
         static const Family f = {
                 .name = "qosd_unit",
                 .help = "The slice and the state of the unit",
@@ -267,7 +314,7 @@ static int write_info(Output *o, const Replies *units) {
         int r;
 
         for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = value_find(units->items[i], "unit");
+                sd_json_variant *u = units->items[i].unit;
                 Sample s = {
                         .labels = { { "unit",  value_string(u, "name") },
                                     { "slice", value_string(u, "slice") },
@@ -312,7 +359,7 @@ static int write_programs(Output *o, const Replies *programs) {
 }
 
 /* Thresholds on quantiles, for alerts on how fast the error budget is used up. */
-static int write_objectives(Output *o, const Replies *units) {
+static int write_objectives(Output *o, const ExportedUnits *units) {
         static const struct {
                 const char *key;
                 Family family;
@@ -330,8 +377,7 @@ static int write_objectives(Output *o, const Replies *units) {
                 bool counter = families[k].family.type == FAMILY_COUNTER;
 
                 for (size_t i = 0; i < units->n; i++) {
-                        sd_json_variant *u = value_find(units->items[i], "unit"),
-                                        *objectives = value_find(u, "objectives");
+                        sd_json_variant *u = units->items[i].unit, *objectives = value_find(u, "objectives");
 
                         for (size_t j = 0; objectives && j < sd_json_variant_elements(objectives); j++) {
                                 sd_json_variant *objective = sd_json_variant_by_index(objectives, j);
@@ -359,16 +405,19 @@ static int write_objectives(Output *o, const Replies *units) {
 
 int exposition_write(FILE *file, Exposition format, unsigned buckets_max, const Replies *catalogue,
                      const Replies *units, const Replies *programs) {
+        _cleanup_exported_units_ ExportedUnits exported = {};
         _cleanup_output_ Output o = { .file = file, .format = format };
         int r;
 
-        r = write_info(&o, units);
+        r = exported_units_new(units, &exported);
+        if (r >= 0)
+                r = write_info(&o, &exported);
         for (size_t i = 0; r >= 0 && i < catalogue->n; i++)
-                r = write_metric(&o, catalogue->items[i], buckets_max, units);
+                r = write_metric(&o, catalogue->items[i], buckets_max, &exported);
         if (r >= 0)
-                r = write_drops(&o, units);
+                r = write_drops(&o, &exported);
         if (r >= 0)
-                r = write_objectives(&o, units);
+                r = write_objectives(&o, &exported);
         if (r >= 0)
                 r = write_programs(&o, programs);
         return r < 0 ? r : 0;
