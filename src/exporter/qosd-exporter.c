@@ -71,6 +71,7 @@ struct Exporter {
         unsigned n_clients;
         Reading *reading;
         uint64_t begun, scraped;        /* CLOCK_MONOTONIC, us */
+        ExpositionScope scope;
         unsigned buckets_max;
 };
 
@@ -188,8 +189,9 @@ static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip,
                 return -ENOMEM;
         r = exposition_write_gauge(f, format, "qosd_up", NULL, "Whether qosd has replied", error >= 0);
         if (r >= 0 && error >= 0)
-                r = exposition_write(f, format, e->buckets_max, reading_get_catalogue(e->reading),
-                                     reading_get_units(e->reading), reading_get_programs(e->reading));
+                r = exposition_write(f, format, e->scope, e->buckets_max,
+                                     reading_get_catalogue(e->reading), reading_get_units(e->reading),
+                                     reading_get_programs(e->reading));
         if (r >= 0)
                 r = exposition_write_gauge(f, format, "qosd_scrape_duration_seconds", "seconds",
                                            "Time until qosd has replied", took);
@@ -391,10 +393,11 @@ static int on_post(sd_event_source *s, void *userdata) {
 
 /* Returns 0 if there is nothing else to do. */
 static int parse_arguments(Exporter *e, int argc, char **argv) {
-        enum { ARG_VERSION = 0x100, ARG_BUCKETS };
+        enum { ARG_VERSION = 0x100, ARG_EXPORT, ARG_BUCKETS };
         static const struct option options[] = {
                 { "help",        no_argument,       NULL, 'h'         },
                 { "version",     no_argument,       NULL, ARG_VERSION },
+                { "export",      required_argument, NULL, ARG_EXPORT  },
                 { "buckets-max", required_argument, NULL, ARG_BUCKETS },
                 {}
         };
@@ -407,6 +410,8 @@ static int parse_arguments(Exporter *e, int argc, char **argv) {
                              "Serves metrics of qosd over HTTP. Started by qosd-exporter.socket.\n\n"
                              "  -h --help             Show this help\n"
                              "     --version          Show the version\n"
+                             "     --export=WHAT      What to export of the units: requests (default),\n"
+                             "                        or probes, for the metrics of all their probes\n"
                              "     --buckets-max=N    Limit the buckets of a native histogram\n"
                              "                        (default: 160), 0 for no limit\n\n"
                              "See qosd-exporter(8).");
@@ -414,6 +419,16 @@ static int parse_arguments(Exporter *e, int argc, char **argv) {
                 case ARG_VERSION:
                         puts("qosd-exporter " QOSD_VERSION);
                         return 0;
+                case ARG_EXPORT:
+                        if (streq(optarg, "requests"))
+                                e->scope = EXPOSITION_REQUESTS;
+                        else if (streq(optarg, "probes"))
+                                e->scope = EXPOSITION_PROBES;
+                        else
+                                return log_error_errno(-EINVAL,
+                                                       "Invalid value '%s' for --export=, "
+                                                       "expected requests or probes.", optarg);
+                        break;
                 case ARG_BUCKETS:
                         r = exposition_parse_buckets(optarg, &e->buckets_max);
                         if (r < 0)

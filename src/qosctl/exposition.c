@@ -403,8 +403,8 @@ static int write_objectives(Output *o, const ExportedUnits *units) {
         return 0;
 }
 
-int exposition_write(FILE *file, Exposition format, unsigned buckets_max, const Replies *catalogue,
-                     const Replies *units, const Replies *programs) {
+int exposition_write(FILE *file, Exposition format, ExpositionScope scope, unsigned buckets_max,
+                     const Replies *catalogue, const Replies *units, const Replies *programs) {
         _cleanup_exported_units_ ExportedUnits exported = {};
         _cleanup_output_ Output o = { .file = file, .format = format };
         int r;
@@ -413,7 +413,8 @@ int exposition_write(FILE *file, Exposition format, unsigned buckets_max, const 
         if (r >= 0)
                 r = write_info(&o, &exported);
         for (size_t i = 0; r >= 0 && i < catalogue->n; i++)
-                r = write_metric(&o, catalogue->items[i], buckets_max, &exported);
+                if (scope == EXPOSITION_PROBES || streq_ptr(value_string(catalogue->items[i], "probe"), "requests"))
+                        r = write_metric(&o, catalogue->items[i], buckets_max, &exported);
         if (r >= 0)
                 r = write_drops(&o, &exported);
         if (r >= 0)

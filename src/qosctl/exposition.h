@@ -20,6 +20,12 @@ typedef enum Exposition {
 #define EXPOSITION_BUCKETS_MIN 29U
 #define EXPOSITION_BUCKETS_MAX 10000U
 
+/* What is written of the units. */
+typedef enum ExpositionScope {
+        EXPOSITION_REQUESTS,            /* metrics of the probe requests */
+        EXPOSITION_PROBES,              /* metrics of all probes */
+} ExpositionScope;
+
 /* Whether this build writes the format. */
 bool exposition_is_supported(Exposition format);
 
@@ -29,8 +35,8 @@ int exposition_parse_buckets(const char *s, unsigned *ret);
 /* Writes the replies to ListMetrics(), to Export() without the last one, and to Probes(), which may be none.
  * buckets_max: of a native histogram, at least EXPOSITION_BUCKETS_MIN; 0: no limit. Errors of writing are those
  * of the stream. Returns -EBADMSG if a reply is invalid, or -ENOMEM. */
-int exposition_write(FILE *file, Exposition format, unsigned buckets_max, const Replies *catalogue,
-                     const Replies *units, const Replies *programs);
+int exposition_write(FILE *file, Exposition format, ExpositionScope scope, unsigned buckets_max,
+                     const Replies *catalogue, const Replies *units, const Replies *programs);
 
 /* Writes a gauge without labels. unit: NULL, or "seconds", for nanoseconds. Returns -ENOMEM. */
 int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit, const char *help,

@@ -75,7 +75,8 @@ int verb_metrics(int argc, char **argv) {
                 if (r != 0)
                         return client_fail(r, &programs, "list the probes");
         }
-        r = exposition_write(stdout, arg_exposition, arg_buckets_max, &catalogue, &units, &programs);
+        r = exposition_write(stdout, arg_exposition, EXPOSITION_PROBES, arg_buckets_max, &catalogue, &units,
+                             &programs);
         if (r == -EBADMSG)
                 return log_failure(r, "Failed to read metrics: qosd sent an invalid reply.");
         if (r < 0)

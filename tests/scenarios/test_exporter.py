@@ -47,7 +47,7 @@ def serve():
 
 @test()
 def equals_qosctl():
-    """Each sample of a unit at rest is the one that qosctl prints, in both formats; promtool finds nothing to say."""
+    """Each sample of requests of a unit at rest is the one that qosctl prints, in both formats; promtool finds nothing to say."""
     serve()
     s = start_served(mode="thread")
     load(s, connections=4, number=400)
@@ -56,7 +56,8 @@ def equals_qosctl():
                                        ("*/*", "prometheus", PROMETHEUS)):
         headers, text = scrape(accept=accept)
         equal(headers["Content-Type"], content_type, f"type for {accept}")
-        there = samples(qosctl("metrics", s.name, f"--format={name}").stdout)
+        there = {k: v for k, v in samples(qosctl("metrics", s.name, f"--format={name}").stdout).items()
+                 if not k.startswith("qosd_contention_")}
         equal(samples(text, s.name), there, f"samples in {name}")
         check(f'qosd_requests_server_total{{unit="{s.name}"}}' in there, "no request")
         equal(samples(text)["qosd_up"], "1", "qosd_up")
@@ -115,6 +116,36 @@ def scraped_by_prometheus():
     equal(p.query(f"resets(qosd_requests_server_total{name}[1m])"), [0], "resets")
 
 
+def restart_with(*options):
+    """Restarts the exporter with options, or without any."""
+    drop_in = f"/run/systemd/system/{UNITS[1]}.d"
+    if options:
+        command = unit_property(UNITS[1], "ExecStart").split("path=")[1].split(" ")[0]
+        scenario.write_unit("50-options.conf", f"[Service]\nExecStart=\nExecStart={command} {' '.join(options)}\n", drop_in)
+    else:
+        os.unlink(f"{drop_in}/50-options.conf")
+    systemctl("daemon-reload")
+    systemctl("stop", UNITS[1])
+
+
+@test(own_daemon=True)
+def all_probes():
+    """With --export=probes the metrics of other probes are there, too."""
+    serve()
+    s = start_served(mode="thread")
+    load(s, connections=1, number=10)
+    expect_total(s, 10)
+    requests = set(samples(scrape()[1], s.name))
+    check(not any("contention" in name for name in requests), "there are metrics of other probes")
+    restart_with("--export=probes")
+    try:
+        equal(set(samples(scrape()[1], s.name)), set(samples(qosctl("metrics", s.name, "--format=prometheus").stdout)), "metrics")
+        check(set(samples(scrape()[1], s.name)) > requests, "metrics of requests are missing")
+    finally:
+        restart_with()
+    equal(set(samples(scrape()[1], s.name)), requests, "metrics without the option")
+
+
 def native_buckets(histogram):
     """Count by the bounds in seconds, as exponents of two."""
     return {(None if float(lower) < 0 else round(math.log2(float(lower)), 6), round(math.log2(float(upper)), 6)): int(n)
@@ -139,13 +170,10 @@ def native_histograms():
     for connections, number in (1, 200), (4, 1000), (16, 3000):
         load(s, connections=connections, number=number)
     expect_total(s, 4200)
-    p, drop_in = Prometheus("--enable-feature=native-histograms"), f"/run/systemd/system/{UNITS[1]}.d"
+    p = Prometheus("--enable-feature=native-histograms")
     for limit in 160, 29:
         if limit == 29:
-            command = unit_property(UNITS[1], "ExecStart").split("path=")[1].split(" ")[0]
-            scenario.write_unit("50-limit.conf", f"[Service]\nExecStart=\nExecStart={command} --buckets-max={limit}\n", drop_in)
-            systemctl("daemon-reload")
-            systemctl("stop", UNITS[1])
+            restart_with(f"--buckets-max={limit}")
         try:
             for metric in "firstByte", "latency":
                 name = "qosd_requests_server_" + ("first_byte" if metric == "firstByte" else metric) + f'_seconds{{unit="{s.name}"}}'
@@ -167,9 +195,16 @@ def native_histograms():
                 check(abs(float(h["sum"]) - there["sum"] / scenario.SEC) < 1e-9, "sum")
         finally:
             if limit == 29:
-                os.unlink(f"{drop_in}/50-limit.conf")
-                systemctl("daemon-reload")
-                systemctl("stop", UNITS[1])
+                restart_with()
+
+
+@test()
+def rules_for_alerts():
+    """The shipped rules fire when they should, by promtool's own evaluation."""
+    directory = os.path.join(scenario.SOURCES, "../../docs/prometheus")
+    run("promtool", "check", "rules", f"{directory}/qosd.rules.yml")
+    r = run("promtool", "test", "rules", f"{directory}/qosd.rules.test.yml", ok=False)
+    check(r.returncode == 0, r.stdout + r.stderr)
 
 
 @test()

@@ -139,7 +139,8 @@ static void test_protobuf(void) {
         size_t size = 0, at = 0;
         FILE *f;
 
-        v = parse("{'name':'requests.server.latency.count','kind':'counter','unit':'1','description':'x'}");
+        v = parse("{'name':'requests.server.latency.count','kind':'counter','unit':'1','probe':'requests',"
+                  "'description':'x'}");
         check(replies_add(&catalogue, v, NULL) == 0);
         (void) sd_json_variant_unref(v);
         v = parse("{'unit':{'name':'a \\'b\\'.service','activeState':'active','drops':3,"
@@ -151,7 +152,8 @@ static void test_protobuf(void) {
 
         f = open_memstream(&text, &size);
         check(f);
-        check(exposition_write(f, EXPOSITION_PROTOBUF, 160, &catalogue, &units, &programs) == 0);
+        check(exposition_write(f, EXPOSITION_PROTOBUF, EXPOSITION_REQUESTS, 160, &catalogue, &units,
+                               &programs) == 0);
         exposition_end(f, EXPOSITION_PROTOBUF);
         check(fclose(f) == 0);
 
