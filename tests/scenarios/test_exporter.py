@@ -198,6 +198,53 @@ def native_histograms():
                 restart_with()
 
 
+def queries(value):
+    """All expressions in a dashboard."""
+    if isinstance(value, dict):
+        for key, v in value.items():
+            yield from [v] if key == "expr" else queries(v)
+    elif isinstance(value, list):
+        for v in value:
+            yield from queries(v)
+
+
+@test(deadline=90)
+def dashboards():
+    """Each query of the shipped dashboards has data, or is one for what should not be."""
+    serve()
+    directory = os.path.join(scenario.SOURCES, "../../docs/grafana")
+    backend = start_served(mode="thread")
+    s = scenario.attach(scenario.Unit(f"/usr/bin/socat TCP-LISTEN:{scenario.unused_port()},fork,reuseaddr TCP:127.0.0.1:{backend.port}",
+                                      type="exec"))
+    qosctl("set-threshold", s.name, "slow: requests.server.firstByte.p99 > 30s")
+    s.start()
+    with open(os.path.join(scenario.UNIT_DIR, s.name)) as f:
+        port = int(f.read().split("TCP-LISTEN:")[1].split(",")[0])
+    wait_for("it listens", lambda: run("socat", "-u", "OPEN:/dev/null", f"TCP:127.0.0.1:{port}", ok=False).returncode == 0)
+    p = Prometheus("--enable-feature=native-histograms")
+
+    def fill(expression):
+        for variable, text in (("$__rate_interval", "1m"), ("$unit", s.name), ("$instance", ".*")):
+            expression = expression.replace(variable, text)
+        check("$" not in expression, f"a variable is left in {expression}")
+        return expression
+
+    def has_data(expression):
+        load(port, connections=1, number=1)
+        return p.results(expression)
+
+    for name in sorted(os.listdir(directory)):
+        with open(os.path.join(directory, name)) as f:
+            expressions = [fill(e) for e in queries(json.load(f))]
+        check(len(expressions) > 5, f"{name} has few queries")
+        for e in expressions:
+            if e.endswith("== 0") or "state!=" in e:
+                r = json.loads(run("curl", "-s", f"http://127.0.0.1:{p.port}/api/v1/query?query=" + urllib.parse.quote(e)).stdout)
+                equal(r["status"], "success", e)
+                continue
+            wait_for(f"{name}: {e} has data", lambda: has_data(e), 20)
+
+
 @test()
 def rules_for_alerts():
     """The shipped rules fire when they should, by promtool's own evaluation."""
