@@ -298,6 +298,7 @@ struct sock {
         __u32 sk_max_ack_backlog;
         unsigned int sk_err;
         struct socket *sk_socket;
+        struct bpf_local_storage *sk_bpf_storage; /* as bpf_storage of a task */
 };
 
 struct sk_buff {

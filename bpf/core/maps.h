@@ -467,6 +467,11 @@ static __always_inline bool task_owner(struct qos_owner *ret) {
         return group_owner(bpf_get_current_task_btf()->cgroups->dfl_cgrp, ret);
 }
 
+/* Whether task_owner() is certain to find none. */
+static __always_inline bool task_is_unowned(void) {
+        return !bpf_get_current_task_btf()->cgroups->dfl_cgrp->bpf_cgrp_storage;
+}
+
 /* Whether an open file of a task of the unit (both from an iterator) is still a file of the service manager:
  * the task was forked by it and has not executed its program yet, which takes microseconds, or as long as it
  * is not scheduled. At first it shares the memory with the service manager; in execve() it gets its own, and

@@ -51,13 +51,17 @@ static __always_inline void preemption_enable_at_uprobe(void) {
 /* When preemption is enabled, a task woken during the run preempts it at once, within the run. With
  * interrupts disabled it does so only when the kernel enables preemption behind the run. A function, so
  * that the flags are not on the stack of the caller. */
-static __attribute__((noinline)) int preemption_enable(void) {
+static __attribute__((noinline)) int preemption_enable_deferred(void) {
         unsigned long flags;
 
-        if (runs_are_preemptible()) {
-                PREEMPTION_KERNEL(bpf_local_irq_save)(&flags);
-                PREEMPTION_KERNEL(bpf_preempt_enable)();
-                PREEMPTION_KERNEL(bpf_local_irq_restore)(&flags);
-        }
+        PREEMPTION_KERNEL(bpf_local_irq_save)(&flags);
+        PREEMPTION_KERNEL(bpf_preempt_enable)();
+        PREEMPTION_KERNEL(bpf_local_irq_restore)(&flags);
         return 0;
+}
+
+/* Costs nothing on older kernels: the verifier removes the branch. */
+static __always_inline void preemption_enable(void) {
+        if (runs_are_preemptible())
+                (void) preemption_enable_deferred();
 }

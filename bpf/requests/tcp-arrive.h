@@ -147,6 +147,18 @@ static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_u
         return zero();
 }
 
+void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
+
+/* Whether a packet is of an unknown TCP connection. Listeners of MPTCP (listener_get()) and UDP sockets may
+ * become known by a packet. Sockets that are not full ones do not have these fields, and are ignored in any
+ * case. */
+static __always_inline bool packet_is_foreign(struct bpf_sock *sk) {
+        const struct sock *s = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));
+
+        return !s->sk_bpf_storage && s->sk_protocol == IPPROTO_TCP &&
+                s->__sk_common.skc_state != TCP_LISTEN;
+}
+
 static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead *overhead) {
         struct segment segment;
         struct qos_unit_map *u;
@@ -157,7 +169,7 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
         __u64 now;
 
         sk = skb->sk;
-        if (!sk)
+        if (!sk || packet_is_foreign(sk))
                 return 1;
         sk = bpf_sk_fullsock(sk);
         if (!sk)

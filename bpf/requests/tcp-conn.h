@@ -360,6 +360,12 @@ static __always_inline int zero(void) {
 
 /* ---- sockets that were not seen from their beginning ---- */
 
+/* Whether a socket is unknown, and remains so: the current task is of no unit. Precedes all lookups of
+ * programs that run for each read on the machine. */
+static __always_inline bool socket_is_foreign(const struct sock *sk) {
+        return !sk->sk_bpf_storage && task_is_unowned();
+}
+
 /* A socket that a task of the unit uses, and that is not known to belong to the unit. */
 static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, const struct qos_owner *owner,
                                                struct qos_unit_map *u) {

@@ -28,8 +28,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
-
 /* ---- arrival ------------------------------------------------------------------------------------------ */
 
 SEC("cgroup_skb/ingress")
@@ -56,21 +54,26 @@ static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
 }
 
-/* The same if nothing was read before: the connection is parsed from its beginning. The arrival of the
- * data is unknown. */
+/* Whether nothing of a connection was read before. */
+static __always_inline bool read_is_first(const struct sock *sk) {
+        const struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+
+        return sk->sk_protocol == IPPROTO_TCP && tp->copied_seq == tp->rcv_nxt - (__u32) tp->bytes_received;
+}
+
+/* The same at the first read: the connection is parsed from its beginning. The arrival of the data is
+ * unknown. */
 static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) {
         struct tcp_sock *tp;
         __u32 copied, end, snd_nxt;
         struct conn *c;
 
-        if (!sk || sk->sk_protocol != IPPROTO_TCP || sock_kind(sk) != CONN_SERVER)
+        if (!sk || !read_is_first(sk) || sock_kind(sk) != CONN_SERVER)
                 return NULL;
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
         copied = tp->copied_seq;
         end = tp->rcv_nxt;
         snd_nxt = tp->snd_nxt;
-        if (copied != end - (__u32) tp->bytes_received)
-                return NULL;
         c = conn_learn_read(sk);
         if (!c)
                 return NULL;
@@ -82,6 +85,13 @@ static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) 
         }
         bpf_spin_unlock(&c->lock);
         return c;
+}
+
+/* As socket_is_foreign(), of the socket that has sent the data and of the one that receives it. */
+static __always_inline bool unix_is_foreign(struct sock *sender) {
+        struct unix_sock *us = bpf_rdonly_cast(sender, bpf_core_type_id_kernel(struct unix_sock));
+
+        return socket_is_foreign(sender) && (!us->peer || !us->peer->sk_bpf_storage);
 }
 
 static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct overhead *overhead) {
@@ -96,8 +106,9 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
                 return 0;
         /* Here, as a second program on this tracepoint would be a second call for each read */
         if (sk->__sk_common.skc_family == AF_UNIX)
-                return unix_content(skb, len, overhead);
-        if (connection_is_gone(sk))
+                return unix_is_foreign(sk) ? 0 : unix_content(skb, len, overhead);
+        /* Most connections on the machine are unknown, and remain so at this read */
+        if ((!sk->sk_bpf_storage && !read_is_first(sk)) || connection_is_gone(sk))
                 return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c)
@@ -233,7 +244,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
         int plaintext = 0, left = PIPELINE_TRANSMITS_MUXED;
 
         sk = skb->sk;
-        if (!sk)
+        if (!sk || packet_is_foreign(sk))
                 return 1;
         sk = bpf_sk_fullsock(sk);
         if (!sk)
@@ -527,7 +538,7 @@ static __always_inline int socket_is_read(struct sock *sk, struct overhead *over
         struct conn *c;
         __u32 copied;
 
-        if (connection_is_gone(sk))
+        if (socket_is_foreign(sk) || connection_is_gone(sk))
                 return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c && c->kind == CONN_CLIENT ? unit_get(&c->owner) : NULL;

@@ -427,8 +427,6 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
         __u64 now, before;
         struct sock *peer;
 
-        if (sk->__sk_common.skc_family != AF_UNIX)
-                return 0;
         if (sk->sk_type == SOCK_DGRAM)
                 return unix_answered(sk, overhead);
         us = bpf_skc_to_unix_sock(sk);
@@ -534,6 +532,9 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         struct overhead overhead = {};
         int r;
 
+        /* The tracepoint is passed for each segment of TCP, too */
+        if (sk->__sk_common.skc_family != AF_UNIX)
+                return 0;
         preemption_disable();
         r = data_is_queued(sk, &overhead);
         overhead_end(&overhead);

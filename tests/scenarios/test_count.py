@@ -332,6 +332,75 @@ def open_before_attach():
     quiet_after(s)
 
 
+TAKES_OVER = """
+import socket, sys, threading
+def serve(c):
+    while c.recv(100):
+        c.send(b"response")
+u = socket.socket(socket.AF_UNIX)
+u.connect("\\0" + sys.argv[1])
+while True:
+    for fd in socket.recv_fds(u, 1, 1)[1]:
+        threading.Thread(target=serve, args=(socket.socket(fileno=fd),), daemon=True).start()
+"""
+
+
+@test()
+def connections_that_come_used():
+    """Connections from which another process has read requests, before it passes them to the unit or is moved into it:
+    counted from the first request that the unit reads."""
+    program, name = f"/run/{scenario.prefix}-program", f"{scenario.prefix}-passes"
+    with open(program, "w") as f:
+        f.write(TAKES_OVER)
+    passes = socket.socket(socket.AF_UNIX)
+    passes.bind("\0" + name)
+    passes.listen()
+    passes.settimeout(20)
+    listener = socket.create_server(("127.0.0.1", 0))
+    pairs = []
+
+    def exchange(client, server=None):
+        client.sendall(b"request")
+        if server:
+            equal(server.recv(100), b"request", "the request")
+            server.sendall(b"response")
+        equal(client.recv(100), b"response", "the response")
+
+    for _ in range(3):
+        client = socket.create_connection(listener.getsockname(), timeout=20)
+        pairs.append((client, listener.accept()[0]))
+        exchange(*pairs[-1])
+
+    u = Unit(f"/usr/bin/python3 {program} {name}", type="exec").start()
+    to = passes.accept()[0]
+    outside = subprocess.Popen(["/usr/bin/python3", program, name])
+    moves = passes.accept()[0]
+    try:
+        # It has read from the third when it is moved
+        client, server = pairs[2]
+        socket.send_fds(moves, [b"x"], [server.fileno()])
+        server.close()
+        exchange(client)
+        attach(u.name)
+        exchange(*pairs[0])
+        equal(count(u.name), 0, "count of what others have read")
+        for client, server in pairs[:2]:
+            socket.send_fds(to, [b"x"], [server.fileno()])
+            server.close()
+            for _ in range(5):
+                exchange(client)
+        expect_total(u.name, 10)
+        with open(f"/sys/fs/cgroup{u.control_group}/cgroup.procs", "w") as f:
+            f.write(str(outside.pid))
+        for _ in range(5):
+            exchange(pairs[2][0])
+        expect_total(u.name, 15)
+        equal(server_figures(u.name)["inFlight"], 0, "inFlight")
+    finally:
+        outside.kill()
+        outside.wait()
+
+
 @test()
 def attached_while_under_load():
     """No request is counted twice, none before the attach, and after it the count goes with the client's."""
