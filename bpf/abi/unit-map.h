@@ -312,6 +312,26 @@ struct qos_open_requests {
         __u32 rows[QOS_ENTRIES + 1]; /* by entry, including excluded ones; 0: unused */
 };
 
+/* What data that a unit has written to a connection waits for in TCP (bpf/requests/send-wait.h). */
+enum qos_send_wait {
+        QOS_SEND_WAIT_NAGLE,            /* a segment that is not full, for the acknowledgement of the one
+                                         * before it */
+        QOS_SEND_WAIT_CORK,             /* such a segment, for the application (TCP_CORK) */
+        QOS_SEND_WAIT_WINDOW,           /* the peer to read */
+        QOS_SEND_WAIT_WINDOW_FULL,      /* the same, or its receive buffer is full of data on the way */
+        QOS_SEND_WAIT_BUFFER,           /* all of the send buffer is on its way, and the application has
+                                         * more */
+        QOS_SEND_WAIT_PATH,             /* the congestion window, a retransmission, the network device */
+        QOS_SEND_WAIT_OTHER,            /* not known; most of these are about to be sent */
+        QOS_SEND_WAITS,
+};
+
+/* Connections in each of these, added up over all runs of requests_sends since the map was created. */
+struct qos_sends {
+        __u64 waits[QOS_SEND_WAITS];
+        __u64 rtt;              /* us, of the same: smoothed times until an acknowledgement arrives */
+};
+
 /* Sums over all connections of a unit, by requests_gauges. The gauges in struct qos_unit_map differ from
  * these when the kernel skipped a program (QOS_COUNTER_MISSED). */
 struct qos_summed {
@@ -370,6 +390,7 @@ struct qos_unit_map {
         struct qos_peer_entry rows[QOS_ENTRIES];          /* by number - 1 */
         struct qos_heavy_hitters challengers;
         struct qos_summed summed;
+        struct qos_sends sends;
         __u64 opened;                           /* connections ever added to the gauge */
         /* Parts of statistics that are already in counters: */
         __u64 missed;                           /* QOS_STATISTIC_RUNS_MISSED in QOS_COUNTER_MISSED */

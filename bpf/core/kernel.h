@@ -265,6 +265,7 @@ struct sock_common {
 struct sock;
 
 struct socket {
+        unsigned long flags;
         struct sock *sk;
         void *file;
 };
@@ -289,6 +290,7 @@ struct sock {
         struct sock_common __sk_common;
         socket_lock_t sk_lock;
         struct sk_buff_head sk_receive_queue;
+        unsigned long sk_tsq_flags;
         struct sock_cgroup_data sk_cgrp_data;
         __u8 sk_userlocks;
         __u8 sk_shutdown;
@@ -343,10 +345,19 @@ struct request_sock_queue {
 
 struct inet_connection_sock {
         struct request_sock_queue icsk_accept_queue;
+        __u8 icsk_ca_state : 5;
 };
 
 struct mptcp_sock {
         struct sock *first;             /* of a listener: the socket of TCP that accepts for it */
+};
+
+struct minmax_sample {
+        __u32 v;
+};
+
+struct minmax {
+        struct minmax_sample s[3];
 };
 
 struct tcp_sock {
@@ -357,6 +368,18 @@ struct tcp_sock {
         __u32 snd_una;
         __u32 snd_nxt;
         __u32 write_seq;
+        __u32 snd_sml;
+        __u32 snd_wnd;
+        __u32 max_window;
+        __u32 mss_cache;
+        __u32 packets_out;
+        __u32 sacked_out;
+        __u32 lost_out;
+        __u32 retrans_out;
+        __u32 snd_cwnd;
+        __u32 srtt_us;          /* in eighths */
+        struct minmax rtt_min;  /* us */
+        __u8 nonagle : 4;
         __u32 total_retrans;
         __u64 bytes_received;
         __u64 tcp_clock_cache;

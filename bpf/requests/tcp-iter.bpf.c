@@ -8,6 +8,7 @@
 
 #include "tcp-conn.h"
 #include "http2-conn.h"
+#include "send-wait.h"
 #include "tls-plaintext.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -396,6 +397,64 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
+/* Bits of sock.sk_tsq_flags and socket.flags */
+#define TSQ_THROTTLED 1UL
+#define SOCK_NOSPACE 4UL
+
+static __always_inline int conn_count_send(struct sock *sk, __u64 session) {
+        struct send_state s = {};
+        struct qos_unit_map *u;
+        struct tcp_sock *tp;
+        struct conn *c;
+        __u32 wait;
+
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || c->kind != CONN_SERVER || c->target & TARGET_ONLY || c->visited == (__u32) session)
+                return 0;
+        c->visited = session;
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+        s.snd_una = tp->snd_una;
+        s.snd_nxt = tp->snd_nxt;
+        s.write_seq = tp->write_seq;
+        s.packets_out = tp->packets_out;
+        if (s.write_seq == s.snd_nxt && s.packets_out == 0)
+                return 0;
+        s.snd_sml = tp->snd_sml;
+        s.snd_wnd = tp->snd_wnd;
+        s.max_window = tp->max_window;
+        s.mss = tp->mss_cache;
+        s.in_network = s.packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+        s.cwnd = tp->snd_cwnd;
+        s.nonagle = BPF_CORE_READ_BITFIELD_PROBED(tp, nonagle);
+        s.ca_state = BPF_CORE_READ_BITFIELD_PROBED((struct inet_connection_sock*) tp, icsk_ca_state);
+        s.srtt = tp->srtt_us >> 3;
+        s.min_rtt = s.srtt == 0 ? 0 : BPF_CORE_READ(tp, rtt_min.s[0].v);
+        s.throttled = bpf_core_field_exists(sk->sk_tsq_flags) ? !!(sk->sk_tsq_flags & TSQ_THROTTLED) : 0;
+        s.nospace = !!(BPF_CORE_READ(sk, sk_socket, flags) & SOCK_NOSPACE);
+
+        wait = send_wait_classify(&s);
+        u = wait < QOS_SEND_WAITS ? unit_get(&c->owner) : NULL;
+        if (!u)
+                return 0;
+        u->sends.waits[wait]++;
+        u->sends.rtt += s.srtt;
+        return 0;
+}
+
+/* What written data waits for, by connection. */
+SEC("iter/bpf_sk_storage_map")
+int requests_sends(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+
+        if (sk)
+                return conn_count_send(sk, session.id);
+        bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+        return 0;
+}
+
 static __always_inline int socket_retarget(struct sock *sk) {
         struct qos_owner owner;
         struct conn *c;
@@ -502,6 +561,23 @@ int units_walk_tcp(struct bpf_iter__task_file *ctx) {
                 w.next = ((struct inet_connection_sock*) tp)->icsk_accept_queue.rskq_accept_head;
         bpf_loop(WALK_SOCKETS, walk_step, &w, 0);
         return 0;
+}
+
+/* As requests_sends, in a program of its own: it runs some tens of times a second during a diagnosis. */
+SEC("iter/task_file")
+int requests_walk_sends(struct bpf_iter__task_file *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct file *file = ctx->file;
+        struct socket *socket;
+
+        if (!file) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        socket = bpf_sock_from_file(file);
+        if (!socket || !socket->sk || socket->sk->sk_protocol != IPPROTO_TCP)
+                return 0;
+        return conn_count_send(socket->sk, session.id);
 }
 
 /* ---- where runs were skipped ---- */

@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include "evidence.h"
+#include "hierarchy.h"
 #include "inspect-waits.h"
 #include "manager.h"
 #include "parse.h"
@@ -27,6 +28,10 @@ typedef struct Process {
 } Process;
 
 struct HostSample {
+        Manager *manager;
+        sd_event_source *timer;         /* counts what written data waits for, while the interval lasts */
+        uint64_t sends_counted;         /* Manager.sends_counted */
+        struct qos_sends sends;         /* of the unit */
         uint64_t at;                    /* CLOCK_MONOTONIC ns */
         Process processes[DIAGNOSE_TASKS_MAX]; /* of the unit */
         size_t n_processes;
@@ -43,6 +48,7 @@ HostSample* machine_reading_free(HostSample *r) {
         if (!r)
                 return NULL;
 
+        sd_event_source_disable_unref(r->timer);
         resources_reading_done(&r->resources);
         threads_reading_done(&r->threads);
         free(r->block_users);
@@ -131,6 +137,45 @@ static void idle_read(HostSample *r) {
                         r->idle[cpu] = idle + wait;
 }
 
+/* About a hundred times in a diagnosis of 3 s. */
+#define SENDS_NSEC (25 * NSEC_PER_MSEC)
+/* For at most a fiftieth of the time. */
+#define SENDS_PAUSE 50U
+
+/* Other diagnoses may count as well: each counting is one for all units. */
+static int on_sends(sd_event_source *source, uint64_t usec, void *userdata) {
+        HostSample *r = ASSERT_PTR(userdata);
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC), taken;
+        Manager *m = r->manager;
+
+        if (begin >= m->sends_next) {
+                if (probe_count_sends(m->probe) < 0)
+                        return 0; /* not known then */
+                m->sends_counted++;
+                taken = now_nsec(CLOCK_MONOTONIC) - begin;
+                /* Not at regular intervals, which requests may have as well */
+                m->sends_next = begin + MAX(SENDS_NSEC / 2 + begin % SENDS_NSEC, taken * SENDS_PAUSE);
+        }
+        (void) sd_event_source_set_time(source, m->sends_next / NSEC_PER_USEC + 1);
+        (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+        return 0;
+}
+
+static void sends_read(Unit *u, HostSample *r) {
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowSources sources;
+
+        r->sends_counted = u->manager->sends_counted;
+        unit_get_sources(u, buffer, &sources);
+        for (size_t i = 0; i < sources.n; i++) {
+                const struct qos_sends *s = &sources.sources[i].map->sends;
+
+                for (enum qos_send_wait w = 0; w < QOS_SEND_WAITS; w++)
+                        r->sends.waits[w] += s->waits[w];
+                r->sends.rtt += s->rtt;
+        }
+}
+
 int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *threads, HostSample **ret) {
         _cleanup_(machine_reading_freep) HostSample *r = NULL;
         unsigned groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
@@ -142,10 +187,16 @@ int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *th
         if (!r)
                 return -ENOMEM;
         r->at = now_nsec(CLOCK_MONOTONIC);
+        r->manager = u->manager;
         r->restarts = u->lifecycle.restarts;
         r->resources = TAKE_GENERIC(*resources, ResourcesReading, (ResourcesReading) {});
         r->threads = TAKE_GENERIC(*threads, ThreadsReading, (ThreadsReading) {});
         idle_read(r);
+        if (u->view) {
+                sends_read(u, r);
+                (void) sd_event_add_time(u->manager->event, &r->timer, CLOCK_MONOTONIC,
+                                         r->at / NSEC_PER_USEC, USEC_PER_MSEC, on_sends, r);
+        }
         /* On error: no users of devices. */
         (void) probe_get_block_users(u->manager->probe, &r->block_users, &r->n_block_users);
         unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
@@ -230,6 +281,25 @@ static void thread_format(const char name[static 16], uint32_t tid, char ret[sta
         else
                 (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s", name);
         utf8_sanitize(ret);
+}
+
+/* A unit within this one may have been detached meanwhile. */
+static void sends_fill(const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
+        uint64_t n = end->sends_counted - begin->sends_counted, all = 0;
+        DiagnosisFigures *f = &ret->now;
+
+        ret->n_sends = (double) n;
+        if (n == 0)
+                return;
+        for (enum qos_send_wait w = 0; w < QOS_SEND_WAITS; w++) {
+                uint64_t waits = end->sends.waits[w] - MIN(end->sends.waits[w], begin->sends.waits[w]);
+
+                f->sends[w] = (double) waits / (double) n;
+                all += waits;
+        }
+        if (all > 0)
+                f->send_rtt = (double) (end->sends.rtt - MIN(end->sends.rtt, begin->sends.rtt)) /
+                        (double) all * NSEC_PER_USEC;
 }
 
 /* Which thread ran most. */
@@ -638,6 +708,7 @@ int evidence_collect(Unit *u, const HostSample *begin, const HostSample *end, ui
         run_fill(u, begin, &ret->run);
         stopped_fill(end, &ret->run);
         machine_fill(begin, end, ret);
+        sends_fill(begin, end, ret);
         locks_fill(begin, end, ret);
         threads_fill(begin, end, ret);
         users_fill(u, &groups, begin, end, ret);

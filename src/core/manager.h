@@ -82,6 +82,8 @@ struct Manager {
         uint64_t gauges_at;             /* CLOCK_MONOTONIC ns, of the other gauges */
         uint64_t oldest_session;
         uint64_t gauge_sessions[QOS_GAUGES];
+        uint64_t sends_counted;         /* number of calls of probe_count_sends() */
+        uint64_t sends_next;            /* CLOCK_MONOTONIC ns before which there is no other one */
         uint64_t udp_expired_at;        /* CLOCK_MONOTONIC ns of the last expiry of UDP requests */
         uint64_t missed_at;             /* CLOCK_MONOTONIC ns when skipped program runs were last found; 0:
                                          * never */

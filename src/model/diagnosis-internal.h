@@ -33,6 +33,31 @@ char* diagnosis_format_share(char buf[static NUMBER_MAX], double share);
 #define RATE(rate) diagnosis_format_rate((char[NUMBER_MAX]) {}, (rate))
 #define PERCENT(share) diagnosis_format_share((char[NUMBER_MAX]) {}, (share))
 
+#define LIMIT_MAX (NUMBER_MAX + sizeof(", limit "))
+
+/* The limit of its share or its time that a wait is below; empty if it is below neither. */
+char* diagnosis_format_limit(char ret[static LIMIT_MAX], double share, double share_min, double time,
+                             double time_min);
+
+#define LIMIT(share, share_min, time, time_min) \
+        diagnosis_format_limit((char[LIMIT_MAX]) {}, (share), (share_min), (time), (time_min))
+
+/* ---- constants of several rules ----------------------------------------------------------------------- */
+
+/* A cause of less than a fifth of the time of a request is no bottleneck: without it the unit would be
+ * about as slow. */
+#define SHARE_MIN 0.2
+/* A cause of half of the time is certain, whatever else there is. */
+#define SHARE_MOST 0.5
+/* Shorter waits are normal for a disk and a peer on the local network. A known baseline replaces this. */
+#define WAIT_MIN_NSEC (1.0 * NSEC_PER_MSEC)
+/* Times are worse than the baseline from this factor on: means of steady servers vary by tenths from one
+ * interval to the next. */
+#define WORSE 1.5
+
+/* diagnosis-network.c: responses that TCP holds up, and requests that arrive slowly. */
+void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d);
+
 /* diagnosis-failure.c: errors, dropped connections, a unit that is down, restarting or stopped, and requests
  * that do not arrive. Returns whether anything is left to look at: false if the unit cannot run. */
 bool diagnose_failures(const DiagnosisEvidence *e, Diagnosis *d);

@@ -10,6 +10,8 @@
 #define STATE(name, state) { "threads." name, offsetof(DiagnosisFigures, threads) + \
                              (state) * sizeof(double) }
 
+#define SEND(name, wait) { "send" name, offsetof(DiagnosisFigures, sends) + (wait) * sizeof(double) }
+
 const DiagnosisFigure diagnosis_figures[] = {
         { "covered",     offsetof(DiagnosisFigures, covered)      },
         { "rate",        offsetof(DiagnosisFigures, rate)         },
@@ -32,6 +34,14 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "oldestWaiting", offsetof(DiagnosisFigures, oldest_waiting) },
         { "serving",     offsetof(DiagnosisFigures, serving)      },
         { "retransmits", offsetof(DiagnosisFigures, retransmits)  },
+        SEND("Nagle",      QOS_SEND_WAIT_NAGLE),
+        SEND("Cork",       QOS_SEND_WAIT_CORK),
+        SEND("Window",     QOS_SEND_WAIT_WINDOW),
+        SEND("WindowFull", QOS_SEND_WAIT_WINDOW_FULL),
+        SEND("Buffer",     QOS_SEND_WAIT_BUFFER),
+        SEND("Path",       QOS_SEND_WAIT_PATH),
+        SEND("Other",      QOS_SEND_WAIT_OTHER),
+        { "sendRtt",     offsetof(DiagnosisFigures, send_rtt)     },
         { "listenDrops", offsetof(DiagnosisFigures, listen_drops) },
         { "clientRate",  offsetof(DiagnosisFigures, client_rate)    },
         { "clientLatency", offsetof(DiagnosisFigures, client_latency) },
@@ -72,6 +82,7 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 
 const char* finding_kind_to_string(FindingKind k) {
         static const char *const table[_FINDING_KIND_MAX] = {
+                [FINDING_NAGLE]      = "nagle",
                 [FINDING_CPU]        = "cpu",
                 [FINDING_QUOTA]      = "quota",
                 [FINDING_DISK]       = "disk",
@@ -191,4 +202,14 @@ char* diagnosis_format_share(char buf[static NUMBER_MAX], double share) {
         else
                 (void) snprintf(buf, NUMBER_MAX, "%.0f%%", share > 0 ? 100 * share : 0);
         return buf;
+}
+
+char* diagnosis_format_limit(char ret[static LIMIT_MAX], double share, double share_min, double time,
+                             double time_min) {
+        ret[0] = 0;
+        if (share < share_min)
+                (void) snprintf(ret, LIMIT_MAX, ", limit %s", PERCENT(share_min));
+        else if (time < time_min)
+                (void) snprintf(ret, LIMIT_MAX, ", limit %s", SPAN(time_min));
+        return ret;
 }

@@ -12,8 +12,8 @@
 
 /* The time that the share of a finding refers to. */
 static const char* whole(const Finding *f, const DiagnosisEvidence *e) {
-        return f->kind == FINDING_NETWORK ? "of the latency" : e->now.rate > 0 && isfinite(f->time) ?
-                "of each request" : "of busy thread time";
+        return f->kind == FINDING_NETWORK || f->kind == FINDING_NAGLE ? "of the latency" :
+                e->now.rate > 0 && isfinite(f->time) ? "of each request" : "of busy thread time";
 }
 
 static void summarize_wait(const DiagnosisEvidence *e, const Finding *f, const char *cause, const char *wait,
@@ -74,6 +74,10 @@ static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diag
                 }
                 summarize_wait(e, f, "network", e->now.answer >= e->now.receive ? "sending the response" :
                                "receiving the request", d);
+                break;
+
+        case FINDING_NAGLE:
+                summarize_wait(e, f, "Nagle's algorithm", "waiting to send the end of the response", d);
                 break;
 
         case FINDING_LIMIT:
@@ -145,6 +149,10 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
 
         case FINDING_LIMIT:
                 (void) snprintf(next, size, "qosctl threads %s", unit);
+                break;
+
+        case FINDING_NAGLE:
+                (void) snprintf(next, size, "ss -tin state established");
                 break;
 
         case FINDING_NETWORK:

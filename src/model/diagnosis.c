@@ -9,13 +9,6 @@
 
 /* ---- the rules' constants ----------------------------------------------------------------------------- */
 
-/* A cause of less than a fifth of the time of a request is no bottleneck: without it the unit would be
- * about as slow. */
-#define SHARE_MIN 0.2
-/* A cause of half of the time is certain, whatever else there is. */
-#define SHARE_MOST 0.5
-/* Shorter waits are normal for a disk and a peer on the local network. A known baseline replaces this. */
-#define WAIT_MIN_NSEC (1.0 * NSEC_PER_MSEC)
 /* Of waits that can be avoided altogether: the time of some tens of requests to a fast server. */
 #define STALL_MIN_NSEC (0.1 * NSEC_PER_MSEC)
 /* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some
@@ -23,9 +16,6 @@
 #define THREADS_MIN 0.1
 /* Half a thread that waits all the time, in units without requests: background work of a daemon is less. */
 #define THREADS_WAITING_MIN 0.5
-/* Times are worse than the baseline from this factor on: means of steady servers vary by tenths from one
- * interval to the next. */
-#define WORSE 1.5
 /* And by at least this much, which a busy machine adds to any of them. */
 #define WORSE_NSEC (0.05 * NSEC_PER_MSEC)
 /* Nearly all CPUs: the rest is what the kernel takes for interrupts and for others. */
@@ -40,15 +30,6 @@
 /* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use
  * lets a thread wait for milliseconds. */
 #define WAKE_MAX_NSEC (0.1 * NSEC_PER_MSEC)
-/* Responses are in flight for a tenth of their time, or more, even where many of them leave together.
- * Messages to subscribers nearly never are. */
-#define PACED_MAX 0.1
-/* One retransmitted segment of a hundred: paths without loss have none. */
-#define RETRANSMITS_MIN 0.01
-/* Two of a hundred: more than usual with distant clients, some of which have lossy paths at any time. */
-#define RETRANSMITS_MOST 0.02
-/* Approximate payload of a segment, less than the maximum. Each response takes one at least. */
-#define SEGMENT_BYTES 1400.0
 /* Pages that come back for each one that is read: half of what is read had been in memory before. */
 #define REFAULTS_MIN 0.5
 /* Two requests at a time, of which one waits for the other. */
@@ -325,22 +306,6 @@ static const char *const waited[_FINDING_KIND_MAX] = {
         [FINDING_MEMORY]     = "memory wait",
 };
 
-#define LIMIT_MAX (NUMBER_MAX + sizeof(", limit "))
-
-/* The limit of its share or its time that a wait is below; empty if it is below neither. */
-static const char* format_limit(char ret[static LIMIT_MAX], double share, double share_min, double time,
-                                double time_min) {
-        ret[0] = 0;
-        if (share < share_min)
-                (void) snprintf(ret, LIMIT_MAX, ", limit %s", PERCENT(share_min));
-        else if (time < time_min)
-                (void) snprintf(ret, LIMIT_MAX, ", limit %s", SPAN(time_min));
-        return ret;
-}
-
-#define LIMIT(share, share_min, time, time_min) \
-        format_limit((char[LIMIT_MAX]) {}, (share), (share_min), (time), (time_min))
-
 /* The unit itself keeps the CPUs busy. */
 static bool cpu_is_own(const DiagnosisEvidence *e, Part p) {
         const DiagnosisFigures *f = &e->now;
@@ -588,81 +553,6 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                              "time, %s each%s",
                              SPAN(f->queue), PERCENT(queue), at_once, SPAN(f->service),
                              f->idle_cpus >= IDLE_MIN ? ", and CPUs are idle" : "");
-}
-
-/* The network is slow, not the server. */
-static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
-        const DiagnosisFigures *f = &e->now;
-        double whole = f->first_byte + f->answer, own = 0, worst = MAX(f->receive, f->answer),
-                share = worst / whole;
-        double lost = f->retransmits / (f->rate * MAX(f->bytes_out / SEGMENT_BYTES, 1.0)),
-                leaving = f->rate * f->answer / NSEC_PER_SEC;
-        bool answer = f->answer >= f->receive;
-        bool known = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing, usual,
-             paced;
-        const char *again;
-
-        if (isnan(whole) || isnan(f->receive))
-                return;
-        losing = lost >= RETRANSMITS_MIN && f->retransmits >= 1 &&
-                (!known || f->retransmits / f->rate >= WORSE * e->normal->retransmits / e->normal->rate);
-        again = losing ? "; segments are retransmitted" : "";
-        usual = e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer);
-        if (usual)
-                worst = 0;
-        /* Responses that wait for clients are in flight meanwhile; those that the unit is still producing
-         * have no unsent data */
-        paced = answer && worst >= WAIT_MIN_NSEC && f->serving > 0 &&
-                f->serving < PACED_MAX * MIN(leaving, 1.0);
-        if (paced)
-                worst = 0;
-
-        if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC) {
-                /* A response may also be produced slowly, by busy threads */
-                static const enum qos_state working[] = { QOS_STATE_RUNNING, QOS_STATE_RUN_QUEUE,
-                                                          QOS_STATE_THROTTLED, QOS_STATE_LOCK,
-                                                          QOS_STATE_DISK, QOS_STATE_SLEEP,
-                                                          QOS_STATE_MEMORY };
-                for (size_t i = 0; i < ELEMENTSOF(working); i++)
-                        own += f->threads[working[i]] > 0 ? f->threads[working[i]] : 0;
-                own = answer ? own / (f->rate * f->answer / NSEC_PER_SEC) : 0;
-                (void) diagnosis_add(
-                        d, FINDING_NETWORK,
-                        losing            ? CERTAINTY_CERTAIN :
-                        own >= SHARE_MOST ? CERTAINTY_POSSIBLE :
-                                            CERTAINTY_LIKELY,
-                        QOS_STATE_NONE, worst / whole, worst,
-                        "half of the time of a request or more, and 1 ms or more, goes by "
-                        "while its bytes are on their way",
-                        answer ? "responses take %s from the first byte to the last (%s of the latency): "
-                                 "clients, or the path to them, accept no more%s" :
-                                 "requests take %s to arrive (%s of the latency): clients, or the path "
-                                 "from them, are slow%s",
-                        SPAN(worst), PERCENT(worst / whole), again);
-        } else if (losing && (known || lost >= RETRANSMITS_MOST || d->n_findings > 0))
-                /* Without a baseline, losses as usual with distant clients are no finding */
-                (void) diagnosis_add(d, FINDING_NETWORK, known || lost >= RETRANSMITS_MOST ?
-                                     CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, NAN, NAN,
-                                     "1 % of the segments or more are retransmitted, and 1.5 times the "
-                                     "usual share; without a baseline 2 % or more",
-                                     "segments are lost on the path to clients: %s retransmits/s (%s)",
-                                     RATE(f->retransmits), PERCENT(lost));
-        else if (losing)
-                diagnosis_exclude(d, FINDING_NETWORK, NAN,
-                                  "%s retransmits/s (%s), which may be usual for its clients",
-                                  RATE(f->retransmits), PERCENT(lost));
-        else if (paced)
-                diagnosis_exclude(
-                        d, FINDING_NETWORK, NAN,
-                        "responses last %s as the unit sends them in parts, each of which leaves at "
-                        "once",
-                        SPAN(f->answer));
-        else
-                diagnosis_exclude(d, FINDING_NETWORK, share,
-                                  "requests arrive in %s, responses leave in %s (%s of the latency)%s",
-                                  SPAN(f->receive), SPAN(f->answer), PERCENT(share),
-                                  usual ? ", as in the baseline" :
-                                  LIMIT(share, SHARE_MOST, worst, WAIT_MIN_NSEC));
 }
 
 static bool is_more(double now, double normal, double factor) {

@@ -10,6 +10,7 @@
 
 #include "contention-map.h"
 #include "lifecycle.h"
+#include "unit-map.h"
 
 /* The figures that can be kept as a baseline. Durations are means in ns of a request, counts are per second.
  * NaN: not known. Their names are in diagnosis-names.c. */
@@ -28,6 +29,8 @@ typedef struct DiagnosisFigures {
         double waiting, oldest_waiting; /* the same of those without any response byte */
         double serving;                 /* share of the interval in which a request was in flight */
         double retransmits;
+        double sends[QOS_SEND_WAITS];   /* connections whose written data waits, average number by cause */
+        double send_rtt;                /* ns until clients of these acknowledge data */
         double listen_drops;            /* connection attempts dropped at the listeners */
         double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
         double client_rate;             /* requests of the unit to peers */
@@ -108,6 +111,7 @@ typedef struct DiagnosisEvidence {
         DiagnosisFigures now;
         const char *unit;               /* its name; NULL: no command can be given */
         DiagnosisRun run;
+        double n_sends;                 /* how often DiagnosisFigures.sends was counted */
         double accept_queue;            /* connections not accepted yet at the end; NaN: not known */
         double accept_queue_max;        /* the backlog limits of all listeners together; NaN: not known */
         const DiagnosisFigures *normal; /* NULL: not known */
@@ -141,6 +145,7 @@ typedef enum FindingKind {
         FINDING_DEPENDENCY,
         FINDING_MEMORY,
         FINDING_NETWORK,                /* clients, or the way to them */
+        FINDING_NAGLE,                  /* parts of a response wait for acknowledgements */
         FINDING_LIMIT,                  /* the application's own */
         FINDING_WORKLOAD,
         /* Failures, which precede all others */

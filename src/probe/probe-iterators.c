@@ -251,6 +251,10 @@ int probe_read_oldest(Probe *p, uint64_t *ret_session) {
         return iterator_run(p, PROGRAM_OLDEST, ret_session);
 }
 
+int probe_count_sends(Probe *p) {
+        return iterator_run(p, PROGRAM_SENDS, NULL);
+}
+
 void probe_reconcile_gauges(Probe *p) {
         (void) iterator_run(p, PROGRAM_GAUGES, NULL);
 }

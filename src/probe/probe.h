@@ -51,6 +51,8 @@ typedef enum Program {
         PROGRAM_WALK_TCP,
         PROGRAM_WALK_UDP,
         PROGRAM_WALK_UNIX,
+        PROGRAM_SENDS,
+        PROGRAM_WALK_SENDS,
         /* Probe "tls"; loaded while a unit has it */
         PROGRAM_OPENSSL_EGRESS,
         PROGRAM_OPENSSL_ENTER,
@@ -258,6 +260,9 @@ uint64_t probe_get_lost_groups(Probe *p);
  * if its session equals the returned one. */
 int probe_read_listeners(Probe *p, uint64_t *ret_session);
 int probe_read_oldest(Probe *p, uint64_t *ret_session);
+
+/* Adds to qos_unit_map.sends what written data waits for at this moment. */
+int probe_count_sends(Probe *p);
 
 /* Corrects the gauges of connections after the kernel has skipped programs. A difference has to be found in
  * two calls, some time apart. */

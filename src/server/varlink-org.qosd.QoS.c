@@ -1238,6 +1238,9 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(memory),
                 FIELD_COMMENT("Clients, or the way to them"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(network),
+                FIELD_COMMENT("The unit writes responses in parts, which wait for acknowledgements of "
+                              "the client (TCP_NODELAY is not set)"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(nagle),
                 FIELD_COMMENT("The application itself: all CPUs that it may use, one process that is busy, "
                               "or as many requests at a time as it works on"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(limit),
@@ -1285,9 +1288,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How much of the time of a request it explains, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same as a share of the time to the first byte, 0 to 1; with network of "
-                              "the latency; of a unit without requests of the time in which its threads "
-                              "are not idle; with errors the share of requests that fail"),
+                FIELD_COMMENT("The same as a share of the time to the first byte, 0 to 1; with network "
+                              "and nagle of the latency; of a unit without requests of the time in "
+                              "which its threads are not idle; with errors the share of requests that fail"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -1345,6 +1348,27 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(serving, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Segments that were retransmitted, per second"),
                 SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections of which the last segment of what was written waits for an "
+                              "acknowledgement (Nagle's algorithm), on average"),
+                SD_VARLINK_DEFINE_FIELD(sendNagle, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Those of which it waits for the application (TCP_CORK)"),
+                SD_VARLINK_DEFINE_FIELD(sendCork, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Those whose data waits for the client to read, as its receive window is "
+                              "closed or shrinks"),
+                SD_VARLINK_DEFINE_FIELD(sendWindow, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Those whose data waits as the receive window of the client is full of data "
+                              "that is not acknowledged"),
+                SD_VARLINK_DEFINE_FIELD(sendWindowFull, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Those whose application waits for space in the send buffer, of which nothing "
+                              "is unsent"),
+                SD_VARLINK_DEFINE_FIELD(sendBuffer, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Those whose data waits for the path: the congestion window, a "
+                              "retransmission, a queue"),
+                SD_VARLINK_DEFINE_FIELD(sendPath, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Those whose data waits for something else, or is about to be sent"),
+                SD_VARLINK_DEFINE_FIELD(sendOther, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The smoothed round-trip time of all these connections, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(sendRtt, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connection attempts that were dropped, per second"),
                 SD_VARLINK_DEFINE_FIELD(listenDrops, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that the unit made, per second"),

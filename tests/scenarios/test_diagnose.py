@@ -2,12 +2,15 @@
 """What holds a unit back. The truth: what it was made to suffer from, each time before anybody looks at it. Run alone, as what other
 tests take of the CPUs would be a finding, too."""
 
+import collections
 import contextlib
+import http.client
 import json
 import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import types
@@ -431,6 +434,90 @@ def rows_of_mariadb():
     with mariadb() as u:
         with u.session("holder", "begin", change(1), 0.03, "commit"), u.session("writer", change(2), 0.005):
             yield u
+
+
+def ss_counts(u, seconds=2):
+    """The truth about what is unsent: the flags that ss(8) shows of the connections of a server, and how often it showed each."""
+    counts = collections.Counter()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for line in scenario.run("ss", "-tinHO", "state", "established", f"sport = :{u.port}").stdout.splitlines():
+            counts.update({"connections"} | {word.partition(":")[0] for word in line.split()})
+    return counts
+
+
+# The server of Python's standard library, which writes head and body apart, with Nagle's algorithm or without
+HTTP_SERVER = """
+import functools, http.server, sys
+class Handler(http.server.SimpleHTTPRequestHandler):
+    disable_nagle_algorithm = sys.argv[2] == "nodelay"
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *arguments):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), functools.partial(Handler, directory=sys.argv[3])).serve_forever()
+"""
+
+
+@contextlib.contextmanager
+def fetching(port, path, n=2):
+    """Clients that keep their connections. Yields the seconds that each response took, which grow."""
+    times, over = [], threading.Event()
+
+    def fetch():
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as c:
+            while not over.is_set():
+                begin = time.monotonic()
+                c.request("GET", path)
+                c.getresponse().read()
+                times.append(time.monotonic() - begin)
+                time.sleep(0.002)
+
+    clients = [threading.Thread(target=fetch) for _ in range(n)]
+    for c in clients:
+        c.start()
+    try:
+        yield times
+    finally:
+        over.set()
+        for c in clients:
+            c.join()
+
+
+def head_and_body(option):
+    """Yields the unit, then what it was found to do: the diagnosis, the median of the client's seconds, and the counts of ss."""
+    with tempfile.TemporaryDirectory(dir="/run") as path:
+        os.chmod(path, 0o755)
+        with open(f"{path}/index.html", "w") as f:
+            f.write("x" * 500)
+        u = script(HTTP_SERVER, option, path)
+        with fetching(u.port, "/index.html") as times:
+            wait_for("some responses", lambda: len(times) > 50)
+            counts = ss_counts(u)
+            del times[:]
+            d = yield u
+            seconds = sorted(times)[len(times) // 2]
+    return d, seconds, counts
+
+
+@case("nagle", deadline=120)
+def nagle():
+    """Head and body are written apart, and clients delay acknowledgements."""
+    d, seconds, counts = yield from head_and_body("nagle")
+    check(seconds > 0.03, f"a response takes the client {seconds} s")
+    check(counts["notsent"] > counts["connections"] / 2, f"unsent data: {counts}")
+    check(counts["rwnd_limited"] == counts["sndbuf_limited"] == 0, f"windows and buffers: {counts}")
+    f = found(d, "nagle")
+    equal(f["certainty"], "certain", f"certainty: {f}")
+    check("TCP_NODELAY" in f["text"], f"the remedy: {f}")
+    check(abs(f["time"] / scenario.SEC - seconds) < seconds / 3, f"a response takes the client {seconds} s: {f}")
+
+
+@case(deadline=120)
+def head_and_body_without_delay():
+    """The same server with TCP_NODELAY."""
+    d, seconds, counts = yield from head_and_body("nodelay")
+    check(seconds < 0.03, f"a response takes the client {seconds} s")
+    check(d["figures"]["sendNagle"] == 0, f"unsent parts: {said(d)}")
 
 
 @case("network")

@@ -439,6 +439,60 @@ static void test_long_names(void) {
         }
 }
 
+/* 42 ms of each request, 44 % of the latency: a connection of 10 requests per second waits in 42 of 100
+ * countings. */
+static void test_nagle(void) {
+        DiagnosisEvidence e = evidence();
+        DiagnosisFigures normal;
+        const Finding *f;
+        Diagnosis d;
+
+        e.now.rate = 10;
+        set_times(&e.now, 20 * US, 53 * MS);
+        e.now.answer = 42 * MS;
+        e.now.threads[QOS_STATE_RUNNING] = 0.01;
+        e.n_sends = 100;
+        nothing(&e);
+        e.now.sends[QOS_SEND_WAIT_NAGLE] = 0.42;
+        f = only(&e, FINDING_NAGLE, &d);
+        check(f->certainty == CERTAINTY_LIKELY && fabs(f->share - 0.44) < 0.01);
+        check(fabs(f->time - 42 * MS) < 1);
+        check(strstr(f->text, "TCP_NODELAY") && strstr(d.summary, "44% of the latency"));
+        e.unit = "a.service";
+        f = only(&e, FINDING_NAGLE, &d);
+        check(streq(f->next, "ss -tin state established"));
+
+        /* Found waiting too seldom */
+        e.n_sends = 10;
+        nothing(&e);
+        e.n_sends = 100;
+
+        /* As it always is */
+        normal = e.now;
+        e.normal = &normal;
+        nothing(&e);
+        normal.answer = 20 * MS;
+        normal.sends[QOS_SEND_WAIT_NAGLE] = NAN;
+        (void) only(&e, FINDING_NAGLE, &d);
+        e.normal = NULL;
+
+        /* Less than a millisecond; and a fifth of the latency */
+        e.now.sends[QOS_SEND_WAIT_NAGLE] = 0.19;
+        e.now.answer = 42 * MS;
+        nothing(&e);
+        set_times(&e.now, 20 * US, 500 * US);
+        e.now.answer = 950 * US;
+        e.now.rate = 1000;
+        e.now.sends[QOS_SEND_WAIT_NAGLE] = 0.9;
+        nothing(&e);
+
+        /* Half of the time is for certain */
+        e.now.answer = 40 * MS;
+        e.now.sends[QOS_SEND_WAIT_NAGLE] = 39;
+        f = only(&e, FINDING_NAGLE, &d);
+        check(f->certainty == CERTAINTY_CERTAIN);
+}
+
 static void test_network(void) {
         DiagnosisEvidence e = evidence();
         DiagnosisFigures normal;
@@ -450,12 +504,20 @@ static void test_network(void) {
         e.now.threads[QOS_STATE_RUNNING] = 0.01;
         e.now.threads[QOS_STATE_SOCKET] = 5;
         f = only(&e, FINDING_NETWORK, &d);
-        check(f->certainty == CERTAINTY_LIKELY && strstr(f->text, "clients"));
+        check(f->certainty == CERTAINTY_POSSIBLE && strstr(f->text, "not known"));
+
+        /* Five connections, each time they were counted */
+        e.n_sends = 100;
+        e.now.sends[QOS_SEND_WAIT_PATH] = 5;
+        f = only(&e, FINDING_NETWORK, &d);
+        check(f->certainty == CERTAINTY_LIKELY && strstr(f->text, "clients") && f->time == e.now.answer);
 
         /* The application itself takes its time for the rest of the response */
-        e.now.threads[QOS_STATE_SLEEP] = 5;
-        f = only(&e, FINDING_NETWORK, &d);
-        check(f->certainty == CERTAINTY_POSSIBLE);
+        e.now.sends[QOS_SEND_WAIT_PATH] = 0.1;
+        nothing(&e);
+        diagnosis_make(&e, &d);
+        check(d.n_excluded > 0 && strstr(d.excluded[d.n_excluded - 1].text, "leaves at once"));
+        e.now.sends[QOS_SEND_WAIT_PATH] = 5;
 
         e.now.retransmits = 3;
         f = only(&e, FINDING_NETWORK, &d);
@@ -1432,6 +1494,7 @@ int main(void) {
         test_lock_and_memory();
         test_dependency();
         test_long_names();
+        test_nagle();
         test_network();
         test_beside();
         test_limit();

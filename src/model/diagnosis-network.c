@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Responses that TCP does not send yet, and requests that arrive slowly. */
+
+#include <math.h>
+
+#include "diagnosis-internal.h"
+
+/* Responses are in flight for a tenth of their time, or more, even where many of them leave together.
+ * Messages to subscribers nearly never are. */
+#define PACED_MAX 0.1
+/* One retransmitted segment of a hundred: paths without loss have none. */
+#define RETRANSMITS_MIN 0.01
+/* Two of a hundred: more than usual with distant clients, some of which have lossy paths at any time. */
+#define RETRANSMITS_MOST 0.02
+/* Approximate payload of a segment, less than the maximum. Each response takes one at least. */
+#define SEGMENT_BYTES 1400.0
+/* A connection has to be found waiting so often: with fewer, the share varies by its half and more. */
+#define SENDS_MIN 5.0
+
+/* ---- what responses wait for in TCP ------------------------------------------------------------------- */
+
+/* Time of a request in which its response waits, ns. */
+static double send_time(const DiagnosisFigures *f, enum qos_send_wait w) {
+        if (!(f->sends[w] > 0))
+                return 0;
+        return fmin(f->sends[w] / f->rate * NSEC_PER_SEC, f->first_byte + f->answer);
+}
+
+/* Whether connections with a response in progress were found often enough to know what these wait for. */
+static bool sends_are_known(const DiagnosisEvidence *e) {
+        return e->n_sends * e->now.rate * e->now.answer / NSEC_PER_SEC >= SENDS_MIN;
+}
+
+/* What the unit itself can avoid. */
+static void diagnose_send(const DiagnosisEvidence *e, FindingKind kind, enum qos_send_wait w,
+                          const char *rule, const char *what, const char *remedy, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        double time = send_time(f, w), share = time / (f->first_byte + f->answer);
+
+        if (!(time > 0))
+                return;
+        if (share < SHARE_MIN || time < WAIT_MIN_NSEC || e->n_sends * f->sends[w] < SENDS_MIN) {
+                diagnosis_exclude(d, kind, share, "%s: %s per response (%s of the latency)%s", what,
+                                  SPAN(time), PERCENT(share),
+                                  LIMIT(share, SHARE_MIN, time, WAIT_MIN_NSEC));
+                return;
+        }
+        if (e->normal && f->answer < WORSE * e->normal->answer) {
+                diagnosis_exclude(d, kind, share, "%s: %s per response (%s of the latency), as in the "
+                                  "baseline", what, SPAN(time), PERCENT(share));
+                return;
+        }
+        (void) diagnosis_add(d, kind, share >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
+                             QOS_STATE_NONE, share, time, rule,
+                             "%s: %s per response (%s of the latency); %s", what, SPAN(time), PERCENT(share),
+                             remedy);
+}
+
+/* ---- the network -------------------------------------------------------------------------------------- */
+
+/* Waits of responses that the unit does not cause itself. */
+static double network_time(const DiagnosisFigures *f) {
+        double sum = 0;
+
+        for (enum qos_send_wait w = 0; w < QOS_SEND_WAITS; w++)
+                if (w != QOS_SEND_WAIT_NAGLE && w != QOS_SEND_WAIT_CORK)
+                        sum += send_time(f, w);
+        return fmin(sum, f->answer);
+}
+
+static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        const bool known = sends_are_known(e);
+        double whole = f->first_byte + f->answer, held = known ? network_time(f) : f->answer,
+                worst = MAX(f->receive, held), share = worst / whole;
+        double lost = f->retransmits / (f->rate * MAX(f->bytes_out / SEGMENT_BYTES, 1.0)),
+                leaving = f->rate * f->answer / NSEC_PER_SEC;
+        bool answer = held >= f->receive;
+        bool compared = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing, usual,
+             paced;
+        const char *again;
+
+        losing = lost >= RETRANSMITS_MIN && f->retransmits >= 1 &&
+                (!compared || f->retransmits / f->rate >= WORSE * e->normal->retransmits / e->normal->rate);
+        again = losing ? "; segments are retransmitted" : "";
+        usual = e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer);
+        if (usual)
+                worst = 0;
+        /* Responses that wait for clients are in flight meanwhile; those that the unit is still producing
+         * have no unsent data */
+        paced = known ? f->answer >= WAIT_MIN_NSEC && f->answer >= SHARE_MOST * whole &&
+                        held < SHARE_MOST * f->answer :
+                answer && worst >= WAIT_MIN_NSEC && f->serving > 0 &&
+                f->serving < PACED_MAX * MIN(leaving, 1.0);
+        if (paced && answer)
+                worst = 0;
+
+        if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC)
+                (void) diagnosis_add(
+                        d, FINDING_NETWORK,
+                        losing           ? CERTAINTY_CERTAIN :
+                        answer && !known ? CERTAINTY_POSSIBLE :
+                                           CERTAINTY_LIKELY,
+                        QOS_STATE_NONE, worst / whole, worst,
+                        "half of the time of a request or more, and 1 ms or more, goes by "
+                        "while its bytes are on their way",
+                        !answer ? "requests take %s to arrive (%s of the latency): clients, or the path "
+                                  "from them, are slow%s" :
+                        known   ? "responses wait for %s to be sent (%s of the latency): clients, or the "
+                                  "path to them, accept no more%s" :
+                                  "responses take %s from the first byte to the last (%s of the latency); "
+                                  "what they wait for is not known%s",
+                        SPAN(worst), PERCENT(worst / whole), again);
+        else if (losing && (compared || lost >= RETRANSMITS_MOST || d->n_findings > 0))
+                /* Without a baseline, losses as usual with distant clients are no finding */
+                (void) diagnosis_add(d, FINDING_NETWORK, compared || lost >= RETRANSMITS_MOST ?
+                                     CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, NAN, NAN,
+                                     "1 % of the segments or more are retransmitted, and 1.5 times the "
+                                     "usual share; without a baseline 2 % or more",
+                                     "segments are lost on the path to clients: %s retransmits/s (%s)",
+                                     RATE(f->retransmits), PERCENT(lost));
+        else if (losing)
+                diagnosis_exclude(d, FINDING_NETWORK, NAN,
+                                  "%s retransmits/s (%s), which may be usual for its clients",
+                                  RATE(f->retransmits), PERCENT(lost));
+        else if (paced)
+                diagnosis_exclude(
+                        d, FINDING_NETWORK, NAN,
+                        "responses last %s as the unit sends them in parts, each of which leaves at "
+                        "once",
+                        SPAN(f->answer));
+        else
+                diagnosis_exclude(d, FINDING_NETWORK, share,
+                                  "requests arrive in %s, responses leave in %s (%s of the latency)%s",
+                                  SPAN(f->receive), SPAN(f->answer), PERCENT(share),
+                                  usual ? ", as in the baseline" :
+                                  LIMIT(share, SHARE_MOST, worst, WAIT_MIN_NSEC));
+}
+
+void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+
+        if (isnan(f->first_byte + f->answer) || isnan(f->receive))
+                return;
+        diagnose_send(e, FINDING_NAGLE, QOS_SEND_WAIT_NAGLE,
+                      "the last segment of a response waits for the acknowledgement of the one before it "
+                      "for a fifth or more of the latency, and 1 ms or more, while it fits into the windows",
+                      "the unit writes responses in parts, and the last part waits until the client "
+                      "acknowledges the one before, which clients delay (Nagle's algorithm)",
+                      "set TCP_NODELAY, or write head and body at once", d);
+        diagnose_path(e, d);
+}
