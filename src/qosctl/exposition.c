@@ -216,7 +216,8 @@ static int write_distribution(Output *o, const char *metric, const char *help, u
                 r = sparse_histogram_parse(v, &h);
                 if (r < 0)
                         return r;
-                overflow[i] = h.count - sparse_histogram_count_to(&h, SPARSE_MAX_EXPONENT);
+                if (h.n > 0 && h.buckets[h.n - 1].index > SPARSE_MAX_EXPONENT * (1 << h.schema))
+                        overflow[i] = h.buckets[h.n - 1].n;
                 sparse_histogram_limit(&h, buckets_max);
                 s.kind = SAMPLE_HISTOGRAM;
                 s.histogram = &h;
