@@ -21,6 +21,9 @@ SETTLE_SEC = .06
 DETACHED_SEC = .5
 SLICE_SEC = .5
 BUDGET_EXCHANGE_NSEC = 350
+# Of a service that is not observed, beside one that is
+BUDGET_UNOBSERVED_NSEC = 80
+BUDGET_UNOBSERVED = .012
 # Each is observed with, and how much more it may cost then than with the first, for which budgets are
 PROBES = ((["requests"], "requests", 1), (["requests", "cpu", "block", "memory"], "all probes", 2))
 # Server and load generator share one CPU: it is never idle then, all that a request takes is taken from
@@ -108,8 +111,9 @@ def spread(values):
             "high": ordered[min(n - 1, int(n / 2 + reach))], "n": n}
 
 
-def cpu_per_request(unit, generator, probes, rounds, seconds):
-    """A B A A B A A B A: each B is compared to the A that follows it within less than a second, as a virtual
+def cpu_per_request(unit, observed, generator, probes, rounds, seconds):
+    """Of unit, while observed is attached and while it is not.
+    A B A A B A A B A: each B is compared to the A that follows it within less than a second, as a virtual
     machine's speed drifts by several percent a second. The same with one A and the next says how much of that is
     left."""
     samples = {"observed": [], "without": [], "again": []}
@@ -122,7 +126,7 @@ def cpu_per_request(unit, generator, probes, rounds, seconds):
         samples[name].append(s.end())
 
     for _ in range(rounds):
-        with qosd.Attached(unit.name, probes=probes):
+        with qosd.Attached(observed.name, probes=probes):
             sample("observed")
         time.sleep(DETACHED_SEC)
         sample("without")
@@ -160,10 +164,10 @@ class Programs:
         return {int(i): p for i, p in json.loads(self._process.stdout.readline()).items()}
 
 
-def bpf_time(unit, generator, probes, per_exchange, slices):
+def bpf_time(unit, observed, generator, probes, per_exchange, slices):
     programs, totals, nothing_nsec = {}, [], {name: [] for name in TYPES.values()}
 
-    with qosd.Attached(unit.name, probes=probes), Programs(unit, READING) as p:
+    with qosd.Attached(observed.name, probes=probes), Programs(unit, READING) as p:
         ours = qosd.programs()
         if not ours:
             raise RuntimeError("the daemon has no BPF program attached")
@@ -211,15 +215,24 @@ def run(directory, quick, say):
     results = []
     # Out of the way of the load
     os.sched_setaffinity(0, set(range(os.cpu_count())) - {CPU} or {CPU})
+
+    def measure(unit, observed, generator, probes, per_exchange, **result):
+        result |= {"requestsPerExchange": per_exchange,
+                   "cpu": cpu_per_request(unit, observed, generator, probes, rounds, seconds),
+                   "bpf": bpf_time(unit, observed, generator, probes, per_exchange, slices)}
+        results.append(result)
+        say(result)
+
     for name, title, per_exchange, budget, make, command in workloads(directory):
         with make() as unit, Load(command(unit)) as generator:
             time.sleep(1)
             for probes, what, allowed in PROBES:
-                result = {"name": f"{name}: {what}", "title": f"{title}: {what}", "requestsPerExchange": per_exchange,
-                          "budget": budget * allowed, "budgetNsec": BUDGET_EXCHANGE_NSEC * allowed,
-                          "cpu": cpu_per_request(unit, generator, probes, rounds, seconds),
-                          "bpf": bpf_time(unit, generator, probes, per_exchange, slices)}
-                results.append(result)
-                say(result)
+                measure(unit, unit, generator, probes, per_exchange, name=f"{name}: {what}", title=f"{title}: {what}",
+                        budget=budget * allowed, budgetNsec=BUDGET_EXCHANGE_NSEC * allowed)
+            if name == "redis-p1":
+                with Nginx(directory) as observed:
+                    measure(unit, observed, generator, ["requests"], per_exchange, name=f"{name}: beside",
+                            title=f"{title}: not observed, beside an idle nginx that is", budget=BUDGET_UNOBSERVED,
+                            budgetNsec=BUDGET_UNOBSERVED_NSEC)
     os.sched_setaffinity(0, range(os.cpu_count()))
     return results
