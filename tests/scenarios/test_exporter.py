@@ -340,7 +340,7 @@ def without_qosd():
     equal(samples(scrape()[1])["qosd_up"], "1", "qosd_up")
 
 
-@test(nightly=True, deadline=400)
+@test(nightly=True, own_daemon=True, deadline=400)
 def ends_without_scrapes():
     """After five minutes; the next scrape starts it."""
     serve()
