@@ -51,7 +51,6 @@ typedef struct Exporter Exporter;
 typedef struct Client Client;
 
 struct Client {
-        Exporter *exporter;
         Client *next, *previous;        /* in the order of their arrival */
         int fd;                         /* of libmicrohttpd */
         uint64_t until;                 /* CLOCK_MONOTONIC, us */
@@ -332,7 +331,6 @@ static void on_connection(void *userdata, struct MHD_Connection *connection, voi
         c = new0(Client, 1);
         if (!c)
                 return;
-        c->exporter = e;
         c->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         c->until = now_usec(CLOCK_MONOTONIC) + CONNECTION_USEC;
         c->previous = e->last;

@@ -52,7 +52,7 @@ typedef struct Output {
         void *state;            /* of the writer, for the family */
 } Output;
 
-/* A negative errno of add() is that of output_add(). Errors of writing are those of the stream. */
+/* Each returns a negative errno; errors of writing are those of the stream. */
 typedef struct Writer {
         int (*begin)(Output *o);
         int (*add)(Output *o, const Sample *sample);
@@ -64,9 +64,3 @@ extern const Writer text_writer;
 #if HAVE_PROTOBUF
 extern const Writer protobuf_writer;
 #endif
-
-/* Adds a sample, and begins its family with the first one. */
-int output_add(Output *o, const Family *family, const Sample *sample);
-/* Ends the family, if one has been begun. */
-int output_end(Output *o);
-void output_done(Output *o);

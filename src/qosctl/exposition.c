@@ -32,7 +32,8 @@ static const Writer* output_writer(const Output *o) {
         return &text_writer;
 }
 
-int output_add(Output *o, const Family *family, const Sample *sample) {
+/* Adds a sample, and begins its family with the first one. */
+static int output_add(Output *o, const Family *family, const Sample *sample) {
         int r;
 
         if (o->family != family) {
@@ -44,7 +45,8 @@ int output_add(Output *o, const Family *family, const Sample *sample) {
         return output_writer(o)->add(o, sample);
 }
 
-int output_end(Output *o) {
+/* Ends the family, if one has been begun. */
+static int output_end(Output *o) {
         int r = 0;
 
         if (o->family)
@@ -54,7 +56,7 @@ int output_end(Output *o) {
         return r;
 }
 
-void output_done(Output *o) {
+static void output_done(Output *o) {
         if (o->family && output_writer(o)->abort)
                 output_writer(o)->abort(o);
         o->family = NULL;
