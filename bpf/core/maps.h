@@ -175,7 +175,7 @@ static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct 
 
         if (bpf_map_lookup_elem(&excludes, &exclude))
                 return entry_find(u, a, QOS_ENTRY_EXCLUDED) | TARGET_ONLY;
-        return unsure ? 0 : entry_find(u, a, QOS_ENTRY_ENDPOINT);
+        return entry_find(u, a, unsure ? ENTRY_ENDPOINT_WITHOUT_LISTENER : QOS_ENTRY_ENDPOINT);
 }
 
 #define TARGET_GENERATION_SHIFT 8        /* generation of the entry, above target bits */

@@ -146,9 +146,13 @@ BPF_SUBPROG int entry_find_listener(struct qos_unit_map *u, struct qos_address *
         return found != 0;
 }
 
-/* Finds the entry of an address, or assigns one. alone: excluded from the unit's metrics. 0: the first
- * endpoint, or no entry for an excluded one. Two programs may race for the same new address and get two
- * entries: readers add these. */
+/* Kind of an endpoint whose listener has no entry: none is assigned, because the listener may not have been
+ * found yet. Where none is left it can only be one of the others. */
+#define ENTRY_ENDPOINT_WITHOUT_LISTENER (QOS_ENTRY_PEER + 1)
+
+/* Finds the entry of an address, or assigns one. 0: the first endpoint, or no entry for an excluded one or
+ * one without a listener. Two programs may race for the same new address and get two entries: readers add
+ * these. */
 BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *address, int kind) {
         __u32 endpoints = 0;
 
@@ -164,7 +168,8 @@ BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *add
                 }
                 if (first->kind == QOS_ENTRY_ENDPOINT && address_equal(&first->address, address))
                         return 0;
-        }
+        } else if (kind == ENTRY_ENDPOINT_WITHOUT_LISTENER && u->names[0].kind == QOS_ENTRY_FREE)
+                return 0;
 
         for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
                 struct qos_peer_key *name = &u->names[i];
@@ -179,16 +184,19 @@ BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *add
                 for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
                         struct qos_peer_key *name = &u->names[i];
 
-                        if (name->kind != QOS_ENTRY_FREE ||
-                            __sync_val_compare_and_swap(&name->taken, 0, 1) != 0)
+                        if (name->kind != QOS_ENTRY_FREE)
+                                continue;
+                        if (kind == ENTRY_ENDPOINT_WITHOUT_LISTENER)
+                                return 0;
+                        if (__sync_val_compare_and_swap(&name->taken, 0, 1) != 0)
                                 continue;
                         name->address = *address;
                         __sync_lock_test_and_set(&name->kind, kind);
                         return i;
                 }
 
-        return kind == QOS_ENTRY_PEER ? QOS_ENTRY_PEERS_OTHERS : kind == QOS_ENTRY_ENDPOINT ?
-               QOS_ENTRY_ENDPOINTS_OTHERS : 0;
+        return kind == QOS_ENTRY_PEER ? QOS_ENTRY_PEERS_OTHERS : kind == QOS_ENTRY_EXCLUDED ? 0 :
+               QOS_ENTRY_ENDPOINTS_OTHERS;
 }
 
 /* ---- peers: assignment of entries by time ------------------------------------------------------------- */

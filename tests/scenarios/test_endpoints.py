@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What a unit answers, by the address it answers at: counts are those of who asked there."""
 
+import contextlib
+import http.client
 import os
 import re
 import socket
@@ -282,6 +284,25 @@ def excluded_under_load():
     equal(got[f"127.0.0.1:{b}"] + got[f"127.0.0.1:{b} excluded"], answered, "count on both sides together")
     equal(got[f"127.0.0.1:{a}"], want, "count of the other endpoint")
     equal(server_figures(u)["count"], got[f"127.0.0.1:{b}"] + want, "the unit's count")
+
+
+@test()
+def connections_of_others_stay_there():
+    """A connection to one of those that share a row remains with them when the targets of all connections are looked up anew."""
+    ports = unused_ports(12)
+    u = attach(Nginx([f"127.0.0.1:{p}" for p in ports])).start()
+    want = dict.fromkeys([f"127.0.0.1:{p}" for p in ports[:8]] + ["others"], 0)
+    for p in ports:
+        want[f"127.0.0.1:{p}" if p in ports[:8] else "others"] += ab(p, 10)
+    expect_counts(u, want, "one after the other")
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", ports[11], timeout=10 * scenario.patience())) as c:
+        for excluded in [], [f"--exclude=port:{unused_port()}"], []:
+            attach(u, *excluded)
+            for _ in range(5):
+                c.request("GET", "/")
+                c.getresponse().read()
+                want["others"] += 1
+            expect_counts(u, want, f"with {excluded}")
 
 
 @test()

@@ -134,6 +134,34 @@ static void test_find_listener(void) {
         free(u);
 }
 
+/* An endpoint whose listener is unknown gets no entry. It is one of the others where no entry is left for
+ * one more: all endpoints have theirs, or peers have taken them. */
+static void test_find_others(void) {
+        for (unsigned peers = 0; peers <= 1; peers++) {
+                unsigned n = peers ? QOS_ENTRIES - QOS_ENTRY_FIRST + 1 : QOS_ENDPOINT_ENTRIES_MAX;
+                struct qos_address a, unknown = address_of(1, 9), first = address_of(2, 80);
+                struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
+
+                for (unsigned i = 0; i < n; i++) {
+                        if (!peers)
+                                (void) entry_find(u, &first, QOS_ENTRY_ENDPOINT);
+                        check(entry_find(u, &unknown, ENTRY_ENDPOINT_WITHOUT_LISTENER) == 0);
+                        a = address_of(2, 1000 + i);
+                        (void) entry_find(u, &a, peers ? QOS_ENTRY_PEER : QOS_ENTRY_ENDPOINT);
+                }
+
+                /* The first endpoint needs no entry */
+                if (peers) {
+                        check(entry_find(u, &unknown, ENTRY_ENDPOINT_WITHOUT_LISTENER) == 0);
+                        (void) entry_find(u, &first, QOS_ENTRY_ENDPOINT);
+                }
+                check(entry_find(u, &unknown, ENTRY_ENDPOINT_WITHOUT_LISTENER) ==
+                      QOS_ENTRY_ENDPOINTS_OTHERS);
+                check(address_equal(&u->names[0].address, &first));
+                free(u);
+        }
+}
+
 /* Three rows, which begin at different times, over two minutes with pauses: every window of every row at
  * every moment, and the first endpoint as what remains. */
 static void test_windows(void) {
@@ -404,6 +432,7 @@ int main(void) {
         test_valid();
         test_find();
         test_find_listener();
+        test_find_others();
         test_choices();
         test_challenge();
         test_arithmetic();
