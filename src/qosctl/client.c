@@ -17,6 +17,9 @@
 
 #define ADDRESS "/run/qosd/org.qosd.QoS"
 
+/* Of one of several hosts, s: shorter than the time after which it is given up, for ssh's own message. */
+#define HOST_CONNECT_SEC "10"
+
 /* The listener of root, whose queue no other user can fill. */
 #define ADDRESS_ROOT ADDRESS ".root"
 
@@ -26,8 +29,7 @@ static const char* address(void) {
         return secure_getenv("QOSD_ADDRESS") ?: ADDRESS;
 }
 
-/* In the child: dies with the parent, and does not inherit blocked signals. */
-static void child_prepare(void) {
+void child_prepare(void) {
         sigset_t none;
 
         (void) sigemptyset(&none);
@@ -72,7 +74,7 @@ static int connect_ssh(Client *c) {
         _cleanup_free_ char *host = NULL, *port = NULL;
         const char *ssh = secure_getenv("SYSTEMD_SSH") ?: "ssh";
         _cleanup_close_ int ours = -EBADF, theirs = -EBADF;
-        const char *argv[10];
+        const char *argv[14];
         size_t n = 0;
         int r, fds[2];
 
@@ -82,6 +84,11 @@ static int connect_ssh(Client *c) {
 
         argv[n++] = ssh;
         argv[n++] = "-xT";
+        if (arg_hosts && arg_hosts[1]) {
+                /* Prompts of several hosts at a time are of no use on one terminal */
+                argv[n++] = "-oBatchMode=yes";
+                argv[n++] = "-oConnectTimeout=" HOST_CONNECT_SEC;
+        }
         if (port) {
                 argv[n++] = "-p";
                 argv[n++] = port;

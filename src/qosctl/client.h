@@ -55,6 +55,9 @@ char* client_error_message(int r, const char *error, sd_json_variant *parameters
 /* Logs "Failed to <what>: <reason>." and returns the exit status. */
 int client_fail(int r, const Replies *replies, const char *format, ...) _printf_(3, 4);
 
+/* In a child: it dies with this program, and does not inherit blocked signals. */
+void child_prepare(void);
+
 /* Starts a polkit agent on this terminal, until the program exits. */
 void polkit_agent_open(void);
 void polkit_agent_close(void);

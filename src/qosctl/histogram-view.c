@@ -11,11 +11,8 @@
 #define BAR_MAX 60U
 /* Rows of less than a fifth of an octave would show noise. */
 #define SCHEMA_MAX 2
-/* 64 bits are four buckets of this schema. */
-#define SCHEMA_MIN (-4)
 
-/* Index of the bucket with this upper bound in ns, with 2^schema buckets per power of two seconds. */
-static long bucket_index(uint64_t upper, int schema) {
+long bucket_index(uint64_t upper, int schema) {
         return lround(ldexp(log2((double) upper / NSEC_PER_SEC), schema));
 }
 
@@ -44,8 +41,7 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 
         if (!buckets || !sd_json_variant_is_array(buckets) || !s || !sd_json_variant_is_integer(s))
                 return -EBADMSG;
-        /* Range of native histograms */
-        if (sd_json_variant_integer(s) < SCHEMA_MIN || sd_json_variant_integer(s) > 8)
+        if (sd_json_variant_integer(s) < HISTOGRAM_SCHEMA_MIN || sd_json_variant_integer(s) > HISTOGRAM_SCHEMA_MAX)
                 return -EBADMSG;
         schema = (int) sd_json_variant_integer(s);
 
@@ -68,7 +64,7 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 
         for (; first <= last; steps++) {
                 n = (size_t) (bucket_coarser_index(last, steps) - bucket_coarser_index(first, steps)) + 1;
-                if ((n + overflow <= rows_max && schema - steps <= SCHEMA_MAX) || schema - steps == SCHEMA_MIN)
+                if ((n + overflow <= rows_max && schema - steps <= SCHEMA_MAX) || schema - steps == HISTOGRAM_SCHEMA_MIN)
                         break;
         }
 

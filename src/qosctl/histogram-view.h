@@ -20,6 +20,13 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
  * many samples on either side. */
 int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max, uint64_t minimum_samples, unsigned indent);
 
+/* Number of buckets per power of two as an exponent of two, in native histograms; 64 bits are four buckets of
+ * the coarsest. */
+#define HISTOGRAM_SCHEMA_MIN (-4)
+#define HISTOGRAM_SCHEMA_MAX 8
+
+/* Index of the bucket with this upper bound in ns. */
+long bucket_index(uint64_t upper, int schema);
 /* Upper bound 2^(index / 2^schema) s of a bucket in ns, rounded down, at most INT64_MAX. */
 uint64_t bucket_upper(long index, int schema);
 /* Index of the bucket that contains this one in a coarser schema. */

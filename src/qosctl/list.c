@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include "format.h"
+#include "hosts.h"
 #include "qosctl.h"
 #include "snapshot-view.h"
 #include "unit-names.h"
@@ -109,7 +110,8 @@ static int list_listening(int argc, char **argv, Replies *items) {
         return 0;
 }
 
-static void print_legend(const Reading *readings, size_t n) {
+/* hosts: of the readings, and how many there are; NULL: this one or the only one */
+static void print_legend(const Reading *readings, size_t n, const char *const *hosts, size_t n_hosts) {
         size_t attached = 0, degraded = 0;
         bool longer = false;
         const Style *style = terminal_style();
@@ -128,12 +130,14 @@ static void print_legend(const Reading *readings, size_t n) {
                 if (reason) {
                         _cleanup_free_ char *clean = text_clean(reason, style->utf8);
 
-                        (void) printf("%s%s%s%s: %s\n", degraded++ == 0 ? "\n" : "", color_on(style, COLOR_YELLOW),
-                                      readings[i].unit, color_off(style), strempty(clean));
+                        (void) printf("%s%s%s%s%s%s: %s\n", degraded++ == 0 ? "\n" : "", color_on(style, COLOR_YELLOW),
+                                      hosts ? hosts[i] : "", hosts ? " " : "", readings[i].unit, color_off(style), strempty(clean));
                 }
         }
 
         (void) printf("%s%s%zu unit%s attached", n > 0 ? "\n" : "", color_on(style, COLOR_BOLD), attached, attached == 1 ? "" : "s");
+        if (hosts)
+                (void) printf(" on %zu host%s", n_hosts, n_hosts == 1 ? "" : "s");
         if (arg_all)
                 (void) printf(", %zu more listening", n - attached);
         (void) printf(".%s", color_off(style));
@@ -146,20 +150,30 @@ static void print_legend(const Reading *readings, size_t n) {
         (void) printf("\n");
 }
 
-static int print_table(Client *c, Reading *readings, size_t n) {
+/* With a column of hosts if there are some. */
+static int print_table(const Reading *readings, size_t n, const char *const *hosts, size_t n_hosts) {
         _cleanup_(table_freep) Table *table = NULL;
+        _cleanup_free_ Column *columns = NULL;
         int r;
 
-        table = table_new(unit_columns, n_unit_columns);
+        columns = new0(Column, n_unit_columns + 1);
+        if (!columns)
+                return log_out_of_memory();
+        /* Beside a host there is less space for the unit, and, last of all, none for requests in flight */
+        columns[0] = (Column) { "HOST", .minimum = 5 };
+        for (size_t i = 0; i < n_unit_columns; i++) {
+                columns[i + 1] = unit_columns[i];
+                if (columns[i + 1].rank > 0 || i == UNIT_COLUMN_IN_FLIGHT)
+                        columns[i + 1].rank++;
+        }
+        columns[UNIT_COLUMN_UNIT + 1].minimum = 13;
+        table = hosts ? table_new(columns, n_unit_columns + 1) : table_new(unit_columns, n_unit_columns);
         if (!table)
                 return log_out_of_memory();
 
         for (size_t i = 0; i < n; i++) {
-                r = reading_complete(&readings[i], c, "requests.server.latency", "p50");
-                if (r >= 0)
-                        r = reading_complete(&readings[i], c, "requests.server.latency", "p99");
-                if (r < 0)
-                        return r;
+                if (hosts)
+                        table_add(table, COLOR_NONE, "%s", hosts[i]);
                 reading_add_row(&readings[i], table);
         }
 
@@ -170,34 +184,56 @@ static int print_table(Client *c, Reading *readings, size_t n) {
                         return log_out_of_memory();
         }
         if (arg_legend)
-                print_legend(readings, n);
+                print_legend(readings, n, hosts, n_hosts);
         return 0;
 }
 
-int verb_list(int argc, char **argv) {
-        _cleanup_replies_ Replies items = REPLIES_INIT;
-        _cleanup_client_ Client *c = NULL;
-        Reading *readings;
-        int r, status = STATUS_OK;
+/* Lists the units that are named, or match, or all. Returns an exit status. */
+static int list_units(Client *c, int argc, char **argv, Replies *items) {
         bool patterns = argc == 0;
-
-        if (arg_all && arg_host) {
-                (void) log_failure(-EOPNOTSUPP, "Listening units can only be listed on the local host, --all cannot be combined with --host=.");
-                return STATUS_USAGE;
-        }
-
-        r = client_connect(&c);
-        if (r < 0)
-                return r;
+        int status = STATUS_OK;
 
         /* One call per name, as qosd resolves names; one more for all patterns */
         for (int i = 0; i < argc; i++)
                 if (is_glob(argv[i]))
                         patterns = true;
                 else
-                        status = status_combine(status, list_attached(c, argv[i], 0, NULL, &items));
+                        status = status_combine(status, list_attached(c, argv[i], 0, NULL, items));
         if (patterns)
-                status = status_combine(status, list_attached(c, NULL, argc, argv, &items));
+                status = status_combine(status, list_attached(c, NULL, argc, argv, items));
+        return status;
+}
+
+static int complete_reading(Reading *r, Client *c) {
+        int k;
+
+        k = reading_complete(r, c, "requests.server.latency", "p50");
+        return k < 0 ? k : reading_complete(r, c, "requests.server.latency", "p99");
+}
+
+static int check_all(void) {
+        if (!arg_all || !arg_hosts)
+                return STATUS_OK;
+
+        (void) log_failure(-EOPNOTSUPP, "Listening units can only be listed on the local host, --all cannot be combined with --host=.");
+        return STATUS_USAGE;
+}
+
+int verb_list(int argc, char **argv) {
+        _cleanup_replies_ Replies items = REPLIES_INIT;
+        _cleanup_client_ Client *c = NULL;
+        Reading *readings;
+        int r, status;
+
+        r = check_all();
+        if (r != STATUS_OK)
+                return r;
+
+        r = client_connect(&c);
+        if (r < 0)
+                return r;
+
+        status = list_units(c, argc, argv, &items);
         if (arg_all)
                 status = status_combine(status, list_listening(argc, argv, &items));
         if (status != STATUS_OK && items.n == 0)
@@ -215,13 +251,132 @@ int verb_list(int argc, char **argv) {
         readings = new0(Reading, items.n);
         if (!readings)
                 return log_out_of_memory();
-        for (size_t i = 0; i < items.n; i++)
+        r = 0;
+        for (size_t i = 0; i < items.n && r >= 0; i++) {
                 reading_set(&readings[i], items.items[i]);
-
-        status = status_combine(status, print_table(c, readings, items.n));
+                r = complete_reading(&readings[i], c);
+        }
+        if (r >= 0)
+                r = print_table(readings, items.n, NULL, 0);
 
         for (size_t i = 0; i < items.n; i++)
                 reading_done(&readings[i]);
         free(readings);
+        return status_combine(status, r);
+}
+
+/* ---- several hosts ------------------------------------------------------------------------------------- */
+
+/* A reading with its longer windows. */
+static int pack_reading(const Reading *r, sd_json_variant **ret) {
+        _cleanup_json_ sd_json_variant *wider = NULL;
+        int k = 0;
+
+        for (size_t i = 0; i < READING_WIDER_MAX && k >= 0; i++)
+                k = r->wider[i].snapshot ? sd_json_variant_append_array(&wider, r->wider[i].snapshot) :
+                                           sd_json_variant_append_arrayb(&wider, SD_JSON_BUILD_NULL);
+        if (k >= 0)
+                k = sd_json_buildo(ret, SD_JSON_BUILD_PAIR_VARIANT("item", r->item), SD_JSON_BUILD_PAIR_VARIANT("wider", wider));
+        return k < 0 ? log_out_of_memory() : 0;
+}
+
+static void unpack_reading(Reading *r, sd_json_variant *v) {
+        sd_json_variant *wider = value_find(v, "wider");
+
+        reading_set(r, value_find(v, "item"));
+        for (size_t i = 0; wider && i < MIN(sd_json_variant_elements(wider), (size_t) READING_WIDER_MAX); i++) {
+                sd_json_variant *snapshot = sd_json_variant_by_index(wider, i);
+
+                if (!sd_json_variant_is_null(snapshot))
+                        reading_set_wider(r, i, snapshot, 1);
+        }
+}
+
+static int collect_units(int argc, char **argv, Replies *ret) {
+        _cleanup_replies_ Replies items = REPLIES_INIT;
+        _cleanup_client_ Client *c = NULL;
+        int r, status;
+
+        r = client_connect(&c);
+        if (r < 0)
+                return r;
+
+        status = list_units(c, argc, argv, &items);
+        for (size_t i = 0; i < items.n; i++) {
+                _cleanup_(reading_done) Reading reading = {};
+                _cleanup_json_ sd_json_variant *v = NULL;
+
+                reading_set(&reading, items.items[i]);
+                r = arg_json == JSON_OFF ? complete_reading(&reading, c) : 0;
+                if (r >= 0)
+                        r = pack_reading(&reading, &v);
+                if (r >= 0 && replies_add(ret, v, NULL) < 0)
+                        r = log_out_of_memory();
+                if (r < 0)
+                        return r;
+        }
         return status;
+}
+
+static int print_json_of_hosts(const Host *hosts, size_t n) {
+        for (const Host *h = hosts; h < hosts + n; h++)
+                for (size_t i = 0; i < h->replies.n; i++) {
+                        _cleanup_json_ sd_json_variant *v = sd_json_variant_ref(value_find(h->replies.items[i], "item"));
+                        int r;
+
+                        r = host_add_name(h, &v);
+                        if (r >= 0)
+                                r = json_print(v);
+                        if (r < 0)
+                                return r;
+                }
+        return 0;
+}
+
+static int print_table_of_hosts(const Host *hosts, size_t n) {
+        size_t n_readings = 0, i = 0, responding = 0;
+        _cleanup_free_ const char **names = NULL;
+        Reading *readings;
+        int r;
+
+        for (const Host *h = hosts; h < hosts + n; h++)
+                n_readings += h->replies.n;
+        readings = new0(Reading, n_readings);
+        names = new0(const char*, n_readings);
+        if (!readings || !names) {
+                free(readings);
+                return log_out_of_memory();
+        }
+
+        for (const Host *h = hosts; h < hosts + n; h++) {
+                responding += h->status == STATUS_OK || h->replies.n > 0;
+                for (size_t k = 0; k < h->replies.n; k++, i++) {
+                        names[i] = h->name;
+                        unpack_reading(&readings[i], h->replies.items[k]);
+                }
+        }
+        r = responding > 0 ? print_table(readings, n_readings, names, responding) : 0;
+
+        for (i = 0; i < n_readings; i++)
+                reading_done(&readings[i]);
+        free(readings);
+        return r;
+}
+
+int verb_list_hosts(int argc, char **argv) {
+        int r, status;
+        Host *hosts;
+        size_t n;
+
+        r = check_all();
+        if (r != STATUS_OK)
+                return r;
+
+        status = hosts_collect(collect_units, argc, argv, 0, &hosts, &n);
+        if (status < 0)
+                return status;
+
+        r = arg_json != JSON_OFF ? print_json_of_hosts(hosts, n) : print_table_of_hosts(hosts, n);
+        hosts_done(hosts, n);
+        return status_combine(status, r);
 }

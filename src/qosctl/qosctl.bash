@@ -30,7 +30,7 @@ __qosctl_distributions() {
 # shellcheck disable=SC2034
 _qosctl() {
         local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} before=${COMP_WORDS[COMP_CWORD - 2]:-}
-        local verb='' words='' unit='' i n=0
+        local verb='' words='' unit='' hosts='' i n=0
         local -a remote=()
         local common='-h --help --version -H --host= --json= -j --no-pager --no-legend --no-ask-password'
         local -A options=(
@@ -90,7 +90,12 @@ _qosctl() {
         done
 
         case $prev in
-                -H|--host=) mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur"); return ;;
+                -H|--host=)
+                        # The last one of a list
+                        [[ $cur == *,* ]] && hosts=${cur%,*},
+                        mapfile -t COMPREPLY < <(compgen -P "$hosts" -A hostname -- "${cur##*,}")
+                        return
+                        ;;
                 --json=) words='short pretty off' ;;
                 --format=) words='openmetrics prometheus protobuf' ;;
                 --window=) words='100ms 500ms 1s 10s 60s 5min total' ;;

@@ -7,6 +7,7 @@
 #include "client.h"
 #include "config-build.h"
 #include "format.h"
+#include "hosts.h"
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-names.h"
@@ -17,7 +18,7 @@ unsigned arg_buckets_max = EXPOSITION_BUCKETS_DEFAULT;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
 bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false;
 const char *arg_host = NULL, *arg_save = NULL, *arg_against = NULL;
-char **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
+char **arg_hosts = NULL, **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
 uint64_t arg_window = WINDOW_UNSET;
 uint64_t arg_since = SINCE_UNSET;
 uint64_t arg_for = 0;
@@ -67,8 +68,9 @@ static const struct Verb {
         int min_arguments, max_arguments;       /* -1: any number */
         unsigned takes;
         int (*run)(int argc, char **argv);
+        int (*run_hosts)(int argc, char **argv);        /* on several hosts; NULL: not supported */
 } verbs[] = {
-        { "list",         0, -1, OPTION_MASK(ALL)|OPTION_MASK(WINDOW),     verb_list         },
+        { "list",         0, -1, OPTION_MASK(ALL)|OPTION_MASK(WINDOW),     verb_list, verb_list_hosts },
         { "attach",       1, -1, OPTION_MASK(PROBES)|OPTION_MASK(EXCLUDE)|OPTION_MASK(FOR), verb_attach },
         { "detach",       0, -1, OPTION_MASK(ALL),                  verb_detach       },
         { "enable",       1, -1, OPTION_MASK(PROBES)|OPTION_MASK(EXCLUDE)|OPTION_MASK(NOW)|NAMED_UNITS,
@@ -79,7 +81,7 @@ static const struct Verb {
         { "threads",      1, -1, OPTION_MASK(FOR),                  verb_threads      },
         { "resources",    1, -1, OPTION_MASK(WINDOW)|OPTION_MASK(FOR),    verb_resources    },
         { "top",          0, -1, OPTION_MASK(WINDOW)|OPTION_MASK(REPEAT),  verb_top          },
-        { "histogram",    1, 2,  OPTION_MASK(WINDOW),               verb_histogram    },
+        { "histogram",    1, 2,  OPTION_MASK(WINDOW),               verb_histogram, verb_histogram_hosts },
         { "history",      1, -1, OPTION_MASK(SINCE),                verb_history      },
         { "heatmap",      1, 2,  OPTION_MASK(SINCE),                verb_heatmap      },
         { "measure",      1, -1, ONE_UNIT,                    verb_measure      },
@@ -134,7 +136,8 @@ static int help(void) {
                       "\n%2$sOptions:%3$s\n"
                       "  -h --help                  Show this help\n"
                       "     --version               Show the version\n"
-                      "  -H --host=[USER@]HOST      Operate on remote host, over ssh\n"
+                      "  -H --host=[USER@]HOST,...  Operate on remote host, over ssh; list, histogram:\n"
+                      "                             also on several\n"
                       "     --window=SPAN           Time window: up to 10s, 60s, 5min, or total\n"
                       "     --since=TIME            With history, heatmap: start time (default: 1h)\n"
                       "  -a --all                   With list: include units with listening sockets\n"
@@ -291,9 +294,9 @@ static int parse_argv(int argc, char **argv) {
                         return 0;
 
                 case 'H':
-                        if (isempty(optarg))
-                                return log_failure(-EINVAL, "Expected a host name for --host=.");
-                        arg_host = optarg;
+                        r = hosts_parse(optarg);
+                        if (r < 0)
+                                return r == -ENOMEM ? r : -EINVAL;
                         break;
 
                 case ARG_WINDOW:
@@ -516,6 +519,14 @@ static int run(int argc, char **argv) {
                         return STATUS_USAGE;
                 }
 
+        if (arg_hosts && arg_hosts[1]) {
+                if (!verb->run_hosts) {
+                        (void) log_failure(-EOPNOTSUPP, "'%s' operates on one host, but --host= has several.", verb->name);
+                        return STATUS_USAGE;
+                }
+                return verb->run_hosts(argc, argv);
+        }
+        arg_host = arg_hosts ? arg_hosts[0] : NULL;
         return verb->run(argc, argv);
 }
 
@@ -540,6 +551,7 @@ int main(int argc, char **argv) {
                 r = STATUS_FAILED;
         }
         pager_close();
+        free_list(arg_hosts);
         free_list(arg_probes);
         free_list(arg_excludes);
         free_list(arg_metrics);

@@ -31,7 +31,8 @@ extern Exposition arg_exposition;
 extern unsigned arg_buckets_max;        /* of a native histogram; 0: no limit */
 extern bool arg_no_pager, arg_legend, arg_ask_password;
 extern bool arg_all, arg_value, arg_batch, arg_now;
-extern const char *arg_host;
+extern const char *arg_host;            /* the only host, or the one of this process; NULL: local, or several */
+extern char **arg_hosts;                /* NULL: local */
 extern char **arg_probes;               /* NULL: the daemon's default */
 extern char **arg_excludes;             /* NULL: none */
 extern char **arg_metrics;              /* NULL: all */
@@ -50,6 +51,7 @@ extern const char *arg_window_text, *arg_for_text, *arg_interval_text;
 /* Verbs get the arguments behind their name, and return an exit status or a negative errno, which is
  * logged. */
 int verb_list(int argc, char **argv);
+int verb_list_hosts(int argc, char **argv);
 int verb_attach(int argc, char **argv);
 int verb_detach(int argc, char **argv);
 int verb_enable(int argc, char **argv);
@@ -60,6 +62,7 @@ int verb_threads(int argc, char **argv);
 int verb_resources(int argc, char **argv);
 int verb_top(int argc, char **argv);
 int verb_histogram(int argc, char **argv);
+int verb_histogram_hosts(int argc, char **argv);
 int verb_history(int argc, char **argv);
 int verb_heatmap(int argc, char **argv);
 int verb_measure(int argc, char **argv);

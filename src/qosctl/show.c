@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Metrics of a unit line by line, and histograms. */
+/* Metrics of a unit line by line. */
 
-#include "format.h"
-#include "histogram-view.h"
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-names.h"
 #include "value.h"
-
-/* Fits on a small terminal. */
-#define ROWS_MAX 18U
 
 static int print_value(const char *path, sd_json_variant *value, void *userdata) {
         const char *prefix = ASSERT_PTR(userdata);
@@ -168,58 +163,4 @@ int verb_show(int argc, char **argv) {
                 status = status_combine(status, show_unit(c, names.items[i], &catalogue, i == 0));
 
         return status;
-}
-
-int verb_histogram(int argc, char **argv) {
-        const char *metric = argc > 1 ? argv[1] : "requests.server.latency";
-        char count[FORMAT_MAX], mean[FORMAT_MAX], over[FORMAT_MAX];
-        _cleanup_replies_ Replies replies = REPLIES_INIT;
-        _cleanup_client_ Client *c = NULL;
-        uint64_t n = 0, sum = 0, window = 0;
-        _cleanup_names_ Names names = NAMES_INIT;
-        int r;
-
-        r = client_connect(&c);
-        if (r < 0)
-                return r;
-
-        r = names_expand_attached(c, 1, argv, &names);
-        if (r != STATUS_OK)
-                return r;
-        if (names.n != 1) {
-                (void) log_failure(-EINVAL, "Expected one unit, but '%s' matches %zu.", argv[0], names.n);
-                return STATUS_USAGE;
-        }
-
-        r = client_callbo(c, QOS_METHOD("Histogram"), &replies,
-                          SD_JSON_BUILD_PAIR_STRING("unit", names.items[0]),
-                          SD_JSON_BUILD_PAIR_STRING("metric", metric),
-                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
-        if (r != 0)
-                return unit_read_fail(r, &replies, names.items[0]);
-
-        if (arg_json != JSON_OFF)
-                return json_print(replies.items[0]);
-
-        pager_open();
-
-        (void) value_unsigned(replies.items[0], "count", &n);
-        (void) value_unsigned(replies.items[0], "sum", &sum);
-        (void) value_unsigned(replies.items[0], "window", &window);
-        if (arg_legend) {
-                const Style *style = terminal_style();
-
-                (void) printf("%s%s%s of %s: ", color_on(style, COLOR_BOLD), metric, color_off(style),
-                              value_string(replies.items[0], "unit") ?: names.items[0]);
-                if (window > 0)
-                        (void) printf("%s in the last %s", format_count(count, n), format_window(over, window));
-                else
-                        (void) printf("%s since attached", format_count(count, n));
-                if (n > 0)
-                        (void) printf(", mean %s", format_duration(mean, sum / n));
-                (void) printf("\n\n");
-        }
-
-        r = histogram_print(stdout, terminal_style(), replies.items[0], ROWS_MAX, client_get_minimum_samples(c), 0);
-        return r < 0 ? client_fail(r, &replies, "draw '%s' of '%s'", metric, names.items[0]) : STATUS_OK;
 }

@@ -6,7 +6,9 @@
 #include <math.h>
 
 #include "format.h"
+#include "histogram-sum.h"
 #include "histogram-view.h"
+#include "histogram.h"
 #include "table.h"
 #include "value.h"
 
@@ -356,6 +358,76 @@ static int merge(const char *json, size_t rows_max, HistogramRow **ret, size_t *
         return r;
 }
 
+static int add(HistogramSum *s, const char *json) {
+        sd_json_variant *v = parse(json);
+        int r;
+
+        r = histogram_sum_add(s, v);
+        (void) sd_json_variant_unref(v);
+        return r;
+}
+
+static void check_sum(const HistogramSum *s, const char *expected) {
+        sd_json_variant *v = NULL;
+        char *text = NULL;
+
+        CHECK(histogram_sum_get_buckets(s, &v) == 0);
+        CHECK(sd_json_variant_format(v, 0, &text) >= 0);
+        check_freed(text, expected);
+        (void) sd_json_variant_unref(v);
+}
+
+#define BUCKET(lower, upper, count) "{\"lower\":" #lower ",\"upper\":" #upper ",\"count\":" #count "}"
+#define LAST(count) "{\"lower\":64000000000,\"count\":" #count "}"
+#define REPLY(schema, sum, buckets) "{\"schema\":" #schema ",\"sum\":" #sum ",\"buckets\":[" buckets "]}"
+
+static void test_sum(void) {
+        _cleanup_histogram_sum_ HistogramSum s = {}, bounds = {};
+
+        check_sum(&s, "[]");
+        CHECK(add(&s, REPLY(5, 0, "")) == 0);
+        check_sum(&s, "[]");
+
+        /* Both ends of the grid, and buckets that one, the other or both have */
+        CHECK(add(&s, REPLY(5, 1000, BUCKET(0, 238, 1) "," BUCKET(933, 953, 2) "," LAST(3))) == 0);
+        CHECK(add(&s, REPLY(5, 500, BUCKET(933, 953, 18446744073709551600) ","
+                                    BUCKET(953, 974, 4) "," LAST(5))) == 0);
+        CHECK(s.schema == 5 && s.count == UINT64_MAX && s.sum == 1500);
+        check_sum(&s, "[" BUCKET(0, 238, 1) "," BUCKET(933, 953, 18446744073709551602) ","
+                      BUCKET(953, 974, 4) "," LAST(8) "]");
+
+        /* One more does not fit, and changes nothing; neither does what is invalid */
+        CHECK(add(&s, REPLY(5, 1, BUCKET(933, 953, 1))) == -EBADMSG);
+        CHECK(add(&s, REPLY(5, 18446744073709551615, "")) == -EBADMSG);
+        CHECK(add(&s, "{\"schema\":5,\"buckets\":[]}") == -EBADMSG);
+        CHECK(add(&s, REPLY(9, 1, "")) == -EBADMSG);
+        CHECK(add(&s, REPLY(5, 1, BUCKET(953, 953, 0))) == -EBADMSG);
+        CHECK(add(&s, REPLY(5, 1, "7")) == -EBADMSG);
+        CHECK(s.schema == 5 && s.count == UINT64_MAX && s.sum == 1500 && s.n == 4);
+
+        /* In the coarser schema of both: (2^-21, 2^-20] s is one bucket of schema 0 */
+        CHECK(add(&s, REPLY(0, 1, "")) == 0);
+        check_sum(&s, "[" BUCKET(0, 238, 1) "," BUCKET(476, 953, 18446744073709551602) ","
+                      BUCKET(953, 1907, 4) "," LAST(8) "]");
+
+        /* Each bucket of qosd has the same bounds afterwards, to the nanosecond */
+        for (uint32_t bin = 1; bin < HISTOGRAM_FINE_BINS - 1; bin++) {
+                _cleanup_free_ char *text = NULL;
+
+                CHECK(asprintf(&text, REPLY(5, 0, "{\"lower\":%llu,\"upper\":%llu,\"count\":1}"),
+                               histogram_fine_bound(bin - 1), histogram_fine_bound(bin)) > 0);
+                CHECK(add(&bounds, text) == 0);
+        }
+        CHECK(bounds.n == HISTOGRAM_FINE_BINS - 2);
+        for (uint32_t bin = 1; bin < HISTOGRAM_FINE_BINS - 1; bin++) {
+                long index = bounds.buckets[bin - 1].index;
+
+                CHECK(index == (long) bin - 704);
+                CHECK(bucket_upper(index - 1, 5) == histogram_fine_bound(bin - 1));
+                CHECK(bucket_upper(index, 5) == histogram_fine_bound(bin));
+        }
+}
+
 static void test_histogram(void) {
         static const char *const nonsense[] = {
                 "{}",
@@ -505,5 +577,6 @@ int main(void) {
         test_table();
         test_values();
         test_histogram();
+        test_sum();
         return EXIT_SUCCESS;
 }

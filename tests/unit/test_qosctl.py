@@ -112,6 +112,7 @@ class Test(unittest.TestCase):
         self.directory = tempfile.mkdtemp(prefix="qosctl-")
         os.chmod(self.directory, 0o755)
         self.qosd = FakeQosd(self.directory + "/qosd")
+        self.others = []
         os.chmod(self.directory + "/qosd", 0o666)
         self.bin = self.directory + "/bin"
         os.mkdir(self.bin)
@@ -121,7 +122,8 @@ class Test(unittest.TestCase):
             {k: v for k, v in os.environ.items() if k.startswith(("ASAN_", "UBSAN_", "LSAN_"))}
 
     def tearDown(self):
-        self.qosd.close()
+        for qosd in self.qosd, *self.others:
+            qosd.close()
         shutil.rmtree(self.directory)
 
     def program(self, name, text):
@@ -1486,16 +1488,22 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertEqual(r.returncode, 1)
         self.assertIn(b"No space left", r.stderr)
 
-    def test_other_host(self):
-        self.qosd.add("nginx.service")
+    def program_ssh(self):
+        """The ssh that reaches the socket, on host2 that of another qosd."""
         self.program("ssh", f"""#!{sys.executable}
-import os, socket, sys, threading
+import os, socket, sys, threading, time
 with open({self.directory + "/ssh.log"!r}, "a") as f:
     print(*sys.argv[1:], sep="|", file=f)
-if "unreachable" in sys.argv:
+if sys.argv[-1].startswith("unreachable"):
     sys.exit("ssh: no route to host")
+if "silent" in sys.argv:
+    time.sleep(3600)
+if "chatty" in sys.argv:
+    for _ in range(100000):
+        os.write(2, b"\\033[31mnoise\\n")
+    os.write(1, b"x" * 1000 + b"\\0")
 s = socket.socket(socket.AF_UNIX)
-s.connect(sys.argv[sys.argv.index("-W") + 1])
+s.connect(sys.argv[sys.argv.index("-W") + 1] + ("2" if "host2" in sys.argv else ""))
 def back():
     while data := s.recv(65536):
         os.write(1, data)
@@ -1505,6 +1513,10 @@ while data := os.read(0, 65536):
     s.sendall(data)
 os._exit(0)
 """)
+
+    def test_other_host(self):
+        self.qosd.add("nginx.service")
+        self.program_ssh()
         self.assertIn("nginx.service", self.out_of("-H", "web1", "list"))
         self.assertIn("nginx.service", self.out_of("--host=admin@web1:2222"))
         self.assertIn("nginx.service", self.out_of("-H", "admin@[::1]:2222"))
@@ -1519,6 +1531,119 @@ os._exit(0)
         err = self.error_of("-H", "unreachable", "status", "nginx")
         self.assertIn("no route to host", err)
         self.assertIn("connection closed", err)
+
+    def second_qosd(self):
+        """Of host2."""
+        self.program_ssh()
+        self.others.append(FakeQosd(self.directory + "/qosd2"))
+        return self.others[-1]
+
+    def test_hosts(self):
+        """A column names the host; what does not respond is named, and does not hide the others."""
+        second = self.second_qosd()
+        self.qosd.add("nginx.service")
+        self.qosd.add("redis.service", degraded="no such hook")
+        second.add("nginx.service", rate=99)
+        for columns in (40, 80, 200):
+            out = self.out_of("-H", "host1,host2", columns=columns)
+            rows = [line.split() for line in plain(out).splitlines()]
+            self.assertEqual(rows[0][:2], ["HOST", "UNIT"])
+            self.assertEqual([r[0] for r in rows[1:4]], ["host1", "host1", "host2"])
+            self.fits(out if columns > 40 else out.split("\n\n")[0], columns)
+            if columns > 40:
+                self.assertEqual([r[1] for r in rows[1:4]], ["nginx.service", "redis.service", "nginx.service"])
+            self.assertIn("host1 redis.service: no such hook", out)
+            self.assertIn("3 units attached on 2 hosts.", out)
+        self.assertEqual(self.out_of("-H", "host1", "-H", "host2", "list", "nginx").count("nginx.service"), 2)
+        items = [json.loads(line) for line in self.out_of("-H", "host1,host2", "list", "nginx", "--json=short").splitlines()]
+        self.assertEqual([(i["host"], i["unit"], i["snapshot"]["requests"]["server"]["rate"]) for i in items],
+                         [("host1", "nginx.service", 15123.4), ("host2", "nginx.service", 99)])
+        with open(self.directory + "/ssh.log") as f:
+            self.assertEqual({line.split("|-W")[0] for line in f}, {"-xT|-oBatchMode=yes|-oConnectTimeout=10"})
+
+        out, err = self.run_qosctl("-H", "host1,unreachable,host2", "list", status=1)
+        self.assertIn("unreachable: ssh: no route to host\n", err)
+        self.assertIn("unreachable: Failed to list units: connection closed; ", err)
+        self.assertIn("3 units attached on 2 hosts.", out)
+        for line in err.splitlines():
+            self.assertTrue(line.startswith("unreachable: "), line)
+        out, err = self.run_qosctl("-H", "unreachable,unreachable2", "list", status=1)
+        self.assertEqual(out, "")
+        out, err = self.run_qosctl("-H", "host1,chatty", "list", status=1)
+        self.assertIn("2 units attached on 1 host.", out)
+        self.assertIn("chatty: \\x1b[31mnoise", err)
+        # The first 16 KiB, twice as long by the name and the escapes
+        self.assertLess(len(err), 3 * 16 << 10)
+
+    def test_silent_host(self):
+        """It is given up after a while, and the others are shown."""
+        self.program_ssh()
+        self.qosd.add("nginx.service")
+        out, err = self.run_qosctl("-H", "silent,host1", "list", status=1)
+        self.assertEqual(err, "silent: no response within 15s.\n")
+        self.assertIn("host1 nginx.service", out)
+
+    def test_histogram_of_hosts(self):
+        """Buckets are added integer by integer, also those of different schemas."""
+        second = self.second_qosd()
+        self.qosd.add("nginx.service")
+        second.add("nginx.service", rate=99)
+
+        def get(host):
+            return json.loads(self.out_of("-H", host, "histogram", "nginx", "--json=short"))
+
+        def buckets(*replies):
+            sums = {}
+            for b in (b for r in replies for b in r["buckets"]):
+                key = b["lower"], b.get("upper")
+                sums[key] = sums.get(key, 0) + b["count"]
+            return dict(sorted(sums.items()))
+
+        single, other, both = get("host1"), get("host2"), get("host1,host2")
+        self.assertEqual(buckets(both), buckets(single, other))
+        self.assertEqual(len(both["buckets"]), len(buckets(both)))
+        for key in ("count", "sum"):
+            self.assertEqual(both[key], single[key] + other[key])
+        self.assertEqual({k: both[k] for k in ("unit", "metric", "window", "schema")}, {k: single[k] for k in ("unit", "metric", "window", "schema")})
+        self.assertEqual([(h["host"], h["count"]) for h in both["hosts"]], [("host1", single["count"]), ("host2", other["count"])])
+
+        for columns in (40, 80, 200):
+            out = self.out_of("-H", "host1,host2", "histogram", "nginx", columns=columns)
+            self.assertIn(f"requests.server.latency of nginx.service on 2 hosts: {self.count(both['count'])} in the last 10s, mean ",
+                          out.replace(":\n", ": "))
+            self.assertIn(" p99.9\n", out)
+            if columns > 40:
+                self.fits(out, columns)
+        second.status["minimumSamples"] = 1000
+        self.assertNotIn(" p99.9\n", self.out_of("-H", "host1,host2", "histogram", "nginx"))
+
+        out, err = self.run_qosctl("-H", "host1,unreachable", "histogram", "nginx", "--json=short", status=1)
+        self.assertEqual(buckets(json.loads(out)), buckets(single))
+        self.assertIn("unreachable: ", err)
+        del second.units["nginx.service"]
+        out, err = self.run_qosctl("-H", "host1,host2", "histogram", "nginx", "--json=short", status=4)
+        self.assertEqual(buckets(json.loads(out)), buckets(single))
+        self.assertIn("host2: Failed to read 'nginx': ", err)
+        second.add("nginxx.service")
+        self.assertIn("nginx.service on host1 and nginxx.service on host2", self.error_of("-H", "host1,host2", "histogram", "nginx*", status=2))
+
+    @staticmethod
+    def count(n):
+        return str(n) if n < 1000 else f"{n / 1000:.3g}k"
+
+    def test_hosts_usage(self):
+        self.program_ssh()
+        for hosts in ("a,,b", ",a", "a,", ""):
+            self.assertEqual(self.error_of("-H", hosts, status=2), "Empty host name in --host=, expected names separated by commas.\n")
+        self.assertEqual(self.error_of("-H", "a,b,a", status=2), "Host 'a' is given twice in --host=.\n")
+        self.assertEqual(self.error_of("-H", "a", "-H", "a", status=2), "Host 'a' is given twice in --host=.\n")
+        self.assertIn("without blanks", self.error_of("-H", "a, b", status=2))
+        self.assertEqual(self.error_of("-H", ",".join(map(str, range(65))), status=2), "Too many hosts in --host=, expected at most 64.\n")
+        for verb in ("attach", "detach", "show", "top", "history", "heatmap", "measure", "why", "set-threshold", "monitor", "metrics", "probes"):
+            words = ["x"] if verb != "probes" else []
+            self.assertEqual(self.error_of("-H", "a,b", verb, *words, status=2), f"'{verb}' operates on one host, but --host= has several.\n")
+        self.assertIn("--all cannot be combined", self.error_of("-H", "a,b", "list", "--all", status=2))
+        self.assertFalse(os.path.exists(self.directory + "/ssh.log"))
 
     def test_password_prompt(self):
         """A user at a terminal gets polkit's agent, for as long as it may be needed."""
@@ -1884,6 +2009,11 @@ class Completion(Test):
         self.assertEqual(self.complete("status", "--window", "="), sorted("100ms 500ms 1s 10s 60s 5min total".split()))
         self.assertEqual(self.complete("--json", "=", "short", "--no-pager", "det"), ["detach"])
         self.assertEqual(self.complete("--no-pager", "detach", "r"), ["redis.service"])
+        with open(self.directory + "/hosts", "w") as f:
+            f.write("192.0.2.1 web1\n192.0.2.2 web2\n192.0.2.3 db1\n")
+        self.env["HOSTFILE"] = self.directory + "/hosts"
+        self.assertEqual(self.complete("-H", "web"), ["web1", "web2"])
+        self.assertEqual(self.complete("-H", "db1,we"), ["db1,web1", "db1,web2"])
 
 
 # Most tests wait for intervals that qosctl times

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The distribution of several hosts together: the sum of their buckets. */
+
+#include <systemd/sd-json.h>
+
+#include "util.h"
+
+typedef struct SumBucket {
+        long index;             /* as in native histograms; LONG_MAX: the one without upper bound */
+        uint64_t count;
+} SumBucket;
+
+typedef struct HistogramSum {
+        int schema;             /* the coarsest of those that were added */
+        uint64_t count;
+        uint64_t sum;           /* ns */
+        uint64_t last;          /* lower bound of the bucket without upper bound, ns */
+        bool from_zero;         /* the first bucket has all that is shorter */
+        size_t n;
+        SumBucket *buckets;     /* ascending */
+} HistogramSum;
+
+/* Adds the buckets of a reply to Histogram(). Where the schemas differ, the finer buckets are added to those that
+ * contain them. Returns -EBADMSG for an invalid reply, or -ENOMEM; the sum is as before then. */
+int histogram_sum_add(HistogramSum *s, sd_json_variant *reply);
+/* The buckets as in a reply to Histogram(). */
+int histogram_sum_get_buckets(const HistogramSum *s, sd_json_variant **ret);
+void histogram_sum_done(HistogramSum *s);
+#define _cleanup_histogram_sum_ _cleanup_(histogram_sum_done)
