@@ -202,8 +202,8 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
                 return 1;
         says = c->kind == CONN_CLIENT ? client_listens(skb, &c->x, segment.offset, segment.len) :
                CLIENT_HEARS_RESPONSE;
-        if (says == CLIENT_HEARS_ANNOUNCEMENT) {
-                client_hears_announcement(c, u, tp, segment.seq + segment.len);
+        if (says >= CLIENT_HEARS_ANNOUNCEMENT) {
+                client_hears_no_response(c, u, tp, segment.seq + segment.len, says);
                 return 1;
         }
         now = bpf_ktime_get_ns();

@@ -32,6 +32,9 @@ enum client_says {
         CLIENT_SAYS_LAST_FAREWELL, /* also ends preceding data */
 };
 
+/* In addition: it may be the end of a handshake, without a response (EXCHANGE_FAREWELL). */
+#define CLIENT_SAYS_FINISHED 16U
+
 /* HTTP/2 frames that are not requests: keep-alives consist of one or two. */
 #define CLIENT_FRAMES_MAX 4
 static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, __u32 offset, __u32 length) {
@@ -58,19 +61,22 @@ static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, _
 /* Classifies a segment. acknowledged: everything before it was; muxed: HTTP/2. */
 static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length,
                                                    bool acknowledged, bool muxed) {
-        __u64 bytes = 0;
+        __u64 bytes = 0, second = 0;
         __u32 says;
 
         if (!skb || (muxed && client_says_frames(skb, offset, length)))
                 return CLIENT_SAYS_NOTHING;
-        if (length >= TLS_HEADER_SIZE && length <= TLS_FAREWELL_MAX)
+        if (length >= TLS_HEADER_SIZE && length <= TLS_FINISHED_SIZE_MAX)
                 (void) bpf_skb_load_bytes(skb, offset, &bytes, TLS_HEADER_SIZE);
+        if ((bytes & 0xff) == TLS_CHANGE_CIPHER && length >= TLS_CHANGE_CIPHER_SIZE + TLS_HEADER_SIZE)
+                (void) bpf_skb_load_bytes(skb, offset + TLS_CHANGE_CIPHER_SIZE, &second, TLS_HEADER_SIZE);
         says = exchange_look(length) > 0 ? segment_says(skb, offset, length) : 0;
         if (says & SEGMENT_REMARK || tls_is_farewell(bytes, length))
                 return CLIENT_SAYS_NOTHING;
         if (says & SEGMENT_FAREWELL)
                 return says & SEGMENT_LAST_FAREWELL ? CLIENT_SAYS_LAST_FAREWELL : CLIENT_SAYS_FAREWELL;
-        return acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION;
+        return (acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION) |
+               (tls_is_finished(bytes, second, length) ? CLIENT_SAYS_FINISHED : 0);
 }
 
 /* Bytes on an unparsed connection, which becomes one now (becomes: 1) or was one before. A function of its
@@ -91,19 +97,21 @@ static __attribute__((noinline)) int client_record_unparsed(const struct conn *c
  * sent. */
 static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qos_unit_map *u, __u64 tcp,
                                                        __u32 says, __u64 now) {
+        __u32 bytes, finished = says & CLIENT_SAYS_FINISHED;
         struct exchange_effect effect = {};
         __u64 begins = 0;
         struct attribution p;
-        __u32 bytes;
 
         if (!c || !u)
                 return 0;
 
+        says &= ~CLIENT_SAYS_FINISHED;
         bpf_spin_lock(&c->lock);
         bytes = exchange_leave(&c->x, tcp >> 32, tcp);
         if (bytes > 0 && says != CLIENT_SAYS_NOTHING) {
                 c->x.flags &= ~EXCHANGE_FAREWELL;
-                if (says == CLIENT_SAYS_LAST_FAREWELL || (says == CLIENT_SAYS_FAREWELL && c->x.open_at == 0))
+                if (says == CLIENT_SAYS_LAST_FAREWELL ||
+                    ((says == CLIENT_SAYS_FAREWELL || finished) && c->x.open_at == 0))
                         c->x.flags |= EXCHANGE_FAREWELL;
                 if (c->x.state != EXCHANGE_ASKED)
                         begins = CLIENT_ASKS;
@@ -134,6 +142,9 @@ enum client_hears {
         CLIENT_HEARS_STATUS5XX,         /* failures in the order of their counters */
         CLIENT_HEARS_ERROR,             /* reply of Redis or memcached */
         CLIENT_HEARS_ANNOUNCEMENT,      /* interim response of HTTP: 100, 102, 103 */
+        CLIENT_HEARS_WARNING,           /* alerts of a TLS server, in the order of enum tls_alert */
+        CLIENT_HEARS_SEALED_ALERT,
+        CLIENT_HEARS_FATAL_ALERT,
 };
 
 #define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 " and two CRLF */
@@ -144,12 +155,18 @@ __attribute__((noinline, weak)) __u32 client_listens(struct __sk_buff *skb, cons
         __u64 bytes = 0, behind = 0;
         __u32 n = length < sizeof(bytes) ? length : sizeof(bytes);
 
-        if (!skb || !x || x->state != EXCHANGE_ASKED ||
-            (x->flags & (EXCHANGE_PARSED | EXCHANGE_PIPED)) != EXCHANGE_PARSED)
+        if (!skb || !x || x->state != EXCHANGE_ASKED || x->flags & EXCHANGE_PIPED ||
+            !(x->flags & EXCHANGE_PARSED || length <= TLS_FAREWELL_MAX))
                 return CLIENT_HEARS_RESPONSE;
         BPF_BOUND(n, sizeof(bytes) + 1);
         if (n == 0 || bpf_skb_load_bytes(skb, offset, &bytes, n) < 0)
                 return CLIENT_HEARS_RESPONSE;
+        if (!(x->flags & EXCHANGE_PARSED)) {
+                enum tls_alert alert = tls_alert_of_server(bytes, length);
+
+                return alert == TLS_NO_ALERT ? CLIENT_HEARS_RESPONSE :
+                       CLIENT_HEARS_WARNING + (alert - TLS_ALERT_WARNS);
+        }
         if (length >= 5 + sizeof(behind) && bpf_skb_load_bytes(skb, offset + 5, &behind, sizeof(behind)) < 0)
                 return CLIENT_HEARS_RESPONSE;
         bytes = bpf_be64_to_cpu(bytes);
@@ -170,12 +187,14 @@ __attribute__((noinline, weak)) __u32 client_listens(struct __sk_buff *skb, cons
         }
 }
 
-/* An interim response arrives: counts bytes, the request stays outstanding. end: of the segment. */
-static __attribute__((noinline)) int client_hears_announcement(struct conn *c, struct qos_unit_map *u,
-                                                               const struct tcp_sock *tp, __u32 end) {
-        __u64 now = bpf_ktime_get_ns();
+/* What arrives is no response: its bytes count. The request stays outstanding, or fails: an alert that is
+ * not encrypted shows whether it is fatal. One that is encrypted is the end of the connection, orderly or
+ * not, and what is in flight may be a message of the client that has no response. end: of the segment. */
+static __attribute__((noinline)) int client_hears_no_response(struct conn *c, struct qos_unit_map *u,
+                                                              const struct tcp_sock *tp, __u32 end,
+                                                              __u32 hears) {
+        __u32 rcv_nxt, window_end, done, unsure, failed = 0;
         struct exchange_effect effect = {};
-        __u32 rcv_nxt, window_end, done;
         struct attribution p;
 
         if (!c || !u || !tp)
@@ -184,17 +203,28 @@ static __attribute__((noinline)) int client_hears_announcement(struct conn *c, s
         window_end = tp->rcv_wup + tp->rcv_wnd;
         bpf_spin_lock(&c->lock);
         done = c->x.flags & EXCHANGE_DONE;
+        unsure = c->x.flags & (EXCHANGE_FAREWELL | EXCHANGE_SESSION | EXCHANGE_UNCERTAIN);
         c->x.flags |= EXCHANGE_DONE;
-        exchange_hear(&c->x, now, end, rcv_nxt, window_end, &effect);
-        c->x.flags = (c->x.flags & ~EXCHANGE_DONE) | done;
+        exchange_hear(&c->x, 0, end, rcv_nxt, window_end, &effect);
+        if (effect.bytes > 0 && c->x.open_at != 0 && !done &&
+            (hears == CLIENT_HEARS_FATAL_ALERT || (hears == CLIENT_HEARS_SEALED_ALERT && !unsure))) {
+                failed = 1;
+                exchange_ask_none(&c->x, &effect);
+                exchange_shut(&c->x, &effect);
+                c->x.state = EXCHANGE_IDLE;
+        } else
+                c->x.flags = (c->x.flags & ~EXCHANGE_DONE) | done;
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
         if (!u)
                 return 0;
-        window_advance(u, now);
+        window_advance(u, bpf_ktime_get_ns());
         record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
         client_record_unparsed(c, u, p.target, effect.bytes, 0);
+        if (failed && p.target & TARGET_ENTRY)
+                entry_count(entry_get(u, p.target & TARGET_ENTRY), QOS_ENTRY_ERRORS_RESET, 1);
+        record_effect(u, p.target, &effect);
         return zero();
 }
 

@@ -288,6 +288,39 @@ EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
                 (type == TLS_ALERT || (type == TLS_APPLICATION && TLS_IS_ALERT(body)));
 }
 
+/* Whether a segment of a client is ChangeCipherSpec and Finished, as far as lengths show: a server need not
+ * send anything between that and the first request. first, second: headers of both records, first byte least
+ * significant. length: of the segment. */
+#define TLS_CHANGE_CIPHER_SIZE (TLS_HEADER_SIZE + 1)
+#define TLS_FINISHED_SIZE_MAX (TLS_CHANGE_CIPHER_SIZE + TLS_HEADER_SIZE + TLS_ENCRYPTED_FINISHED_MAX)
+EXCHANGE_INLINE int tls_is_finished(__u64 first, __u64 second, __u32 length) {
+        __u32 type = second & 0xff, body = (second >> 24 & 0xff) << 8 | (second >> 32 & 0xff);
+
+        if ((first & 0xffff) != (TLS_CHANGE_CIPHER | 3 << 8) || (second >> 8 & 0xff) != 3 ||
+            length != TLS_CHANGE_CIPHER_SIZE + TLS_HEADER_SIZE + body)
+                return 0;
+        if (type == TLS_APPLICATION)
+                return TLS_IS_FINISHED(body);
+        return type == TLS_HANDSHAKE && body >= TLS_ENCRYPTED_FINISHED_MIN &&
+               body <= TLS_ENCRYPTED_FINISHED_MAX;
+}
+
+/* What a segment of a server is that is an alert, and nothing else. bytes: as for tls_is_fatal_alert(). */
+enum tls_alert {
+        TLS_NO_ALERT,
+        TLS_ALERT_WARNS,        /* not encrypted, and not fatal */
+        TLS_ALERT_SEALED,       /* encrypted: the end of the connection, fatal or orderly */
+        TLS_ALERT_FAILS,        /* not encrypted, and fatal */
+};
+
+EXCHANGE_INLINE enum tls_alert tls_alert_of_server(__u64 bytes, __u32 length) {
+        if (!tls_is_farewell(bytes, length))
+                return TLS_NO_ALERT;
+        if (length != TLS_HEADER_SIZE + TLS_ALERT_LENGTH)
+                return TLS_ALERT_SEALED;
+        return tls_is_fatal_alert(bytes, length) ? TLS_ALERT_FAILS : TLS_ALERT_WARNS;
+}
+
 /* ClientHello is in the clear in all versions, with the protocols that the client offers (ALPN): behind the
  * header, 38 bytes, session ID, cipher suites and compression methods, each with its length in front (one,
  * two bytes, one), and the length of all extensions come the extensions. A client that does not offer HTTP/2

@@ -653,6 +653,87 @@ def farewells_of_tls():
     check(2 * 5 * 4 <= f["count"] <= 2 * 5 * (4 + 2), f"{f['count']} counted")
 
 
+ALERTED = """import socket, ssl, sys
+version, port, number, send = getattr(ssl.TLSVersion, sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "send"
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+context.minimum_version = context.maximum_version = version
+for _ in range(number):
+    try:
+        s = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
+        if send: s.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+        if s.recv(1): sys.exit("there is a response")
+    except (ssl.SSLError, ConnectionError):
+        continue
+    if send: sys.exit("there was no alert")
+    s.close()
+"""
+
+
+CLOSES = """import socket, ssl, sys
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[2], sys.argv[3])
+context.num_tickets = int(sys.argv[4])
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    s = listener.accept()[0]
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    s = context.wrap_socket(s, server_side=True)
+    try:
+        s.unwrap()
+    except (ssl.SSLError, OSError):
+        pass
+    s.close()
+"""
+
+
+@test(deadline=60)
+def alerts_are_no_responses():
+    """A TLS server that ends the handshake, or refuses a client without a certificate behind it: an error each, and only round trips count."""
+    nginx = test_tls.Nginx(label="rejects", root="ssl_reject_handshake on;")
+    nginx.start()
+    nginx.listens()
+    path = f"{nginx.directory}/alerted.py"
+    with open(path, "w") as f:
+        f.write(ALERTED)
+
+    def expect(command, count, errors, what):
+        c = attach(Unit(command, type="exec"))
+        run_to_its_end(c)
+        f = wait_for(f"nothing is in flight of {what}", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
+        equal((f["count"], f["errors"], f["aborts"]), (count, scenario.peer_errors(reset=errors), 0), f"count, errors and aborts of {what}")
+        qosctl("detach", c.name)
+
+    number = 7
+    for version, port in nginx.ports.items():
+        # In the clear: offered HTTP/2 or not
+        curl = f"curl -sk https://127.0.0.1:{port}/small; "
+        for options in "", "--no-alpn":
+            expect(f"/bin/sh -c '{curl.replace('-sk', f'-sk {options}') * number} true'", 0, number, f"curl {options} that is rejected, {version}")
+        expect(f"/usr/bin/python3 {path} {version.replace('.', '_')} {port} {number} send", 0, number, f"Python that is rejected, {version}")
+
+    # The server requests a certificate, and the client has none: the alert is encrypted in TLS 1.3, behind the round trip of the handshake
+    for version in nginx.ports:
+        port, = unused_ports(1)
+        server = Unit(f"/usr/bin/openssl s_server -accept 127.0.0.1:{port} -cert {nginx.certificate} -key {nginx.key} -{version.replace('.', '_').lower().replace('tlsv', 'tls')}"
+                      " -Verify 1 -quiet", type="exec").start()
+        wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+        expect(f"/usr/bin/python3 {path} {version.replace('.', '_')} {port} {number} send", number, number, f"a client without certificate, {version}")
+        server.stop()
+
+    # Closed in order by the server, with tickets and without, while it waits: its Finished is no request
+    server = f"{nginx.directory}/closes.py"
+    with open(server, "w") as f:
+        f.write(CLOSES)
+    for version, tickets, count in ("TLSv1_2", 0, 4), ("TLSv1_3", 1, 4), ("TLSv1_3", 0, 2):
+        port, = unused_ports(1)
+        u = Unit(f"/usr/bin/python3 {server} {port} {nginx.certificate} {nginx.key} {tickets}", type="exec").start()
+        wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+        expect(f"/usr/bin/python3 {path} {version} {port} 2 wait", count, 0, f"a client that waits, {version} with {tickets} tickets")
+        u.stop()
+    nginx.stop()
+
+
 @test(deadline=60)
 def http2_in_tls_ends_in_order():
     """GOAWAY gets no response: neither an abort nor an error, of curl and Node. A request of HTTP/1 that is known to be one still is."""

@@ -111,6 +111,35 @@ static void test_farewell(void) {
         check(!tls_is_farewell(0, 31) && !tls_is_farewell(0, 0));
 }
 
+/* What a server sends alone in a segment. */
+static void test_alert_of_server(void) {
+        for (unsigned level = 0; level < 4; level++)
+                check(tls_alert_of_server(header_of(TLS_ALERT, 0x0303, 2) | (uint64_t) level << 40, 7) ==
+                      (level == 2 ? TLS_ALERT_FAILS : TLS_ALERT_WARNS));
+        check(tls_alert_of_server(header_of(TLS_ALERT, 0x0303, 26), 31) == TLS_ALERT_SEALED);
+        check(tls_alert_of_server(header_of(TLS_APPLICATION, 0x0303, 19), 24) == TLS_ALERT_SEALED);
+        check(tls_alert_of_server(header_of(TLS_APPLICATION, 0x0303, 19), 48) == TLS_NO_ALERT);
+        check(tls_alert_of_server(header_of(TLS_HANDSHAKE, 0x0303, 2), 7) == TLS_NO_ALERT);
+        check(tls_alert_of_server(0x0a0d4b4f2b, 5) == TLS_NO_ALERT);
+        check(tls_alert_of_server(0, 0) == TLS_NO_ALERT);
+}
+
+/* The end of a client's handshake, alone in a segment. */
+static void test_is_finished(void) {
+        const uint64_t changed = header_of(TLS_CHANGE_CIPHER, 0x0303, 1);
+
+        check(tls_is_finished(changed, header_of(TLS_APPLICATION, 0x0303, 53), 64));
+        check(tls_is_finished(changed, header_of(TLS_APPLICATION, 0x0303, 69), 80));
+        check(tls_is_finished(changed, header_of(TLS_HANDSHAKE, 0x0303, 40), 51));
+        /* A request of that size, one behind it, other messages of the handshake, and other protocols */
+        check(!tls_is_finished(header_of(TLS_APPLICATION, 0x0303, 53), 0, 58));
+        check(!tls_is_finished(changed, header_of(TLS_APPLICATION, 0x0303, 54), 65));
+        check(!tls_is_finished(changed, header_of(TLS_APPLICATION, 0x0303, 69), 180));
+        check(!tls_is_finished(header_of(TLS_HANDSHAKE, 0x0303, 40), 0, 45));
+        check(!tls_is_finished(changed, header_of(TLS_HANDSHAKE, 0x0303, 512), 523));
+        check(!tls_is_finished(changed, 0, 6) && !tls_is_finished(0, 0, 64) && !tls_is_finished(0, 0, 0));
+}
+
 /* In the middle of another protocol, all of it or its header alone. */
 static void test_greeting(void) {
         uint64_t header = header_of(TLS_HANDSHAKE, 0x0103, 512);
@@ -384,6 +413,8 @@ int main(int argc, char **argv) {
         play(unusual, ELEMENTSOF(unusual));
         test_detect();
         test_farewell();
+        test_alert_of_server();
+        test_is_finished();
         test_greeting();
         test_lost();
         test_http2();
