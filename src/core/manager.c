@@ -33,6 +33,10 @@ int manager_get_probes(Manager *m, ProbesInfo *ret) {
         return probe_get_info(m->probe, ret);
 }
 
+int manager_get_programs(Manager *m, ProbesInfo *ret) {
+        return probe_get_program_info(m->probe, ret);
+}
+
 /* ---- changes reported by PID 1 ------------------------------------------------------------------------ */
 
 static void unit_refresh(Unit *u);

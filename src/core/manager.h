@@ -201,3 +201,4 @@ bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid);
 /* ---- probes ------------------------------------------------------------------------------------------- */
 
 int manager_get_probes(Manager *m, ProbesInfo *ret);
+int manager_get_programs(Manager *m, ProbesInfo *ret);     /* these alone */

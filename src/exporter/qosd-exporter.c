@@ -68,7 +68,7 @@ struct Exporter {
         sd_event_source *timer;         /* of libmicrohttpd and of the oldest connection */
         Client *first, *last;
         unsigned n_clients;
-        Reading *reading;
+        Reader *reader;
         uint64_t begun, scraped;        /* CLOCK_MONOTONIC, us */
         ExpositionScope scope;
         unsigned buckets_max;
@@ -189,8 +189,7 @@ static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip,
         r = exposition_write_gauge(f, format, "qosd_up", NULL, "Whether qosd has replied", error >= 0);
         if (r >= 0 && error >= 0)
                 r = exposition_write(f, format, e->scope, e->buckets_max,
-                                     reading_get_catalogue(e->reading), reading_get_units(e->reading),
-                                     reading_get_programs(e->reading));
+                                     reader_get_catalogue(e->reader), reader_get_exports(e->reader));
         if (r >= 0)
                 r = exposition_write_gauge(f, format, "qosd_scrape_duration_seconds", "seconds",
                                            "Time until qosd has replied", took);
@@ -215,7 +214,7 @@ static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip,
                         content_types[format], gzip ? "gzip" : NULL, TAKE_PTR(text), size, ret);
 }
 
-static void reading_done(Reading *reading, int error, void *userdata) {
+static void reading_done(Reader *reader, int error, void *userdata) {
         Exporter *e = ASSERT_PTR(userdata);
         Page *pages[_EXPOSITION_MAX][2] = {};   /* by format and encoding: made once */
 
@@ -241,7 +240,6 @@ static void reading_done(Reading *reading, int error, void *userdata) {
         for (unsigned i = 0; i < _EXPOSITION_MAX; i++)
                 for (unsigned k = 0; k < 2; k++)
                         (void) page_unref(pages[i][k]);
-        e->reading = reading_free(e->reading);
 }
 
 static const char* header(struct MHD_Connection *connection, const char *name) {
@@ -288,9 +286,9 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connect
         e->scraped = now_usec(CLOCK_MONOTONIC);
 
         /* Those that come while one is under way share it */
-        if (!e->reading) {
+        if (!reader_is_busy(e->reader)) {
                 e->begun = e->scraped;
-                r = reading_new(e->event, ADDRESS, reading_done, e, &e->reading);
+                r = reader_begin(e->reader);
                 if (r < 0) {
                         (void) log_warning_errno(r, "Failed to connect to qosd: %m");
                         r = page_of_reading(e, r, c->format, c->gzip, &c->page);
@@ -464,6 +462,8 @@ int main(int argc, char **argv) {
         r = sd_event_default(&e.event);
         if (r >= 0)
                 r = sd_event_set_signal_exit(e.event, true);
+        if (r >= 0)
+                r = reader_new(e.event, ADDRESS, reading_done, &e, &e.reader);
         if (r < 0) {
                 (void) log_error_errno(r, "Failed to set up the event loop: %m");
                 return EXIT_FAILURE;
@@ -495,7 +495,7 @@ int main(int argc, char **argv) {
                 if (c->waiting)
                         MHD_resume_connection(TAKE_PTR(c->waiting));
         MHD_stop_daemon(e.http);
-        e.reading = reading_free(e.reading);
+        e.reader = reader_free(e.reader);
         (void) sd_event_source_disable_unref(e.timer);
         (void) sd_event_unref(e.event);
         return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

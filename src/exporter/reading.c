@@ -4,7 +4,6 @@
 
 #include "connect.h"
 #include "reading.h"
-#include "value.h"
 
 /* Prometheus gives up after 10 s (scrape_timeout=), and the response has to be sent within that, too. */
 #define READING_USEC (5 * USEC_PER_SEC)
@@ -12,181 +11,234 @@
 #define CONNECT_RETRY_USEC (20 * USEC_PER_MSEC)
 
 enum {
-        CALL_EXPORT,
         CALL_CATALOGUE,
-        CALL_PROGRAMS,
+        CALL_EXPORT,
         _CALL_MAX,
 };
 
-struct Reading {
+struct Reader {
         sd_event *event;
         const char *address;
-        sd_varlink *link;               /* NULL: the listen queue is full */
-        sd_event_source *deadline;      /* of the connection and all calls together */
+        sd_varlink *link;               /* NULL: not connected, or the listen queue is full */
+        sd_event_source *deadline;      /* of the connection and all calls of a reading together */
         sd_event_source *retry;
         sd_event_source *next;          /* sd-varlink takes no call while it handles a reply */
+        bool busy;                      /* a reading is under way */
+        bool kept;                      /* the connection is of an earlier reading */
         unsigned call;
         int error;
-        Replies replies[_CALL_MAX];
+        Replies replies[_CALL_MAX];     /* the catalogue stays with the connection */
         reading_done_t done;
         void *userdata;
 };
 
 static const char *const methods[_CALL_MAX] = {
-        [CALL_EXPORT]    = QOS_METHOD("Export"),
         [CALL_CATALOGUE] = QOS_METHOD("ListMetrics"),
-        [CALL_PROGRAMS]  = QOS_METHOD("Probes"),
+        [CALL_EXPORT]    = QOS_METHOD("Export"),
 };
 
-Reading* reading_free(Reading *reading) {
-        if (!reading)
-                return NULL;
-
-        (void) sd_event_source_disable_unref(reading->deadline);
-        (void) sd_event_source_disable_unref(reading->retry);
-        (void) sd_event_source_disable_unref(reading->next);
-        if (reading->link) {
+static void reader_disconnect(Reader *reader) {
+        if (reader->link) {
                 /* Closing it replies to what is pending */
-                (void) sd_varlink_bind_reply(reading->link, NULL);
-                (void) sd_varlink_close_unref(reading->link);
+                (void) sd_varlink_bind_reply(reader->link, NULL);
+                reader->link = sd_varlink_close_unref(reader->link);
         }
         for (unsigned i = 0; i < _CALL_MAX; i++)
-                replies_done(&reading->replies[i]);
-        free(reading);
+                replies_done(&reader->replies[i]);
+        (void) sd_event_source_set_enabled(reader->next, SD_EVENT_OFF);
+}
+
+Reader* reader_free(Reader *reader) {
+        if (!reader)
+                return NULL;
+
+        reader_disconnect(reader);
+        (void) sd_event_source_disable_unref(reader->deadline);
+        (void) sd_event_source_disable_unref(reader->retry);
+        (void) sd_event_source_disable_unref(reader->next);
+        free(reader);
         return NULL;
 }
 
-static int on_deadline(sd_event_source *s, uint64_t usec, void *userdata) {
-        Reading *reading = ASSERT_PTR(userdata);
+static void reader_end(Reader *reader, int error) {
+        (void) sd_event_source_set_enabled(reader->deadline, SD_EVENT_OFF);
+        (void) sd_event_source_set_enabled(reader->retry, SD_EVENT_OFF);
+        (void) sd_event_source_set_enabled(reader->next, SD_EVENT_OFF);
+        reader->busy = false;
+        reader->done(reader, error, reader->userdata);
+        replies_done(&reader->replies[CALL_EXPORT]);
+        if (error < 0)
+                reader_disconnect(reader);
+}
 
-        reading->done(reading, -ETIMEDOUT, reading->userdata);
+static int on_deadline(sd_event_source *s, uint64_t usec, void *userdata) {
+        reader_end(ASSERT_PTR(userdata), -ETIMEDOUT);
         return 0;
 }
 
-/* The reply to Export() that has no unit ends it. */
-static bool reply_is_kept(const Reading *reading, sd_json_variant *parameters) {
-        return reading->call != CALL_EXPORT || value_find(parameters, "unit");
-}
-
+/* Also called when the connection ends between two readings. */
 static int on_reply(sd_varlink *link, sd_json_variant *parameters, const char *error_id,
                     sd_varlink_reply_flags_t flags, void *userdata) {
 
-        Reading *reading = ASSERT_PTR(userdata);
-        int r = 0;
+        Reader *reader = ASSERT_PTR(userdata);
+        int r;
 
-        if (error_id && !streq(error_id, QOS_METHOD("NoEntries")))
+        if (error_id)
                 r = streq(error_id, SD_VARLINK_ERROR_DISCONNECTED) ? -ECONNRESET : -EIO;
-        else if (!error_id && reply_is_kept(reading, parameters))
-                r = replies_add(&reading->replies[reading->call], parameters, NULL);
+        else
+                r = replies_add(&reader->replies[reader->call], parameters, NULL);
 
         if (r >= 0 && (flags & SD_VARLINK_REPLY_CONTINUES))
                 return 0;
-        reading->error = r;
-        return sd_event_source_set_enabled(reading->next, SD_EVENT_ONESHOT);
-}
-
-static int on_next(sd_event_source *s, void *userdata) {
-        Reading *reading = ASSERT_PTR(userdata);
-        int r = reading->error;
-
-        if (r >= 0 && ++reading->call < _CALL_MAX) {
-                r = sd_varlink_observe(reading->link, methods[reading->call], NULL);
-                if (r >= 0)
-                        return 0;
-        }
-        reading->done(reading, r < 0 ? r : 0, reading->userdata);
-        return 0;
-}
-
-static void reading_freep(Reading **reading) {
-        (void) reading_free(*reading);
+        reader->error = r;
+        return sd_event_source_set_enabled(reader->next, SD_EVENT_ONESHOT);
 }
 
 /* Returns 0 if it is to be tried again, as the listen queue is full. */
-static int reading_connect(Reading *reading) {
+static int reader_connect(Reader *reader) {
         _cleanup_close_ int fd = -EBADF;
         int r;
 
-        fd = unix_connect(reading->address, 0);
+        fd = unix_connect(reader->address, 0);
         if (fd == -EAGAIN)
                 return 0;
         if (fd < 0)
                 return fd;
-        r = sd_varlink_connect_fd(&reading->link, fd);
+        r = sd_varlink_connect_fd(&reader->link, fd);
         if (r < 0)
                 return r;
         (void) TAKE_FD(fd);
 
-        (void) sd_varlink_set_userdata(reading->link, reading);
-        r = sd_varlink_bind_reply(reading->link, on_reply);
-        if (r < 0)
-                return r;
-        r = sd_varlink_set_relative_timeout(reading->link, UINT64_MAX);
-        if (r < 0)
-                return r;
-        r = sd_varlink_attach_event(reading->link, reading->event, SD_EVENT_PRIORITY_NORMAL);
-        if (r < 0)
-                return r;
-        r = sd_varlink_observe(reading->link, methods[CALL_EXPORT], NULL);
+        (void) sd_varlink_set_userdata(reader->link, reader);
+        r = sd_varlink_bind_reply(reader->link, on_reply);
+        if (r >= 0)
+                r = sd_varlink_set_relative_timeout(reader->link, UINT64_MAX);
+        if (r >= 0)
+                r = sd_varlink_attach_event(reader->link, reader->event, SD_EVENT_PRIORITY_NORMAL);
         return r < 0 ? r : 1;
 }
 
-static int on_retry(sd_event_source *s, uint64_t usec, void *userdata) {
-        Reading *reading = ASSERT_PTR(userdata);
+/* Begins with the first call without known replies, on a connection that is made unless there is one. */
+static int reader_start(Reader *reader) {
         int r;
 
-        r = reading_connect(reading);
-        if (r == 0) {
-                r = sd_event_source_set_time_relative(s, CONNECT_RETRY_USEC);
-                if (r >= 0)
-                        return sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
+        if (!reader->link) {
+                r = reader_connect(reader);
+                if (r == 0) {
+                        r = sd_event_source_set_time_relative(reader->retry, CONNECT_RETRY_USEC);
+                        return r < 0 ? r : sd_event_source_set_enabled(reader->retry, SD_EVENT_ONESHOT);
+                }
+                if (r < 0)
+                        return r;
+        }
+        reader->call = reader->replies[CALL_CATALOGUE].n > 0 ? CALL_EXPORT : CALL_CATALOGUE;
+        return sd_varlink_observe(reader->link, methods[reader->call], NULL);
+}
+
+static int on_next(sd_event_source *s, void *userdata) {
+        Reader *reader = ASSERT_PTR(userdata);
+        int r = reader->error;
+
+        if (!reader->busy) {
+                reader_disconnect(reader);
+                return 0;
+        }
+        if (r == -ECONNRESET && reader->kept) {
+                /* qosd was restarted as the call was sent */
+                reader->kept = false;
+                reader_disconnect(reader);
+                r = reader_start(reader);
+        } else if (r >= 0) {
+                if (++reader->call == _CALL_MAX) {
+                        reader_end(reader, 0);
+                        return 0;
+                }
+                r = sd_varlink_observe(reader->link, methods[reader->call], NULL);
         }
         if (r < 0)
-                reading->done(reading, r, reading->userdata);
+                reader_end(reader, r);
         return 0;
 }
 
-int reading_new(sd_event *event, const char *address, reading_done_t done, void *userdata, Reading **ret) {
-        _cleanup_(reading_freep) Reading *reading = NULL;
+static int on_retry(sd_event_source *s, uint64_t usec, void *userdata) {
+        Reader *reader = ASSERT_PTR(userdata);
         int r;
 
-        reading = new0(Reading, 1);
-        if (!reading)
-                return -ENOMEM;
-        reading->event = event;
-        reading->address = address;
-        reading->done = done;
-        reading->userdata = userdata;
-
-        r = sd_event_add_time_relative(event, &reading->deadline, CLOCK_MONOTONIC, READING_USEC, 0,
-                                       on_deadline, reading);
+        r = reader_start(reader);
         if (r < 0)
-                return r;
-        r = sd_event_add_defer(event, &reading->next, on_next, reading);
-        if (r < 0)
-                return r;
-        r = sd_event_source_set_enabled(reading->next, SD_EVENT_OFF);
-        if (r < 0)
-                return r;
-        r = reading_connect(reading);
-        if (r == 0)
-                r = sd_event_add_time_relative(event, &reading->retry, CLOCK_MONOTONIC, CONNECT_RETRY_USEC,
-                                               0, on_retry, reading);
-        if (r < 0)
-                return r;
-
-        *ret = TAKE_PTR(reading);
+                reader_end(reader, r);
         return 0;
 }
 
-const Replies* reading_get_catalogue(const Reading *reading) {
-        return &reading->replies[CALL_CATALOGUE];
+static void reader_freep(Reader **reader) {
+        (void) reader_free(*reader);
 }
 
-const Replies* reading_get_units(const Reading *reading) {
-        return &reading->replies[CALL_EXPORT];
+int reader_new(sd_event *event, const char *address, reading_done_t done, void *userdata, Reader **ret) {
+        _cleanup_(reader_freep) Reader *reader = NULL;
+        int r;
+
+        reader = new0(Reader, 1);
+        if (!reader)
+                return -ENOMEM;
+        reader->event = event;
+        reader->address = address;
+        reader->done = done;
+        reader->userdata = userdata;
+
+        r = sd_event_add_time(event, &reader->deadline, CLOCK_MONOTONIC, 0, 0, on_deadline, reader);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(reader->deadline, SD_EVENT_OFF);
+        if (r >= 0)
+                r = sd_event_add_time(event, &reader->retry, CLOCK_MONOTONIC, 0, 0, on_retry, reader);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(reader->retry, SD_EVENT_OFF);
+        if (r >= 0)
+                r = sd_event_add_defer(event, &reader->next, on_next, reader);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(reader->next, SD_EVENT_OFF);
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(reader);
+        return 0;
 }
 
-const Replies* reading_get_programs(const Reading *reading) {
-        return &reading->replies[CALL_PROGRAMS];
+int reader_begin(Reader *reader) {
+        int r;
+
+        r = sd_event_source_set_time_relative(reader->deadline, READING_USEC);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(reader->deadline, SD_EVENT_ONESHOT);
+        if (r < 0)
+                return r;
+
+        reader->kept = !!reader->link;
+        reader->error = 0;
+        r = reader_start(reader);
+        if (r < 0 && reader->kept) {
+                /* qosd was restarted since */
+                reader->kept = false;
+                reader_disconnect(reader);
+                r = reader_start(reader);
+        }
+        if (r < 0) {
+                (void) sd_event_source_set_enabled(reader->deadline, SD_EVENT_OFF);
+                reader_disconnect(reader);
+                return r;
+        }
+        reader->busy = true;
+        return 0;
+}
+
+bool reader_is_busy(const Reader *reader) {
+        return reader->busy;
+}
+
+const Replies* reader_get_catalogue(const Reader *reader) {
+        return &reader->replies[CALL_CATALOGUE];
+}
+
+const Replies* reader_get_exports(const Reader *reader) {
+        return &reader->replies[CALL_EXPORT];
 }

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* One scrape of qosd, without waiting for it: Export(), ListMetrics() and Probes() on one connection. */
+/* Readings of qosd, without waiting for them: Export(), and before the first one on a connection
+ * ListMetrics(), the replies of which are the same for as long as a qosd lives. The connection stays between
+ * readings. */
 
 #include <systemd/sd-event.h>
 
 #include "replies.h"
 
-typedef struct Reading Reading;
+typedef struct Reader Reader;
 
-/* Called once, from the event loop: with 0 when all has been read, with a negative errno when qosd could not
- * be reached, did not reply in time, or refused. The reading may be freed in it. */
-typedef void (*reading_done_t)(Reading *reading, int error, void *userdata);
+/* Called for each reading that has begun, from the event loop: with 0 when all has been read, with a
+ * negative errno when qosd did not reply in time, or refused. Replies of Export() are freed behind it. */
+typedef void (*reading_done_t)(Reader *reader, int error, void *userdata);
 
-/* Begins a reading of the qosd that listens at the address, which has to stay. Returns a negative errno if
- * nobody listens there. */
-int reading_new(sd_event *event, const char *address, reading_done_t done, void *userdata, Reading **ret);
-Reading* reading_free(Reading *reading);
+/* The address has to stay. */
+int reader_new(sd_event *event, const char *address, reading_done_t done, void *userdata, Reader **ret);
+Reader* reader_free(Reader *reader);
 
-const Replies* reading_get_catalogue(const Reading *reading);
-const Replies* reading_get_units(const Reading *reading);
-const Replies* reading_get_programs(const Reading *reading);
+/* Begins a reading; there has to be none under way. Returns a negative errno if nobody listens there. */
+int reader_begin(Reader *reader);
+bool reader_is_busy(const Reader *reader);
+
+const Replies* reader_get_catalogue(const Reader *reader);
+const Replies* reader_get_exports(const Reader *reader);

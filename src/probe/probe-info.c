@@ -80,12 +80,8 @@ void probes_info_done(ProbesInfo *i) {
         *i = (ProbesInfo) {};
 }
 
-int probe_get_info(Probe *p, ProbesInfo *ret) {
-        ProbesInfo info = {
-                .statistics_enabled = statistics_are_enabled(),
-                /* with the probe "requests" only */
-                .map_memory_per_unit = (sizeof(struct qos_unit_map) + 4095) / 4096 * 4096,
-        };
+int probe_get_program_info(Probe *p, ProbesInfo *ret) {
+        ProbesInfo info = {};
         bool libraries = false;
 
         for (size_t i = 0; i < p->n_libraries; i++)
@@ -141,6 +137,21 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                         program->reason = strdup(p->reasons[i] ?: p->failure);
                 }
         }
+
+        *ret = info;
+        return 0;
+}
+
+int probe_get_info(Probe *p, ProbesInfo *ret) {
+        ProbesInfo info;
+        int r;
+
+        r = probe_get_program_info(p, &info);
+        if (r < 0)
+                return r;
+        info.statistics_enabled = statistics_are_enabled();
+        /* with the probe "requests" only */
+        info.map_memory_per_unit = (sizeof(struct qos_unit_map) + 4095) / 4096 * 4096;
 
         for (Map i = 0; i < _MAP_MAX; i++)
                 if (p->map_fds[i] >= 0) {

@@ -135,9 +135,13 @@ static int exported_units_new(const Replies *replies, ExportedUnits *ret) {
         if (!ret->items)
                 return -ENOMEM;
         for (size_t i = 0; i < replies->n; i++) {
-                ExportedUnit *u = &ret->items[ret->n++];
+                sd_json_variant *unit = value_find(replies->items[i], "unit");
+                ExportedUnit *u = &ret->items[ret->n];
 
-                u->unit = value_find(replies->items[i], "unit");
+                if (!unit)
+                        continue;
+                ret->n++;
+                u->unit = unit;
                 r = sorted_values(u->unit, "totals", &u->totals);
                 if (r >= 0)
                         r = sorted_values(u->unit, "gauges", &u->gauges);
@@ -334,7 +338,7 @@ static int write_info(Output *o, const ExportedUnits *units) {
 }
 
 /* Programs that units need, of qosd as a whole. */
-static int write_programs(Output *o, const Replies *programs) {
+static int write_programs(Output *o, const Replies *exports) {
         static const Family f = {
                 .name = "qosd_program_attached",
                 .help = "Whether a BPF program that a unit needs is attached, and why not",
@@ -342,21 +346,25 @@ static int write_programs(Output *o, const Replies *programs) {
         };
         int r;
 
-        for (size_t i = 0; i < programs->n; i++) {
-                sd_json_variant *p = programs->items[i];
-                bool attached = streq_ptr(value_string(p, "state"), "attached");
-                Sample s = {
-                        .labels = { { "program", value_string(p, "program") },
-                                    { "reason",  attached ? NULL : value_string(p, "reason") } },
-                        .n_labels = 2,
-                        .n = attached,
-                };
+        for (size_t i = 0; i < exports->n; i++) {
+                sd_json_variant *programs = value_find(exports->items[i], "programs");
 
-                if (!value_string(p, "program") || streq_ptr(value_string(p, "state"), "idle"))
-                        continue;
-                r = output_add(o, &f, &s);
-                if (r < 0)
-                        return r;
+                for (size_t k = 0; programs && k < sd_json_variant_elements(programs); k++) {
+                        sd_json_variant *p = sd_json_variant_by_index(programs, k);
+                        bool attached = value_boolean(p, "attached");
+                        Sample s = {
+                                .labels = { { "program", value_string(p, "program") },
+                                            { "reason",  attached ? NULL : value_string(p, "reason") } },
+                                .n_labels = 2,
+                                .n = attached,
+                        };
+
+                        if (!value_string(p, "program"))
+                                continue;
+                        r = output_add(o, &f, &s);
+                        if (r < 0)
+                                return r;
+                }
         }
         return output_end(o);
 }
@@ -407,12 +415,12 @@ static int write_objectives(Output *o, const ExportedUnits *units) {
 }
 
 int exposition_write(FILE *file, Exposition format, ExpositionScope scope, unsigned buckets_max,
-                     const Replies *catalogue, const Replies *units, const Replies *programs) {
+                     const Replies *catalogue, const Replies *exports) {
         _cleanup_exported_units_ ExportedUnits exported = {};
         _cleanup_output_ Output o = { .file = file, .format = format };
         int r;
 
-        r = exported_units_new(units, &exported);
+        r = exported_units_new(exports, &exported);
         if (r >= 0)
                 r = write_info(&o, &exported);
         for (size_t i = 0; r >= 0 && i < catalogue->n; i++)
@@ -423,7 +431,7 @@ int exposition_write(FILE *file, Exposition format, ExpositionScope scope, unsig
         if (r >= 0)
                 r = write_objectives(&o, &exported);
         if (r >= 0)
-                r = write_programs(&o, programs);
+                r = write_programs(&o, exports);
         return r < 0 ? r : 0;
 }
 

@@ -32,11 +32,11 @@ bool exposition_is_supported(Exposition format);
 /* Parses a limit of buckets: 0, or a number within these bounds. Returns -EINVAL. */
 int exposition_parse_buckets(const char *s, unsigned *ret);
 
-/* Writes the replies to ListMetrics(), to Export() without the last one, and to Probes(), which may be none.
- * buckets_max: of a native histogram, at least EXPOSITION_BUCKETS_MIN; 0: no limit. Errors of writing are those
- * of the stream. Returns -EBADMSG if a reply is invalid, or -ENOMEM. */
+/* Writes the replies to ListMetrics(), and to one or more calls of Export(). buckets_max: of a native histogram,
+ * at least EXPOSITION_BUCKETS_MIN; 0: no limit. Errors of writing are those of the stream. Returns -EBADMSG if a
+ * reply is invalid, or -ENOMEM. */
 int exposition_write(FILE *file, Exposition format, ExpositionScope scope, unsigned buckets_max,
-                     const Replies *catalogue, const Replies *units, const Replies *programs);
+                     const Replies *catalogue, const Replies *exports);
 
 /* Writes a gauge without labels. unit: NULL, or "seconds", for nanoseconds. Returns -ENOMEM. */
 int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit, const char *help,

@@ -10,7 +10,6 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Adds the units, without the last reply, which has none. */
 static int export_units(Client *c, const char *unit, Replies *ret) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         int r;
@@ -19,17 +18,16 @@ static int export_units(Client *c, const char *unit, Replies *ret) {
                                SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)));
         if (r != 0)
                 return unit ? unit_read_fail(r, &replies, unit) : client_fail(r, &replies, "export units");
-        for (size_t i = 0; i < replies.n; i++)
-                if (value_find(replies.items[i], "unit")) {
-                        r = replies_add(ret, replies.items[i], NULL);
-                        if (r < 0)
-                                return log_out_of_memory();
-                }
+        for (size_t i = 0; i < replies.n; i++) {
+                r = replies_add(ret, replies.items[i], NULL);
+                if (r < 0)
+                        return log_out_of_memory();
+        }
         return STATUS_OK;
 }
 
 int verb_metrics(int argc, char **argv) {
-        _cleanup_replies_ Replies catalogue = REPLIES_INIT, units = REPLIES_INIT, programs = REPLIES_INIT;
+        _cleanup_replies_ Replies catalogue = REPLIES_INIT, exports = REPLIES_INIT;
         _cleanup_names_ Names names = NAMES_INIT;
         _cleanup_client_ Client *c = NULL;
         int r, status = STATUS_OK;
@@ -46,20 +44,22 @@ int verb_metrics(int argc, char **argv) {
                 if (status < 0)
                         return status;
                 for (size_t i = 0; i < names.n; i++) {
-                        r = export_units(c, names.items[i], &units);
+                        r = export_units(c, names.items[i], &exports);
                         if (r < 0)
                                 return r;
                         status = status_combine(status, r);
                 }
         } else {
-                r = export_units(c, NULL, &units);
+                r = export_units(c, NULL, &exports);
                 if (r != STATUS_OK)
                         return r;
         }
 
         if (arg_json != JSON_OFF) {
-                for (size_t i = 0; i < units.n; i++) {
-                        r = json_print(value_find(units.items[i], "unit"));
+                for (size_t i = 0; i < exports.n; i++) {
+                        sd_json_variant *unit = value_find(exports.items[i], "unit");
+
+                        r = unit ? json_print(unit) : 0;
                         if (r < 0)
                                 return r;
                 }
@@ -69,14 +69,7 @@ int verb_metrics(int argc, char **argv) {
         r = client_call_more(c, QOS_METHOD("ListMetrics"), 0, NULL, &catalogue);
         if (r != 0)
                 return client_fail(r, &catalogue, "list metrics");
-        /* They are no unit's */
-        if (argc == 0) {
-                r = client_call_more(c, QOS_METHOD("Probes"), 0, NULL, &programs);
-                if (r != 0)
-                        return client_fail(r, &programs, "list the probes");
-        }
-        r = exposition_write(stdout, arg_exposition, EXPOSITION_PROBES, arg_buckets_max, &catalogue, &units,
-                             &programs);
+        r = exposition_write(stdout, arg_exposition, EXPOSITION_PROBES, arg_buckets_max, &catalogue, &exports);
         if (r == -EBADMSG)
                 return log_failure(r, "Failed to read metrics: qosd sent an invalid reply.");
         if (r < 0)

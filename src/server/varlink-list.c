@@ -194,12 +194,46 @@ static int connection_send_totals(Connection *c, Unit *u) {
         return connection_send_text(c, text);
 }
 
-/* The last reply has the number of units before it: without it the export is incomplete. */
-static int connection_end_export(Connection *c) {
-        unsigned n = c->listing->n_units;
+/* Programs that units need. */
+static int programs_to_json(Manager *m, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        _cleanup_probes_info_ ProbesInfo info = {};
+        _cleanup_json_writer_ JsonWriter w;
+        int r;
 
+        r = manager_get_programs(m, &info);
+        if (r < 0)
+                return r;
+        json_writer_begin(&w, /* text= */ false);
+        json_writer_open_array(&w, "programs");
+        for (size_t i = 0; i < info.n_programs; i++) {
+                const ProgramInfo *p = info.programs + i;
+
+                if (p->state == PROGRAM_IDLE)
+                        continue;
+                json_writer_open_object(&w, NULL, 0);
+                json_writer_add_string(&w, "program", p->name);
+                json_writer_add_boolean(&w, "attached", p->state == PROGRAM_ATTACHED);
+                if (p->reason)
+                        json_writer_add_string(&w, "reason", p->reason);
+                json_writer_close(&w);
+        }
+        json_writer_close(&w);
+        return json_writer_finish_variant(&w, ret);
+}
+
+/* The last reply has the number of units before it: without it the export is incomplete. all: of all of
+ * them */
+static int connection_end_export(Connection *c, bool all) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *end = NULL;
+        int r = 0;
+
+        if (all)
+                r = programs_to_json(c->server->manager, &end);
+        if (r >= 0)
+                r = sd_json_variant_set_field_unsigned(&end, "units", c->listing->n_units);
         c->listing = listing_free(c->listing);
-        return sd_varlink_replybo(c->link, SD_JSON_BUILD_PAIR_UNSIGNED("units", n));
+        return r < 0 ? r : sd_varlink_reply(c->link, end);
 }
 
 static int connection_go_on_export(Connection *c) {
@@ -222,7 +256,7 @@ static int connection_go_on_export(Connection *c) {
                         return 0;
                 }
         }
-        return connection_end_export(c);
+        return connection_end_export(c, /* all= */ true);
 }
 
 static int threshold_to_text(const Connection *c, const Threshold *a, bool reply, char **ret) {
@@ -373,7 +407,7 @@ int vl_method_export(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         c->listing->type = LISTING_EXPORT;
         r = u ? connection_send_totals(c, u) : 0;
         if (r >= 0)
-                r = u ? connection_end_export(c) : connection_go_on_export(c);
+                r = u ? connection_end_export(c, /* all= */ false) : connection_go_on_export(c);
         if (r < 0)
                 c->listing = listing_free(c->listing);
         return r;

@@ -820,6 +820,15 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ExportedProgram,
+                FIELD_COMMENT("The name of the BPF program, see Probes()"),
+                SD_VARLINK_DEFINE_FIELD(program, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Whether it is attached"),
+                SD_VARLINK_DEFINE_FIELD(attached, SD_VARLINK_BOOL, 0),
+                FIELD_COMMENT("Why it is not, or not everywhere"),
+                SD_VARLINK_DEFINE_FIELD(reason, SD_VARLINK_STRING, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 StepHistogram,
                 FIELD_COMMENT("The distribution"),
                 SD_VARLINK_DEFINE_FIELD(metric, SD_VARLINK_STRING, 0),
@@ -1099,7 +1108,11 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 FIELD_COMMENT("A unit, in all replies but the last"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(unit, ExportedUnit, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("In the last reply: how many units there were before it"),
-                SD_VARLINK_DEFINE_OUTPUT(units, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_OUTPUT(units, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("In the last reply to an export of all units: the BPF programs that they "
+                              "need"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(programs, ExportedProgram,
+                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Get,
@@ -1833,6 +1846,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("What a unit has counted since the attach, all of one reading, and its "
                                "levels"),
                 &vl_type_ExportedUnit,
+                SYMBOL_COMMENT("A BPF program that the attached units need"),
+                &vl_type_ExportedProgram,
                 SYMBOL_COMMENT("A distribution in a step of the history"),
                 &vl_type_StepHistogram,
                 SYMBOL_COMMENT("A step of the history: what happened in ten seconds, or five minutes"),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Replies of qosd that become a scrape, and the headers of a scraper: an object with the arrays "catalogue",
- * "units" and "programs", and the strings "accept" and "encoding". The binary format can be read back. */
+/* Replies of qosd that become a scrape, and the headers of a scraper: an object with the arrays "catalogue"
+ * and "exports", and the strings "accept" and "encoding". The binary format can be read back. */
 
 #include "check.h"
 #include "exposition.h"
@@ -55,7 +55,7 @@ static void check_protobuf(const uint8_t *p, const uint8_t *end) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         static const unsigned limits[] = { 0, EXPOSITION_BUCKETS_MIN, EXPOSITION_BUCKETS_DEFAULT };
-        Replies catalogue = REPLIES_INIT, units = REPLIES_INIT, programs = REPLIES_INIT;
+        Replies catalogue = REPLIES_INIT, exports = REPLIES_INIT;
         _cleanup_free_ char *text = strndup((const char*) data, size);
         sd_json_variant *v = NULL;
 
@@ -63,8 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (sd_json_parse(text, 0, &v, NULL, NULL) < 0)
                 return 0;
         add_all(&catalogue, value_find(v, "catalogue"));
-        add_all(&units, value_find(v, "units"));
-        add_all(&programs, value_find(v, "programs"));
+        add_all(&exports, value_find(v, "exports"));
         check(exposition_is_supported(negotiate_format(value_string(v, "accept"))));
         (void) negotiate_gzip(value_string(v, "encoding"));
 
@@ -77,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
                         check(f);
                         r = exposition_write(f, format, i % 2 == 0 ? EXPOSITION_PROBES : EXPOSITION_REQUESTS,
-                                             limits[i], &catalogue, &units, &programs);
+                                             limits[i], &catalogue, &exports);
                         check(r == 0 || r == -EBADMSG);
                         check(fclose(f) == 0);
                         if (format != EXPOSITION_PROTOBUF)
@@ -89,8 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 }
 
         replies_done(&catalogue);
-        replies_done(&units);
-        replies_done(&programs);
+        replies_done(&exports);
         (void) sd_json_variant_unref(v);
         return 0;
 }

@@ -340,6 +340,26 @@ def without_qosd():
     equal(samples(scrape()[1])["qosd_up"], "1", "qosd_up")
 
 
+@test(own_daemon=True, deadline=60)
+def qosd_starts_anew():
+    """The exporter keeps its connection, and yet no scrape fails behind a restart or a crash of qosd."""
+    serve()
+    s = start_served()
+    load(s, connections=2, number=100)
+    expect_total(s, 100)
+    before = samples(scrape()[1], s.name)
+    for way in ("restart",), ("kill", "--signal=SIGKILL", "--kill-whom=main"):
+        for _ in range(3):
+            pid = unit_property("qosd.service", "MainPID")
+            systemctl(*way, "qosd.service")
+            wait_for("another qosd", lambda pid=pid: unit_property("qosd.service", "MainPID") not in ("0", pid))
+            text = scrape()[1]
+            equal(samples(text)["qosd_up"], "1", "qosd_up")
+            key = f'qosd_requests_server_total{{unit="{s.name}"}}'
+            equal(samples(text)[key], before[key], f"requests behind {way[0]}")
+            equal(samples(text).keys() & before.keys(), before.keys(), "series")
+
+
 @test(nightly=True, own_daemon=True, deadline=400)
 def ends_without_scrapes():
     """After five minutes; the next scrape starts it."""

@@ -284,7 +284,12 @@ class FakeQosd:
 
     def do_Export(self, c, unit=None):
         names = list(self.units) if unit is None else [self.resolve(unit)]
-        return [{"unit": self.exported[name]} for name in names] + [{"units": len(names)}]
+        end = {"units": len(names)}
+        if unit is None:
+            end["programs"] = [{"program": p["program"], "attached": p["state"] == "attached"} |
+                               ({"reason": p["reason"]} if "reason" in p else {})
+                               for p in self.do_Probes(c) if p["state"] != "idle"]
+        return [{"unit": self.exported[name]} for name in names] + [end]
 
     def do_Mark(self, c, unit):
         name = self.resolve(unit)

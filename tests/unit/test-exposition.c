@@ -131,7 +131,7 @@ static void test_protobuf(void) {
         static const char *const names[] = { "qosd_unit_info", "qosd_requests_server_latency_seconds",
                                              "qosd_requests_server_latency_seconds_overflow_total",
                                              "qosd_drops_total" };
-        Replies catalogue = REPLIES_INIT, units = REPLIES_INIT, programs = REPLIES_INIT;
+        Replies catalogue = REPLIES_INIT, exports = REPLIES_INIT;
         Io__Prometheus__Client__MetricFamily *families[ELEMENTSOF(names)];
         Io__Prometheus__Client__Histogram *h;
         sd_json_variant *v;
@@ -147,13 +147,13 @@ static void test_protobuf(void) {
                   "'attachedSince':1700000000123456789,'totals':{},'gauges':{},"
                   "'histograms':[{'metric':'requests.server.latency','schema':5,'count':21,"
                   "'sum':1500000000,'indexes':[-704,-5,-4,0,193],'counts':[1,2,3,11,4]}]}}");
-        check(replies_add(&units, v, NULL) == 0);
+        check(replies_add(&exports, v, NULL) == 0);
         (void) sd_json_variant_unref(v);
 
         f = open_memstream(&text, &size);
         check(f);
-        check(exposition_write(f, EXPOSITION_PROTOBUF, EXPOSITION_REQUESTS, 160, &catalogue, &units,
-                               &programs) == 0);
+        check(exposition_write(f, EXPOSITION_PROTOBUF, EXPOSITION_REQUESTS, 160, &catalogue,
+                               &exports) == 0);
         exposition_end(f, EXPOSITION_PROTOBUF);
         check(fclose(f) == 0);
 
@@ -209,7 +209,7 @@ static void test_protobuf(void) {
                 io__prometheus__client__metric_family__free_unpacked(families[i], NULL);
         free(text);
         replies_done(&catalogue);
-        replies_done(&units);
+        replies_done(&exports);
 }
 #endif
 
