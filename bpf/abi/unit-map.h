@@ -321,7 +321,8 @@ enum qos_send_wait {
         QOS_SEND_WAIT_WINDOW_FULL,      /* the same, or its receive buffer is full of data on the way */
         QOS_SEND_WAIT_BUFFER,           /* all of the send buffer is on its way, and the application has
                                          * more */
-        QOS_SEND_WAIT_PATH,             /* the congestion window, a retransmission, the network device */
+        QOS_SEND_WAIT_PATH,             /* the congestion window or pacing, a retransmission, the network
+                                         * device */
         QOS_SEND_WAIT_OTHER,            /* not known; most of these are about to be sent */
         QOS_SEND_WAITS,
 };

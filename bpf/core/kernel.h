@@ -383,6 +383,7 @@ struct tcp_sock {
         __u32 total_retrans;
         __u64 bytes_received;
         __u64 tcp_clock_cache;
+        __u64 tcp_wstamp_ns;    /* CLOCK_MONOTONIC ns; with pacing, when the next segment may be sent */
         bool is_mptcp;          /* CONFIG_MPTCP */
 };
 

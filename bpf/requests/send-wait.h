@@ -2,7 +2,8 @@
 #pragma once
 
 /* What data that the application has written waits for in TCP, by the state of the socket at one moment. The
- * conditions are those of tcp_write_xmit(), tcp_nagle_test() and tcp_cwnd_validate() in the kernel.
+ * conditions are those of tcp_write_xmit(), tcp_nagle_test(), tcp_pacing_check() and tcp_cwnd_validate() in
+ * the kernel.
  *
  * Pure: compiled for BPF and for the unit tests. */
 
@@ -29,6 +30,7 @@ struct send_state {
         __u32 ca_state;
         __u32 srtt, min_rtt;    /* us; 0: not measured */
         __u32 throttled;        /* 1: the queue of the network device holds enough of this socket */
+        __u32 paced;            /* 1: congestion control has set a later time for the next segment */
         __u32 nospace;          /* 1: the application waits for space in the send buffer */
 };
 
@@ -60,7 +62,7 @@ static inline __attribute__((always_inline)) __u32 send_wait_classify(const stru
                 return send_is_queued(s) ? QOS_SEND_WAIT_PATH : QOS_SEND_WAIT_WINDOW_FULL;
         }
 
-        if (s->ca_state >= SEND_CA_RECOVERY || s->in_network >= s->cwnd || s->throttled)
+        if (s->ca_state >= SEND_CA_RECOVERY || s->in_network >= s->cwnd || s->throttled || s->paced)
                 return QOS_SEND_WAIT_PATH;
 
         if (unsent < s->mss && s->packets_out > 0 && s->nonagle == 0 &&

@@ -432,6 +432,7 @@ static __always_inline int conn_count_send(struct sock *sk, __u64 session) {
         s.srtt = tp->srtt_us >> 3;
         s.min_rtt = s.srtt == 0 ? 0 : BPF_CORE_READ(tp, rtt_min.s[0].v);
         s.throttled = bpf_core_field_exists(sk->sk_tsq_flags) ? !!(sk->sk_tsq_flags & TSQ_THROTTLED) : 0;
+        s.paced = tp->tcp_wstamp_ns > bpf_ktime_get_ns();
         s.nospace = !!(BPF_CORE_READ(sk, sk_socket, flags) & SOCK_NOSPACE);
 
         wait = send_wait_classify(&s);

@@ -119,6 +119,9 @@ static void test_path(void) {
         s.throttled = 1;
         check(send_wait_classify(&s) == QOS_SEND_WAIT_PATH);
         s.throttled = 0;
+        s.paced = 1;
+        check(send_wait_classify(&s) == QOS_SEND_WAIT_PATH);
+        s.paced = 0;
         s.ca_state = SEND_CA_RECOVERY;
         check(send_wait_classify(&s) == QOS_SEND_WAIT_PATH);
 
