@@ -83,6 +83,8 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 const char* finding_kind_to_string(FindingKind k) {
         static const char *const table[_FINDING_KIND_MAX] = {
                 [FINDING_NAGLE]      = "nagle",
+                [FINDING_SEND_BUFFER] = "sendBuffer",
+                [FINDING_RECEIVE_WINDOW] = "receiveWindow",
                 [FINDING_CPU]        = "cpu",
                 [FINDING_QUOTA]      = "quota",
                 [FINDING_DISK]       = "disk",

@@ -32,18 +32,19 @@ static bool sends_are_known(const DiagnosisEvidence *e) {
         return e->n_sends * e->now.rate * e->now.answer / NSEC_PER_SEC >= SENDS_MIN;
 }
 
-/* What the unit itself can avoid. */
+/* share_min: what others cause is a finding from a larger share on than what the unit itself can avoid. */
 static void diagnose_send(const DiagnosisEvidence *e, FindingKind kind, enum qos_send_wait w,
-                          const char *rule, const char *what, const char *remedy, Diagnosis *d) {
+                          double share_min, const char *rule, const char *what, const char *remedy,
+                          Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double time = send_time(f, w), share = time / (f->first_byte + f->answer);
 
         if (!(time > 0))
                 return;
-        if (share < SHARE_MIN || time < WAIT_MIN_NSEC || e->n_sends * f->sends[w] < SENDS_MIN) {
+        if (share < share_min || time < WAIT_MIN_NSEC || e->n_sends * f->sends[w] < SENDS_MIN) {
                 diagnosis_exclude(d, kind, share, "%s: %s per response (%s of the latency)%s", what,
                                   SPAN(time), PERCENT(share),
-                                  LIMIT(share, SHARE_MIN, time, WAIT_MIN_NSEC));
+                                  LIMIT(share, share_min, time, WAIT_MIN_NSEC));
                 return;
         }
         if (e->normal && f->answer < WORSE * e->normal->answer) {
@@ -59,14 +60,62 @@ static void diagnose_send(const DiagnosisEvidence *e, FindingKind kind, enum qos
 
 /* ---- the network -------------------------------------------------------------------------------------- */
 
-/* Waits of responses that the unit does not cause itself. */
+/* Waits of responses that neither the unit nor its clients are known to cause. */
 static double network_time(const DiagnosisFigures *f) {
         double sum = 0;
 
         for (enum qos_send_wait w = 0; w < QOS_SEND_WAITS; w++)
-                if (w != QOS_SEND_WAIT_NAGLE && w != QOS_SEND_WAIT_CORK)
+                if (w == QOS_SEND_WAIT_WINDOW_FULL || w == QOS_SEND_WAIT_PATH || w == QOS_SEND_WAIT_OTHER)
                         sum += send_time(f, w);
         return fmin(sum, f->answer);
+}
+
+/* All waits of a response. */
+static double sends_time(const DiagnosisFigures *f) {
+        double sum = 0;
+
+        for (enum qos_send_wait w = 0; w < QOS_SEND_WAITS; w++)
+                sum += send_time(f, w);
+        return fmin(sum, f->answer);
+}
+
+/* Of the phase that takes the time: the response, or the request. known: what a response waits for. */
+static void diagnose_way(const DiagnosisEvidence *e, bool answer, bool known, bool losing, double time,
+                         double share, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        double full = send_time(f, QOS_SEND_WAIT_WINDOW_FULL), path = send_time(f, QOS_SEND_WAIT_PATH),
+               other = send_time(f, QOS_SEND_WAIT_OTHER);
+        const char *rule = "half of the time of a request or more, and 1 ms or more, goes by while its "
+                           "bytes are on their way",
+                   *again = losing ? "; segments are retransmitted" : "";
+
+        if (!answer)
+                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
+                                     QOS_STATE_NONE, share, time, rule,
+                                     "requests take %s to arrive (%s of the latency): clients, or the path "
+                                     "from them, are slow%s",
+                                     SPAN(time), PERCENT(share), again);
+        else if (!known || other > full + path)
+                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : CERTAINTY_POSSIBLE,
+                                     QOS_STATE_NONE, share, time, rule,
+                                     "responses take %s from the first byte to the last (%s of the "
+                                     "latency); what they wait for is not known%s",
+                                     SPAN(time), PERCENT(share), again);
+        else if (full > path)
+                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
+                                     QOS_STATE_NONE, share, time, rule,
+                                     "receive windows of clients are full of data on the way: responses "
+                                     "wait for %s (%s of the latency), acknowledgements take %s%s; larger "
+                                     "receive buffers (SO_RCVBUF, net.ipv4.tcp_rmem) of clients help",
+                                     SPAN(time), PERCENT(share), SPAN(f->send_rtt), again);
+        else
+                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
+                                     QOS_STATE_NONE, share, time, rule,
+                                     "the path to clients is slow: responses wait for %s (%s of the "
+                                     "latency), acknowledgements take %s%s; smaller responses, or servers "
+                                     "closer to "
+                                     "clients, help",
+                                     SPAN(time), PERCENT(share), SPAN(f->send_rtt), again);
 }
 
 static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
@@ -79,39 +128,23 @@ static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
         bool answer = held >= f->receive;
         bool compared = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing, usual,
              paced;
-        const char *again;
 
         losing = lost >= RETRANSMITS_MIN && f->retransmits >= 1 &&
                 (!compared || f->retransmits / f->rate >= WORSE * e->normal->retransmits / e->normal->rate);
-        again = losing ? "; segments are retransmitted" : "";
         usual = e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer);
         if (usual)
                 worst = 0;
         /* Responses that wait for clients are in flight meanwhile; those that the unit is still producing
          * have no unsent data */
         paced = known ? f->answer >= WAIT_MIN_NSEC && f->answer >= SHARE_MOST * whole &&
-                        held < SHARE_MOST * f->answer :
+                        sends_time(f) < SHARE_MOST * f->answer :
                 answer && worst >= WAIT_MIN_NSEC && f->serving > 0 &&
                 f->serving < PACED_MAX * MIN(leaving, 1.0);
         if (paced && answer)
                 worst = 0;
 
         if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC)
-                (void) diagnosis_add(
-                        d, FINDING_NETWORK,
-                        losing           ? CERTAINTY_CERTAIN :
-                        answer && !known ? CERTAINTY_POSSIBLE :
-                                           CERTAINTY_LIKELY,
-                        QOS_STATE_NONE, worst / whole, worst,
-                        "half of the time of a request or more, and 1 ms or more, goes by "
-                        "while its bytes are on their way",
-                        !answer ? "requests take %s to arrive (%s of the latency): clients, or the path "
-                                  "from them, are slow%s" :
-                        known   ? "responses wait for %s to be sent (%s of the latency): clients, or the "
-                                  "path to them, accept no more%s" :
-                                  "responses take %s from the first byte to the last (%s of the latency); "
-                                  "what they wait for is not known%s",
-                        SPAN(worst), PERCENT(worst / whole), again);
+                diagnose_way(e, answer, known, losing, worst, worst / whole, d);
         else if (losing && (compared || lost >= RETRANSMITS_MOST || d->n_findings > 0))
                 /* Without a baseline, losses as usual with distant clients are no finding */
                 (void) diagnosis_add(d, FINDING_NETWORK, compared || lost >= RETRANSMITS_MOST ?
@@ -143,11 +176,22 @@ void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
 
         if (isnan(f->first_byte + f->answer) || isnan(f->receive))
                 return;
-        diagnose_send(e, FINDING_NAGLE, QOS_SEND_WAIT_NAGLE,
+        diagnose_send(e, FINDING_NAGLE, QOS_SEND_WAIT_NAGLE, SHARE_MIN,
                       "the last segment of a response waits for the acknowledgement of the one before it "
                       "for a fifth or more of the latency, and 1 ms or more, while it fits into the windows",
                       "the unit writes responses in parts, and the last part waits until the client "
                       "acknowledges the one before, which clients delay (Nagle's algorithm)",
                       "set TCP_NODELAY, or write head and body at once", d);
+        diagnose_send(e, FINDING_SEND_BUFFER, QOS_SEND_WAIT_BUFFER, SHARE_MIN,
+                      "responses wait for space in the send buffer, of which nothing is unsent, for a fifth "
+                      "or more of the latency, and 1 ms or more, while the windows take more",
+                      "the send buffers are smaller than what the path and the clients take, and the unit "
+                      "waits to write on",
+                      "leave SO_SNDBUF unset, or raise net.ipv4.tcp_wmem", d);
+        diagnose_send(e, FINDING_RECEIVE_WINDOW, QOS_SEND_WAIT_WINDOW, SHARE_MOST,
+                      "responses wait for closed receive windows for half of the latency or more, and 1 ms "
+                      "or more, while nothing is on the way to the client",
+                      "clients read too slowly, and responses wait for their closed receive windows",
+                      "the clients, or what they write to, have to be faster", d);
         diagnose_path(e, d);
 }

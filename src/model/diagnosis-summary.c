@@ -12,7 +12,7 @@
 
 /* The time that the share of a finding refers to. */
 static const char* whole(const Finding *f, const DiagnosisEvidence *e) {
-        return f->kind == FINDING_NETWORK || f->kind == FINDING_NAGLE ? "of the latency" :
+        return f->kind >= FINDING_NETWORK && f->kind <= FINDING_RECEIVE_WINDOW ? "of the latency" :
                 e->now.rate > 0 && isfinite(f->time) ? "of each request" : "of busy thread time";
 }
 
@@ -78,6 +78,14 @@ static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diag
 
         case FINDING_NAGLE:
                 summarize_wait(e, f, "Nagle's algorithm", "waiting to send the end of the response", d);
+                break;
+
+        case FINDING_SEND_BUFFER:
+                summarize_wait(e, f, "small send buffers", "waiting to write the response", d);
+                break;
+
+        case FINDING_RECEIVE_WINDOW:
+                summarize_wait(e, f, "clients read too slowly", "waiting for their receive windows", d);
                 break;
 
         case FINDING_LIMIT:
@@ -151,7 +159,12 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
                 (void) snprintf(next, size, "qosctl threads %s", unit);
                 break;
 
+        case FINDING_SEND_BUFFER:
+                (void) snprintf(next, size, "sysctl net.ipv4.tcp_wmem");
+                break;
+
         case FINDING_NAGLE:
+        case FINDING_RECEIVE_WINDOW:
                 (void) snprintf(next, size, "ss -tin state established");
                 break;
 

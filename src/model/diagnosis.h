@@ -146,6 +146,8 @@ typedef enum FindingKind {
         FINDING_MEMORY,
         FINDING_NETWORK,                /* clients, or the way to them */
         FINDING_NAGLE,                  /* parts of a response wait for acknowledgements */
+        FINDING_SEND_BUFFER,            /* smaller than what is on the way */
+        FINDING_RECEIVE_WINDOW,         /* clients do not read */
         FINDING_LIMIT,                  /* the application's own */
         FINDING_WORKLOAD,
         /* Failures, which precede all others */

@@ -1254,6 +1254,10 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 FIELD_COMMENT("The unit writes responses in parts, which wait for acknowledgements of "
                               "the client (TCP_NODELAY is not set)"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(nagle),
+                FIELD_COMMENT("The send buffers are smaller than what the path and the clients take"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(sendBuffer),
+                FIELD_COMMENT("Clients read too slowly: their receive windows are closed"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(receiveWindow),
                 FIELD_COMMENT("The application itself: all CPUs that it may use, one process that is busy, "
                               "or as many requests at a time as it works on"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(limit),
@@ -1301,9 +1305,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How much of the time of a request it explains, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same as a share of the time to the first byte, 0 to 1; with network "
-                              "and nagle of the latency; of a unit without requests of the time in "
-                              "which its threads are not idle; with errors the share of requests that fail"),
+                FIELD_COMMENT("The same as a share of the time to the first byte, 0 to 1; with network, "
+                              "nagle, sendBuffer and receiveWindow of the latency; of a unit without "
+                              "requests of the time in which its threads are not idle; with errors the "
+                              "share of requests that fail"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(

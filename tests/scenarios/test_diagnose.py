@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -436,6 +437,18 @@ def rows_of_mariadb():
             yield u
 
 
+def ss_limits(u, netns=None):
+    """The truth about what TCP waited for, of all connections of a server so far: milliseconds in which it had data to send, and those of
+    them in which the window of the client was the limit (tcp_info); connections, and those of them whose send buffer was full."""
+    limits = collections.Counter()
+    for _ in range(20):
+        out = scenario.run(*scenario.nsenter(netns), "ss", "-tinmHO", "state", "established", f"sport = :{u.port}").stdout
+        limits.update(busy=sum(map(int, re.findall(r"\bbusy:(\d+)ms", out))), window=sum(map(int, re.findall(r"\brwnd_limited:(\d+)ms", out))))
+        for limit, queued in re.findall(r"\btb(\d+),f\d+,w(\d+),", out):
+            limits.update(connections=1, full=int(queued) >= int(limit))
+    return limits
+
+
 def ss_counts(u, seconds=2):
     """The truth about what is unsent: the flags that ss(8) shows of the connections of a server, and how often it showed each."""
     counts = collections.Counter()
@@ -520,14 +533,60 @@ def head_and_body_without_delay():
     check(d["figures"]["sendNagle"] == 0, f"unsent parts: {said(d)}")
 
 
-@case("network")
+@case("receiveWindow")
 def slow_readers():
     """Responses that are larger than all buffers, for clients that read them slowly."""
     s = Toiler(response=8 << 20)
     with loaded(s, connections=4, response=8 << 20, read_rate=16 << 20, rcvbuf=65536):
         d = yield s
+        limits = ss_limits(s)
+    check(limits["window"] > limits["busy"] / 2, f"what TCP waited for: {limits}")
+    f = found(d, "receiveWindow")
+    equal(f["certainty"], "certain", f"certainty: {f}")
+    check("clients read too slowly" in f["text"], f"whose fault it is: {f}")
+
+
+def far_away(options, load, congestion="reno"):
+    """Yields the unit, 40 ms away from its clients; then the diagnosis and what ss_limits() says."""
+    prepare()
+    cable = scenario.Cable(delay_us=20000)
+    scenario.run("ip", "netns", "exec", cable.b, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={congestion}")
+    s = Server(address="::", mode="thread", netns=cable.b, settings=FIRST, **options).start()
+    with loaded(s, netns=cable.a, address=cable.address_b, **load):
+        d = yield s
+        limits = ss_limits(s, cable.b)
+    cable.cut()
+    return d, limits
+
+
+@case("sendBuffer")
+def small_send_buffer():
+    """What fits into it is on its way for 40 ms. The response is written in parts, as one part may exceed the limit."""
+    d, limits = yield from far_away(dict(response=60000, parts=30, sndbuf=8192), dict(connections=4))
+    check(limits["full"] > limits["connections"] / 2 and limits["window"] < limits["busy"] / 2, f"what TCP waited for: {limits}")
+    f = found(d, "sendBuffer")
+    equal(f["certainty"], "certain", f"certainty: {f}")
+    check("SO_SNDBUF" in f["text"], f"the remedy: {f}")
+
+
+@case("network")
+def slow_start():
+    """Connections for a response each, which is ten times as much as the first congestion window."""
+    yield from slow_path("reno")
+
+
+@case("network")
+def slow_path_bbr():
+    """The same with segments that are sent one by one, at the rate that congestion control has measured."""
+    yield from slow_path("bbr")
+
+
+def slow_path(congestion):
+    d, limits = yield from far_away(dict(response=150000), dict(connections=4, per_connection=1), congestion)
+    check(limits["window"] < limits["busy"] / 2, f"what TCP waited for: {limits}")
     f = found(d, "network")
-    check("clients" in f["text"], f"whose fault it is: {f}")
+    check("the path to clients is slow" in f["text"], f"what of the network: {f}")
+    check(35 * scenario.MSEC < d["figures"]["sendRtt"] < 80 * scenario.MSEC, f"round-trip time: {said(d)}")
 
 
 def over_a_cable(cable):

@@ -493,6 +493,53 @@ static void test_nagle(void) {
         check(f->certainty == CERTAINTY_CERTAIN);
 }
 
+/* The same response, 400 ms of 500 in which it is sent, for each of the causes that are not the unit's. */
+static void test_sends(void) {
+        static const struct {
+                enum qos_send_wait wait;
+                FindingKind kind;
+                Certainty certainty;
+                const char *words;
+        } table[] = {
+                { QOS_SEND_WAIT_BUFFER, FINDING_SEND_BUFFER, CERTAINTY_CERTAIN, "SO_SNDBUF" },
+                { QOS_SEND_WAIT_WINDOW, FINDING_RECEIVE_WINDOW, CERTAINTY_CERTAIN, "clients read" },
+                { QOS_SEND_WAIT_WINDOW_FULL, FINDING_NETWORK, CERTAINTY_LIKELY, "tcp_rmem" },
+                { QOS_SEND_WAIT_PATH, FINDING_NETWORK, CERTAINTY_LIKELY, "acknowledgements take 40.0ms" },
+                { QOS_SEND_WAIT_OTHER, FINDING_NETWORK, CERTAINTY_POSSIBLE, "not known" },
+        };
+        DiagnosisEvidence e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        e.now.answer = 500 * MS;
+        e.now.rate = 10;
+        e.now.threads[QOS_STATE_RUNNING] = 0.01;
+        e.now.send_rtt = 40 * MS;
+        e.n_sends = 100;
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                e.now.sends[table[i].wait] = 4;
+                f = only(&e, table[i].kind, &d);
+                check(f->certainty == table[i].certainty && strstr(f->text, table[i].words));
+                check(strstr(d.summary, "80% of the latency"));
+
+                /* Below half only what the unit can avoid is found */
+                e.now.sends[table[i].wait] = 2;
+                if (table[i].kind == FINDING_SEND_BUFFER) {
+                        f = only(&e, table[i].kind, &d);
+                        check(f->certainty == CERTAINTY_LIKELY);
+                } else
+                        nothing(&e);
+                e.now.sends[table[i].wait] = 0;
+        }
+
+        /* Two causes at once */
+        e.now.sends[QOS_SEND_WAIT_WINDOW] = 2.6;
+        e.now.sends[QOS_SEND_WAIT_BUFFER] = 2.4;
+        diagnosis_make(&e, &d);
+        check(d.n_findings == 2 && d.findings[0].kind == FINDING_RECEIVE_WINDOW &&
+              d.findings[1].kind == FINDING_SEND_BUFFER);
+}
+
 static void test_network(void) {
         DiagnosisEvidence e = evidence();
         DiagnosisFigures normal;
@@ -1495,6 +1542,7 @@ int main(void) {
         test_dependency();
         test_long_names();
         test_nagle();
+        test_sends();
         test_network();
         test_beside();
         test_limit();
