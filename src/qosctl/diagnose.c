@@ -7,6 +7,8 @@
 #include "client.h"
 #include "diagnose.h"
 #include "format.h"
+#include "format.h"
+#include "hosts.h"
 #include "progress.h"
 #include "qosctl.h"
 #include "table.h"
@@ -208,7 +210,8 @@ static void print_baseline_source(sd_json_variant *from, uint64_t now) {
         print_wrapped("Compared with its history, ", text, "", "");
 }
 
-static void print_diagnosis(sd_json_variant *reply, const char *baseline_of) {
+/* host: the one of several; NULL: the only one */
+static void print_diagnosis(sd_json_variant *reply, const char *baseline_of, const char *host) {
         const char *verdict = value_string(reply, "verdict"), *unit = value_string(reply, "unit");
         const Style *style = terminal_style();
         _cleanup_free_ char *name = NULL, *label = NULL;
@@ -216,7 +219,7 @@ static void print_diagnosis(sd_json_variant *reply, const char *baseline_of) {
 
         name = text_clean(unit ?: "?", style->utf8);
         color = streq_ptr(verdict, "nothing") ? COLOR_GREEN : streq_ptr(verdict, "found") ? COLOR_RED : COLOR_YELLOW;
-        if (asprintf(&label, "%s: ", strempty(name)) < 0)
+        if (asprintf(&label, "%s%s%s: ", strempty(host), host ? ": " : "", strempty(name)) < 0)
                 label = NULL;
         print_wrapped(strempty(label), strempty(value_string(reply, "summary")), color_on(style, color), color_off(style));
         print_wrapped("", strempty(value_string(reply, "text")), "", "");
@@ -265,6 +268,24 @@ int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json_varian
         return r;
 }
 
+/* Returns an exit status. */
+static int check_interval(void) {
+        /* Those windows of qosd in which the machine can be looked at */
+        if (arg_for > 0 && arg_for != 60 * NSEC_PER_SEC && arg_for != 300 * NSEC_PER_SEC && (arg_for % NSEC_PER_SEC != 0 || arg_for > 10 * NSEC_PER_SEC)) {
+                (void) log_failure(-EINVAL, "Invalid --for=%s, expected 1s to 10s in whole seconds, 60s or 5min.", arg_for_text);
+                return STATUS_USAGE;
+        }
+        return STATUS_OK;
+}
+
+static uint64_t get_interval(void) {
+        return arg_for > 0 ? arg_for : DIAGNOSE_NSEC;
+}
+
+static int verdict_to_status(sd_json_variant *reply) {
+        return streq_ptr(value_string(reply, "verdict"), "unknown") ? STATUS_FAILED : STATUS_OK;
+}
+
 int verb_diagnose(int argc, char **argv) {
         _cleanup_json_ sd_json_variant *file = NULL, *baseline = NULL;
         _cleanup_replies_ Replies reply = REPLIES_INIT;
@@ -273,11 +294,9 @@ int verb_diagnose(int argc, char **argv) {
         bool interrupted;
         int r;
 
-        /* Those windows of qosd in which the machine can be looked at */
-        if (arg_for > 0 && arg_for != 60 * NSEC_PER_SEC && arg_for != 300 * NSEC_PER_SEC && (arg_for % NSEC_PER_SEC != 0 || arg_for > 10 * NSEC_PER_SEC)) {
-                (void) log_failure(-EINVAL, "Invalid --for=%s, expected 1s to 10s in whole seconds, 60s or 5min.", arg_for_text);
-                return STATUS_USAGE;
-        }
+        r = check_interval();
+        if (r != STATUS_OK)
+                return r;
         if (arg_against) {
                 r = baseline_read(arg_against, &file, &baseline, &baseline_of);
                 if (r < 0)
@@ -287,8 +306,7 @@ int verb_diagnose(int argc, char **argv) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        r = unit_diagnose(c, argv[0], arg_for > 0 ? arg_for : DIAGNOSE_NSEC, baseline, /* keep= */ false, &interrupted,
-                          &reply);
+        r = unit_diagnose(c, argv[0], get_interval(), baseline, /* keep= */ false, &interrupted, &reply);
         if (r != 0)
                 return client_fail(r, &reply, "diagnose '%s'", argv[0]);
 
@@ -304,7 +322,62 @@ int verb_diagnose(int argc, char **argv) {
                         return r;
         } else {
                 pager_open();
-                print_diagnosis(reply.items[0], baseline_of);
+                print_diagnosis(reply.items[0], baseline_of, NULL);
         }
-        return streq_ptr(value_string(reply.items[0], "verdict"), "unknown") ? STATUS_FAILED : STATUS_OK;
+        return verdict_to_status(reply.items[0]);
+}
+
+/* ---- several hosts ------------------------------------------------------------------------------------- */
+
+static int collect_diagnosis(int argc, char **argv, Replies *ret) {
+        _cleanup_client_ Client *c = NULL;
+        bool interrupted;
+        int r;
+
+        r = client_connect(&c);
+        if (r < 0)
+                return r;
+        r = unit_diagnose(c, argv[0], get_interval(), /* baseline= */ NULL, /* keep= */ false, &interrupted, ret);
+        return r != 0 ? client_fail(r, ret, "diagnose '%s'", argv[0]) : verdict_to_status(ret->items[0]);
+}
+
+int verb_diagnose_hosts(int argc, char **argv) {
+        bool first = true;
+        int r, status;
+        Host *hosts;
+        size_t n;
+
+        r = check_interval();
+        if (r != STATUS_OK)
+                return r;
+        if (arg_save || arg_against) {
+                (void) log_failure(-EOPNOTSUPP, "A baseline is that of one host, %s cannot be combined with several hosts in --host=.",
+                                   arg_save ? "--save=" : "--against=");
+                return STATUS_USAGE;
+        }
+
+        status = hosts_collect(collect_diagnosis, argc, argv, get_interval(), &hosts, &n);
+        if (status < 0)
+                return status;
+
+        r = 0;
+        for (const Host *h = hosts; h < hosts + n && r >= 0; h++)
+                for (size_t i = 0; i < h->replies.n && r >= 0; i++) {
+                        _cleanup_json_ sd_json_variant *v = sd_json_variant_ref(h->replies.items[i]);
+
+                        if (arg_json != JSON_OFF) {
+                                r = host_add_name(h, &v);
+                                if (r >= 0)
+                                        r = json_print(v);
+                                continue;
+                        }
+                        pager_open();
+                        if (!first)
+                                (void) printf("\n");
+                        first = false;
+                        print_diagnosis(v, NULL, h->name);
+                }
+
+        hosts_done(hosts, n);
+        return status_combine(status, r);
 }

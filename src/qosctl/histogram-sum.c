@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include <limits.h>
+#include <math.h>
 
 #include "histogram-sum.h"
 #include "histogram-view.h"
@@ -125,4 +126,29 @@ int histogram_sum_get_buckets(const HistogramSum *s, sd_json_variant **ret) {
                 (void) sd_json_variant_unref(items[i]);
         free(items);
         return r;
+}
+
+/* Upper bound of a bucket, ns. */
+static double bound(const HistogramSum *s, long index) {
+        return exp2(ldexp((double) index, -s->schema)) * NSEC_PER_SEC;
+}
+
+uint64_t histogram_sum_get_quantile(const HistogramSum *s, double q, uint64_t maximum) {
+        uint64_t seen = 0, rank = MAX((uint64_t) ceil((double) s->count * q - 1e-9), UINT64_C(1));
+        double lower, upper;
+        size_t i = 0;
+
+        assert(s->count > 0);
+
+        while ((seen += s->buckets[i].count) < rank)
+                i++;
+        if (s->buckets[i].index == LONG_MAX)
+                return maximum;
+        /* Below the resolution of the clock */
+        if (i == 0 && s->from_zero)
+                return 0;
+
+        lower = bound(s, s->buckets[i].index - 1);
+        upper = bound(s, s->buckets[i].index);
+        return MIN((uint64_t) llround(2 * lower * upper / (lower + upper)), maximum);
 }

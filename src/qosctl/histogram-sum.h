@@ -27,5 +27,9 @@ typedef struct HistogramSum {
 int histogram_sum_add(HistogramSum *s, sd_json_variant *reply);
 /* The buckets as in a reply to Histogram(). */
 int histogram_sum_get_buckets(const HistogramSum *s, sd_json_variant **ret);
+/* The quantile q by the rule of qosd: the value in the middle of the bucket that has the sample of this rank, by
+ * the ratio to its bounds; ns, at most maximum, which is the value of the bucket without upper bound. There has to
+ * be a sample. */
+uint64_t histogram_sum_get_quantile(const HistogramSum *s, double q, uint64_t maximum);
 void histogram_sum_done(HistogramSum *s);
 #define _cleanup_histogram_sum_ _cleanup_(histogram_sum_done)

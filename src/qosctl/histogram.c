@@ -137,7 +137,6 @@ static int build_sum(const HistogramSum *sum, sd_json_variant *first, const char
 static int check_same(const Host *a, const Host *b) {
         sd_json_variant *x = a->replies.items[0], *y = b->replies.items[0];
         const char *unit = value_string(x, "unit"), *other = value_string(y, "unit");
-        uint64_t window = 0, window_other = 0;
 
         if (!unit || !other)
                 return log_failure(-EBADMSG, "%s: received an invalid response from qosd.", unit ? b->name : a->name);
@@ -145,13 +144,7 @@ static int check_same(const Host *a, const Host *b) {
                 (void) log_failure(-EINVAL, "Expected the same unit on all hosts, but it is %s on %s and %s on %s.", unit, a->name, other, b->name);
                 return STATUS_USAGE;
         }
-        (void) value_unsigned(x, "window", &window);
-        (void) value_unsigned(y, "window", &window_other);
-        if (window != window_other) {
-                (void) log_failure(-EINVAL, "The default window of %s is not that of %s, expected --window=.", b->name, a->name);
-                return STATUS_USAGE;
-        }
-        return STATUS_OK;
+        return host_check_window(a, x, b, y);
 }
 
 static int sum_histograms(const Host *hosts, size_t n, const char *metric, sd_json_variant **ret, size_t *ret_hosts, uint64_t *ret_minimum) {

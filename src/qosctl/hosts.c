@@ -11,6 +11,7 @@
 #include "progress.h"
 #include "qosctl.h"
 #include "terminal.h"
+#include "value.h"
 
 /* Until a host has responded, beside the time for which it is observed. A host that is down is silent; to log in
  * to one that looks up names takes some seconds. */
@@ -314,6 +315,18 @@ void hosts_done(Host *hosts, size_t n) {
         for (size_t i = 0; i < n; i++)
                 replies_done(&hosts[i].replies);
         free(hosts);
+}
+
+int host_check_window(const Host *a, sd_json_variant *x, const Host *b, sd_json_variant *y) {
+        uint64_t window = 0, other = 0;
+
+        (void) value_unsigned(x, "window", &window);
+        (void) value_unsigned(y, "window", &other);
+        if (window == other)
+                return STATUS_OK;
+
+        (void) log_failure(-EINVAL, "The default window of %s is not that of %s, expected --window=.", b->name, a->name);
+        return STATUS_USAGE;
 }
 
 int host_add_name(const Host *h, sd_json_variant **v) {

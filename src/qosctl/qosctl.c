@@ -76,7 +76,7 @@ static const struct Verb {
         { "enable",       1, -1, OPTION_MASK(PROBES)|OPTION_MASK(EXCLUDE)|OPTION_MASK(NOW)|NAMED_UNITS,
                 verb_enable },
         { "disable",      1, -1, NAMED_UNITS,                 verb_disable      },
-        { "status",       1, -1, OPTION_MASK(WINDOW),               verb_status       },
+        { "status",       1, -1, OPTION_MASK(WINDOW),               verb_status, verb_status_hosts },
         { "show",         1, -1, OPTION_MASK(WINDOW)|OPTION_MASK(METRICS), verb_show         },
         { "threads",      1, -1, OPTION_MASK(FOR),                  verb_threads      },
         { "resources",    1, -1, OPTION_MASK(WINDOW)|OPTION_MASK(FOR),    verb_resources    },
@@ -85,7 +85,8 @@ static const struct Verb {
         { "history",      1, -1, OPTION_MASK(SINCE),                verb_history      },
         { "heatmap",      1, 2,  OPTION_MASK(SINCE),                verb_heatmap      },
         { "measure",      1, -1, ONE_UNIT,                    verb_measure      },
-        { "diagnose",     1, 1,  OPTION_MASK(FOR)|OPTION_MASK(NORMAL)|ONE_UNIT, verb_diagnose },
+        { "diagnose",     1, 1,  OPTION_MASK(FOR)|OPTION_MASK(NORMAL)|ONE_UNIT,
+                verb_diagnose, verb_diagnose_hosts },
         { "why",          1, 1,  OPTION_MASK(FOR)|ONE_UNIT,   verb_why          },
         { "set-threshold",   1, 2,  ONE_UNIT,                verb_set_threshold   },
         { "clear-threshold", 1, -1, ONE_UNIT,                verb_clear_threshold },
@@ -136,8 +137,8 @@ static int help(void) {
                       "\n%2$sOptions:%3$s\n"
                       "  -h --help                  Show this help\n"
                       "     --version               Show the version\n"
-                      "  -H --host=[USER@]HOST,...  Operate on remote host, over ssh; list, histogram:\n"
-                      "                             also on several\n"
+                      "  -H --host=[USER@]HOST,...  Operate on remote host, over ssh; list, status,\n"
+                      "                             histogram, diagnose: also on several\n"
                       "     --window=SPAN           Time window: up to 10s, 60s, 5min, or total\n"
                       "     --since=TIME            With history, heatmap: start time (default: 1h)\n"
                       "  -a --all                   With list: include units with listening sockets\n"

@@ -1631,6 +1631,88 @@ os._exit(0)
     def count(n):
         return str(n) if n < 1000 else f"{n / 1000:.3g}k"
 
+    def test_status_of_hosts(self):
+        """A row for each host, and the distributions of all requests together: by their buckets, not by the hosts' quantiles."""
+        second = self.second_qosd()
+        self.qosd.add("nginx.service", requests__server__inFlight=2, requests__server__oldestInFlight=7000,
+                      requests__server__errors={"reset": 3, "timeout": 1})
+        second.add("nginx.service", rate=99, requests__server__inFlight=3, requests__server__oldestInFlight=81000)
+        second.add("redis.service")
+
+        def histogram_of(host, name):
+            return json.loads(self.out_of("-H", host, "histogram", "nginx", f"requests.server.{name}", "--json=short"))
+
+        r = json.loads(self.out_of("-H", "host1,host2", "status", "nginx", "--json=short"))
+        server = r["requests"]["server"]
+        self.assertEqual((r["unit"], r["window"], [h["host"] for h in r["hosts"]]), ("nginx.service", 10 * SEC, ["host1", "host2"]))
+        self.assertEqual((server["count"], server["rate"], server["inFlight"]), (151234 + 990, 15123.4 + 99, 5))
+        for name in ("latency", "firstByte", "receive", "queue", "service", "answer"):
+            parts = [histogram_of(host, name) for host in ("host1", "host2")]
+            values = sorted((b["lower"], b["upper"], b["count"]) for p in parts for b in p["buckets"])
+            n = sum(p["count"] for p in parts)
+            self.assertEqual((server[name]["count"], server[name]["mean"]), (n, sum(p["sum"] for p in parts) // n))
+            for key, q in (("p50", .5), ("p90", .9), ("p95", .95), ("p99", .99), ("p999", .999)):
+                seen = 0
+                for lower, upper, count in values:
+                    seen += count
+                    if seen >= q * n:
+                        break
+                self.assertTrue(lower <= server[name][key] <= upper, f"{key} of {name}: {server[name][key]} is not from {lower} to {upper}")
+            self.assertEqual(server[name]["max"], max(h["requests"]["server"][name]["max"] for h in r["hosts"]))
+
+        for columns in (40, 80, 200):
+            out = self.out_of("-H", "host1,host2", "status", "nginx", columns=columns)
+            self.fits(out if columns > 40 else out.split("\n\n")[0], columns)
+            self.assertRegex(out, r"(?s)nginx.service on 2 hosts\nHOST .*\nhost1 .*\nhost2 ")
+            for line in ("Requests: 15.2k/s (152k in the last 10s)\n", "In flight: 5, oldest 81.0us on host2\n", "Errors: 0.40/s\n",
+                         "Traffic: 1.2M/s in, 48.1M/s out\n", "Total: 9.13M requests since attached\n", "Histogram: request latency, last 10s\n"):
+                self.assertIn(line, out)
+        self.assertIn("since attached)\n", self.out_of("-H", "host1,host2", "status", "nginx", "--window=total"))
+        self.qosd.add("redis.service", requests__server=None)
+        out = self.out_of("-H", "host1,host2", "status", "*.service")
+        self.assertEqual(out.count(" on 2 hosts\n"), 2)
+        self.assertIn("Requests: 15.1k/s (151k in the last 10s)\n" + " " * 18 + "not measured on host1\n", out)
+        out, err = self.run_qosctl("-H", "host1,unreachable,host2", "status", "nginx", status=1)
+        self.assertIn("nginx.service on 2 hosts", out)
+        self.assertIn("unreachable: ", err)
+        self.qosd.known = {"nginx.service"}
+        del self.qosd.units["nginx.service"]
+        out, err = self.run_qosctl("-H", "host1,host2", "status", "nginx", status=3)
+        self.assertIn("nginx.service on 1 host\n", out)
+        self.assertTrue(err.startswith("host1: Failed to read 'nginx': "), err)
+
+    def test_diagnose_of_hosts(self):
+        second = self.second_qosd()
+        for qosd, kind in (self.qosd, "found"), (second, "nothing"):
+            qosd.add("nginx.service")
+            qosd.diagnosis = {"verdict": kind, "summary": f"summary {kind}", "text": "1000 requests/s", "findings": [], "excluded": [], "figures": {}}
+        out = self.out_of("-H", "host1,host2", "diagnose", "nginx", "--for=1s")
+        self.assertEqual(out, "host1: nginx.service: summary found\n1000 requests/s\n\nhost2: nginx.service: summary nothing\n1000 requests/s\n")
+        items = [json.loads(line) for line in self.out_of("-H", "host1,host2", "diagnose", "nginx", "--for=1s", "--json=short").splitlines()]
+        self.assertEqual([(i["host"], i["verdict"]) for i in items], [("host1", "found"), ("host2", "nothing")])
+        out, err = self.run_qosctl("-H", "unreachable,host2", "diagnose", "nginx", "--for=1s", status=1)
+        self.assertTrue(out.startswith("host2: nginx.service: summary nothing"), out)
+        second.diagnosis["verdict"] = "unknown"
+        self.assertIn("host2: ", self.run_qosctl("-H", "host1,host2", "diagnose", "nginx", "--for=1s", status=1)[0])
+        for option in ("--save=", "--against="):
+            self.assertIn(f"{option} cannot be combined", self.error_of("-H", "host1,host2", "diagnose", "nginx", option + "/x", status=2))
+        self.error_of("-H", "host1,host2", "diagnose", "nginx", "--for=7ms", status=2)
+
+        # Ctrl+C is for all of them
+        t = self.terminal("--no-pager", "-H", "host1,host2", "diagnose", "nginx", "--for=5min")
+        t.wait_for("Observing nginx on 2 hosts: ")
+
+        def observed():
+            with open(f"/proc/{t.process.pid}/task/{t.process.pid}/children") as f:
+                children = f.read().split()
+            return len(children) == 2 and all(map(self.sleeps, children))
+
+        self.until(observed)
+        t.key("\x03")
+        self.assertEqual(t.end(), 1)
+        for line in ("host1: nginx.service: summary found", "host2: nginx.service: summary nothing"):
+            self.assertIn(line, plain(t.output))
+
     def test_hosts_usage(self):
         self.program_ssh()
         for hosts in ("a,,b", ",a", "a,", ""):
