@@ -7,7 +7,10 @@ import http.client
 import json
 import math
 import os
+import shutil
 import socket
+import ssl
+import tempfile
 import time
 import urllib.parse
 
@@ -75,7 +78,8 @@ def equals_qosctl():
 class Prometheus:
     """Debian's own, which scrapes the exporter each second."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, scrape=""):
+        """scrape: further settings of it, in YAML."""
         self.port, directory = scenario.unused_port(), f"/run/{scenario.unit_name('prometheus', '')}"
         os.makedirs(directory)
         with open(f"{directory}/prometheus.yml", "w") as f:
@@ -83,6 +87,7 @@ class Prometheus:
 scrape_configs:
   - job_name: qosd
     static_configs: [{{targets: ['127.0.0.1:{PORT}']}}]
+    {scrape}
 """)
         self.unit = scenario.Unit(f"/usr/bin/prometheus --config.file={directory}/prometheus.yml --log.level=warn "
                                   f"--web.listen-address=127.0.0.1:{self.port} --storage.tsdb.path={directory}/data {' '.join(options)}",
@@ -358,6 +363,161 @@ def qosd_starts_anew():
             key = f'qosd_requests_server_total{{unit="{s.name}"}}'
             equal(samples(text)[key], before[key], f"requests behind {way[0]}")
             equal(samples(text).keys() & before.keys(), before.keys(), "series")
+
+
+CREDENTIALS = "/run/credstore"
+
+
+class Certificates:
+    """Authorities and certificates that they have signed, in a directory of their own."""
+
+    def __init__(self):
+        self.directory = tempfile.mkdtemp(prefix="qosd-exporter-")
+        for name in "ours", "other":
+            self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                         "-subj", f"/CN=authority {name}", "-addext", "keyUsage=critical,keyCertSign",
+                         "-keyout", f"{name}.key", "-out", f"{name}.pem")
+
+    def openssl(self, *arguments):
+        run("env", "-C", self.directory, "openssl", *arguments)
+
+    def make(self, name, authority, usage, days=2):
+        """days: negative for one that has expired."""
+        with open(self.path(f"{name}.ext"), "w") as f:
+            f.write(f"subjectAltName=IP:127.0.0.1\nextendedKeyUsage={usage}\nauthorityKeyIdentifier=keyid\n")
+        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
+                     "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        begin, end = (time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + at * 86400))
+                      for at in (min(days, 0) - 1, days))
+        self.openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
+                     "-extfile", f"{name}.ext", "-not_before", begin, "-not_after", end, "-out", f"{name}.pem")
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def install(self, **credentials):
+        """What qosd-exporter gets at its next start: name to file."""
+        os.makedirs(CREDENTIALS, mode=0o700, exist_ok=True)
+        for name in "certificate", "key", "authorities":
+            to = os.path.join(CREDENTIALS, f"qosd-exporter.{name}")
+            if name in credentials:
+                shutil.copy(self.path(credentials[name]), to)
+            elif os.path.exists(to):
+                os.unlink(to)
+        systemctl("stop", *UNITS)
+        systemctl("reset-failed", *UNITS, ok=False)
+        systemctl("start", UNITS[0])
+
+    def context(self, name=None):
+        c = ssl.create_default_context(cafile=self.path("ours.pem"))
+        if name:
+            c.load_cert_chain(self.path(f"{name}.pem"), self.path(f"{name}.key"))
+        return c
+
+    def scrape(self, name=None):
+        """The text, or None if the connection was refused."""
+        c = http.client.HTTPSConnection("127.0.0.1", PORT, timeout=20 * scenario.patience(), context=self.context(name))
+        try:
+            c.request("GET", "/metrics")
+            r = c.getresponse()
+            equal(r.status, 200, "status")
+            return r.read().decode()
+        except ssl.SSLCertVerificationError:
+            raise
+        except (ssl.SSLError, ConnectionError):
+            return None
+        finally:
+            c.close()
+
+    def remove(self):
+        self.install()
+        shutil.rmtree(self.directory)
+
+
+@test(own_daemon=True, deadline=90)
+def encrypted():
+    """With a certificate nothing is served in plain text; with authorities, nothing but to clients that have one of theirs, for
+    clients, that is valid. Prometheus scrapes it."""
+    serve()
+    s = start_served()
+    load(s, connections=4, number=400)
+    expect_total(s, 400)
+    line = f'qosd_requests_server_total{{unit="{s.name}"}} 400'
+    c = Certificates()
+    try:
+        c.make("server", "ours", "serverAuth")
+        c.make("client", "ours", "clientAuth")
+        c.make("expired", "ours", "clientAuth", days=-1)
+        c.make("stranger", "other", "clientAuth")
+        c.install(certificate="server.pem", key="server.key")
+        check(line in c.scrape(), "nothing is served")
+        for request in b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /\r\n":
+            with socket.create_connection(("127.0.0.1", PORT), timeout=20 * scenario.patience()) as plain:
+                plain.sendall(request)
+                data = b""
+                try:
+                    while (more := plain.recv(65536)):
+                        data += more
+                except ConnectionError:
+                    pass
+                check(b"HTTP" not in data and b"qosd" not in data, "plain text is served")
+
+        c.install(certificate="server.pem", key="server.key", authorities="ours.pem")
+        for name, served in ((None, False), ("client", True), ("expired", False), ("stranger", False), ("server", False),
+                             ("client", True)):
+            text = c.scrape(name)
+            equal(text is not None and line in text, served, f"whether {name} is served")
+            equal(text is not None, served, f"whether {name} gets anything")
+
+        # Handshakes that do not end keep nobody waiting
+        stuck = [socket.create_connection(("127.0.0.1", PORT)) for _ in range(150)]
+        for i in stuck:
+            i.sendall(b"\x16\x03\x01\x02\x00\x01")
+        for _ in range(5):
+            check(line in c.scrape("client"), "nothing is served beside handshakes that do not end")
+        for i in stuck:
+            i.close()
+
+        p = Prometheus(scrape=f"""scheme: https
+    tls_config: {{ca_file: {c.path("ours.pem")}, cert_file: {c.path("client.pem")}, key_file: {c.path("client.key")}}}""")
+        wait_for("Prometheus has the requests",
+                 lambda: p.query(f'qosd_requests_server_total{{unit="{s.name}"}}') == [400], 30)
+        p.unit.stop()
+    finally:
+        c.remove()
+    check(line in scrape()[1], "nothing is served in plain text any more")
+
+
+@test(own_daemon=True)
+def invalid_credentials():
+    """Never plain text where encryption was meant: it does not start, and says which credential is missing or invalid."""
+    serve()
+    c = Certificates()
+    try:
+        c.make("server", "ours", "serverAuth")
+        with open(c.path("empty"), "w") as f:
+            f.write("\n")
+        for credentials, message in (({"key": "server.key"}, "Credential 'qosd-exporter.certificate' is missing"),
+                                     ({"certificate": "server.pem"}, "Credential 'qosd-exporter.key' is missing"),
+                                     ({"authorities": "ours.pem"}, "Credentials 'qosd-exporter.certificate'"),
+                                     ({"certificate": "server.pem", "key": "ours.key"}, "Invalid credential"),
+                                     ({"certificate": "empty", "key": "server.key"}, "Invalid credential"),
+                                     ({"certificate": "server.pem", "key": "server.key", "authorities": "empty"},
+                                      "Invalid credential 'qosd-exporter.authorities'")):
+            c.install(**credentials)
+            since = time.time()
+            with socket.create_connection(("127.0.0.1", PORT), timeout=20 * scenario.patience()) as plain:
+                plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+                wait_for("an error", lambda since=since, message=message:
+                         message in run("journalctl", "-u", UNITS[1], f"--since=@{since:.6f}", "-o", "cat").stdout)
+                plain.settimeout(0)
+                try:
+                    equal(plain.recv(1), b"", f"response with {credentials}")
+                except (BlockingIOError, ConnectionError):
+                    pass
+    finally:
+        c.remove()
+    equal(samples(scrape()[1])["qosd_up"], "1", "qosd_up")
 
 
 @test(nightly=True, own_daemon=True, deadline=400)
