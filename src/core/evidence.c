@@ -219,6 +219,10 @@ static double real(uint64_t n) {
         return n == ABSENT ? NAN : (double) n;
 }
 
+static double per_second(uint64_t n, uint64_t covered) {
+        return n == ABSENT ? 0 : (double) n * NSEC_PER_SEC / (double) covered;
+}
+
 static void named_put(DiagnosisNamed *table, size_t *n, const DiagnosisNamed *one,
                       double (*weight)(const DiagnosisNamed *n)) {
         size_t at = *n;
@@ -239,9 +243,10 @@ static double named_value(const DiagnosisNamed *n) {
 /* Peers that fail come before those that take time. A peer that sends no response is weighed as if each
  * request in flight had waited for all of the time. */
 static double peer_weight(const DiagnosisNamed *n) {
-        double time = n->rate > 0 ? n->value * n->rate : n->in_flight * NSEC_PER_SEC;
+        double time = n->rate > 0 ? n->value * n->rate : n->in_flight * NSEC_PER_SEC, failed;
 
-        return n->errors > 0 ? n->errors * PEER_ERROR_NSEC + (time > 0 ? time : 0) : time;
+        failed = n->errors + n->status5xx + n->error_replies;
+        return failed > 0 ? failed * PEER_ERROR_NSEC + (time > 0 ? time : 0) : time;
 }
 
 static void machine_fill(const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
@@ -588,13 +593,17 @@ static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
 }
 
 static void client_fill(const Snapshot *s, DiagnosisFigures *f) {
+        double covered = (double) s->covered / NSEC_PER_SEC;
+
         f->client_rate = s->metrics.requests.client.rate;
         f->client_latency = s->metrics.requests.client.count == 0 ? 0 :
                             real(s->metrics.requests.client.latency.mean);
-        if (s->covered > 0)
-                f->peer_errors = (real(s->metrics.requests.client.errors_reset) +
-                                  real(s->metrics.requests.client.errors_timeout)) /
-                                 ((double) s->covered / NSEC_PER_SEC);
+        if (s->covered == 0)
+                return;
+        f->peer_errors = (real(s->metrics.requests.client.errors_reset) +
+                          real(s->metrics.requests.client.errors_timeout)) / covered;
+        f->peer_status5xx = real(s->metrics.requests.client.errors_status5xx) / covered;
+        f->peer_error_replies = real(s->metrics.requests.client.errors_replies) / covered;
 }
 
 void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {
@@ -621,20 +630,26 @@ static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
         window = MAX(window, ROWS_NSEC_MIN);
         unit_get_snapshot(u, MIN(window, ROWS_NSEC_MAX), &s);
         client_fill(&s, &ret->now);
+        ret->peers_covered = (double) s.covered;
+        if (s.covered == 0)
+                return;
 
         for (size_t i = 0; i < s.n_rows; i++) {
                 const Row *row = s.rows + i;
                 DiagnosisNamed peer = {
                         .value = real(row->latency.mean),
                         .rate = row->rate,
-                        .errors = (real(row->errors_reset) + real(row->errors_timeout)) /
-                                  ((double) s.covered / NSEC_PER_SEC),
+                        .errors = per_second(row->errors_reset, s.covered) +
+                                  per_second(row->errors_timeout, s.covered),
+                        .status5xx = per_second(row->errors_status5xx, s.covered),
+                        .error_replies = per_second(row->errors_replies, s.covered),
                         .in_flight = real(row->in_flight),
                 };
                 char address[ADDRESS_STRING_MAX];
 
                 if (row->kind != ROW_PEER || row->rest || !row->measured ||
-                    (!(peer.value * peer.rate > 0) && !(peer.errors > 0) && !(peer.in_flight > 0)))
+                    (!(peer.value * peer.rate > 0) && !(peer.in_flight > 0) &&
+                     !(peer.errors + peer.status5xx + peer.error_replies > 0)))
                         continue;
                 (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
                 (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));

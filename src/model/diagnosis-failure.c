@@ -100,33 +100,58 @@ static void diagnose_aborts(const DiagnosisEvidence *e, Diagnosis *d) {
                 ->share = aborts / ended;
 }
 
-/* Peers that refuse or end connections, whether that makes the unit's own requests fail or not. */
+/* Requests to a peer per second that fail. Which part of them are responses that report errors is not known
+ * where the number of responses is not. */
+static double peer_failed(const DiagnosisNamed *peer) {
+        return known(peer->errors) +
+                (isnan(peer->rate) ? 0 : known(peer->status5xx) + known(peer->error_replies));
+}
+
+/* Requests to peers that fail, whether that makes the unit's own requests fail or not. */
 static void diagnose_peers(const DiagnosisEvidence *e, Diagnosis *d) {
-        const DiagnosisFigures *f = &e->now;
+        char who[2 * DIAGNOSIS_NAME_MAX + sizeof(" ()")], kinds[DIAGNOSIS_TEXT_MAX] = "";
         const DiagnosisNamed *peer = NULL;
+        double failed = 0, all, share;
         Finding *finding;
-        double share;
 
         for (size_t i = 0; i < e->n_peers; i++)
-                if (e->peers[i].errors > 0 && (!peer || e->peers[i].errors > peer->errors))
+                if (peer_failed(e->peers + i) > failed) {
                         peer = e->peers + i;
-        if (!peer || peer->errors * f->covered < ERRORS_COUNT_MIN * NSEC_PER_SEC)
+                        failed = peer_failed(peer);
+                }
+        if (!peer || failed * e->peers_covered < ERRORS_COUNT_MIN * NSEC_PER_SEC)
                 return;
-        share = peer->errors / (peer->errors + known(peer->rate));
+        all = known(peer->errors) + known(peer->rate);
+        share = failed / all;
         if (share < ERRORS_MOST)
                 return;
 
+        (void) snprintf(who, sizeof(who), "%s%s%s%s", peer->name, peer->unit[0] ? " (" : "", peer->unit,
+                        peer->unit[0] ? ")" : "");
+        append(kinds, ", ", peer->status5xx, "HTTP 5xx");
+        append(kinds, ", ", peer->error_replies, "error replies");
+        append(kinds, ", ", peer->errors, "connections refused, ended or timed out");
         finding = diagnosis_add(
                 d, FINDING_DEPENDENCY, share >= ERRORS_ALL ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
                 QOS_STATE_NONE, NAN, NAN,
-                "a tenth or more of the requests to a peer have no response: it refuses or "
+                "a tenth or more of the requests to a peer fail: its responses report errors, it refuses or "
                 "ends connections, or they time out",
-                "%s%s%s%s fails %s of %s requests/s: it refuses or ends connections, or they "
-                "time out",
-                peer->name, peer->unit[0] ? " (" : "", peer->unit, peer->unit[0] ? ")" : "", PERCENT(share),
-                RATE(peer->errors + known(peer->rate)));
+                "%s of %s requests/s to %s fail, %.0f in %s: %s", PERCENT(share), RATE(all), who,
+                failed * e->peers_covered / NSEC_PER_SEC, SPAN(e->peers_covered), kinds);
         diagnosis_copy_name(finding->resource, peer->name);
         diagnosis_copy_name(finding->unit, peer->unit);
+
+        /* The unit passes on most of its own errors, or cannot do without the peer */
+        for (Finding *own = d->findings; own < d->findings + d->n_findings; own++) {
+                size_t length = strlen(own->text);
+
+                if (own->kind != FINDING_ERRORS || failed < ERRORS_ALL * errors_rate(&e->now))
+                        continue;
+                (void) snprintf(own->text + length, sizeof(own->text) - length,
+                                "; so do %s of its requests to %s", PERCENT(share), who);
+                diagnosis_copy_name(own->resource, peer->name);
+                diagnosis_copy_name(own->unit, peer->unit);
+        }
 }
 
 static void diagnose_drops(const DiagnosisEvidence *e, Diagnosis *d) {

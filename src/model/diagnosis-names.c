@@ -46,6 +46,8 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "clientRate",  offsetof(DiagnosisFigures, client_rate)    },
         { "clientLatency", offsetof(DiagnosisFigures, client_latency) },
         { "peerErrors",  offsetof(DiagnosisFigures, peer_errors)  },
+        { "peerStatus5xx", offsetof(DiagnosisFigures, peer_status5xx) },
+        { "peerErrorReplies", offsetof(DiagnosisFigures, peer_error_replies) },
         { "blockedByRequests",        offsetof(DiagnosisFigures, blocked_by_requests)         },
         { "serviceRunQueue", offsetof(DiagnosisFigures, service_run_queue) },
         { "serviceLock", offsetof(DiagnosisFigures, service_lock) },

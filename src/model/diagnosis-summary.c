@@ -189,7 +189,9 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
                 break;
 
         case FINDING_ERRORS:
-                (void) snprintf(next, size, "journalctl -u %s -p err -n 50", unit);
+                (void) snprintf(next, size,
+                                f->unit[0] ? "qosctl diagnose %s" : "journalctl -u %s -p err -n 50",
+                                f->unit[0] ? f->unit : unit);
                 break;
 
         case _FINDING_KIND_MAX:

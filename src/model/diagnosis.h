@@ -37,6 +37,8 @@ typedef struct DiagnosisFigures {
         double client_latency;          /* ns, of one of these */
         double peer_errors;             /* connections that peers refused or ended, or that timed out, with a
                                          * request pending */
+        double peer_status5xx;          /* HTTP/1 responses of peers that report a failure of theirs */
+        double peer_error_replies;      /* responses of Redis and memcached peers that report an error */
         double blocked_by_requests;                    /* ns that the thread of a request waited in park
                                                         * and poll, until woken by the thread of another
                                                         * request */
@@ -88,6 +90,7 @@ typedef struct DiagnosisNamed {
         double rate;                    /* requests to the peer, or the device, or waits for the lock, per
                                          * second */
         double errors;                  /* of a peer, per second: see DiagnosisFigures.peer_errors */
+        double status5xx, error_replies; /* of a peer, per second; those are in the rate, errors are not */
         double in_flight;               /* of a peer: requests without a response, at the end */
 } DiagnosisNamed;
 
@@ -123,6 +126,7 @@ typedef struct DiagnosisEvidence {
         size_t n_users;
         DiagnosisNamed peers[DIAGNOSIS_NAMED_MAX];
         size_t n_peers;
+        double peers_covered;           /* ns in which these were observed, the last of the interval */
         DiagnosisNamed devices[DIAGNOSIS_NAMED_MAX];
         size_t n_devices;
         DiagnosisNamed locks[DIAGNOSIS_NAMED_MAX];

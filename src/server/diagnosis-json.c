@@ -115,6 +115,10 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
                         r = real_to_json("rate", table[i].rate, &v);
                 if (r >= 0 && table[i].errors > 0)
                         r = real_to_json("errors", table[i].errors, &v);
+                if (r >= 0 && table[i].status5xx > 0)
+                        r = real_to_json("status5xx", table[i].status5xx, &v);
+                if (r >= 0 && table[i].error_replies > 0)
+                        r = real_to_json("errorReplies", table[i].error_replies, &v);
                 if (r >= 0)
                         r = sd_json_variant_append_array(ret, v);
         }

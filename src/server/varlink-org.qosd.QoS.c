@@ -1245,7 +1245,7 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(disk),
                 FIELD_COMMENT("What one thread holds and others wait for"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(lock),
-                FIELD_COMMENT("Peers respond late, or fail: then there is no share"),
+                FIELD_COMMENT("Peers respond late, or requests to them fail: then there is no share"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(dependency),
                 FIELD_COMMENT("Page faults, reclaim, and files that were in memory before"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(memory),
@@ -1396,6 +1396,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Connections that peers refused or ended, or that timed out, with a request "
                               "in flight, per second"),
                 SD_VARLINK_DEFINE_FIELD(peerErrors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("HTTP/1 responses of peers with status 5xx, per second"),
+                SD_VARLINK_DEFINE_FIELD(peerStatus5xx, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Error replies of peers that are Redis or memcached, per second"),
+                SD_VARLINK_DEFINE_FIELD(peerErrorReplies, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, "
                               "until that of another one woke it, in nanoseconds; where nine of ten "
                               "requests get their response from the thread that has read them"),
@@ -1467,7 +1471,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests without one, per second: it refused or ended the connection, or it "
                               "timed out"),
-                SD_VARLINK_DEFINE_FIELD(errors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(errors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("HTTP/1 responses of it with status 5xx, per second"),
+                SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Error replies of Redis and memcached, per second"),
+                SD_VARLINK_DEFINE_FIELD(errorReplies, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Device,

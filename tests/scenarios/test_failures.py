@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import threading
 import urllib.error
@@ -10,7 +11,7 @@ import urllib.request
 
 import scenario
 from scenario import Server, Talk, Unit, check, equal, run, systemctl, test, unit_name, unused_port, wait_for
-from test_diagnose import diagnose, found, prepare, said
+from test_diagnose import diagnose, found, prepare, redis, said
 
 
 class Failing(Unit):
@@ -81,17 +82,25 @@ def all_200():
     equal((d["figures"]["status5xx"], d["figures"]["resets"]), (0, 0), f"figures of {said(d)}")
 
 
+def proxy(back, more=""):
+    """nginx before the server on that port."""
+    prepare()
+    port, path = unused_port(), f"/run/{unit_name('nginx', '.conf')}"
+    with open(path, "w") as f:
+        f.write(f"daemon off; pid /run/{unit_name('nginx', '.pid')}; worker_processes 1; error_log stderr crit;\nevents {{}}\n"
+                f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{back}; {more} }} "
+                "location @instead { return 200 instead; } } }\n")
+    u = Unit(f"/usr/sbin/nginx -c {path}", type="exec").start()
+    u.port = port
+    return u
+
+
 @test(quiet=True)
 def refused_upstream():
     """nginx returns 502 as its upstream refuses connections: its errors, then the peer by its address."""
-    prepare()
-    port, back = unused_port(), unused_port()
-    path = f"/run/{unit_name('nginx', '.conf')}"
-    with open(path, "w") as f:
-        f.write(f"daemon off; pid /run/{unit_name('nginx', '.pid')}; worker_processes 1; error_log stderr crit;\nevents {{}}\n"
-                f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{back}; }} }} }}\n")
-    u = Unit(f"/usr/sbin/nginx -c {path}", type="exec").start()
-    with requests_to(port) as answered:
+    back = unused_port()
+    u = proxy(back)
+    with requests_to(u.port) as answered:
         wait_for("there is a response of nginx", answered, 20)
         d = diagnose(u)
     f = first(d, "errors")
@@ -99,6 +108,95 @@ def refused_upstream():
     f = found(d, "dependency")
     equal(f["resource"], f"127.0.0.1:{back}", f"the peer of {f}")
     check("share" not in f and f["certainty"] == "certain", f"a failing peer is no matter of time: {f}")
+
+
+def failed(f):
+    """Share in percent, and number, of the requests to a peer that failed, from the text of the finding."""
+    m = re.match(r"(\d+)% of .* fail, (\d+) in ", f["text"])
+    return int(m[1]), int(m[2])
+
+
+@test(quiet=True)
+def failing_upstream():
+    """The unit behind the proxy returns 503, and so does the proxy; then both are well again."""
+    back = Failing(503).start()
+    scenario.attach(back)
+    u = proxy(back.port)
+    with requests_to(u.port) as answered:
+        wait_for("there is a response of nginx", answered, 20)
+        before = answered()
+        d = diagnose(u)
+        passed = answered() - before
+        back.set(200)
+        before = answered()
+        wait_for("there are others", lambda: answered() > before + 5)
+        well = diagnose(u)
+    f = first(d, "errors")
+    equal((f["resource"], f["unit"], f["next"]), (f"127.0.0.1:{back.port}", back.name, f"qosctl diagnose {back.name}"), f"the cause of {f}")
+    check(back.name in d["summary"], f"summary of {said(d)}")
+    f = found(d, "dependency")
+    equal((f["resource"], f["unit"], f["certainty"]), (f"127.0.0.1:{back.port}", back.name, "certain"), f"the peer of {f}")
+    share, n = failed(f)
+    # Those before it has attached the unit, and after the interval, are not in it
+    check(share == 100 and passed / 2 < n <= passed, f"{passed} requests of the client, the text has {n}: {f}")
+    scenario.within(d["figures"]["peerStatus5xx"], d["figures"]["status5xx"], 0.1, 1, "errors of the peer and of the unit")
+    check(not {f["kind"] for f in well["findings"]} & {"errors", "dependency"}, f"well again: {said(well)}")
+    equal(well["figures"]["peerStatus5xx"], 0, f"figures of {said(well)}")
+
+
+@test(quiet=True)
+def failing_upstream_with_a_fallback():
+    """The proxy has something else to return: it has no errors, its peer has."""
+    back = Failing(503).start()
+    u = proxy(back.port, "proxy_intercept_errors on; error_page 503 =200 @instead;")
+    with requests_to(u.port) as answered:
+        wait_for("there is a response of nginx", answered, 20)
+        d = diagnose(u)
+    f = first(d, "dependency")
+    equal((f["resource"], "unit" in f, d["figures"]["status5xx"]), (f"127.0.0.1:{back.port}", False, 0), f"the peer of {said(d)}")
+    check(not any(f["kind"] == "errors" for f in d["findings"]), f"errors: {said(d)}")
+
+
+# A client of Redis: its commands, one after the other, again and again
+TALKS = """
+import socket, sys, time
+with socket.create_connection(('127.0.0.1', int(sys.argv[1]))) as s:
+    while True:
+        for command in sys.argv[2:]:
+            words = command.split('_')
+            s.sendall(''.join([f'*{len(words)}\\r\\n'] + [f'${len(w)}\\r\\n{w}\\r\\n' for w in words]).encode())
+            reply = b''
+            while not reply.endswith(b'\\r\\n'):
+                reply += s.recv(4096)
+            time.sleep(0.005)
+"""
+
+
+def talking(port, *commands):
+    path = f"/run/{unit_name('talk', '.py')}"
+    with open(path, "w") as f:
+        f.write(TALKS)
+    return Unit(f"/usr/bin/python3 {path} {port} {' '.join(commands)}", type="exec").start()
+
+
+@test(quiet=True)
+def error_replies():
+    """Clients of one Redis, of which it refuses all commands, each third, and none."""
+    server = redis()
+    scenario.attach(server)
+    run("redis-cli", "-p", str(server.port), "set", "text", "x")
+    for commands, wanted in ((["INCR_text"], 100), (["INCR_text", "PING", "PING"], 33), (["PING", "INCR_number"], None)):
+        u = talking(server.port, *commands)
+        d = diagnose(u)
+        u.stop()
+        if wanted is None:
+            equal((d["verdict"], d["figures"]["peerErrorReplies"]), ("nothing", 0), f"nothing is wrong: {said(d)}")
+            continue
+        f = first(d, "dependency")
+        equal((f["resource"], f["unit"]), (f"127.0.0.1:{server.port}", server.name), f"the peer of {f}")
+        equal(f["certainty"], "certain" if wanted == 100 else "likely", f"certainty of {f}")
+        share, n = failed(f)
+        check(abs(share - wanted) <= 1 and n > 50 and "error replies" in f["text"], f"text of {f}")
 
 
 @test(quiet=True)

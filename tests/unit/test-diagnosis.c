@@ -1335,25 +1335,74 @@ static void test_failing_peer(void) {
         Diagnosis d;
 
         e.n_peers = 1;
+        e.peers_covered = 3.0 * NSEC_PER_SEC;
         e.peers[0] = (DiagnosisNamed) { .name = "127.0.0.1:9000", .unit = "backend.service", .value = NAN,
                                         .rate = 0, .errors = 1000 };
         f = only(&e, FINDING_DEPENDENCY, &d);
         check(f->certainty == CERTAINTY_CERTAIN && isnan(f->share) && streq(f->unit, "backend.service"));
-        check(strstr(d.summary, "127.0.0.1:9000 (backend.service) fails 100%"));
+        check(strstr(d.summary, "100% of 1.00k requests/s to 127.0.0.1:9000 (backend.service) fail, 3000 in "
+                     "3.00s: 1.00k connections refused"));
         check(streq(f->next, "qosctl diagnose backend.service"));
 
-        /* The unit's own errors come first, whatever is behind them */
+        /* The unit's own errors come first, with what is behind them */
         e.now.status5xx = 1000;
         diagnosis_make(&e, &d);
         check(d.n_findings == 2 && d.findings[0].kind == FINDING_ERRORS &&
               d.findings[1].kind == FINDING_DEPENDENCY);
+        check(strstr(d.summary, "; so do 100% of its requests to 127.0.0.1:9000 (backend.service)"));
+        check(streq(d.findings[0].unit, "backend.service") &&
+              streq(d.findings[0].next, "qosctl diagnose backend.service"));
+
+        /* Most of them are not behind these */
+        e.now.status5xx = 2001;
+        e.now.rate = 4000;
+        diagnosis_make(&e, &d);
+        check(d.n_findings == 2 && !strstr(d.summary, "127.0.0.1:9000") && !d.findings[0].unit[0]);
+        check(strstr(d.findings[0].next, "journalctl"));
 
         /* A connection that a pool finds closed, now and then */
         e = serving();
         e.n_peers = 1;
+        e.peers_covered = 3.0 * NSEC_PER_SEC;
         e.peers[0] = (DiagnosisNamed) {
                 .name = "127.0.0.1:9000", .value = 50 * US, .rate = 1000, .errors = 3
         };
+        nothing(&e);
+}
+
+/* Peers whose responses report errors. */
+static void test_peer_errors(void) {
+        DiagnosisEvidence e = serving();
+        const Finding *f;
+        Diagnosis d;
+
+        e.n_peers = 2;
+        e.peers_covered = 2.0 * NSEC_PER_SEC;
+        e.peers[0] = (DiagnosisNamed) { .name = "127.0.0.1:1", .value = 50 * US, .rate = 500 };
+        e.peers[1] = (DiagnosisNamed) { .name = "127.0.0.1:6379", .value = 50 * US, .rate = 100,
+                                        .error_replies = 20 };
+        f = only(&e, FINDING_DEPENDENCY, &d);
+        check(f->certainty == CERTAINTY_LIKELY && streq(f->resource, "127.0.0.1:6379") && !f->unit[0]);
+        check(streq(f->text, "20% of 100 requests/s to 127.0.0.1:6379 fail, 40 in 2.00s: "
+                    "20 error replies/s"));
+
+        /* One that fails most is named, of all that it does wrong */
+        e.peers[0].status5xx = 490;
+        e.peers[0].errors = 10;
+        f = only(&e, FINDING_DEPENDENCY, &d);
+        check(f->certainty == CERTAINTY_CERTAIN);
+        check(streq(f->text, "98% of 510 requests/s to 127.0.0.1:1 fail, 1000 in 2.00s: 490 HTTP 5xx/s, "
+                    "10 connections refused, ended or timed out/s"));
+
+        /* Less than a tenth; less than five; of an unknown number of responses */
+        e.peers[0].status5xx = e.peers[0].errors = 0;
+        e.peers[1].error_replies = 9.9;
+        nothing(&e);
+        e.peers[1].rate = e.peers[1].error_replies = 2.4;
+        nothing(&e);
+        e.peers[1].rate = e.peers[1].error_replies = 2.5;
+        (void) only(&e, FINDING_DEPENDENCY, &d);
+        e.peers[1].rate = NAN;
         nothing(&e);
 }
 
@@ -1526,6 +1575,7 @@ static void test_faster_than_usual(void) {
 int main(void) {
         test_errors();
         test_failing_peer();
+        test_peer_errors();
         test_dropped();
         test_down();
         test_restarts();
