@@ -571,7 +571,7 @@ static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, Content
 
 /* ---- overhead ----------------------------------------------------------------------------------------- */
 
-static uint64_t contention_get_cost(const ContentionReading *reading) {
+uint64_t contention_get_cost(const ContentionReading *reading) {
         return reading->counts.counters[QOS_CONTENTION_CPU_COST] + reading->counts.sums[QOS_COST_NSEC];
 }
 

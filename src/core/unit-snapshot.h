@@ -43,6 +43,9 @@ void faults_refresh(Manager *m, uint64_t now);
 void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
                           Contention *c);
 
+/* Run time of the programs, ns. */
+uint64_t contention_get_cost(const ContentionReading *reading);
+
 /* Components of the totals of a snapshot. */
 typedef struct TotalReading {
         WindowReading requests;

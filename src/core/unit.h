@@ -230,6 +230,7 @@ typedef struct UnitTotals {
         size_t n_distributions;
         TotalObjective *objectives;     /* thresholds that are objectives, see ErrorBudget */
         size_t n_objectives;
+        uint64_t cost_requests, cost_contention; /* run time of qosd's programs for the unit, ns; ABSENT */
 } UnitTotals;
 
 /* The result is one allocation, for free(). Names of thresholds are theirs. */

@@ -74,8 +74,7 @@ struct Exporter {
         unsigned n_clients;
         Reader *reader;
         uint64_t begun, scraped;        /* CLOCK_MONOTONIC, us */
-        ExpositionScope scope;
-        unsigned buckets_max;
+        ExpositionOptions options;      /* but for the format */
         TlsFiles tls;
 };
 
@@ -177,11 +176,13 @@ static void client_cut(Client *c) {
 /* The response of a reading, or without one (error): that there is none. */
 static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip, Page **ret) {
         uint64_t took = (now_usec(CLOCK_MONOTONIC) - e->begun) * NSEC_PER_USEC;
+        ExpositionOptions options = e->options;
         _cleanup_free_ char *text = NULL;
         size_t size = 0;
         FILE *f;
         int r;
 
+        options.format = format;
         if (n_pages >= PAGES_MAX)
                 for (Client *c = e->first; c; c = c->next)
                         if (c->page && !c->cut) {
@@ -193,8 +194,8 @@ static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip,
                 return -ENOMEM;
         r = exposition_write_gauge(f, format, "qosd_up", NULL, "Whether qosd has replied", error >= 0);
         if (r >= 0 && error >= 0)
-                r = exposition_write(f, format, e->scope, e->buckets_max,
-                                     reader_get_catalogue(e->reader), reader_get_exports(e->reader));
+                r = exposition_write(f, &options, reader_get_catalogue(e->reader),
+                                     reader_get_exports(e->reader));
         if (r >= 0)
                 r = exposition_write_gauge(f, format, "qosd_scrape_duration_seconds", "seconds",
                                            "Time until qosd has replied", took);
@@ -395,12 +396,13 @@ static int on_post(sd_event_source *s, void *userdata) {
 
 /* Returns 0 if there is nothing else to do. */
 static int parse_arguments(Exporter *e, int argc, char **argv) {
-        enum { ARG_VERSION = 0x100, ARG_EXPORT, ARG_BUCKETS };
+        enum { ARG_VERSION = 0x100, ARG_EXPORT, ARG_BUCKETS, ARG_SERIES };
         static const struct option options[] = {
                 { "help",        no_argument,       NULL, 'h'         },
                 { "version",     no_argument,       NULL, ARG_VERSION },
                 { "export",      required_argument, NULL, ARG_EXPORT  },
                 { "buckets-max", required_argument, NULL, ARG_BUCKETS },
+                { "series-max",  required_argument, NULL, ARG_SERIES  },
                 {}
         };
         int c, r;
@@ -415,7 +417,9 @@ static int parse_arguments(Exporter *e, int argc, char **argv) {
                              "     --export=WHAT      What to export of the units: requests (default),\n"
                              "                        or probes, for the metrics of all their probes\n"
                              "     --buckets-max=N    Limit the buckets of a native histogram\n"
-                             "                        (default: 160), 0 for no limit\n\n"
+                             "                        (default: 160), 0 for no limit\n"
+                             "     --series-max=N     Limit the series of all units, a histogram being one\n"
+                             "                        (default: 10000), 0 for no limit\n\n"
                              "See qosd-exporter(8).");
                         return 0;
                 case ARG_VERSION:
@@ -423,21 +427,28 @@ static int parse_arguments(Exporter *e, int argc, char **argv) {
                         return 0;
                 case ARG_EXPORT:
                         if (streq(optarg, "requests"))
-                                e->scope = EXPOSITION_REQUESTS;
+                                e->options.scope = EXPOSITION_REQUESTS;
                         else if (streq(optarg, "probes"))
-                                e->scope = EXPOSITION_PROBES;
+                                e->options.scope = EXPOSITION_PROBES;
                         else
                                 return log_error_errno(-EINVAL,
                                                        "Invalid value '%s' for --export=, "
                                                        "expected requests or probes.", optarg);
                         break;
                 case ARG_BUCKETS:
-                        r = exposition_parse_buckets(optarg, &e->buckets_max);
+                        r = exposition_parse_buckets(optarg, &e->options.buckets_max);
                         if (r < 0)
                                 return log_error_errno(r,
                                                        "Invalid number of buckets '%s', "
                                                        "expected 0 or %u to %u.", optarg,
                                                        EXPOSITION_BUCKETS_MIN, EXPOSITION_BUCKETS_MAX);
+                        break;
+                case ARG_SERIES:
+                        r = exposition_parse_series(optarg, &e->options.series_max);
+                        if (r < 0)
+                                return log_error_errno(r,
+                                                       "Invalid number of series '%s', expected 0 to %u.",
+                                                       optarg, EXPOSITION_SERIES_MAX);
                         break;
                 default:
                         return -EINVAL;
@@ -448,7 +459,13 @@ static int parse_arguments(Exporter *e, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-        Exporter e = { .scraped = now_usec(CLOCK_MONOTONIC), .buckets_max = EXPOSITION_BUCKETS_DEFAULT };
+        Exporter e = {
+                .scraped = now_usec(CLOCK_MONOTONIC),
+                .options = {
+                        .buckets_max = EXPOSITION_BUCKETS_DEFAULT,
+                        .series_max = EXPOSITION_SERIES_DEFAULT,
+                },
+        };
         const union MHD_DaemonInfo *info;
         struct MHD_OptionItem tls[5];
         unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME;

@@ -45,20 +45,23 @@ typedef struct Sample {
         };
 } Sample;
 
+typedef struct Writer Writer;
+
 typedef struct Output {
         FILE *file;
         Exposition format;
+        const Writer *writer;
         const Family *family;   /* that has been begun; NULL: none */
         void *state;            /* of the writer, for the family */
 } Output;
 
 /* Each returns a negative errno; errors of writing are those of the stream. */
-typedef struct Writer {
+struct Writer {
         int (*begin)(Output *o);
         int (*add)(Output *o, const Sample *sample);
         int (*end)(Output *o);
         void (*abort)(Output *o);       /* instead of end(), after an error; may be NULL */
-} Writer;
+};
 
 extern const Writer text_writer;
 #if HAVE_PROTOBUF

@@ -9,28 +9,54 @@ bool exposition_is_supported(Exposition format) {
         return format != EXPOSITION_PROTOBUF || HAVE_PROTOBUF;
 }
 
-int exposition_parse_buckets(const char *s, unsigned *ret) {
+static int parse_limit(const char *s, unsigned min, unsigned max, unsigned *ret) {
         unsigned long n;
         char *end;
 
         errno = 0;
         n = strtoul(s, &end, 10);
-        if (errno != 0 || !isdigit((unsigned char) *s) || *end != 0 || n > EXPOSITION_BUCKETS_MAX ||
-            (n > 0 && n < EXPOSITION_BUCKETS_MIN))
+        if (errno != 0 || !isdigit((unsigned char) *s) || *end != 0 || n > max || (n > 0 && n < min))
                 return -EINVAL;
         *ret = (unsigned) n;
         return 0;
 }
 
+int exposition_parse_buckets(const char *s, unsigned *ret) {
+        return parse_limit(s, EXPOSITION_BUCKETS_MIN, EXPOSITION_BUCKETS_MAX, ret);
+}
+
+int exposition_parse_series(const char *s, unsigned *ret) {
+        return parse_limit(s, 1, EXPOSITION_SERIES_MAX, ret);
+}
+
 /* ---- families, as far as they have samples ------------------------------------------------------------ */
 
-static const Writer* output_writer(const Output *o) {
+static Output output_new(FILE *file, Exposition format) {
+        Output o = { .file = file, .format = format, .writer = &text_writer };
+
 #if HAVE_PROTOBUF
-        if (o->format == EXPOSITION_PROTOBUF)
-                return &protobuf_writer;
+        if (format == EXPOSITION_PROTOBUF)
+                o.writer = &protobuf_writer;
 #endif
-        return &text_writer;
+        return o;
 }
+
+static int count_begin(Output *o) {
+        return 0;
+}
+
+static int count_add(Output *o, const Sample *sample) {
+        uint64_t *n = o->state;
+
+        ++*n;
+        return 0;
+}
+
+static const Writer count_writer = {
+        .begin = count_begin,
+        .add = count_add,
+        .end = count_begin,
+};
 
 /* Adds a sample, and begins its family with the first one. */
 static int output_add(Output *o, const Family *family, const Sample *sample) {
@@ -38,11 +64,11 @@ static int output_add(Output *o, const Family *family, const Sample *sample) {
 
         if (o->family != family) {
                 o->family = family;
-                r = output_writer(o)->begin(o);
+                r = o->writer->begin(o);
                 if (r < 0)
                         return r;
         }
-        return output_writer(o)->add(o, sample);
+        return o->writer->add(o, sample);
 }
 
 /* Ends the family, if one has been begun. */
@@ -50,15 +76,15 @@ static int output_end(Output *o) {
         int r = 0;
 
         if (o->family)
-                r = output_writer(o)->end(o);
+                r = o->writer->end(o);
         if (r >= 0)
                 o->family = NULL;
         return r;
 }
 
 static void output_done(Output *o) {
-        if (o->family && output_writer(o)->abort)
-                output_writer(o)->abort(o);
+        if (o->family && o->writer->abort)
+                o->writer->abort(o);
         o->family = NULL;
 }
 
@@ -106,6 +132,7 @@ typedef struct ExportedUnit {
         sd_json_variant *unit;          /* of the reply */
         sd_json_variant *totals;        /* sorted, for look-ups; NULL: none */
         sd_json_variant *gauges;
+        uint64_t overflow;              /* of the distribution that is being written */
 } ExportedUnit;
 
 typedef struct ExportedUnits {
@@ -176,8 +203,7 @@ static sd_json_variant* find_histogram(const ExportedUnit *u, const char *metric
 }
 
 /* Durations beyond the last bound: in a native histogram they look like those right behind it. */
-static int write_overflow(Output *o, const char *metric, const char *name, const ExportedUnits *units,
-                          const uint64_t *overflow) {
+static int write_overflow(Output *o, const char *metric, const char *name, const ExportedUnits *units) {
         Family f = { .help = "Durations of more than 64 s in the distribution", .type = FAMILY_COUNTER };
         _cleanup_free_ char *family = NULL;
         int r;
@@ -190,9 +216,9 @@ static int write_overflow(Output *o, const char *metric, const char *name, const
         for (size_t i = 0; i < units->n; i++) {
                 Sample s = unit_sample(&units->items[i]);
 
-                if (overflow[i] == 0)
+                s.n = units->items[i].overflow;
+                if (s.n == 0)
                         continue;
-                s.n = overflow[i];
                 s.created = created(metric, &units->items[i]);
                 r = output_add(o, &f, &s);
                 if (r < 0)
@@ -204,26 +230,26 @@ static int write_overflow(Output *o, const char *metric, const char *name, const
 /* Returns 0 if no unit has the distribution. */
 static int write_distribution(Output *o, const char *metric, const char *help, unsigned buckets_max,
                               const ExportedUnits *units) {
-        _cleanup_free_ uint64_t *overflow = new0(uint64_t, units->n);
         _cleanup_free_ char *name = family_name(metric, "seconds");
         Family f = { .name = name, .unit = "seconds", .help = help, .type = FAMILY_HISTOGRAM };
         int r;
 
-        if (!name || !overflow)
+        if (!name)
                 return -ENOMEM;
         for (size_t i = 0; i < units->n; i++) {
-                const ExportedUnit *u = &units->items[i];
                 _cleanup_sparse_histogram_ SparseHistogram h = {};
+                ExportedUnit *u = &units->items[i];
                 sd_json_variant *v = find_histogram(u, metric);
                 Sample s = unit_sample(u);
 
+                u->overflow = 0;
                 if (!v)
                         continue;
                 r = sparse_histogram_parse(v, &h);
                 if (r < 0)
                         return r;
                 if (h.n > 0 && h.buckets[h.n - 1].index > SPARSE_MAX_EXPONENT * (1 << h.schema))
-                        overflow[i] = h.buckets[h.n - 1].n;
+                        u->overflow = h.buckets[h.n - 1].n;
                 sparse_histogram_limit(&h, buckets_max);
                 s.kind = SAMPLE_HISTOGRAM;
                 s.histogram = &h;
@@ -236,7 +262,7 @@ static int write_distribution(Output *o, const char *metric, const char *help, u
                 return 0;
         r = output_end(o);
         if (r >= 0)
-                r = write_overflow(o, metric, name, units, overflow);
+                r = write_overflow(o, metric, name, units);
         return r < 0 ? r : 1;
 }
 
@@ -308,6 +334,42 @@ static int write_drops(Output *o, const ExportedUnits *units) {
                 if (r < 0)
                         return r;
         }
+        return output_end(o);
+}
+
+static int write_cost(Output *o, ExpositionScope scope, const ExportedUnits *units) {
+        static const struct {
+                const char *path, *probe;
+        } costs[] = {
+                { "cost.requests",   "requests"   },
+                { "cost.contention", "contention" },
+        };
+        static const Family f = {
+                .name = "qosd_cost_seconds",
+                .unit = "seconds",
+                .help = "Run time of qosd's BPF programs for the unit",
+                .type = FAMILY_COUNTER,
+        };
+        int r;
+
+        for (size_t i = 0; i < units->n; i++)
+                for (size_t k = 0; k < (scope == EXPOSITION_PROBES ? ELEMENTSOF(costs) : 1); k++) {
+                        const ExportedUnit *u = &units->items[i];
+                        Sample s = {
+                                .labels = { { "unit",  value_string(u->unit, "name") },
+                                            { "probe", costs[k].probe } },
+                                .n_labels = 2,
+                                .kind = SAMPLE_NSEC,
+                        };
+
+                        if (!value_unsigned(u->unit, costs[k].path, &s.n))
+                                continue;
+                        if (k == 0)
+                                s.created = created("requests.cost", u);
+                        r = output_add(o, &f, &s);
+                        if (r < 0)
+                                return r;
+                }
         return output_end(o);
 }
 
@@ -414,30 +476,99 @@ static int write_objectives(Output *o, const ExportedUnits *units) {
         return 0;
 }
 
-int exposition_write(FILE *file, Exposition format, ExpositionScope scope, unsigned buckets_max,
-                     const Replies *catalogue, const Replies *exports) {
+static int write_units(Output *o, const ExpositionOptions *options, const Replies *catalogue,
+                       const ExportedUnits *units) {
+        int r;
+
+        r = write_info(o, units);
+        for (size_t i = 0; r >= 0 && i < catalogue->n; i++)
+                if (options->scope == EXPOSITION_PROBES ||
+                    streq_ptr(value_string(catalogue->items[i], "probe"), "requests"))
+                        r = write_metric(o, catalogue->items[i], options->buckets_max, units);
+        if (r >= 0)
+                r = write_drops(o, units);
+        if (r >= 0)
+                r = write_cost(o, options->scope, units);
+        return r < 0 ? r : write_objectives(o, units);
+}
+
+static size_t elements(sd_json_variant *v) {
+        return v ? sd_json_variant_elements(v) : 0;
+}
+
+/* More than there are, for a quick look. Of a distribution there may be its overflow as well. */
+static uint64_t bound_series(const ExportedUnits *units) {
+        uint64_t n = 0;
+
+        for (size_t i = 0; i < units->n; i++) {
+                const ExportedUnit *u = &units->items[i];
+
+                n += 4 + elements(u->totals) / 2 + elements(u->gauges) / 2 +
+                     2 * elements(value_find(u->unit, "histograms")) +
+                     3 * elements(value_find(u->unit, "objectives"));
+        }
+        return n;
+}
+
+/* How many of the first units have no more series than the limit together, and how many series the others have.
+ * A histogram is one, whatever its form. */
+static int limit_series(const ExpositionOptions *options, const Replies *catalogue, const ExportedUnits *units,
+                        size_t *ret_units, uint64_t *ret_dropped) {
+        uint64_t sum = 0, kept = 0;
+        size_t n = units->n;
+
+        if (bound_series(units) <= options->series_max) {
+                *ret_units = units->n;
+                *ret_dropped = 0;
+                return 0;
+        }
+        for (size_t i = 0; i < units->n; i++) {
+                const ExportedUnits unit = { .items = units->items + i, .n = 1 };
+                _cleanup_output_ Output o = { .writer = &count_writer, .state = &sum };
+                int r;
+
+                r = write_units(&o, options, catalogue, &unit);
+                if (r < 0)
+                        return r;
+                if (n == units->n && sum > options->series_max)
+                        n = i;
+                if (n == units->n)
+                        kept = sum;
+        }
+        *ret_units = n;
+        *ret_dropped = sum - kept;
+        return 0;
+}
+
+int exposition_write(FILE *file, const ExpositionOptions *options, const Replies *catalogue,
+                     const Replies *exports) {
+        _cleanup_output_ Output o = output_new(file, options->format);
         _cleanup_exported_units_ ExportedUnits exported = {};
-        _cleanup_output_ Output o = { .file = file, .format = format };
+        uint64_t dropped = 0;
         int r;
 
         r = exported_units_new(exports, &exported);
-        if (r >= 0)
-                r = write_info(&o, &exported);
-        for (size_t i = 0; r >= 0 && i < catalogue->n; i++)
-                if (scope == EXPOSITION_PROBES || streq_ptr(value_string(catalogue->items[i], "probe"), "requests"))
-                        r = write_metric(&o, catalogue->items[i], buckets_max, &exported);
-        if (r >= 0)
-                r = write_drops(&o, &exported);
-        if (r >= 0)
-                r = write_objectives(&o, &exported);
+        if (r >= 0 && options->series_max > 0) {
+                ExportedUnits kept = { .items = exported.items };
+
+                r = limit_series(options, catalogue, &exported, &kept.n, &dropped);
+                if (r >= 0)
+                        r = write_units(&o, options, catalogue, &kept);
+        } else if (r >= 0)
+                r = write_units(&o, options, catalogue, &exported);
         if (r >= 0)
                 r = write_programs(&o, exports);
-        return r < 0 ? r : 0;
+        if (r < 0)
+                return r;
+        return options->series_max > 0 ?
+                exposition_write_gauge(file, options->format, "qosd_series_dropped", NULL,
+                                       "Series of units that are left out, to stay within a limit",
+                                       dropped) : 0;
 }
 
 int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit, const char *help,
                            uint64_t n) {
-        _cleanup_output_ Output o = { .file = file, .format = format };
+        _cleanup_output_ Output o = output_new(file, format);
         const Family f = { .name = name, .unit = unit, .help = help, .type = FAMILY_GAUGE };
         const Sample s = { .n = n, .kind = streq_ptr(unit, "seconds") ? SAMPLE_NSEC : SAMPLE_INTEGER };
         int r;

@@ -20,23 +20,35 @@ typedef enum Exposition {
 #define EXPOSITION_BUCKETS_MIN 29U
 #define EXPOSITION_BUCKETS_MAX 10000U
 
+/* Of units, which a host has by default: 190 with the metrics of requests. */
+#define EXPOSITION_SERIES_DEFAULT 10000U
+#define EXPOSITION_SERIES_MAX 10000000U
+
 /* What is written of the units. */
 typedef enum ExpositionScope {
         EXPOSITION_REQUESTS,            /* metrics of the probe requests */
         EXPOSITION_PROBES,              /* metrics of all probes */
 } ExpositionScope;
 
+typedef struct ExpositionOptions {
+        Exposition format;
+        ExpositionScope scope;
+        unsigned buckets_max;           /* of a native histogram, at least EXPOSITION_BUCKETS_MIN; 0: no limit */
+        unsigned series_max;            /* of all units: those that do not fit are left out, and what they would
+                                         * have had is written; 0: no limit */
+} ExpositionOptions;
+
 /* Whether this build writes the format. */
 bool exposition_is_supported(Exposition format);
 
-/* Parses a limit of buckets: 0, or a number within these bounds. Returns -EINVAL. */
+/* Parse limits: 0, or a number within these bounds. Return -EINVAL. */
 int exposition_parse_buckets(const char *s, unsigned *ret);
+int exposition_parse_series(const char *s, unsigned *ret);
 
-/* Writes the replies to ListMetrics(), and to one or more calls of Export(). buckets_max: of a native histogram,
- * at least EXPOSITION_BUCKETS_MIN; 0: no limit. Errors of writing are those of the stream. Returns -EBADMSG if a
- * reply is invalid, or -ENOMEM. */
-int exposition_write(FILE *file, Exposition format, ExpositionScope scope, unsigned buckets_max,
-                     const Replies *catalogue, const Replies *exports);
+/* Writes the replies to ListMetrics(), and to one or more calls of Export(). Errors of writing are those of the
+ * stream. Returns -EBADMSG if a reply is invalid, or -ENOMEM. */
+int exposition_write(FILE *file, const ExpositionOptions *options, const Replies *catalogue,
+                     const Replies *exports);
 
 /* Writes a gauge without labels. unit: NULL, or "seconds", for nanoseconds. Returns -ENOMEM. */
 int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit, const char *help,

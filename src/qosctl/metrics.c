@@ -29,6 +29,11 @@ static int export_units(Client *c, const char *unit, Replies *ret) {
 int verb_metrics(int argc, char **argv) {
         _cleanup_replies_ Replies catalogue = REPLIES_INIT, exports = REPLIES_INIT;
         _cleanup_names_ Names names = NAMES_INIT;
+        const ExpositionOptions options = {
+                .format = arg_exposition,
+                .scope = EXPOSITION_PROBES,
+                .buckets_max = arg_buckets_max,
+        };
         _cleanup_client_ Client *c = NULL;
         int r, status = STATUS_OK;
 
@@ -69,7 +74,7 @@ int verb_metrics(int argc, char **argv) {
         r = client_call_more(c, QOS_METHOD("ListMetrics"), 0, NULL, &catalogue);
         if (r != 0)
                 return client_fail(r, &catalogue, "list metrics");
-        r = exposition_write(stdout, arg_exposition, EXPOSITION_PROBES, arg_buckets_max, &catalogue, &exports);
+        r = exposition_write(stdout, &options, &catalogue, &exports);
         if (r == -EBADMSG)
                 return log_failure(r, "Failed to read metrics: qosd sent an invalid reply.");
         if (r < 0)

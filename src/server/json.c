@@ -355,6 +355,12 @@ int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {
                 json_writer_close(&w);
         }
         json_writer_close_some(&w);
+        json_writer_open_object(&w, "cost", strlen("cost"));
+        if (t->cost_requests != ABSENT)
+                json_writer_add_unsigned(&w, "requests", t->cost_requests);
+        if (t->cost_contention != ABSENT)
+                json_writer_add_unsigned(&w, "contention", t->cost_contention);
+        json_writer_close_some(&w);
         json_writer_add_unsigned(&w, "drops", t->snapshot.drops);
         json_writer_close(&w);
         return json_writer_finish_text(&w, ret);

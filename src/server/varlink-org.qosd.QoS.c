@@ -816,6 +816,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                               "out if there are none"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(objectives, ExportedObjective,
                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Run time of qosd's programs for the unit since the attach, in nanoseconds, "
+                              "independent of seq: of \"requests\", and of \"contention\" since it is "
+                              "observed with one of the probes cpu, block and memory"),
+                SD_VARLINK_DEFINE_FIELD(cost, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"),
                 SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0));
 

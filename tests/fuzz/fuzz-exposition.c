@@ -69,14 +69,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         for (Exposition format = 0; format < _EXPOSITION_MAX; format++)
                 for (size_t i = 0; i < ELEMENTSOF(limits) && exposition_is_supported(format); i++) {
+                        const ExpositionOptions options = {
+                                .format = format,
+                                .scope = i % 2 == 0 ? EXPOSITION_PROBES : EXPOSITION_REQUESTS,
+                                .buckets_max = limits[i],
+                                .series_max = (unsigned) i,
+                        };
                         _cleanup_free_ char *out = NULL;
                         size_t out_size = 0;
                         FILE *f = open_memstream(&out, &out_size);
                         int r;
 
                         check(f);
-                        r = exposition_write(f, format, i % 2 == 0 ? EXPOSITION_PROBES : EXPOSITION_REQUESTS,
-                                             limits[i], &catalogue, &exports);
+                        r = exposition_write(f, &options, &catalogue, &exports);
                         check(r == 0 || r == -EBADMSG);
                         check(fclose(f) == 0);
                         if (format != EXPOSITION_PROTOBUF)

@@ -7,6 +7,7 @@ import http.client
 import json
 import math
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -60,7 +61,7 @@ def equals_qosctl():
         headers, text = scrape(accept=accept)
         equal(headers["Content-Type"], content_type, f"type for {accept}")
         there = {k: v for k, v in samples(qosctl("metrics", s.name, f"--format={name}").stdout).items()
-                 if not k.startswith("qosd_contention_")}
+                 if not k.startswith("qosd_contention_") and 'probe="contention"' not in k}
         equal(samples(text, s.name), there, f"samples in {name}")
         check(f'qosd_requests_server_total{{unit="{s.name}"}}' in there, "no request")
         equal(samples(text)["qosd_up"], "1", "qosd_up")
@@ -326,6 +327,39 @@ def stuck_scrapers():
         except TimeoutError:
             fail("a connection stays open")
         c.close()
+
+
+@test(own_daemon=True)
+def limit_of_series():
+    """Units that do not fit are left out whole, and what they would have had is said; a histogram is one series."""
+    serve()
+    units = [start_served() for _ in range(3)]
+    for s in units:
+        load(s, connections=2, number=100)
+        expect_total(s, 100)
+
+    def read(unit):
+        """How many series of the unit there are, and how many of all are left out."""
+        text = scrape()[1]
+        there = samples(text, unit.name)
+        whole = {re.sub("_(bucket|sum|count)$", "", k.split("{")[0]) if re.search("_seconds_(bucket|sum|count)[{]", k) else k
+                 for k in there}
+        return len(whole), int(samples(text)["qosd_series_dropped"])
+
+    each, dropped = read(units[0])
+    equal(dropped, 0, "series that are left out")
+    for s in units:
+        equal(read(s), (each, 0), "series")
+    try:
+        for limit, kept in (each * 3, 3), (each * 3 - 1, 2), (each, 1), (each - 1, 0):
+            restart_with(f"--series-max={limit}")
+            left = sorted(read(s)[0] for s in units)
+            equal(left, [0] * (3 - kept) + [each] * kept, f"series of units with a limit of {limit}")
+            equal(read(units[0])[1], each * (3 - kept), f"series that are left out with a limit of {limit}")
+        restart_with("--series-max=0")
+        equal("qosd_series_dropped" in scrape()[1], False, "whether series are left out without a limit")
+    finally:
+        restart_with()
 
 
 @test(own_daemon=True)

@@ -108,8 +108,14 @@ static void test_limits(void) {
                 }
 }
 
-static void test_parse_buckets(void) {
+static void test_parse_limits(void) {
         unsigned n;
+
+        check(exposition_parse_series("0", &n) == 0 && n == 0);
+        check(exposition_parse_series("1", &n) == 0 && n == 1);
+        check(exposition_parse_series("10000000", &n) == 0 && n == 10000000);
+        check(exposition_parse_series("10000001", &n) == -EINVAL);
+        check(exposition_parse_series("many", &n) == -EINVAL);
 
         check(exposition_parse_buckets("0", &n) == 0 && n == 0);
         check(exposition_parse_buckets("29", &n) == 0 && n == 29);
@@ -131,6 +137,7 @@ static void test_protobuf(void) {
         static const char *const names[] = { "qosd_unit_info", "qosd_requests_server_latency_seconds",
                                              "qosd_requests_server_latency_seconds_overflow_total",
                                              "qosd_drops_total" };
+        const ExpositionOptions options = { .format = EXPOSITION_PROTOBUF, .buckets_max = 160 };
         Replies catalogue = REPLIES_INIT, exports = REPLIES_INIT;
         Io__Prometheus__Client__MetricFamily *families[ELEMENTSOF(names)];
         Io__Prometheus__Client__Histogram *h;
@@ -152,8 +159,7 @@ static void test_protobuf(void) {
 
         f = open_memstream(&text, &size);
         check(f);
-        check(exposition_write(f, EXPOSITION_PROTOBUF, EXPOSITION_REQUESTS, 160, &catalogue,
-                               &exports) == 0);
+        check(exposition_write(f, &options, &catalogue, &exports) == 0);
         exposition_end(f, EXPOSITION_PROTOBUF);
         check(fclose(f) == 0);
 
@@ -216,7 +222,7 @@ static void test_protobuf(void) {
 int main(void) {
         test_invalid();
         test_limits();
-        test_parse_buckets();
+        test_parse_limits();
 #if HAVE_PROTOBUF
         test_protobuf();
 #endif

