@@ -106,21 +106,6 @@ static int baseline_write(const char *path, sd_json_variant *reply) {
         return r < 0 ? log_failure(r, "Failed to write '%s': %m", path) : 0;
 }
 
-/* Text behind a label, wrapped at the width of the terminal: the pager cuts longer lines. */
-static void print_wrapped(const char *label, const char *words, const char *on, const char *off) {
-        const Style *style = terminal_style();
-        size_t indent = text_width(label), width = style->width > indent ? style->width - indent : SIZE_MAX;
-        _cleanup_free_ char *clean = text_clean(words, style->utf8);
-
-        for (const char *text = strempty(clean); *text; text += strspn(text, " ")) {
-                size_t n = text_wrap(text, width);
-
-                (void) printf("%*s%s%s%.*s%s\n", *label ? 0 : (int) indent, "", label, on, (int) n, text, off);
-                text += n;
-                label = "";
-        }
-}
-
 static size_t array_size(sd_json_variant *v) {
         return v && sd_json_variant_is_array(v) ? sd_json_variant_elements(v) : 0;
 }

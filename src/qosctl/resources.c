@@ -2,6 +2,8 @@
 
 /* Block I/O and memory of a unit, and what its threads wait for. */
 
+#include <stdarg.h>
+
 #include "format.h"
 #include "progress.h"
 #include "qosctl.h"
@@ -82,22 +84,30 @@ static int print_devices(sd_json_variant *block) {
         return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
+#define COUNTS_TEXT_MAX 512U
+
+_printf_(2, 3) static void append(char line[static COUNTS_TEXT_MAX], const char *format, ...) {
+        size_t length = strlen(line);
+        va_list ap;
+
+        va_start(ap, format);
+        (void) vsnprintf(line + length, COUNTS_TEXT_MAX - length, format, ap);
+        va_end(ap);
+}
+
 /* Prints "Label: 15 of this (1.2ms), 3 of that", omitting zeros. */
 static void print_counts(const char *label, sd_json_variant *v, const char *const (*table)[3], size_t n) {
-        bool any = false;
-        char buf[FORMAT_MAX];
+        char buf[FORMAT_MAX], line[COUNTS_TEXT_MAX] = "";
         uint64_t count, time;
 
         for (size_t i = 0; i < n; i++) {
                 if (!value_unsigned(v, table[i][0], &count) || count == 0)
                         continue;
-                (void) printf("%s%s %s", any ? ", " : label, format_count(buf, count), table[i][2]);
+                append(line, "%s%s %s", *line ? ", " : "", format_count(buf, count), table[i][2]);
                 if (table[i][1] && value_unsigned(v, table[i][1], &time))
-                        (void) printf(" (%s)", format_duration(buf, time));
-                any = true;
+                        append(line, " (%s)", format_duration(buf, time));
         }
-        if (any)
-                (void) printf("\n");
+        print_wrapped(label, line, "", "");
 }
 
 static void print_memory(sd_json_variant *contention) {
@@ -120,8 +130,7 @@ static void print_memory(sd_json_variant *contention) {
 
 static void print_pressure(sd_json_variant *contention) {
         static const char *const table[] = { "cpu", "memory", "io" };
-        char some[FORMAT_MAX], full[FORMAT_MAX], path[64];
-        bool any = false;
+        char some[FORMAT_MAX], full[FORMAT_MAX], path[64], line[COUNTS_TEXT_MAX] = "";
         double a, b;
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
@@ -129,13 +138,11 @@ static void print_pressure(sd_json_variant *contention) {
                 if (!value_real(contention, path, &a))
                         continue;
                 (void) snprintf(path, sizeof(path), "pressure.%s.full", table[i]);
-                (void) printf("%s%s %s", any ? ", " : "Pressure: ", table[i], format_percent(some, a));
+                append(line, "%s%s %s", *line ? ", " : "", table[i], format_percent(some, a));
                 if (value_real(contention, path, &b))
-                        (void) printf(" (full %s)", format_percent(full, b));
-                any = true;
+                        append(line, " (full %s)", format_percent(full, b));
         }
-        if (any)
-                (void) printf("\n");
+        print_wrapped("Pressure: ", line, "", "");
 }
 
 /* The same wait target in an earlier snapshot. */
@@ -363,11 +370,15 @@ static int print_reading(const UnitReading *reading, const char *unit, bool firs
 
                 if (!why)
                         return log_out_of_memory();
-                (void) printf("   Waits: %s\n", why);
+                print_wrapped("   Waits: ", why, "", "");
         }
-        if (!block || !value_find(contention, "memory.minorFaults") || streq_ptr(reading->waits.error, QOS_METHOD("NotMeasured")))
-                (void) printf("%sFor more metrics: qosctl attach --probes=%s %s%s\n", color_on(style, COLOR_GREY), PROBES_SHOWN, unit,
-                              color_off(style));
+        if (!block || !value_find(contention, "memory.minorFaults") || streq_ptr(reading->waits.error, QOS_METHOD("NotMeasured"))) {
+                _cleanup_free_ char *command = NULL;
+
+                if (asprintf(&command, "For more metrics: qosctl attach --probes=%s %s", PROBES_SHOWN, unit) < 0)
+                        return log_out_of_memory();
+                print_wrapped("", command, color_on(style, COLOR_GREY), color_off(style));
+        }
         return STATUS_OK;
 }
 

@@ -125,6 +125,49 @@ const char* color_off(const Style *style) {
         return style->colors ? "\x1b[0m" : "";
 }
 
+static bool word_is_cut(const char *text, size_t n) {
+        return text[n] && text[n] != ' ';
+}
+
+static bool text_fits(const char *text, size_t width) {
+        while (*text) {
+                size_t n = text_wrap(text, width);
+
+                if (word_is_cut(text, n))
+                        return false;
+                text += n;
+                text += strspn(text, " ");
+        }
+        return true;
+}
+
+/* Of lines below a label that has no room for more. */
+#define INDENT_SHORT 4U
+
+void print_wrapped(const char *label, const char *words, const char *on, const char *off) {
+        const Style *style = terminal_style();
+        size_t width = style->width > 0 ? style->width : SIZE_MAX, behind = text_width(label), indent = behind;
+        _cleanup_free_ char *clean = text_clean(words, style->utf8);
+        const char *text = strempty(clean);
+
+        if (indent > width / 2 || !text_fits(text, width - indent))
+                indent = text_fits(text, width - MIN(width, INDENT_SHORT)) ? INDENT_SHORT : 0;
+
+        for (bool first = true; *text; first = false) {
+                size_t room = width - MIN(width, first ? behind : indent), n = text_wrap(text, room);
+
+                /* Below the label */
+                if (first && *label && (room == 0 || word_is_cut(text, n))) {
+                        (void) printf("%.*s\n", (int) (strlen(label) - (endswith(label, " ") ? 1 : 0)), label);
+                        continue;
+                }
+                (void) printf("%*s%s%s%.*s%s\n", first ? 0 : (int) indent, "", first ? label : "", on, (int) n,
+                              text, off);
+                text += n;
+                text += strspn(text, " ");
+        }
+}
+
 int log_failure(int error, const char *format, ...) {
         _cleanup_free_ char *message = NULL, *clean = NULL;
         va_list ap;

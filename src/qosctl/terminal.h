@@ -34,6 +34,11 @@ unsigned terminal_lines(void);
 const char* color_on(const Style *style, Color color);
 const char* color_off(const Style *style);
 
+/* Prints words behind a label, wrapped at the width of the terminal: the pager cuts longer lines. Lines are
+ * aligned with the first one, as far as the label leaves half of the width, and no word has to be cut. Words
+ * that fit into an empty line are never cut, so that they can be copied. on, off: color of the words. */
+void print_wrapped(const char *label, const char *words, const char *on, const char *off);
+
 /* Logs a message to standard error in a single line, without control characters. "%m" is the error, which is
  * returned as negative errno. */
 int log_failure(int error, const char *format, ...) _printf_(2, 3);

@@ -956,6 +956,52 @@ class Others(Test):
         self.qosd.diagnosis = {"verdict": "nothing", "summary": "no bottleneck found", "text": "1000 requests/s", "figures": {}, "findings": [], "excluded": []} | more
         return self.terminal("diagnose", "nginx", f"--for={span}", columns=columns, env={"PAGER": ""})
 
+    LONG_NAME = "a-rather-long-name-of-a-backend.service"
+
+    def screen(self, *arguments, columns):
+        """The lines of the page on a terminal, none of them wider than that."""
+        t = self.terminal(*arguments, columns=columns, env={"PAGER": ""})
+        self.assertEqual(t.end(), 0)
+        page = plain(t.output.rsplit("\r\x1b[2K", 1)[-1]).replace("\r", "")
+        self.fits(page, columns)
+        return page.splitlines()
+
+    def test_diagnose_on_narrow_terminals(self):
+        """Words are never cut, so that names and commands can be copied."""
+        command, summary = f"journalctl -u {self.LONG_NAME} -p err -n 50", "100% of 171 requests/s fail: 171 error replies/s"
+        self.qosd.add(self.LONG_NAME)
+        self.qosd.diagnosis = {"verdict": "found", "summary": summary, "text": "171 requests/s",
+                               "findings": [{"kind": "errors", "certainty": "certain", "text": summary, "rule": "the rule", "next": command}],
+                               "excluded": [{"kind": kind, "share": 0} for kind in ("quota", "disk", "lock", "memory", "dependency", "limit", "network")],
+                               "figures": {"threads": {state: 0.5 for state in self.STATES}}}
+        screens = {columns: self.screen("diagnose", self.LONG_NAME, "--for=1s", columns=columns) for columns in (40, 80, 200)}
+        for columns, lines in screens.items():
+            words = " ".join(lines).split()
+            for text in f"{self.LONG_NAME}: {summary}", f"Next: {command}", "No significant wait for: quota, disk, lock, memory, dependency, limit, network", \
+                    "Threads, on average: " + ", ".join(f"{state} 0.50" for state in self.STATES):
+                self.assertIn(f" {text} ", " " + " ".join(words) + " ", f"{columns} columns")
+        self.assertEqual(screens[40][:3], [self.LONG_NAME + ":", "    100% of 171 requests/s fail: 171", "    error replies/s"])
+        self.assertIn("    Next: journalctl -u", screens[40])
+        self.assertIn(self.LONG_NAME, screens[40])
+        self.assertIn("No significant wait for: quota, disk,", screens[40])
+        self.assertEqual(screens[80][:2], [f"{self.LONG_NAME}: 100% of 171 requests/s fail: 171 error", "    replies/s"])
+        self.assertIn(f"    Next: {command}", screens[80])
+
+    def test_resources_on_narrow_terminals(self):
+        memory = {"majorFaults": 123, "majorFaultTime": 5000000, "minorFaults": 456, "minorFaultTime": 1, "reclaims": 7, "reclaimTime": 9000, "refaults": 12345}
+        pressure = {kind: {"some": 0.0321, "full": 0.0123} for kind in ("cpu", "memory", "io")}
+        self.qosd.add(self.LONG_NAME, contention={"block": {"devices": []}, "memory": memory, "pressure": pressure})
+        self.qosd.errors["Resources"] = Error("NotMeasured", metric="contention.waits", message="there is no reading of it now")
+        for columns in (40, 80, 200):
+            lines = self.screen("resources", self.LONG_NAME, columns=columns)
+            text = " ".join(" ".join(lines).split())
+            for line in "Memory: 123 major faults (5.00ms), 456 minor faults (1ns), 7 reclaims (9.00us), 12.3k refaulted pages", \
+                    "Pressure: cpu 3.2% (full 1.2%), memory 3.2% (full 1.2%), io 3.2% (full 1.2%)", \
+                    "Waits: there is no reading of it now", \
+                    f"For more metrics: qosctl attach --probes=requests,cpu,block,memory {self.LONG_NAME}":
+                self.assertIn(line, text, f"{columns} columns")
+        self.assertIn(self.LONG_NAME, lines)
+
     def test_progress(self):
         """What is observed, how much longer, and the rate so far; nothing of it stays."""
         begin = time.monotonic()
