@@ -682,6 +682,11 @@ PARSER_FUNCTION __u32 http_path(struct parser *p, const struct window *w, __u32 
         return PARSED(meaning, at - from, 0);
 }
 
+/* Whether a head ends with these four bytes, the last one lowest. */
+static inline __attribute__((always_inline)) int http_ends_head(__u32 bytes) {
+        return (bytes & 0xffff) == WORD_OF("\n\n", 2) || (bytes & 0xffffff) == WORD_OF("\n\r\n", 3);
+}
+
 #define HTTP_STATUS_LENGTH 12U
 
 /* The status that a response begins with, of which these are the first bytes, the first one highest; 0: it

@@ -149,31 +149,100 @@ enum client_hears {
 
 #define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 " and two CRLF */
 
+#define CLIENT_INTERIM_HEADS 4 /* in front of a response in the same segment; few servers send two */
+#define CLIENT_INTERIM_SIZE_MAX 4096U /* of each of them, as its bytes are looked at one by one */
+
+/* The first bytes of a response, the first one highest, and those behind the fifth one. Returns false if
+ * they are not in the segment. */
+static __always_inline bool client_load(struct __sk_buff *skb, __u32 offset, __u32 length, __u64 *ret_bytes,
+                                        __u64 *ret_behind) {
+        __u32 n = length < sizeof(*ret_bytes) ? length : sizeof(*ret_bytes);
+
+        *ret_bytes = *ret_behind = 0;
+        BPF_BOUND(n, sizeof(*ret_bytes) + 1);
+        if (n == 0 || bpf_skb_load_bytes(skb, offset, ret_bytes, n) < 0)
+                return false;
+        if (length >= 5 + sizeof(*ret_behind) &&
+            bpf_skb_load_bytes(skb, offset + 5, ret_behind, sizeof(*ret_behind)) < 0)
+                return false;
+        *ret_bytes = bpf_be64_to_cpu(*ret_bytes);
+        *ret_behind = bpf_be64_to_cpu(*ret_behind);
+        return true;
+}
+
+static __always_inline bool client_is_interim(__u64 behind, __u32 length) {
+        return length >= CLIENT_ANNOUNCED_MIN && behind >> 16 == WORD_OF("1.1 10", 6) &&
+               (behind >> 8 & 0xff) != '1' && (behind & 0xff) == ' ';
+}
+
+/* Length of the head at the beginning of these bytes of a segment; 0, if it does not end there. Global, to
+ * be verified once, as is the next one. */
+__attribute__((noinline, weak)) __u32 client_get_head(struct __sk_buff *skb, __u32 offset, __u32 length) {
+        __u32 at = 0, last = 0, end;
+        __u8 byte;
+
+        if (!skb)
+                return 0;
+        /* Compared with a constant, each value of the position would be verified */
+        end = histogram_choose(histogram_if_less(length, CLIENT_INTERIM_SIZE_MAX), length,
+                               CLIENT_INTERIM_SIZE_MAX);
+        while (at < end && can_loop) {
+                if (bpf_skb_load_bytes(skb, offset + at, &byte, sizeof(byte)) < 0)
+                        return 0;
+                at++;
+                last = last << 8 | byte;
+                if (http_ends_head(last))
+                        return at;
+        }
+        return 0;
+}
+
+/* Length of the interim responses that a segment begins with; all of it, if the last one does not end in
+ * it. */
+__attribute__((noinline, weak)) __u32 client_get_interim(struct __sk_buff *skb, __u32 offset, __u32 length) {
+        __u32 at = 0, head;
+
+        if (!skb)
+                return length;
+        for (int i = 0; i < CLIENT_INTERIM_HEADS; i++) {
+                __u64 behind = 0;
+
+                head = client_get_head(skb, offset + at, length - at);
+                if (head == 0)
+                        return length;
+                at += head;
+                if (at + CLIENT_ANNOUNCED_MIN > length ||
+                    bpf_skb_load_bytes(skb, offset + at + 5, &behind, sizeof(behind)) < 0 ||
+                    !client_is_interim(bpf_be64_to_cpu(behind), length - at))
+                        break;
+        }
+        return at;
+}
+
 /* Returns enum client_hears. Global, as the verifier would follow all of it through what comes after it. */
 __attribute__((noinline, weak)) __u32 client_listens(struct __sk_buff *skb, const struct exchange *x,
                                                      __u32 offset, __u32 length) {
-        __u64 bytes = 0, behind = 0;
-        __u32 n = length < sizeof(bytes) ? length : sizeof(bytes);
+        __u64 bytes, behind;
+        __u32 n;
 
         if (!skb || !x || x->state != EXCHANGE_ASKED || x->flags & EXCHANGE_PIPED ||
             !(x->flags & EXCHANGE_PARSED || length <= TLS_FAREWELL_MAX))
                 return CLIENT_HEARS_RESPONSE;
-        BPF_BOUND(n, sizeof(bytes) + 1);
-        if (n == 0 || bpf_skb_load_bytes(skb, offset, &bytes, n) < 0)
+        if (!client_load(skb, offset, length, &bytes, &behind))
                 return CLIENT_HEARS_RESPONSE;
         if (!(x->flags & EXCHANGE_PARSED)) {
-                enum tls_alert alert = tls_alert_of_server(bytes, length);
+                enum tls_alert alert = tls_alert_of_server(bpf_cpu_to_be64(bytes), length);
 
                 return alert == TLS_NO_ALERT ? CLIENT_HEARS_RESPONSE :
                        CLIENT_HEARS_WARNING + (alert - TLS_ALERT_WARNS);
         }
-        if (length >= 5 + sizeof(behind) && bpf_skb_load_bytes(skb, offset + 5, &behind, sizeof(behind)) < 0)
-                return CLIENT_HEARS_RESPONSE;
-        bytes = bpf_be64_to_cpu(bytes);
-        behind = bpf_be64_to_cpu(behind);
-        if (length >= CLIENT_ANNOUNCED_MIN && behind >> 16 == WORD_OF("1.1 10", 6) &&
-            (behind >> 8 & 0xff) != '1' && (behind & 0xff) == ' ')
-                return CLIENT_HEARS_ANNOUNCEMENT;
+        if (client_is_interim(behind, length)) {
+                n = client_get_interim(skb, offset, length);
+                if (n >= length)
+                        return CLIENT_HEARS_ANNOUNCEMENT;
+                if (!client_load(skb, offset + n, length - n, &bytes, &behind))
+                        return CLIENT_HEARS_RESPONSE;
+        }
         switch (response_get_failure(bytes, behind)) {
 
         case FAILURE_STATUS5XX:

@@ -623,6 +623,46 @@ def asked_to_go_on():
     check(f["latency"]["mean"] >= delay * SEC, f"latency is {f['latency']}")
 
 
+INTERIM = """import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+interim = (b"HTTP/1.1 100 Continue\\r\\n\\r\\n", b"HTTP/1.1 103 Early Hints\\r\\nLink: </" + b"x" * 300 + b">\\r\\nLink: </y>\\r\\n\\r\\n")
+interim += interim[0] + interim[1], interim[1] * 2 + b"HTTP/1.1 102 Processing\\n\\n"
+while True:
+    s = listener.accept()[0]
+    for status in 200, 503, 204:
+        for head in interim:
+            if not s.recv(9999): sys.exit("the client has closed the connection")
+            s.sendall(head + b"HTTP/1.1 %d So\\r\\nContent-Length: 0\\r\\n\\r\\n" % status)
+    s.close()
+"""
+
+
+@test()
+def interim_and_final_in_one_segment():
+    """The final response counts when it arrives, with its status, however many interim ones are in front of it, in both roles."""
+    port, path, n = unused_port(), f"/run/{scenario.prefix}-interim.py", 3
+    with open(path, "w") as f:
+        f.write(INTERIM)
+    s = attach(Unit(f"/usr/bin/python3 {path} {port}", type="exec")).start()
+    wait_for("it listens", lambda: run("ss", "-tlnH", f"sport = :{port}").stdout)
+    client = f"/run/{scenario.prefix}-client.py"
+    with open(client, "w") as f:
+        f.write(f"import socket\n"
+                f"for _ in range({n}):\n"
+                f"    with socket.create_connection(('127.0.0.1', {port})) as s:\n"
+                f"        for _ in range(12):\n"
+                f"            s.sendall(b'GET / HTTP/1.1\\r\\n\\r\\n')\n"
+                f"            d = b''\n"
+                f"            while not d.endswith(b'Length: 0\\r\\n\\r\\n'): d += s.recv(9999)\n"
+                f"        assert not s.recv(1)\n")
+    c = attach(Unit(f"/usr/bin/python3 {client}", type="exec"))
+    run_to_its_end(c)
+    f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
+    equal((f["count"], f["aborts"], f["errors"]), (12 * n, 0, scenario.peer_errors(status5xx=4 * n)), "count, aborts and errors of the client")
+    f = server_figures(s)
+    equal((f["count"], f["inFlight"], f["clientAborts"], f["errors"]["status5xx"]), (12 * n, 0, 0, 4 * n), "count, in flight, aborts and errors of the server")
+
+
 @test(deadline=40)
 def farewells_of_tls():
     """They get no response, and nothing was aborted."""

@@ -591,8 +591,38 @@ static void test_excluded_answers(void) {
         }
 }
 
+/* The end of a head, byte by byte as it arrives. */
+static void test_end_of_head(void) {
+        static const struct {
+                const char *text;
+                size_t length;
+        } heads[] = {
+                { "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", 25 },
+                { "HTTP/1.1 103 Early Hints\r\nLink: \r\nLink: x\r\n\r\n", 45 },
+                { "HTTP/1.1 100 Continue\n\nHTTP", 23 },
+                { "HTTP/1.1 100 Continue\r\n\nHTTP", 24 },
+                { "HTTP/1.1 100 Continue\n\r\nHTTP", 24 },
+                { "HTTP/1.1 100 Continue\r\n\r", 0 },
+                { "\n", 0 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(heads); i++) {
+                size_t n = 0, length = 0;
+                uint32_t last = 0;
+
+                for (const char *p = heads[i].text; *p && length == 0; p++) {
+                        last = last << 8 | (uint8_t) *p;
+                        n++;
+                        if (http_ends_head(last))
+                                length = n;
+                }
+                check(length == heads[i].length);
+        }
+}
+
 int main(void) {
         test_detect();
+        test_end_of_head();
         test_questions();
         test_answers();
         test_tunnel();
