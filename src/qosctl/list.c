@@ -154,19 +154,22 @@ static void print_legend(const Reading *readings, size_t n, const char *const *h
 static int print_table(const Reading *readings, size_t n, const char *const *hosts, size_t n_hosts) {
         _cleanup_(table_freep) Table *table = NULL;
         _cleanup_free_ Column *columns = NULL;
+        unsigned width = terminal_style()->width;
+        bool narrow = width > 0 && width < 80;
         int r;
 
         columns = new0(Column, n_unit_columns + 1);
         if (!columns)
                 return log_out_of_memory();
-        /* Beside a host there is less space for the unit, and, last of all, none for requests in flight */
-        columns[0] = (Column) { "HOST", .minimum = 5 };
+        /* Names that differ are worth more than the last columns; on a narrow terminal there is less space
+         * for both, and, last of all, none for requests in flight */
+        columns[0] = (Column) { "HOST", .minimum = narrow ? 5 : 16 };
         for (size_t i = 0; i < n_unit_columns; i++) {
                 columns[i + 1] = unit_columns[i];
                 if (columns[i + 1].rank > 0 || i == UNIT_COLUMN_IN_FLIGHT)
                         columns[i + 1].rank++;
         }
-        columns[UNIT_COLUMN_UNIT + 1].minimum = 13;
+        columns[UNIT_COLUMN_UNIT + 1].minimum = narrow ? 13 : 18;
         table = hosts ? table_new(columns, n_unit_columns + 1) : table_new(unit_columns, n_unit_columns);
         if (!table)
                 return log_out_of_memory();

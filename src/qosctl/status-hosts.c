@@ -243,12 +243,13 @@ static int print_json(const Part *parts, size_t n, sd_json_variant *snapshot) {
 static int print_hosts(Part *parts, size_t n) {
         _cleanup_(table_freep) Table *table = NULL;
         _cleanup_free_ Column *columns = NULL;
+        unsigned width = terminal_style()->width;
 
         columns = new0(Column, n_unit_columns);
         if (!columns)
                 return log_out_of_memory();
         memcpy(columns, unit_columns, n_unit_columns * sizeof(Column));
-        columns[UNIT_COLUMN_UNIT] = (Column) { "HOST", .minimum = 8 };
+        columns[UNIT_COLUMN_UNIT] = (Column) { "HOST", .minimum = width > 0 && width < 80 ? 8 : 22 };
         columns[UNIT_COLUMN_IN_FLIGHT].rank = 1;
 
         table = table_new(columns, n_unit_columns);
