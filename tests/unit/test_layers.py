@@ -21,6 +21,7 @@ BELOW = {
     "src/generator": ["src/shared"],
     "src/qosctl": ["bpf/abi", "src/shared", "src/model"],
     "src/exporter": ["src/shared", "src/qosctl"],
+    "src/report": ["src/shared", "src/qosctl"],
     "src/libqosd": ["bpf/abi", "src/shared", "src/model"],
     "src/qos-balance": ["src/shared", "src/libqosd"],
 }
