@@ -60,13 +60,18 @@ static bool tracepoints_are_preemptible(void) {
         return uname(&name) < 0 || strtoul(name.release, NULL, 10) >= PREEMPTIBLE_VERSION_MAJOR;
 }
 
-/* Changes of socket states that neither of the two programs has recorded. A change that is just being
- * recorded may be counted by the programs and not yet by the kernel. */
+/* Changes of socket states that neither of the two programs has recorded. Without preemption there are none:
+ * a change in an interrupt is not interrupted by another one, so that at most two are being recorded at a
+ * time on a CPU. A difference of the counters is then of interrupts just before the second program says that
+ * it runs, or just behind that. A change that is just being recorded may be counted by the programs and not
+ * yet by the kernel. */
 static uint64_t states_get_lost(Probe *p) {
         uint64_t skipped, recorded = 0;
 
         if (p->program_fds[PROGRAM_STATE_NESTED] < 0)
                 return program_get_missed(p, PROGRAM_STATE);
+        if (p->program_fds[PROGRAM_STATE] >= 0 && !tracepoints_are_preemptible())
+                return 0;
         skipped = program_get_missed(p, PROGRAM_STATE_NESTED);
         /* element of an array: cannot fail */
         (void) bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_STATES_RECORDED },
