@@ -433,6 +433,13 @@ static size_t char_width(const char *s, size_t *ret_length) {
         size_t n;
         int w;
 
+        /* Of a color: other control characters are escaped */
+        if (*s == '\x1b') {
+                n = strcspn(s, "m");
+                *ret_length = n + (s[n] == 'm');
+                return 0;
+        }
+
         n = utf8_next(s, &c);
         if (n == 0) {
                 *ret_length = 1;

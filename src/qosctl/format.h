@@ -45,7 +45,8 @@ size_t text_width(const char *s);
 char* text_clean(const char *s, bool utf8);
 /* Shortens s to width columns with an ellipsis in the middle, which keeps the suffix of a unit. */
 char* text_ellipsize(const char *s, size_t width, bool utf8);
-/* Length of the longest prefix of s that fits into width columns and ends at a word boundary. */
+/* Length of the longest prefix of s that fits into width columns and ends at a word boundary. Sequences of
+ * colors have no width. */
 size_t text_wrap(const char *s, size_t width);
 /* A bar that fills a share of width columns. */
 char* text_bar(double share, size_t width, bool utf8);

@@ -18,8 +18,51 @@
 /* Enough to show a bimodal distribution, without filling the screen. */
 #define HISTOGRAM_ROWS 12U
 
+/* The line that is being composed, without a newline; NULL: none, or no memory. */
+static char *line;
+
+_printf_(1, 0) static void line_append(const char *format, va_list ap) {
+        _cleanup_free_ char *more = NULL;
+        char *whole;
+
+        if (vasprintf(&more, format, ap) < 0) {
+                more = NULL;
+                return;
+        }
+        if (asprintf(&whole, "%s%s", strempty(line), more) < 0)
+                return;
+        free(line);
+        line = whole;
+}
+
+/* Adds to the line. Nothing else may print before line_end(). */
+_printf_(1, 2) static void line_add(const char *format, ...) {
+        va_list ap;
+
+        va_start(ap, format);
+        line_append(format, ap);
+        va_end(ap);
+}
+
+/* Prints the line. What is behind a key, or indented as if it were, continues there on a narrow terminal. */
+static void line_end(void) {
+        const char *text = strempty(line);
+        size_t n = strspn(text, " ");
+        char key[2 * KEY_WIDTH] = "";
+
+        if (n <= KEY_WIDTH)
+                n = strlen(text) > KEY_WIDTH + 2 && startswith(text + KEY_WIDTH, ": ") ? KEY_WIDTH + 2 : 0;
+        if (n > 0 && n < sizeof(key)) {
+                (void) snprintf(key, n + 1, "%s", text);
+                print_colored(key, text + n);
+        } else
+                (void) printf("%s\n", text);
+        free(line);
+        line = NULL;
+}
+
 static void print_key(const char *key) {
-        (void) printf("%*s%s", KEY_WIDTH, key, *key ? ": " : "  ");
+        line_add("%*s%s", KEY_WIDTH, key, *key ? ": " : "  ");
 }
 
 _printf_(2, 3) static void print_line(const char *key, const char *format, ...) {
@@ -27,9 +70,9 @@ _printf_(2, 3) static void print_line(const char *key, const char *format, ...) 
 
         print_key(key);
         va_start(ap, format);
-        (void) vprintf(format, ap);
+        line_append(format, ap);
         va_end(ap);
-        (void) printf("\n");
+        line_end();
 }
 
 /* Prints untrusted text in a color. */
@@ -37,7 +80,7 @@ static void print_text(Color color, const char *s) {
         const Style *style = terminal_style();
         _cleanup_free_ char *clean = text_clean(s, style->utf8);
 
-        (void) printf("%s%s%s", color_on(style, color), strempty(clean), color == COLOR_NONE ? "" : color_off(style));
+        line_add("%s%s%s", color_on(style, color), strempty(clean), color == COLOR_NONE ? "" : color_off(style));
 }
 
 /* Prints a list item such as "3 reset"; returns whether there was one. */
@@ -49,8 +92,8 @@ static bool print_item(const Reading *r, const char *metric, const char *separat
         if (!reading_unsigned(r, metric, &n) || (n == 0 && !zero))
                 return false;
 
-        (void) printf("%s%s%s %s%s", separator, n > 0 ? color_on(style, color) : "", format_count(buf, n), what,
-                      n > 0 && color != COLOR_NONE ? color_off(style) : "");
+        line_add("%s%s%s %s%s", separator, n > 0 ? color_on(style, color) : "", format_count(buf, n), what,
+                 n > 0 && color != COLOR_NONE ? color_off(style) : "");
         return true;
 }
 
@@ -63,23 +106,23 @@ static void print_lifecycle(sd_json_variant *snapshot, const char *state) {
         char text[48];
 
         if (sub && !streq_ptr(sub, "dead") && !streq_ptr(sub, "failed"))
-                (void) printf(" (%s)", sub);
+                line_add(" (%s)", sub);
         if (result && !streq(result, "success"))
-                (void) printf(", result %s", result);
+                line_add(", result %s", result);
         (void) value_unsigned(snapshot, "restarts", &restarts);
         if (restarts > 0) {
-                (void) printf(", ");
+                line_add(", ");
                 (void) snprintf(text, sizeof(text), "restarted %" PRIu64 " %s", restarts, restarts == 1 ? "time" : "times");
                 print_text(COLOR_YELLOW, text);
         }
         if (ended && (restarts > 0 || waiting))
-                (void) printf(", last exit: %s", ended);
+                line_add(", last exit: %s", ended);
         if (freezer && !streq(freezer, "running")) {
-                (void) printf(", ");
+                line_add(", ");
                 print_text(COLOR_RED, freezer);
         }
         if (waiting)
-                (void) printf(" (waiting for the unit to start)");
+                line_add(" (waiting for the unit to start)");
 }
 
 static void print_heading(const Reading *r) {
@@ -94,14 +137,14 @@ static void print_heading(const Reading *r) {
         else
                 dot = style->utf8 ? "\xe2\x97\x8f" : "*";
 
-        (void) printf("%s%s%s ", color_on(style, color), dot, color_off(style));
+        line_add("%s%s%s ", color_on(style, color), dot, color_off(style));
         print_text(COLOR_BOLD, r->unit);
-        (void) printf("\n");
+        line_end();
 
         print_key("Active");
         print_text(color == COLOR_GREY ? COLOR_NONE : color, state ?: "unknown");
         print_lifecycle(r->snapshot, state);
-        (void) printf("\n");
+        line_end();
 }
 
 static void print_hold(sd_json_variant *hold) {
@@ -112,7 +155,7 @@ static void print_hold(sd_json_variant *hold) {
 
         print_text(COLOR_NONE, type);
         if (owner) {
-                (void) printf(", ");
+                line_add(", ");
                 print_text(COLOR_NONE, owner);
         }
 
@@ -120,19 +163,19 @@ static void print_hold(sd_json_variant *hold) {
                 /* User names of other hosts are unknown */
                 struct passwd *p = arg_host ? NULL : getpwuid((uid_t) uid);
 
-                (void) printf(owner ? ", " : " (");
+                line_add(owner ? ", " : " (");
                 if (p)
                         print_text(COLOR_NONE, p->pw_name);
                 else
-                        (void) printf("uid %" PRIu64, uid);
-                (void) printf(owner ? "" : ")");
+                        line_add("uid %" PRIu64, uid);
+                line_add(owner ? "" : ")");
         }
 
         if (value_unsigned(hold, "remaining", &remaining))
-                (void) printf(", %s left", format_span(buf, remaining));
+                line_add(", %s left", format_span(buf, remaining));
 
         for (size_t i = 0; excludes && i < sd_json_variant_elements(excludes); i++) {
-                (void) printf(i == 0 ? ", excluding " : " ");
+                line_add(i == 0 ? ", excluding " : " ");
                 print_text(COLOR_NONE, sd_json_variant_string(sd_json_variant_by_index(excludes, i)) ?: "?");
         }
 }
@@ -150,10 +193,11 @@ static void print_thresholds(const Reading *r) {
                 const char *state = value_string(v, "state");
 
                 print_key(i == 0 ? "Thresholds" : "");
-                (void) printf("%s%-8s%s ", color_on(style, threshold_color(state)), strempty(state), color_off(style));
-                (void) printf("%s (", threshold_value_text(v, "value", value));
+                line_add("%s%-8s%s ", color_on(style, threshold_color(state)), strempty(state), color_off(style));
+                line_add("%s (", threshold_value_text(v, "value", value));
                 print_text(COLOR_NONE, strempty(value_string(v, "threshold")));
-                (void) printf(")\n");
+                line_add(")");
+                line_end();
         }
 }
 
@@ -169,42 +213,44 @@ static void print_attachment(const Reading *r) {
 
         if (reading_unsigned(r, "attachedSince", &since)) {
                 print_key("Attached");
-                (void) printf("since %s", format_timestamp(at, since));
+                line_add("since %s", format_timestamp(at, since));
                 if (reading_unsigned(r, "timestamp", &now) && now > since)
-                        (void) printf("; %s ago", format_span(ago, now - since));
-                (void) printf("\n");
+                        line_add("; %s ago", format_span(ago, now - since));
+                line_end();
         }
 
         for (size_t i = 0; holds && i < sd_json_variant_elements(holds); i++) {
                 print_key(i == 0 ? "Held by" : "");
                 print_hold(sd_json_variant_by_index(holds, i));
-                (void) printf("\n");
+                line_end();
         }
 
         if (group) {
                 print_key("CGroup");
                 print_text(COLOR_NONE, group);
-                (void) printf("\n");
+                line_end();
         }
 
         if (parent) {
                 print_key("Parent");
                 print_text(COLOR_NONE, parent);
-                (void) printf("\n");
+                line_end();
         }
         for (size_t i = 0; descendants && i < sd_json_variant_elements(descendants); i++) {
                 if (i == 0)
                         print_key("Descendants");
                 else
-                        (void) printf(", ");
+                        line_add(", ");
                 if (i == DESCENDANTS_MAX) {
-                        (void) printf("%zu more", sd_json_variant_elements(descendants) - i);
+                        line_add("%zu more", sd_json_variant_elements(descendants) - i);
                         break;
                 }
                 print_text(COLOR_NONE, strempty(sd_json_variant_string(sd_json_variant_by_index(descendants, i))));
         }
-        if (descendants)
-                (void) printf(" (merged)\n");
+        if (descendants) {
+                line_add(" (merged)");
+                line_end();
+        }
 
         if (reading_real(r, "cost.share", &share))
                 print_line("Overhead", "%s of a CPU", format_percent(ago, share));
@@ -212,7 +258,7 @@ static void print_attachment(const Reading *r) {
         if (degraded) {
                 print_key("Degraded");
                 print_text(COLOR_YELLOW, degraded);
-                (void) printf("\n");
+                line_end();
         }
 
         print_thresholds(r);
@@ -257,13 +303,14 @@ void reading_print_requests(const Reading *r) {
 
         print_key("Requests");
         if (streq_ptr(quality, "overlapping"))
-                (void) printf("%snot measurable: requests overlap (pipelined or multiplexed)%s\n",
-                              color_on(style, COLOR_YELLOW), color_off(style));
+                line_add("%snot measurable: requests overlap (pipelined or multiplexed)%s",
+                         color_on(style, COLOR_YELLOW), color_off(style));
         else if (reading_unsigned(r, SERVER "count", &n) && reading_real(r, SERVER "rate", &rate))
-                (void) printf("%s%s%s (%s in %s)\n", color_on(style, COLOR_BOLD), format_rate(a, rate), color_off(style),
-                              format_count(b, n), format_duration(over, covered));
+                line_add("%s%s%s (%s in %s)", color_on(style, COLOR_BOLD), format_rate(a, rate), color_off(style),
+                         format_count(b, n), format_duration(over, covered));
         else
-                (void) printf("not measured\n");
+                line_add("not measured");
+        line_end();
         /* Of a window without requests nothing is assumed */
         if (streq_ptr(quality, "exchanges") && n > 0)
                 print_line("", "protocol not parsed, one response per request assumed");
@@ -274,29 +321,29 @@ void reading_print_requests(const Reading *r) {
 
         if (reading_unsigned(r, SERVER "inFlight", &in_flight)) {
                 print_key("In flight");
-                (void) printf("%s", format_count(a, in_flight));
+                line_add("%s", format_count(a, in_flight));
                 if (reading_unsigned(r, SERVER "oldestInFlight", &n))
-                        (void) printf(", oldest %s", format_duration(a, n));
+                        line_add(", oldest %s", format_duration(a, n));
                 if (reading_unsigned(r, SERVER "waiting", &waiting) && waiting < in_flight) {
-                        (void) printf("; %s without a response", format_count(a, waiting));
+                        line_add("; %s without a response", format_count(a, waiting));
                         if (reading_unsigned(r, SERVER "oldestWaiting", &n))
-                                (void) printf(", oldest %s", format_duration(a, n));
+                                line_add(", oldest %s", format_duration(a, n));
                 }
-                (void) printf("\n");
+                line_end();
         }
 
         if (reading_errors(r, &n, &rate)) {
                 print_key("Errors");
-                (void) printf("%s%s%s", n > 0 ? color_on(style, COLOR_RED) : "", format_rate(a, rate), n > 0 ? color_off(style) : "");
+                line_add("%s%s%s", n > 0 ? color_on(style, COLOR_RED) : "", format_rate(a, rate), n > 0 ? color_off(style) : "");
                 some = print_item(r, SERVER "errors.reset", " (", "reset", COLOR_NONE, false);
                 some = print_item(r, SERVER "errors.timeout", some ? ", " : " (", "timed out", COLOR_NONE, false) || some;
                 some = print_item(r, SERVER "errors.status5xx", some ? ", " : " (", "5xx", COLOR_NONE, false) || some;
                 some = print_item(r, SERVER "errors.grpc", some ? ", " : " (", "gRPC errors", COLOR_NONE, false) || some;
                 some = print_item(r, SERVER "errors.replies", some ? ", " : " (", "error replies", COLOR_NONE, false) || some;
-                (void) printf("%s", some ? ")" : "");
+                line_add("%s", some ? ")" : "");
                 some = print_item(r, SERVER "clientAborts", "; ", "aborted by clients", COLOR_NONE, true);
                 (void) print_item(r, SERVER "status4xx", some ? ", " : "; ", "4xx", COLOR_NONE, false);
-                (void) printf("\n");
+                line_end();
         }
 
         if (covered > 0 && reading_unsigned(r, SERVER "bytesIn", &in) && reading_unsigned(r, SERVER "bytesOut", &out)) {
@@ -311,19 +358,19 @@ void reading_print_requests(const Reading *r) {
                 some = print_item(r, SERVER "connections.open", "", "open", COLOR_NONE, true);
                 some = print_item(r, SERVER "connections.accepted", some ? ", " : "", "new", COLOR_NONE, true) || some;
                 (void) print_item(r, SERVER "connections.retransmits", some ? ", " : "", "retransmitted segments", COLOR_YELLOW, true);
-                (void) printf("\n");
+                line_end();
                 if (reading_unsigned(r, SERVER "connections.acceptQueue", &n)) {
                         uint64_t max = 0;
                         bool full;
 
                         full = reading_unsigned(r, SERVER "connections.acceptQueueMax", &max) && max > 0 && n >= max;
                         print_key("Accept queue");
-                        (void) printf("%s%" PRIu64, full ? color_on(style, COLOR_RED) : "", n);
+                        line_add("%s%" PRIu64, full ? color_on(style, COLOR_RED) : "", n);
                         if (max > 0)
-                                (void) printf("/%" PRIu64, max);
-                        (void) printf("%s", full ? color_off(style) : "");
+                                line_add("/%" PRIu64, max);
+                        line_add("%s", full ? color_off(style) : "");
                         (void) print_item(r, SERVER "connections.listenDrops", ", ", "dropped", COLOR_RED, true);
-                        (void) printf("\n");
+                        line_end();
                 }
         }
 
@@ -409,15 +456,26 @@ static void print_not_over_this_window(const char *key) {
         print_line(key, "%savailable only for windows from 2s to 10s and for --window=total%s", color_on(style, COLOR_GREY), color_off(style));
 }
 
+/* Tables have more columns below their key than behind it. */
+static bool terminal_is_narrow(void) {
+        const Style *style = terminal_style();
+
+        return style->width > 0 && style->width < 60;
+}
+
+static unsigned table_indent(void) {
+        return terminal_is_narrow() ? 4 : KEY_WIDTH + 2;
+}
+
 static int print_endpoints(const Reading *r) {
         static const Column columns[] = {
                 { "LISTEN", .minimum = 16 },
                 { "RATE",      .right = true            },
-                { "COUNT",     .right = true, .rank = 2 },
+                { "COUNT",     .right = true, .rank = 3 },
                 { "ERRORS",    .right = true            },
-                { "P50",       .right = true, .rank = 1 },
+                { "P50",       .right = true, .rank = 2 },
                 { "P99",       .right = true            },
-                { "INFLIGHT",  .right = true            },
+                { "INFLIGHT",  .right = true, .rank = 1 },
         };
         sd_json_variant *rows = value_find(r->snapshot, SERVER "endpoints");
         _cleanup_(table_freep) Table *t = NULL;
@@ -428,7 +486,7 @@ static int print_endpoints(const Reading *r) {
         if (n == 0 || (n == 1 && !value_boolean(sd_json_variant_by_index(rows, 0), "excluded")))
                 return 0;
 
-        (void) printf("\n");
+        line_end();
         if (!rows_are_measured(rows)) {
                 print_not_over_this_window("Endpoints");
                 return 0;
@@ -451,19 +509,19 @@ static int print_endpoints(const Reading *r) {
         }
 
         print_line("Endpoints", "%zu", n);
-        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0
+        return table_print(t, stdout, terminal_style(), arg_legend, table_indent()) < 0
                 ? log_out_of_memory() : 0;
 }
 
 static int print_peers(const Reading *r) {
         static const Column columns[] = {
                 { "PEER", .minimum = 15 },
-                { "UNIT", .minimum = 12 },
+                { "UNIT", .minimum = 12, .rank = 1 },
                 { "RATE",      .right = true            },
                 { "ERRORS",    .right = true            },
-                { "P50",       .right = true, .rank = 1 },
+                { "P50",       .right = true, .rank = 3 },
                 { "P99",       .right = true            },
-                { "INFLIGHT",  .right = true            },
+                { "INFLIGHT",  .right = true, .rank = 2 },
         };
         sd_json_variant *rows = value_find(r->snapshot, CLIENT "peers");
         char rate[FORMAT_MAX], count[FORMAT_MAX], over[FORMAT_MAX];
@@ -475,7 +533,7 @@ static int print_peers(const Reading *r) {
         if (!rows && total == 0)
                 return 0;
 
-        (void) printf("\n");
+        line_end();
         if (rows && !rows_are_measured(rows)) {
                 print_not_over_this_window("Outgoing");
                 return 0;
@@ -506,7 +564,7 @@ static int print_peers(const Reading *r) {
                 add_row_rate(t, row, COLOR_NONE);
                 add_row_figures(t, row, covered, COLOR_NONE);
         }
-        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0
+        return table_print(t, stdout, terminal_style(), arg_legend, table_indent()) < 0
                 ? log_out_of_memory() : 0;
 }
 
@@ -528,12 +586,13 @@ static const struct {
 static const struct {
         const char *header, *key;
         uint64_t one_in;        /* one of this many samples is above the quantile */
+        unsigned rank;          /* of the column */
 } quantiles[] = {
-        { "P50",   "p50",  2    },
-        { "P90",   "p90",  10   },
-        { "P95",   "p95",  20   },
-        { "P99",   "p99",  100  },
-        { "P99.9", "p999", 1000 },
+        { "P50",   "p50",  2,    0 },
+        { "P90",   "p90",  10,   2 },
+        { "P95",   "p95",  20,   4 },
+        { "P99",   "p99",  100,  0 },
+        { "P99.9", "p999", 1000, 1 },
 };
 
 int reading_print_phases(Reading *r, Client *c) {
@@ -575,10 +634,10 @@ int reading_print_phases(Reading *r, Client *c) {
                         (void) snprintf(headers[q], sizeof(headers[q]), "%s", quantiles[q].header);
                 else
                         (void) snprintf(headers[q], sizeof(headers[q]), "%s (%s)", quantiles[q].header, format_window(buf, window));
-                columns[n++] = (Column) { headers[q], .right = true, .rank = streq(quantiles[q].key, "p95") ? 2 : 0 };
+                columns[n++] = (Column) { headers[q], .right = true, .rank = quantiles[q].rank };
         }
         columns[n++] = (Column) { "MAX", .right = true };
-        columns[n++] = (Column) { "SHARE", .right = true, .rank = 1 };
+        columns[n++] = (Column) { "SHARE", .right = true, .rank = 3 };
         assert(n == ELEMENTSOF(columns));
 
         t = table_new(columns, n);
@@ -593,7 +652,8 @@ int reading_print_phases(Reading *r, Client *c) {
                 if (!value_find(r->snapshot, path))
                         continue;
 
-                table_add(t, distributions[d].phase ? COLOR_NONE : COLOR_BOLD, "%*s", KEY_WIDTH, distributions[d].name);
+                table_add(t, distributions[d].phase ? COLOR_NONE : COLOR_BOLD, "%*s", terminal_is_narrow() ? 0 : KEY_WIDTH,
+                          distributions[d].name);
 
                 if (value_unsigned(value_find(r->snapshot, path), "mean", &value))
                         table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
@@ -616,7 +676,7 @@ int reading_print_phases(Reading *r, Client *c) {
                         table_add(t, COLOR_NONE, " ");
         }
 
-        (void) printf("\n");
+        line_end();
         k = table_print(t, stdout, terminal_style(), arg_legend, 0);
         if (k < 0)
                 return log_out_of_memory();
@@ -630,13 +690,14 @@ int reading_print_phases(Reading *r, Client *c) {
                 else
                         (void) value_unsigned(value_find(r->snapshot, "totals"), SERVER "count", &seen);
 
-                (void) printf("%*s%s", KEY_WIDTH + 1, "", color_on(style, COLOR_GREY));
+                line_add("%*s%s", KEY_WIDTH + 1, "", color_on(style, COLOR_GREY));
                 if (seen == 0)
-                        (void) printf("-: no requests");
+                        line_add("-: no requests");
                 else
-                        (void) printf("-: too few requests, %s requires %" PRIu64, quantiles[missing].header,
-                                      quantiles[missing].one_in * client_get_minimum_samples(c));
-                (void) printf("%s\n", color_off(style));
+                        line_add("-: too few requests, %s requires %" PRIu64, quantiles[missing].header,
+                                 quantiles[missing].one_in * client_get_minimum_samples(c));
+                line_add("%s", color_off(style));
+                line_end();
         }
 
         return 0;
@@ -676,7 +737,7 @@ static bool print_rate(const Reading *r, const char *metric, double seconds, con
 
         if (!reading_unsigned(r, metric, &n))
                 return false;
-        (void) printf("%s%s %s", separator, format_rate(buf, (double) n / seconds), what);
+        line_add("%s%s %s", separator, format_rate(buf, (double) n / seconds), what);
         return true;
 }
 
@@ -704,10 +765,10 @@ static void print_top_wait(const Reading *r) {
 
 static int print_contention(const Reading *r) {
         static const Column columns[] = {
-                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "WAITS", .right = true }, { "" },
+                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "WAITS", .right = true }, { "", .rank = 1 },
         }, serving_columns[] = {
-                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "SERVING", .right = true }, { "SERVICE", .right = true },
-                { "WAITS", .right = true }, { "" },
+                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "SERVING", .right = true, .rank = 2 },
+                { "SERVICE", .right = true, .rank = 1 }, { "WAITS", .right = true, .rank = 3 }, { "", .rank = 4 },
         };
         const Style *style = terminal_style();
         _cleanup_(table_freep) Table *t = NULL;
@@ -721,7 +782,7 @@ static int print_contention(const Reading *r) {
                 return 0;
         seconds = (double) covered / (double) NSEC_PER_SEC;
 
-        (void) printf("\n");
+        line_end();
         print_line("Threads", "%.2f on average over %s", (double) thread_time / (double) covered, format_duration(a, covered));
 
         print_top_wait(r);
@@ -758,7 +819,7 @@ static int print_contention(const Reading *r) {
                         return -ENOMEM;
                 table_add(t, state_table[i].color == COLOR_NONE ? COLOR_GREY : state_table[i].color, "%s", bar);
         }
-        k = table_print(t, stdout, style, arg_legend, KEY_WIDTH + 2);
+        k = table_print(t, stdout, style, arg_legend, table_indent());
         if (k < 0)
                 return k;
 
@@ -773,16 +834,16 @@ static int print_contention(const Reading *r) {
                         (void) snprintf(metric, sizeof(metric), CONTENTION "runQueueLatency.%s", shown[i]);
                         if (!reading_unsigned(r, metric, &n))
                                 continue;
-                        (void) printf("%s%s %s", some ? ", " : "", shown[i], format_duration(a, n));
+                        line_add("%s%s %s", some ? ", " : "", shown[i], format_duration(a, n));
                         some = true;
                 }
-                (void) printf("\n");
+                line_end();
         }
         print_key("Context switches");
         some = print_rate(r, CONTENTION "contextSwitches.voluntary", seconds, "", "voluntary");
         some = print_rate(r, CONTENTION "contextSwitches.involuntary", seconds, some ? ", " : "", "involuntary") || some;
         (void) print_rate(r, CONTENTION "migrations", seconds, some ? ", " : "", "migrations");
-        (void) printf("\n");
+        line_end();
         return 0;
 }
 
@@ -810,26 +871,27 @@ static int print_histogram(Reading *r, Client *c) {
         if (k > 0 || !value_unsigned(replies.items[0], "count", &n) || n == 0)
                 return 0;
 
-        (void) printf("\n");
+        line_end();
         if (value_unsigned(replies.items[0], "window", &window))
                 print_line("Histogram", "request latency, last %s", format_window(buf, window));
         else
                 print_line("Histogram", "request latency, since attached");
 
-        k = histogram_print(stdout, terminal_style(), replies.items[0], HISTOGRAM_ROWS, 0, KEY_WIDTH - 9);
+        k = histogram_print(stdout, terminal_style(), replies.items[0], HISTOGRAM_ROWS, 0, terminal_is_narrow() ? 0 : KEY_WIDTH - 9);
         return k < 0 ? client_fail(k, &replies, "draw the latency histogram of '%s'", r->unit) : 0;
 }
 
 static int print_not_attached(const char *unit) {
         const Style *style = terminal_style();
 
-        (void) printf("%s%s%s ", color_on(style, COLOR_GREY), style->utf8 ? "\xe2\x97\x8b" : "o", color_off(style));
+        line_add("%s%s%s ", color_on(style, COLOR_GREY), style->utf8 ? "\xe2\x97\x8b" : "o", color_off(style));
         print_text(COLOR_BOLD, unit);
-        (void) printf("\n");
+        line_end();
         print_key("Attached");
-        (void) printf("no (to attach: qosctl attach ");
+        line_add("no (to attach: qosctl attach ");
         print_text(COLOR_NONE, unit);
-        (void) printf(")\n");
+        line_add(")");
+        line_end();
         return STATUS_NOT_ATTACHED;
 }
 
@@ -851,7 +913,7 @@ static int status_unit(Client *c, const char *unit, bool first) {
         if (r != 0 && !unit_is_detached(r, &replies))
                 return unit_read_fail(r, &replies, unit);
         if (!first)
-                (void) printf("\n");
+                line_end();
         if (r > 0)
                 return print_not_attached(value_string(replies.parameters, "unit") ?: unit);
         if (replies.n != 1 || !value_find(replies.items[0], "snapshot"))
@@ -860,7 +922,7 @@ static int status_unit(Client *c, const char *unit, bool first) {
         reading_set(&reading, replies.items[0]);
         print_heading(&reading);
         print_attachment(&reading);
-        (void) printf("\n");
+        line_end();
         reading_print_requests(&reading);
         print_totals(&reading);
         r = reading_print_phases(&reading, c);

@@ -144,11 +144,23 @@ static bool text_fits(const char *text, size_t width) {
 /* Of lines below a label that has no room for more. */
 #define INDENT_SHORT 4U
 
-void print_wrapped(const char *label, const char *words, const char *on, const char *off) {
+/* Bytes of the sequence at s that switches a color on or off; 0: there is none. */
+static size_t color_length(const char *s) {
+        return *s == '\x1b' ? strcspn(s, "m") + 1 : 0;
+}
+
+/* The color that is on behind n bytes of text, if color was on before. */
+static const char* color_behind(const char *color, const char *text, size_t n) {
+        for (size_t i = 0; i < n; i++)
+                if (text[i] == '\x1b')
+                        color = text + i;
+        return color;
+}
+
+void print_colored(const char *label, const char *text) {
         const Style *style = terminal_style();
         size_t width = style->width > 0 ? style->width : SIZE_MAX, behind = text_width(label), indent = behind;
-        _cleanup_free_ char *clean = text_clean(words, style->utf8);
-        const char *text = strempty(clean);
+        const char *color = "";
 
         if (indent > width / 2 || !text_fits(text, width - indent))
                 indent = text_fits(text, width - MIN(width, INDENT_SHORT)) ? INDENT_SHORT : 0;
@@ -161,11 +173,21 @@ void print_wrapped(const char *label, const char *words, const char *on, const c
                         (void) printf("%.*s\n", (int) (strlen(label) - (endswith(label, " ") ? 1 : 0)), label);
                         continue;
                 }
-                (void) printf("%*s%s%s%.*s%s\n", first ? 0 : (int) indent, "", first ? label : "", on, (int) n,
-                              text, off);
+                (void) printf("%*s%s%.*s%.*s", first ? 0 : (int) indent, "", first ? label : "",
+                              (int) color_length(color), color, (int) n, text);
+                color = color_behind(color, text, n);
+                (void) printf("%s\n", color_length(color) > 0 && !startswith(color, color_off(style)) ? color_off(style) : "");
                 text += n;
                 text += strspn(text, " ");
         }
+}
+
+void print_wrapped(const char *label, const char *words, const char *on, const char *off) {
+        _cleanup_free_ char *clean = text_clean(words, terminal_style()->utf8), *text = NULL;
+
+        if (*strempty(clean) && asprintf(&text, "%s%s%s", on, clean, off) < 0)
+                text = NULL;
+        print_colored(label, strempty(text));
 }
 
 int log_failure(int error, const char *format, ...) {

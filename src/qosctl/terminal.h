@@ -38,6 +38,8 @@ const char* color_off(const Style *style);
  * aligned with the first one, as far as the label leaves half of the width, and no word has to be cut. Words
  * that fit into an empty line are never cut, so that they can be copied. on, off: color of the words. */
 void print_wrapped(const char *label, const char *words, const char *on, const char *off);
+/* The same for text without control characters other than those of colors. */
+void print_colored(const char *label, const char *text);
 
 /* Logs a message to standard error in a single line, without control characters. "%m" is the error, which is
  * returned as negative errno. */

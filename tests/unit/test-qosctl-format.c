@@ -206,6 +206,9 @@ static void test_text(void) {
         CHECK(text_wrap("one two three", 7) == 7);
         CHECK(text_wrap("unbreakable", 4) == 4);
         CHECK(text_wrap("x", 0) == 1);
+        /* Colors have no width */
+        CHECK(text_wrap("\x1b[0;1;31mone\x1b[0m two", 3) == strlen("\x1b[0;1;31mone\x1b[0m"));
+        CHECK(text_width("\x1b[0;1;31mone\x1b[0m") == 3);
 
         check_freed(text_bar(0, 10, true), "");
         check_freed(text_bar(1, 3, true), "\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88");

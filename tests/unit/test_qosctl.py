@@ -987,6 +987,30 @@ class Others(Test):
         self.assertEqual(screens[80][:2], [f"{self.LONG_NAME}: 100% of 171 requests/s fail: 171 error", "    replies/s"])
         self.assertIn(f"    Next: {command}", screens[80])
 
+    def test_status_on_narrow_terminals(self):
+        """All of the page fits, below or behind the keys, and what is left out are columns of tables."""
+        client = {"count": 1007, "rate": 100.7, "errors": {"reset": 0, "timeout": 0}, "aborts": 0, "inFlight": 0, "bytesIn": 1, "bytesOut": 2,
+                  "peers": [row(peer="127.0.0.1:6379", unit="redis-server.service", errors={"reset": 7, "timeout": 0}), row(rest=True)]}
+        endpoints = [row(listen="*:443"), row(listen="127.0.0.1:9100")]
+        share = {state: 1 / len(self.STATES) for state in self.STATES}
+        contention = {"covered": 10 * SEC, "threadTime": 60 * SEC, "shares": share, "threads": share, "waits": {state: 7 for state in self.STATES},
+                      "serving": {"share": 0.5, "threadTime": SEC, "shares": share}, "migrations": 38, "contextSwitches": {"voluntary": 1690, "involuntary": 180},
+                      "runQueueLatency": {"count": 1000, "p50": 17400, "p99": 4440000, "max": 10400000}}
+        self.qosd.add("web.service", requests__server__errors={"reset": 3, "timeout": 1}, requests__server__clientAborts=2,
+                      requests__server__inFlight=7, requests__server__oldestInFlight=81000, requests__client=client, contention=contention,
+                      requests__server__endpoints=endpoints,
+                      holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC, "exclude": ["port:80", "port:9100"]}])
+        for columns in (40, 80, 200):
+            text = " ".join(" ".join(self.screen("status", "web", columns=columns)).split())
+            for line in "Held by: administrator (root), 9min 3s left, excluding port:80 port:9100", "CGroup: /system.slice/web.service", \
+                    "Errors: 0.40/s (3 reset, 1 timed out); 2 aborted by clients Traffic:", "12 open, 3 new, 0 retransmitted segments Accept queue: 0/511", \
+                    "requests and 0 errors since attached", "voluntary,", "redis" if columns > 40 else "127.0.0.1:6379", "P99", "STATE THREADS SHARE":
+                self.assertIn(line, text, f"{columns} columns")
+        # Colors end with the line, and go on in the next one
+        out = self.terminal("status", "web", columns=40, env={"PAGER": ""})
+        self.assertEqual(out.end(), 0)
+        self.assertIn("Errors: \x1b[0;1;31m0.40/s\x1b[0m (3 reset, 1", out.output)
+
     def test_resources_on_narrow_terminals(self):
         memory = {"majorFaults": 123, "majorFaultTime": 5000000, "minorFaults": 456, "minorFaultTime": 1, "reclaims": 7, "reclaimTime": 9000, "refaults": 12345}
         pressure = {kind: {"some": 0.0321, "full": 0.0123} for kind in ("cpu", "memory", "io")}
