@@ -158,7 +158,7 @@ def compare_buckets(prometheus):
 
         # A scrape with the limit of before is followed by one with this
         time_of_restart = time.time()
-        wait_for("both are scraped", lambda: prometheus.results(f"min(timestamp(up{{job='qosd'}} == 1)) > {time_of_restart}"), 30)
+        wait_for("both are scraped", lambda: prometheus.results(f"count(timestamp(qosd_up) > {time_of_restart}) == {len(HOSTS)}"), 30)
         h, numbers = wait_for("Prometheus has all requests", stored, 30)
         got = native_buckets(h)
         schema = round(-math.log2(max(upper - lower for lower, upper in got if lower is not None)))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What Prometheus makes of qosd's counters: the same numbers, and a reset where they begin anew, there and nowhere else."""
+
+import re
+import time
+
+import scenario
+from scenario import attach, check, equal, expect_total, load, qosctl, start_served, systemctl, test, varlink, wait_for
+from test_exporter import OPENMETRICS, UNITS, Prometheus, samples, scrape, serve
+
+FEATURES = "--enable-feature=native-histograms,created-timestamp-zero-ingestion"
+SUFFIXES = {"ns": "seconds", "bytes": "bytes"}
+
+
+def counter(metric, unit):
+    """The name that Prometheus has for a counter in totals."""
+    words = [w.lower() for w in re.findall("[A-Z]?[^.A-Z]+", metric)]
+    suffix = SUFFIXES.get(unit)
+    words = [w for w in words if w not in (suffix, "count")] + [suffix] * (suffix is not None)
+    return "_".join(["qosd", *words, "total"])
+
+
+def created(unit):
+    """Of all series of the unit's requests, in ns."""
+    times = {v for k, v in samples(scrape(accept=OPENMETRICS)[1], unit.name).items()
+             if k.startswith("qosd_requests_") and k.split("{")[0].endswith("_created")}
+    equal(len(times), 1, f"created timestamps: {times}")
+    seconds, _, fraction = times.pop().partition(".")
+    return int(seconds) * scenario.SEC + int(fraction.ljust(9, "0"))
+
+
+class Watched:
+    """A unit in Prometheus."""
+
+    def __init__(self, unit):
+        self.unit = unit
+        self.selector = f'{{__name__=~"qosd_requests_.*_total",unit="{unit.name}"}}'
+        self.histogram = f'qosd_requests_server_first_byte_seconds{{unit="{unit.name}"}}'
+        self.prometheus = Prometheus(FEATURES)
+
+    def counters(self):
+        return {r["metric"]["__name__"]: float(r["value"][1]) for r in self.prometheus.results(self.selector)}
+
+    def wait_scraped(self):
+        """Until Prometheus has what there is now, from a scrape that has begun since."""
+        now = time.time()
+        wait_for("a scrape", lambda: self.prometheus.query(f"timestamp(qosd_requests_server_total{{unit='{self.unit.name}'}}) > {now}"), 30)
+
+    def resets_of(self, series):
+        r = self.prometheus.query(f"resets({series}[10m])")
+        equal(len(r), 1, f"results for {series}")
+        return r[0]
+
+    def expect(self, want, what):
+        for name in "qosd_requests_server_total", "qosd_requests_server_in_bytes_total", "qosd_requests_server_protocols_tcp_total":
+            equal(self.resets_of(f'{name}{{unit="{self.unit.name}"}}'), want, f"resets of {name} {what}")
+
+    def equals_get(self):
+        """Each counter of the unit at rest, between two readings that are the same."""
+        units = {m["name"]: m["unit"] for m in list_metrics()}
+        before = varlink("Get", unit=self.unit.name, window=0)
+        self.wait_scraped()
+        got = self.counters()
+        after = varlink("Get", unit=self.unit.name, window=0)
+        totals = {m: n for m, n in after["totals"].items() if m.startswith("requests.")}
+        equal({m: before["totals"][m] for m in totals}, totals, "the counters of a unit at rest")
+        check(len(totals) > 20, f"there are few counters: {totals}")
+        want = {counter(m, units[m]): n / scenario.SEC if units[m] == "ns" else n for m, n in totals.items()}
+        equal({name: got.get(name) for name in want}, want, "counters in Prometheus")
+
+
+def list_metrics():
+    with scenario.Varlink() as v:
+        return v.collect("ListMetrics")
+
+
+@test(deadline=120, own_daemon=True)
+def no_reset_over_a_crash():
+    """Behind kill -9 of qosd, with requests before, meanwhile and afterwards, all goes on."""
+    serve()
+    s = start_served(mode="thread")
+    load(s, connections=4, number=300)
+    expect_total(s, 300)
+    w, since = Watched(s), created(s)
+    equal(since, varlink("Get", unit=s.name, window=0)["attachedSince"], "created timestamp")
+    w.equals_get()
+    for i in range(3):
+        client = scenario.Client(s, connections=4, number=100)
+        scenario.kill_qosd()
+        equal(client.wait()["answered"], 100, "responses")
+        expect_total(s, 300 + 100 * (i + 1))
+        w.equals_get()
+        equal(created(s), since, "created timestamp behind a crash")
+    equal(w.prometheus.query(f'qosd_requests_server_total{{unit="{s.name}"}}'), [600], "requests")
+    equal(w.prometheus.query(f"histogram_count({w.histogram})"), [600], "requests in the histogram")
+    w.expect(0, "over crashes")
+    equal(w.resets_of(w.histogram), 0, "resets of the histogram")
+    equal(w.prometheus.query(f'max(max_over_time(qosd_requests_server_total{{unit="{s.name}"}}[10m]))'), [600], "the largest value")
+
+
+@test(deadline=120, own_daemon=True)
+def one_reset_over_an_attach():
+    """A new attach is one, also if more was counted by the next scrape than before: the created timestamp says so."""
+    serve()
+    # With no other unit the programs would be loaded anew, which takes seconds
+    start_served()
+    s = start_served(mode="thread")
+    load(s, connections=4, number=100)
+    expect_total(s, 100)
+    w, since = Watched(s), created(s)
+    w.equals_get()
+    for i in range(2):
+        # No scrape has any of the small numbers
+        systemctl("stop", *UNITS)
+        qosctl("detach", s.name)
+        attach(s)
+        load(s, connections=4, number=200 * (i + 1))
+        expect_total(s, 200 * (i + 1))
+        serve()
+        w.equals_get()
+        now = created(s)
+        check(now > since, f"created {now} and before {since}")
+        equal(now, varlink("Get", unit=s.name, window=0)["attachedSince"], "created timestamp")
+        since = now
+        equal(w.prometheus.query(f'qosd_requests_server_total{{unit="{s.name}"}}'), [200 * (i + 1)], "requests since the attach")
+        w.expect(i + 1, f"over {i + 1} new attaches")
