@@ -52,11 +52,11 @@ static int list_attached(Client *c, const char *unit, int argc, char **argv, Rep
         r = client_call_morebo(c, QOS_METHOD("List"), &replies,
                                SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
                                SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
-        /* Units that are not attached are omitted, as with systemctl */
-        if (unit && r > 0 && streq(replies.error, QOS_METHOD("NotAttached")))
+        /* Units that are not attached are omitted, as with systemctl; names that no unit has are errors */
+        if (unit && unit_is_detached(r, &replies))
                 return STATUS_OK;
         if (r != 0)
-                return unit ? client_fail(r, &replies, "list '%s'", unit) : client_fail(r, &replies, "list units");
+                return unit ? unit_read_fail(r, &replies, unit) : client_fail(r, &replies, "list units");
 
         for (size_t i = 0; i < replies.n; i++) {
                 const char *name = value_string(replies.items[i], "unit");

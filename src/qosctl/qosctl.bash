@@ -59,6 +59,7 @@ _qosctl() {
                 [probes]=''
                 [metrics]='--format= --buckets-max='
                 [list-metrics]=''
+                [help]=''
         )
 
         # "=" is a word of its own to bash

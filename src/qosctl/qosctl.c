@@ -63,6 +63,8 @@ enum {
 /* As written on the command line, for error messages. */
 static const char *given[_OPTION_MAX];
 
+static int verb_help(int argc, char **argv);
+
 static const struct Verb {
         const char *name;
         int min_arguments, max_arguments;       /* -1: any number */
@@ -97,6 +99,7 @@ static const struct Verb {
         { "probes",       0, 0,  0,                          verb_probes       },
         { "metrics",      0, -1, OPTION_MASK(FORMAT)|OPTION_MASK(BUCKETS), verb_metrics      },
         { "list-metrics", 0, 0,  0,                          verb_list_metrics },
+        { "help",         0, 0,  0,                          verb_help         },
 };
 
 static int help(void) {
@@ -134,6 +137,7 @@ static int help(void) {
                       "  probes                     Show the BPF programs and their overhead\n"
                       "  metrics [UNIT...]          Print counters and histograms for Prometheus\n"
                       "  list-metrics               List available metrics\n"
+                      "  help                       Show this help\n"
                       "\n%2$sOptions:%3$s\n"
                       "  -h --help                  Show this help\n"
                       "     --version               Show the version\n"
@@ -173,6 +177,10 @@ static int help(void) {
                       "\nSee the qosctl(1) man page for details.\n",
                       bold, line, off);
         return 0;
+}
+
+static int verb_help(int argc, char **argv) {
+        return help();
 }
 
 int status_combine(int a, int b) {
@@ -473,6 +481,51 @@ static int parse_argv(int argc, char **argv) {
         return 1;
 }
 
+/* Names of commands are shorter. */
+#define SUGGESTED_LENGTH_MAX 32U
+
+/* How many letters to insert, remove or replace make one of the other. */
+static size_t edit_distance(const char *a, const char *b) {
+        size_t row[SUGGESTED_LENGTH_MAX + 1], n = strlen(b);
+
+        if (n > SUGGESTED_LENGTH_MAX)
+                return SIZE_MAX;
+        for (size_t k = 0; k <= n; k++)
+                row[k] = k;
+        for (size_t i = 0; a[i]; i++) {
+                size_t diagonal = row[0];
+
+                row[0] = i + 1;
+                for (size_t k = 0; k < n; k++) {
+                        size_t replaced = diagonal + (a[i] != b[k]), inserted = MIN(row[k], row[k + 1]) + 1;
+
+                        diagonal = row[k + 1];
+                        row[k + 1] = MIN(replaced, inserted);
+                }
+        }
+        return row[n];
+}
+
+/* The command that was probably meant: one that begins in this way, or differs in up to two letters, and in no
+ * more than a third of them; or NULL. */
+static const char* suggest_verb(const char *name) {
+        size_t best = MIN(strlen(name) / 3, (size_t) 2) + 1;
+        const char *found = NULL;
+
+        for (size_t i = 0; i < ELEMENTSOF(verbs); i++)
+                if (strlen(name) >= 2 && startswith(verbs[i].name, name))
+                        return verbs[i].name;
+        for (size_t i = 0; i < ELEMENTSOF(verbs); i++) {
+                size_t distance = edit_distance(name, verbs[i].name);
+
+                if (distance < best) {
+                        best = distance;
+                        found = verbs[i].name;
+                }
+        }
+        return found;
+}
+
 static int run(int argc, char **argv) {
         const struct Verb *verb = &verbs[0];
         int n;
@@ -491,7 +544,13 @@ static int run(int argc, char **argv) {
                         if (streq(verbs[i].name, argv[0]))
                                 verb = &verbs[i];
                 if (!verb) {
-                        (void) log_failure(-EINVAL, "Unknown command '%s', see 'qosctl --help'.", argv[0]);
+                        const char *suggested = suggest_verb(argv[0]);
+
+                        if (suggested)
+                                (void) log_failure(-EINVAL, "Unknown command '%s', did you mean '%s'?", argv[0],
+                                                   suggested);
+                        else
+                                (void) log_failure(-EINVAL, "Unknown command '%s', see 'qosctl help'.", argv[0]);
                         return STATUS_USAGE;
                 }
                 argc--;

@@ -282,6 +282,14 @@ class List(Test):
         self.assertEqual(units("other"), [])
         self.assertIn("no such unit", self.error_of("list", "nonsense", status=4))
 
+    def test_mistyped_commands(self):
+        for given, meant in (("stat", "status"), ("statsu", "status"), ("attahc", "attach"), ("lst", "list"), ("tob", "top"),
+                             ("diagnos", "diagnose"), ("set-treshold", "set-threshold"), ("is-okay", "is-ok"), ("hel", "help")):
+            self.assertIn(f"Unknown command '{given}', did you mean '{meant}'?", self.error_of(given, status=2))
+        for given in "restart", "x", "zzz", "a" * 5000, "":
+            self.assertIn(f"Unknown command '{given}', see 'qosctl help'.", self.error_of(given, status=2))
+        self.assertEqual(self.out_of("help"), self.out_of("--help"))
+
     def test_all(self):
         """Which units listen here is nobody's business in this test, but they come after those that are attached."""
         self.qosd.add("nginx.service")
@@ -2126,7 +2134,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 25)
+        self.assertEqual(len(self.complete("")), 26)
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
         for verb in ("detach", "status", "show", "histogram", "history", "heatmap", "list"):
