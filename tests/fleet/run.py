@@ -87,8 +87,31 @@ def start_hosts():
                  qosctl detach nginx 2>/dev/null || :
                  cat >/etc/nginx/conf.d/fleet.conf
                  qosctl attach nginx
-                 qosctl set-threshold nginx 'slow: requests.server.firstByte.p99 > 30s'
+                 qosctl set-threshold nginx 'slow: requests.server.firstByte.p99 > 40ms'
                  systemctl start nginx.service""", input=text)
+
+
+class Alertmanager:
+    PORT = 9093
+
+    def __init__(self):
+        directory = "/run/fleet-alertmanager"
+        subprocess.run(["systemctl", "stop", "fleet-alertmanager.service"], stderr=subprocess.DEVNULL, check=False)
+        run("rm", "-rf", directory)
+        os.mkdir(directory)
+        with open(f"{directory}/alertmanager.yml", "w") as f:
+            f.write("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
+        run("systemd-run", "--quiet", "--collect", "--unit=fleet-alertmanager", "prometheus-alertmanager",
+            f"--config.file={directory}/alertmanager.yml", f"--storage.path={directory}/data", "--log.level=warn",
+            f"--web.listen-address=127.0.0.1:{self.PORT}", "--cluster.listen-address=")
+
+    def alerts(self):
+        """By name, unit, threshold and instance."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.PORT}/api/v2/alerts", timeout=20) as r:
+                return {tuple(a["labels"].get(k) for k in ("alertname", "unit", "threshold", "instance")) for a in json.load(r)}
+        except (urllib.error.URLError, ConnectionError):
+            return set()
 
 
 class Prometheus:
@@ -100,7 +123,10 @@ class Prometheus:
         run("rm", "-rf", directory)
         os.mkdir(directory)
         with open(f"{directory}/prometheus.yml", "w") as f:
-            f.write("global: {scrape_interval: 1s}\nscrape_configs:\n  - job_name: qosd\n"
+            f.write("global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
+                    f"rule_files: [{SOURCES}/../docs/prometheus/qosd.rules.yml]\n"
+                    f"alerting:\n  alertmanagers:\n    - static_configs: [{{targets: ['127.0.0.1:{Alertmanager.PORT}']}}]\n"
+                    "scrape_configs:\n  - job_name: qosd\n"
                     f"    static_configs: [{{targets: [{', '.join(f'{a}:10478' for a in ADDRESSES)}]}}]\n")
         run("systemd-run", "--quiet", "--collect", "--unit=fleet-prometheus", "prometheus", f"--config.file={directory}/prometheus.yml",
             "--log.level=warn", f"--web.listen-address=0.0.0.0:{self.PORT}", f"--storage.tsdb.path={directory}/data",
@@ -206,6 +232,18 @@ def check_dashboard(prometheus):
     print(f"{len(expressions)} queries of the dashboard have data")
 
 
+def check_alert(alertmanager):
+    """The objective is the same on both hosts, and the slow one misses it."""
+    name, want = "QosdObjectiveBurnsInTwoDays", {f"{ADDRESSES[1]}:10478"}
+
+    def instances():
+        return {i for n, unit, threshold, i in alertmanager.alerts() if (n, unit, threshold) == (name, UNIT, "slow")}
+
+    wait_for("Alertmanager has the alert", lambda: instances() >= want, 30)
+    equal(instances(), want, f"instances with {name}")
+    print(f"{name} of {', '.join(want)} is at Alertmanager")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--keep", action="store_true", help="leave load on both hosts")
@@ -213,7 +251,9 @@ def main():
 
     start_hosts()
     export_with("--buckets-max=0")
-    prometheus = Prometheus()
+    alertmanager, prometheus = Alertmanager(), Prometheus()
+    # The rate of a counter is that of its growth between scrapes
+    wait_for("both are scraped", lambda: len(prometheus.results("qosd_objective_requests_total == 0")) == 2, 30)
     wires = [Wire(a, port) for a, port in zip(ADDRESSES, PORTS)]
     # From the other host, through the network
     clients = [subprocess.Popen(["ssh", f"root@{ADDRESSES[1 - i]}", "h2load", "--h1", "-n", str(n), "-c", str(c), URLS[i]],
@@ -227,6 +267,7 @@ def main():
 
     compare_quantiles(prometheus, wires)
     compare_buckets(prometheus)
+    check_alert(alertmanager)
     check_dashboard(prometheus)
     if arguments.keep:
         for a, url in zip(reversed(ADDRESSES), URLS):
