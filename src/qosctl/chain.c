@@ -145,9 +145,10 @@ ChainEnd chain_check(const ChainStep *s) {
 }
 
 /* What weighs most of the findings of a unit itself. Findings without a share, that it is down or drops
- * connections, weigh more than any time; errors may be those of a peer. ret_weight: -1 without any */
+ * connections, weigh more than any time. Errors that are not those of a peer precede waits, but have no
+ * weight: a slow peer may be behind them. ret_weight: -1 without any */
 static sd_json_variant* own_finding(const ChainStep *s, double *ret_weight) {
-        sd_json_variant *findings = value_find(s->diagnosis, "findings"), *most = NULL;
+        sd_json_variant *findings = value_find(s->diagnosis, "findings"), *most = NULL, *errors = NULL;
 
         *ret_weight = -1;
         for (size_t i = 0; findings && i < sd_json_variant_elements(findings); i++) {
@@ -165,12 +166,14 @@ static sd_json_variant* own_finding(const ChainStep *s, double *ret_weight) {
                         weight = INFINITY;
                 else if (!streq(kind, "errors"))
                         (void) value_real(finding, "share", &weight);
+                else if (!value_find(finding, "resource"))
+                        errors = finding;
                 if (weight > *ret_weight) {
                         *ret_weight = weight;
                         most = finding;
                 }
         }
-        return most;
+        return errors && !isinf(*ret_weight) ? errors : most;
 }
 
 /* A peer that fails outweighs all but that the unit itself does not run. */

@@ -6,8 +6,9 @@ import json
 import subprocess
 
 import scenario
-from scenario import Unit, check, equal, qosctl, systemctl, test, unit_name, unused_port, wait_for
+from scenario import Unit, check, equal, qosctl, run, systemctl, test, unit_name, unused_port, wait_for
 from test_diagnose import Toiler, asked, files, hog, loaded, nginx, on_cpu, other_cpu, prepare, writer
+from test_failures import Failing, proxy
 
 SECONDS = 3     # for each unit
 
@@ -144,6 +145,23 @@ def to_nobody():
     step = way(v)[-1]
     equal((step["address"], step.get("end"), "share" in step, "unit" in step), (f"127.0.0.1:{port}", "noUnit", False, False), f"the peer: {said(v)}")
     equal((v["cause"]["unit"], v["cause"]["finding"]["kind"]), (u.name, "dependency"), f"the cause: {said(v)}")
+
+
+@test(quiet=True, deadline=90)
+def to_errors():
+    """Two proxies pass on the errors of the last one: its errors are the cause."""
+    last = Failing(503).start()
+    middle = proxy(last.port)
+    first = proxy(middle.port)
+    wait_for("there is a response", lambda: run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{first.port}/", ok=False).returncode == 0)
+    with asked(f"http://127.0.0.1:{first.port}/", per_second=40):
+        v = why(first)
+    steps = way(v)
+    equal([s.get("unit") for s in steps], [u.name for u in (first, middle, last)], f"the units on the way: {said(v)}")
+    check(not any("share" in s for s in steps[1:]), f"failures are no matter of time: {said(v)}")
+    cause = v["cause"]
+    equal((cause["unit"], cause["finding"]["kind"], cause["finding"]["share"]), (last.name, "errors", 1), f"the cause: {said(v)}")
+    released(first, middle, last)
 
 
 @test(quiet=True, deadline=60)

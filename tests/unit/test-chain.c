@@ -68,6 +68,13 @@ static void test_failing(void) {
         diagnosed(fails->steps[0], "{\"kind\":\"down\"}", "");
         check(chain_find_cause(fails, &finding) == fails->steps[0]);
         check(streq(value_string(finding, "kind"), "down"));
+        /* They precede what the peer waits for, unless it does not run */
+        diagnosed(fails->steps[0], "{\"kind\":\"cpu\",\"share\":0.8},{\"kind\":\"errors\",\"share\":1}", "");
+        check(chain_find_cause(fails, &finding) == fails->steps[0]);
+        check(streq(value_string(finding, "kind"), "errors"));
+        diagnosed(fails->steps[0], "{\"kind\":\"down\"},{\"kind\":\"errors\",\"share\":1}", "");
+        check(chain_find_cause(fails, &finding) == fails->steps[0]);
+        check(streq(value_string(finding, "kind"), "down"));
 }
 
 static void test_ends(void) {
