@@ -129,6 +129,7 @@ _qosctl() {
                         else
                                 case $verb in
                                         attach|enable|disable|top|diagnose|why) words=$(__qosctl_loaded) ;;
+                                        help) (( n > 0 )) || words=${!options[*]} ;;
                                         measure)
                                                 if (( n == 0 )); then
                                                         words=$(__qosctl_loaded)

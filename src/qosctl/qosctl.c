@@ -65,122 +65,316 @@ static const char *given[_OPTION_MAX];
 
 static int verb_help(int argc, char **argv);
 
-static const struct Verb {
+typedef enum VerbGroup {
+        GROUP_UNIT,
+        GROUP_THRESHOLD,
+        GROUP_SERVICE,
+        _GROUP_MAX,
+} VerbGroup;
+
+typedef struct Verb {
         const char *name;
+        const char *arguments, *description;    /* for the help */
+        VerbGroup group;
         int min_arguments, max_arguments;       /* -1: any number */
         unsigned takes;
         int (*run)(int argc, char **argv);
         int (*run_hosts)(int argc, char **argv);        /* on several hosts; NULL: not supported */
-} verbs[] = {
-        { "list",         0, -1, OPTION_MASK(ALL)|OPTION_MASK(WINDOW),     verb_list, verb_list_hosts },
-        { "attach",       1, -1, OPTION_MASK(PROBES)|OPTION_MASK(EXCLUDE)|OPTION_MASK(FOR), verb_attach },
-        { "detach",       0, -1, OPTION_MASK(ALL),                  verb_detach       },
-        { "enable",       1, -1, OPTION_MASK(PROBES)|OPTION_MASK(EXCLUDE)|OPTION_MASK(NOW)|NAMED_UNITS,
+} Verb;
+
+/* In the order of the help. */
+static const Verb verbs[] = {
+        { "list", "[PATTERN...]", "List attached units (the default)",
+                GROUP_UNIT, 0, -1, OPTION_MASK(ALL) | OPTION_MASK(WINDOW),
+                verb_list, verb_list_hosts },
+        { "attach", "UNIT...", "Start observing units",
+                GROUP_UNIT, 1, -1, OPTION_MASK(PROBES) | OPTION_MASK(EXCLUDE) | OPTION_MASK(FOR),
+                verb_attach },
+        { "detach", "UNIT...|--all", "Stop observing units",
+                GROUP_UNIT, 0, -1, OPTION_MASK(ALL),
+                verb_detach },
+        { "enable", "UNIT...", "Start observing units at boot",
+                GROUP_UNIT, 1, -1,
+                OPTION_MASK(PROBES) | OPTION_MASK(EXCLUDE) | OPTION_MASK(NOW) | NAMED_UNITS,
                 verb_enable },
-        { "disable",      1, -1, NAMED_UNITS,                 verb_disable      },
-        { "status",       1, -1, OPTION_MASK(WINDOW),               verb_status, verb_status_hosts },
-        { "show",         1, -1, OPTION_MASK(WINDOW)|OPTION_MASK(METRICS), verb_show         },
-        { "threads",      1, -1, OPTION_MASK(FOR),                  verb_threads      },
-        { "resources",    1, -1, OPTION_MASK(WINDOW)|OPTION_MASK(FOR),    verb_resources    },
-        { "top",          0, -1, OPTION_MASK(WINDOW)|OPTION_MASK(REPEAT),  verb_top          },
-        { "histogram",    1, 2,  OPTION_MASK(WINDOW),               verb_histogram, verb_histogram_hosts },
-        { "history",      1, -1, OPTION_MASK(SINCE),                verb_history      },
-        { "heatmap",      1, 2,  OPTION_MASK(SINCE),                verb_heatmap      },
-        { "measure",      1, -1, ONE_UNIT,                    verb_measure      },
-        { "diagnose",     1, 1,  OPTION_MASK(FOR)|OPTION_MASK(NORMAL)|ONE_UNIT,
+        { "disable", "UNIT...", "Do not start observing units at boot",
+                GROUP_UNIT, 1, -1, NAMED_UNITS,
+                verb_disable },
+        { "status", "UNIT...", "Show metrics of units in human-readable form",
+                GROUP_UNIT, 1, -1, OPTION_MASK(WINDOW),
+                verb_status, verb_status_hosts },
+        { "show", "UNIT...", "Show metrics of units in machine-readable form",
+                GROUP_UNIT, 1, -1, OPTION_MASK(WINDOW) | OPTION_MASK(METRICS),
+                verb_show },
+        { "threads", "UNIT...", "Show how threads of units spend their time",
+                GROUP_UNIT, 1, -1, OPTION_MASK(FOR),
+                verb_threads },
+        { "resources", "UNIT...", "Show resource usage and what threads wait for",
+                GROUP_UNIT, 1, -1, OPTION_MASK(WINDOW) | OPTION_MASK(FOR),
+                verb_resources },
+        { "top", "[UNIT...]", "Show metrics of units continuously",
+                GROUP_UNIT, 0, -1, OPTION_MASK(WINDOW) | OPTION_MASK(REPEAT),
+                verb_top },
+        { "histogram", "UNIT [METRIC]", "Show the distribution of a duration",
+                GROUP_UNIT, 1, 2, OPTION_MASK(WINDOW),
+                verb_histogram, verb_histogram_hosts },
+        { "history", "UNIT [METRIC...]", "Show metrics over time",
+                GROUP_UNIT, 1, -1, OPTION_MASK(SINCE),
+                verb_history },
+        { "heatmap", "UNIT [METRIC]", "Show the distribution of a duration over time",
+                GROUP_UNIT, 1, 2, OPTION_MASK(SINCE),
+                verb_heatmap },
+        { "measure", "UNIT -- COMMAND", "Show metrics of a unit while COMMAND runs",
+                GROUP_UNIT, 1, -1, ONE_UNIT,
+                verb_measure },
+        { "diagnose", "UNIT", "Find the bottleneck of a unit",
+                GROUP_UNIT, 1, 1, OPTION_MASK(FOR) | OPTION_MASK(NORMAL) | ONE_UNIT,
                 verb_diagnose, verb_diagnose_hosts },
-        { "why",          1, 1,  OPTION_MASK(FOR)|ONE_UNIT,   verb_why          },
-        { "set-threshold",   1, 2,  ONE_UNIT,                verb_set_threshold   },
-        { "clear-threshold", 1, -1, ONE_UNIT,                verb_clear_threshold },
-        { "list-thresholds", 0, -1, 0,                       verb_list_thresholds },
-        { "monitor",      0, -1, OPTION_MASK(INTERVAL)|OPTION_MASK(WINDOW), verb_monitor      },
-        { "wait",         1, 2,  OPTION_MASK(TIMEOUT)|ONE_UNIT,    verb_wait         },
-        { "is-ok",        1, -1, 0,                          verb_is_ok        },
-        { "probes",       0, 0,  0,                          verb_probes       },
-        { "metrics",      0, -1, OPTION_MASK(FORMAT)|OPTION_MASK(BUCKETS), verb_metrics      },
-        { "list-metrics", 0, 0,  0,                          verb_list_metrics },
-        { "help",         0, 0,  0,                          verb_help         },
+        { "why", "UNIT", "Follow what a unit waits for, from unit to unit",
+                GROUP_UNIT, 1, 1, OPTION_MASK(FOR) | ONE_UNIT,
+                verb_why },
+        { "set-threshold", "UNIT RULE", "Set an alert threshold for a unit",
+                GROUP_THRESHOLD, 1, 2, ONE_UNIT,
+                verb_set_threshold },
+        { "clear-threshold", "UNIT NAME...", "Remove thresholds",
+                GROUP_THRESHOLD, 1, -1, ONE_UNIT,
+                verb_clear_threshold },
+        { "list-thresholds", "[UNIT...]", "List thresholds and their states",
+                GROUP_THRESHOLD, 0, -1, 0,
+                verb_list_thresholds },
+        { "monitor", "[UNIT...]", "Show state changes of thresholds, or samples",
+                GROUP_THRESHOLD, 0, -1, OPTION_MASK(INTERVAL) | OPTION_MASK(WINDOW),
+                verb_monitor },
+        { "wait", "UNIT CONDITION", "Wait until a condition is met",
+                GROUP_THRESHOLD, 1, 2, OPTION_MASK(TIMEOUT) | ONE_UNIT,
+                verb_wait },
+        { "is-ok", "UNIT...", "Check that all thresholds are met",
+                GROUP_THRESHOLD, 1, -1, 0,
+                verb_is_ok },
+        { "probes", "", "Show the BPF programs and their overhead",
+                GROUP_SERVICE, 0, 0, 0,
+                verb_probes },
+        { "metrics", "[UNIT...]", "Print counters and histograms for Prometheus",
+                GROUP_SERVICE, 0, -1, OPTION_MASK(FORMAT) | OPTION_MASK(BUCKETS),
+                verb_metrics },
+        { "list-metrics", "", "List available metrics",
+                GROUP_SERVICE, 0, 0, 0,
+                verb_list_metrics },
+        { "help", "[COMMAND]", "Show this help, or that of a command",
+                GROUP_SERVICE, 0, 1, 0,
+                verb_help },
 };
 
-static int help(void) {
-        const Style *s = terminal_style();
-        const char *bold = color_on(s, COLOR_BOLD), *line = color_on(s, COLOR_UNDERLINE), *off = color_off(s);
+/* How options are explained: those of all verbs, and of some. */
+static const struct OptionHelp {
+        const char *usage;
+        int option;                             /* -1: of all verbs */
+        const char *text;                       /* lines */
+} option_help[] = {
+        { "-h --help", -1,
+          "Show this help" },
+        { "   --version", -1,
+          "Show the version" },
+        { "-H --host=[USER@]HOST,...", -1,
+          "Operate on remote host, over ssh; list, status,\n"
+          "histogram, diagnose: also on several" },
+        { "   --window=SPAN", OPTION_WINDOW,
+          "Time window: up to 10s, 60s, 5min, or total" },
+        { "   --since=TIME", OPTION_SINCE,
+          "With history, heatmap: start time (default: 1h)" },
+        { "-a --all", OPTION_ALL,
+          "With list: include units with listening sockets\n"
+          "With detach: all units" },
+        { "   --now", OPTION_NOW,
+          "With enable: wait until units are observed" },
+        { "   --probes=PROBE,...", OPTION_PROBES,
+          "With attach, enable: select probes: requests,\n"
+          "tls, cpu, block, memory" },
+        { "   --exclude=WHAT,...", OPTION_EXCLUDE,
+          "With attach, enable: exclude requests by port:N,\n"
+          "http:/PATH, redis:COMMAND" },
+        { "   --for=SPAN", OPTION_FOR,
+          "With attach: detach after SPAN\n"
+          "With threads, resources: sample for SPAN\n"
+          "With diagnose: observe for SPAN (default: 10s)\n"
+          "With why: observe each unit for SPAN (default: 5s)" },
+        { "   --save=FILE", OPTION_NORMAL,
+          "With diagnose: save the metrics as a baseline" },
+        { "   --against=FILE", OPTION_NORMAL,
+          "With diagnose: compare with a saved baseline" },
+        { "   --interval=SPAN", OPTION_INTERVAL,
+          "With monitor: show a sample every SPAN" },
+        { "   --timeout=SPAN", OPTION_TIMEOUT,
+          "With wait: fail after SPAN" },
+        { "   --format=FORMAT", OPTION_FORMAT,
+          "With metrics: openmetrics (default), prometheus,\n"
+          "protobuf" },
+        { "   --buckets-max=N", OPTION_BUCKETS,
+          "With metrics: limit the buckets of a native\n"
+          "histogram (default: 160), 0 for no limit" },
+        { "-P METRIC", OPTION_METRICS,
+          "With show: show only this metric" },
+        { "   --value", OPTION_METRICS,
+          "With show: print only values" },
+        { "-b --batch", OPTION_REPEAT,
+          "With top: print tables without clearing the screen" },
+        { "-n --iterations=N", OPTION_REPEAT,
+          "With top: exit after N tables" },
+        { "-d --delay=SPAN", OPTION_REPEAT,
+          "With top: interval between tables (default: 1s)" },
+        { "   --json=short|pretty|off", -1,
+          "Generate JSON output" },
+        { "-j", -1,
+          "--json=pretty on a terminal, else --json=short" },
+        { "   --no-pager", -1,
+          "Do not pipe output into a pager" },
+        { "   --no-legend", -1,
+          "Do not print headers and footers" },
+        { "   --no-ask-password", -1,
+          "Do not prompt for passwords" },
+};
 
-        pager_open();
-        (void) printf("qosctl [OPTIONS...] COMMAND ...\n"
-                      "\n%1$sShow how well systemd units serve their requests.%3$s\n"
-                      "\n%2$sUnit Commands:%3$s\n"
-                      "  list [PATTERN...]          List attached units (the default)\n"
-                      "  attach UNIT...             Start observing units\n"
-                      "  detach UNIT...|--all       Stop observing units\n"
-                      "  enable UNIT...             Start observing units at boot\n"
-                      "  disable UNIT...            Do not start observing units at boot\n"
-                      "  status UNIT...             Show metrics of units in human-readable form\n"
-                      "  show UNIT...               Show metrics of units in machine-readable form\n"
-                      "  threads UNIT...            Show how threads of units spend their time\n"
-                      "  resources UNIT...          Show resource usage and what threads wait for\n"
-                      "  top [UNIT...]              Show metrics of units continuously\n"
-                      "  histogram UNIT [METRIC]    Show the distribution of a duration\n"
-                      "  history UNIT [METRIC...]   Show metrics over time\n"
-                      "  heatmap UNIT [METRIC]      Show the distribution of a duration over time\n"
-                      "  measure UNIT -- COMMAND    Show metrics of a unit while COMMAND runs\n"
-                      "  diagnose UNIT              Find the bottleneck of a unit\n"
-                      "  why UNIT                   Follow what a unit waits for, from unit to unit\n"
-                      "\n%2$sThreshold Commands:%3$s\n"
-                      "  set-threshold UNIT RULE    Set an alert threshold for a unit\n"
-                      "  clear-threshold UNIT NAME... Remove thresholds\n"
-                      "  list-thresholds [UNIT...]  List thresholds and their states\n"
-                      "  monitor [UNIT...]          Show state changes of thresholds, or samples\n"
-                      "  wait UNIT CONDITION        Wait until a condition is met\n"
-                      "  is-ok UNIT...              Check that all thresholds are met\n"
-                      "\n%2$sService Commands:%3$s\n"
-                      "  probes                     Show the BPF programs and their overhead\n"
-                      "  metrics [UNIT...]          Print counters and histograms for Prometheus\n"
-                      "  list-metrics               List available metrics\n"
-                      "  help                       Show this help\n"
-                      "\n%2$sOptions:%3$s\n"
-                      "  -h --help                  Show this help\n"
-                      "     --version               Show the version\n"
-                      "  -H --host=[USER@]HOST,...  Operate on remote host, over ssh; list, status,\n"
-                      "                             histogram, diagnose: also on several\n"
-                      "     --window=SPAN           Time window: up to 10s, 60s, 5min, or total\n"
-                      "     --since=TIME            With history, heatmap: start time (default: 1h)\n"
-                      "  -a --all                   With list: include units with listening sockets\n"
-                      "                             With detach: all units\n"
-                      "     --now                   With enable: wait until units are observed\n"
-                      "     --probes=PROBE,...      With attach, enable: select probes: requests,\n"
-                      "                             tls, cpu, block, memory\n"
-                      "     --exclude=WHAT,...      With attach, enable: exclude requests by port:N,\n"
-                      "                             http:/PATH, redis:COMMAND\n"
-                      "     --for=SPAN              With attach: detach after SPAN\n"
-                      "                             With threads, resources: sample for SPAN\n"
-                      "                             With diagnose: observe for SPAN (default: 10s)\n"
-                      "                             With why: observe each unit for SPAN (default: 5s)\n"
-                      "     --save=FILE             With diagnose: save the metrics as a baseline\n"
-                      "     --against=FILE          With diagnose: compare with a saved baseline\n"
-                      "     --interval=SPAN         With monitor: show a sample every SPAN\n"
-                      "     --timeout=SPAN          With wait: fail after SPAN\n"
-                      "     --format=FORMAT         With metrics: openmetrics (default), prometheus,\n"
-                      "                             protobuf\n"
-                      "     --buckets-max=N         With metrics: limit the buckets of a native\n"
-                      "                             histogram (default: 160), 0 for no limit\n"
-                      "  -P METRIC                  With show: show only this metric\n"
-                      "     --value                 With show: print only values\n"
-                      "  -b --batch                 With top: print tables without clearing the screen\n"
-                      "  -n --iterations=N          With top: exit after N tables\n"
-                      "  -d --delay=SPAN            With top: interval between tables (default: 1s)\n"
-                      "     --json=short|pretty|off Generate JSON output\n"
-                      "  -j                         --json=pretty on a terminal, else --json=short\n"
-                      "     --no-pager              Do not pipe output into a pager\n"
-                      "     --no-legend             Do not print headers and footers\n"
-                      "     --no-ask-password       Do not prompt for passwords\n"
-                      "\nSee the qosctl(1) man page for details.\n",
-                      bold, line, off);
+/* Each line of the text in a line of its own, the first one behind the usage. */
+static void print_help(const char *usage, const char *text) {
+        for (const char *end; *text; text = end + (*end == '\n')) {
+                end = strchrnul(text, '\n');
+                (void) printf("  %-26s %.*s\n", usage, (int) (end - text), text);
+                usage = "";
+        }
+}
+
+static void print_heading(const char *heading) {
+        const Style *s = terminal_style();
+
+        (void) printf("\n%s%s:%s\n", color_on(s, COLOR_UNDERLINE), heading, color_off(s));
+}
+
+static int print_verb(const Verb *v) {
+        _cleanup_free_ char *usage = NULL;
+
+        if (asprintf(&usage, "%s%s%s", v->name, isempty(v->arguments) ? "" : " ", v->arguments) < 0) {
+                usage = NULL;
+                return log_out_of_memory();
+        }
+        print_help(usage, v->description);
         return 0;
 }
 
+static int help(void) {
+        static const char *const groups[_GROUP_MAX] = {
+                [GROUP_UNIT]      = "Unit Commands",
+                [GROUP_THRESHOLD] = "Threshold Commands",
+                [GROUP_SERVICE]   = "Service Commands",
+        };
+        const Style *s = terminal_style();
+        int r;
+
+        pager_open();
+        (void) printf("qosctl [OPTIONS...] COMMAND ...\n"
+                      "\n%sShow how well systemd units serve their requests.%s\n",
+                      color_on(s, COLOR_BOLD), color_off(s));
+        for (size_t i = 0; i < ELEMENTSOF(verbs); i++) {
+                if (i == 0 || verbs[i].group != verbs[i - 1].group)
+                        print_heading(groups[verbs[i].group]);
+                r = print_verb(&verbs[i]);
+                if (r < 0)
+                        return r;
+        }
+        print_heading("Options");
+        for (size_t i = 0; i < ELEMENTSOF(option_help); i++)
+                print_help(option_help[i].usage, option_help[i].text);
+        (void) puts("\nSee the qosctl(1) man page for details.");
+        return 0;
+}
+
+/* One verb, with the options that not all verbs accept. */
+static void help_verb(const Verb *v) {
+        const Style *s = terminal_style();
+        bool some = false;
+
+        (void) printf("qosctl [OPTIONS...] %s%s%s\n\n%s%s.%s\n", v->name, isempty(v->arguments) ? "" : " ",
+                      v->arguments, color_on(s, COLOR_BOLD), v->description, color_off(s));
+        for (size_t i = 0; i < ELEMENTSOF(option_help); i++) {
+                if (option_help[i].option < 0 || !(v->takes & (1U << option_help[i].option)))
+                        continue;
+                if (!some)
+                        print_heading("Options");
+                some = true;
+                print_help(option_help[i].usage, option_help[i].text);
+        }
+        (void) puts("\nSee 'qosctl help' for options of all commands, and the qosctl(1) man page for details.");
+}
+
+/* Names of commands are shorter. */
+#define SUGGESTED_LENGTH_MAX 32U
+
+/* How many letters to insert, remove or replace make one of the other. */
+static size_t edit_distance(const char *a, const char *b) {
+        size_t row[SUGGESTED_LENGTH_MAX + 1], n = strlen(b);
+
+        if (n > SUGGESTED_LENGTH_MAX)
+                return SIZE_MAX;
+        for (size_t k = 0; k <= n; k++)
+                row[k] = k;
+        for (size_t i = 0; a[i]; i++) {
+                size_t diagonal = row[0];
+
+                row[0] = i + 1;
+                for (size_t k = 0; k < n; k++) {
+                        size_t replaced = diagonal + (a[i] != b[k]), inserted = MIN(row[k], row[k + 1]) + 1;
+
+                        diagonal = row[k + 1];
+                        row[k + 1] = MIN(replaced, inserted);
+                }
+        }
+        return row[n];
+}
+
+/* The command that was probably meant: one that begins in this way, or differs in up to two letters, and in no
+ * more than a third of them; or NULL. */
+static const char* suggest_verb(const char *name) {
+        size_t best = MIN(strlen(name) / 3, (size_t) 2) + 1;
+        const char *found = NULL;
+
+        for (size_t i = 0; i < ELEMENTSOF(verbs); i++)
+                if (strlen(name) >= 2 && startswith(verbs[i].name, name))
+                        return verbs[i].name;
+        for (size_t i = 0; i < ELEMENTSOF(verbs); i++) {
+                size_t distance = edit_distance(name, verbs[i].name);
+
+                if (distance < best) {
+                        best = distance;
+                        found = verbs[i].name;
+                }
+        }
+        return found;
+}
+
+/* Logs what is unknown. */
+static const Verb* find_verb(const char *name) {
+        const char *suggested;
+
+        for (size_t i = 0; i < ELEMENTSOF(verbs); i++)
+                if (streq(verbs[i].name, name))
+                        return &verbs[i];
+        suggested = suggest_verb(name);
+        if (suggested)
+                (void) log_failure(-EINVAL, "Unknown command '%s', did you mean '%s'?", name, suggested);
+        else
+                (void) log_failure(-EINVAL, "Unknown command '%s', see 'qosctl help'.", name);
+        return NULL;
+}
+
 static int verb_help(int argc, char **argv) {
-        return help();
+        const Verb *v;
+
+        if (argc == 0)
+                return help();
+        v = find_verb(argv[0]);
+        if (!v)
+                return STATUS_USAGE;
+        help_verb(v);
+        return STATUS_OK;
 }
 
 int status_combine(int a, int b) {
@@ -481,53 +675,8 @@ static int parse_argv(int argc, char **argv) {
         return 1;
 }
 
-/* Names of commands are shorter. */
-#define SUGGESTED_LENGTH_MAX 32U
-
-/* How many letters to insert, remove or replace make one of the other. */
-static size_t edit_distance(const char *a, const char *b) {
-        size_t row[SUGGESTED_LENGTH_MAX + 1], n = strlen(b);
-
-        if (n > SUGGESTED_LENGTH_MAX)
-                return SIZE_MAX;
-        for (size_t k = 0; k <= n; k++)
-                row[k] = k;
-        for (size_t i = 0; a[i]; i++) {
-                size_t diagonal = row[0];
-
-                row[0] = i + 1;
-                for (size_t k = 0; k < n; k++) {
-                        size_t replaced = diagonal + (a[i] != b[k]), inserted = MIN(row[k], row[k + 1]) + 1;
-
-                        diagonal = row[k + 1];
-                        row[k + 1] = MIN(replaced, inserted);
-                }
-        }
-        return row[n];
-}
-
-/* The command that was probably meant: one that begins in this way, or differs in up to two letters, and in no
- * more than a third of them; or NULL. */
-static const char* suggest_verb(const char *name) {
-        size_t best = MIN(strlen(name) / 3, (size_t) 2) + 1;
-        const char *found = NULL;
-
-        for (size_t i = 0; i < ELEMENTSOF(verbs); i++)
-                if (strlen(name) >= 2 && startswith(verbs[i].name, name))
-                        return verbs[i].name;
-        for (size_t i = 0; i < ELEMENTSOF(verbs); i++) {
-                size_t distance = edit_distance(name, verbs[i].name);
-
-                if (distance < best) {
-                        best = distance;
-                        found = verbs[i].name;
-                }
-        }
-        return found;
-}
-
 static int run(int argc, char **argv) {
-        const struct Verb *verb = &verbs[0];
+        const Verb *verb = &verbs[0];
         int n;
 
         n = parse_argv(argc, argv);
@@ -539,20 +688,9 @@ static int run(int argc, char **argv) {
         argc -= optind;
         argv += optind;
         if (argc > 0) {
-                verb = NULL;
-                for (size_t i = 0; i < ELEMENTSOF(verbs) && !verb; i++)
-                        if (streq(verbs[i].name, argv[0]))
-                                verb = &verbs[i];
-                if (!verb) {
-                        const char *suggested = suggest_verb(argv[0]);
-
-                        if (suggested)
-                                (void) log_failure(-EINVAL, "Unknown command '%s', did you mean '%s'?", argv[0],
-                                                   suggested);
-                        else
-                                (void) log_failure(-EINVAL, "Unknown command '%s', see 'qosctl help'.", argv[0]);
+                verb = find_verb(argv[0]);
+                if (!verb)
                         return STATUS_USAGE;
-                }
                 argc--;
                 argv++;
         }

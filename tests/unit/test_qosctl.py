@@ -289,6 +289,21 @@ class List(Test):
         for given in "restart", "x", "zzz", "a" * 5000, "":
             self.assertIn(f"Unknown command '{given}', see 'qosctl help'.", self.error_of(given, status=2))
         self.assertEqual(self.out_of("help"), self.out_of("--help"))
+        self.assertIn("Unknown command 'statsu', did you mean 'status'?", self.error_of("help", "statsu", status=2))
+
+    def test_help_of_commands(self):
+        """Each command with the options that it accepts, and no other."""
+        out = self.out_of("help")
+        self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
+        options = {"window": ["list", "status", "show", "resources", "top", "histogram", "monitor"], "since": ["history", "heatmap"],
+                   "all": ["list", "detach"], "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
+                   "save": ["diagnose"], "format": ["metrics"], "timeout": ["wait"], "value": ["show"], "delay": ["top"]}
+        verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
+        self.assertEqual(len(verbs), 26)
+        for verb in verbs:
+            text = self.out_of("help", verb)
+            self.assertRegex(text, rf"^qosctl \[OPTIONS\.\.\.\] {verb}[ \n]")
+            self.assertEqual({o for o in options if f" --{o}" in text}, {o for o, accept in options.items() if verb in accept}, verb)
 
     def test_all(self):
         """Which units listen here is nobody's business in this test, but they come after those that are attached."""
@@ -2135,6 +2150,7 @@ class Completion(Test):
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
         self.assertEqual(len(self.complete("")), 26)
+        self.assertEqual(sorted(self.complete("help", "his")), ["histogram", "history"])
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
         for verb in ("detach", "status", "show", "histogram", "history", "heatmap", "list"):
