@@ -231,6 +231,13 @@ static bool metric_is_of_rows(const Metric *metric, bool client) {
         return metric_is_present(metric, &values);
 }
 
+static bool is_distribution(const char *name) {
+        char median[SELECTOR_METRIC_MAX + sizeof(".p50")];
+
+        (void) snprintf(median, sizeof(median), "%s.p50", name);
+        return !!metric_find(median);
+}
+
 static int parse_metric(Parser *p, ThresholdRule *rule) {
         char b[EXCERPT_MAX + 1], name[SELECTOR_METRIC_MAX], c;
         const char *end;
@@ -254,6 +261,9 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
                 return parser_fail(p, "'%s' does not say which endpoint or peer, expected in brackets "
                                    SELECTOR_EXPECTED, excerpt(p->rest, b));
         rule->metric = r < 0 ? NULL : metric_find(name);
+        if (!rule->metric && r >= 0 && is_distribution(name))
+                return parser_fail(p, "'%s' is a distribution, expected one of its quantiles, like '%s.p99'",
+                                   excerpt(p->rest, b), name);
         if (!rule->metric)
                 return parser_fail(p, "there is no metric '%s', see 'qosctl list-metrics'",
                                    excerpt(p->rest, b));
@@ -285,12 +295,17 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
         char value[THRESHOLD_LINE_MAX], b[EXCERPT_MAX + 1];
         int r;
 
-        skip_blanks(p);
-        if (*p->rest != '>' && *p->rest != '<')
+        /* Words need no quoting on a command line */
+        if (next_is(p, "below"))
+                rule->below = true;
+        else if (next_is(p, "above"))
+                rule->below = false;
+        else if (*p->rest == '>' || *p->rest == '<')
+                rule->below = *p->rest++ == '<';
+        else
                 /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the same */
-                return parser_fail(p, "expected '>' or '<' behind '%s', got '%s'", rule->metric->name,
-                                   excerpt(p->rest, b));
-        rule->below = *p->rest++ == '<';
+                return parser_fail(p, "expected '>', '<', 'above' or 'below' behind '%s', got '%s'",
+                                   rule->metric->name, excerpt(p->rest, b));
         r = parse_limit(p, rule->metric, take_value(p, value), &rule->limit);
         if (r < 0)
                 return r;

@@ -53,22 +53,44 @@ static int connect_to_change(Client **ret) {
         return 0;
 }
 
+/* Rules need not be quoted as one word. NULL: out of memory. */
+static char* join_words(int argc, char **argv) {
+        char *text = NULL;
+        size_t size;
+        FILE *f;
+
+        f = open_memstream(&text, &size);
+        if (!f)
+                return NULL;
+        for (int i = 0; i < argc; i++)
+                (void) fprintf(f, "%s%s", i > 0 ? " " : "", argv[i]);
+        if (fclose(f) != 0) {
+                free(text);
+                return NULL;
+        }
+        return text;
+}
+
 int verb_set_threshold(int argc, char **argv) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         _cleanup_client_ Client *c = NULL;
+        _cleanup_free_ char *rule = NULL;
         int r;
 
         if (argc < 2) {
                 (void) log_failure(-EINVAL, "Expected a threshold after the unit, as in \"qosctl set-threshold %s 'slow: requests.server.firstByte.p99 > 20ms'\".", argv[0]);
                 return STATUS_USAGE;
         }
+        rule = join_words(argc - 1, argv + 1);
+        if (!rule)
+                return log_out_of_memory();
 
         r = connect_to_change(&c);
         if (r < 0)
                 return r;
         r = client_callbo(c, QOS_METHOD("SetThreshold"), &replies,
                           SD_JSON_BUILD_PAIR_STRING("unit", argv[0]),
-                          SD_JSON_BUILD_PAIR_STRING("threshold", argv[1]),
+                          SD_JSON_BUILD_PAIR_STRING("threshold", rule),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         if (r > 0 && streq(replies.error, QOS_METHOD("InvalidThreshold"))) {
                 (void) client_fail(r, &replies, "set a threshold of '%s'", argv[0]);
@@ -283,6 +305,7 @@ int verb_is_ok(int argc, char **argv) {
 
 int verb_wait(int argc, char **argv) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
+        _cleanup_free_ char *condition = NULL;
         _cleanup_client_ Client *c = NULL;
         int r;
 
@@ -290,18 +313,21 @@ int verb_wait(int argc, char **argv) {
                 (void) log_failure(-EINVAL, "Expected a condition after the unit, as in \"qosctl wait %s 'requests.server.firstByte.p99 < 20ms'\".", argv[0]);
                 return STATUS_USAGE;
         }
+        condition = join_words(argc - 1, argv + 1);
+        if (!condition)
+                return log_out_of_memory();
 
         r = client_connect(&c);
         if (r < 0)
                 return r;
         (void) sd_varlink_set_relative_timeout(c->link, arg_timeout == 0 ? UINT64_MAX : (arg_timeout + NSEC_PER_USEC - 1) / NSEC_PER_USEC);
-        progress_begin(arg_timeout, /* interruptible= */ false, "Waiting for '%s' of %s", argv[1], argv[0]);
+        progress_begin(arg_timeout, /* interruptible= */ false, "Waiting for '%s' of %s", condition, argv[0]);
         r = client_callbo(c, QOS_METHOD("Wait"), &replies,
                           SD_JSON_BUILD_PAIR_STRING("unit", argv[0]),
-                          SD_JSON_BUILD_PAIR_STRING("condition", argv[1]));
+                          SD_JSON_BUILD_PAIR_STRING("condition", condition));
         progress_end();
         if (r == -ETIMEDOUT || r == -ETIME) {
-                (void) log_failure(r, "Timed out waiting for '%s' of '%s'.", argv[1], argv[0]);
+                (void) log_failure(r, "Timed out waiting for '%s' of '%s'.", condition, argv[0]);
                 return STATUS_FAILED;
         }
         if (r > 0 && streq(replies.error, QOS_METHOD("InvalidThreshold"))) {

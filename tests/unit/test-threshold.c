@@ -31,6 +31,10 @@ static void test_good(void) {
         } table[] = {
                 { "slow: " FIRST_BYTE " > 20ms over 10s for 2s, clear 15ms for 5s",
                   "slow: " FIRST_BYTE " > 20ms over 10s for 2s, clear 15ms for 5s" },
+                { "slow: " FIRST_BYTE " above 20ms over 10s for 2s",
+                  "slow: " FIRST_BYTE " > 20ms over 10s for 2s, clear 20ms for 2s" },
+                { "idle: " RATE "   below   100 over 1s",
+                  "idle: " RATE " < 100 over 1s for 0s, clear 100 for 0s" },
                 { "slow:" FIRST_BYTE ">20ms",
                   "slow: " FIRST_BYTE " > 20ms over 10s for 0s, clear 20ms for 0s" },
                 { "  a-b_9 :  " FIRST_BYTE "  >  1min 1.5s  ",
@@ -174,7 +178,11 @@ static void test_bad(void) {
                 { "x:",                                         "expected a metric" },
                 { "x: > 20ms",                                  "expected a metric" },
                 { "x: requests.server.firstByte > 20ms",
-                  "there is no metric 'requests.server.firstByte'" },
+                  "'requests.server.firstByte' is a distribution, expected one of its quantiles, like "
+                  "'requests.server.firstByte.p99'" },
+                { "x: requests.server[:443].latency > 20ms",
+                  "'requests.server[:443].latency' is a distribution" },
+                { "x: requests.server > 20ms",                  "there is no metric 'requests.server'" },
                 { "x: requests.server[:443].latency.p99 > 2ms over 1s",
                   "'requests.server[:443].latency.p99' is known over windows of 2s to 10s" },
                 { "x: requests.server[:443].firstByte.p99 > 2ms",
@@ -191,8 +199,11 @@ static void test_bad(void) {
                   "aaaaaaaaaaaaaaaa"
                   "aaaaaaaaaaaaaaaaaaaaaaa].rate > 2",          "is longer in its brackets than 127 bytes" },
                 { "x: requests.quality > 3",                    "is a word" },
-                { "x: " FIRST_BYTE,                             "expected '>' or '<' behind '" FIRST_BYTE
-                  "', got ''" },
+                { "x: " FIRST_BYTE,
+                  "expected '>', '<', 'above' or 'below' behind '" FIRST_BYTE "', got ''" },
+                { "x: " FIRST_BYTE " aboveboard 20ms",          "got 'aboveboard 20ms'" },
+                { "x: " FIRST_BYTE " above",                    "expected a time like '20ms'" },
+                { "x: " FIRST_BYTE " above > 20ms",             "got '> 20ms'" },
                 { "x: " FIRST_BYTE " = 20ms",                   "got '= 20ms'" },
                 { "x: " FIRST_BYTE " >= 20ms",                  "got '= 20ms'" },
                 { "x: " FIRST_BYTE " >",                        "expected a time like '20ms' for '"

@@ -2067,6 +2067,7 @@ class Thresholds(Test):
         self.assertEqual(self.qosd.calls[-1][1]["threshold"], "a: b > 1")
         self.assertEqual(json.loads(self.out_of("set-threshold", "nginx", "a: b > 1", "-j"))["threshold"], "a: b > 1, clear 1ms")
         self.assertIn("expected a name and a colon", self.error_of("set-threshold", "nginx", "b > 1", status=2))
+        self.assertEqual(json.loads(self.out_of("set-threshold", "nginx", "a:", "b", ">", "1", "-j"))["threshold"], "a: b > 1, clear 1ms")
         self.assertIn("Expected a threshold", self.error_of("set-threshold", "nginx", status=2))
         self.assertEqual(self.out_of("clear-threshold", "nginx", "slow", "idle"), "")
         self.assertIn("no threshold 'fast'", self.error_of("clear-threshold", "nginx", "fast"))
