@@ -100,11 +100,11 @@ static void diagnose_aborts(const DiagnosisEvidence *e, Diagnosis *d) {
                 ->share = aborts / ended;
 }
 
-/* Requests to a peer per second that fail. Which part of them are responses that report errors is not known
- * where the number of responses is not. */
+/* Requests to a peer per second that fail. Where requests overlap in an unknown protocol the number of
+ * responses is not known: a connection that breaks may be one of thousands of requests. */
 static double peer_failed(const DiagnosisNamed *peer) {
-        return known(peer->errors) +
-                (isnan(peer->rate) ? 0 : known(peer->status5xx) + known(peer->error_replies));
+        return isnan(peer->rate) ? 0 :
+               known(peer->errors) + known(peer->status5xx) + known(peer->error_replies);
 }
 
 /* Requests to peers that fail, whether that makes the unit's own requests fail or not. */

@@ -1403,6 +1403,7 @@ static void test_peer_errors(void) {
         e.peers[1].rate = e.peers[1].error_replies = 2.5;
         (void) only(&e, FINDING_DEPENDENCY, &d);
         e.peers[1].rate = NAN;
+        e.peers[1].errors = 10;
         nothing(&e);
 }
 
