@@ -703,20 +703,20 @@ EXCHANGE_INLINE int exchange_is_left(const struct exchange *x) {
         return x->state == EXCHANGE_ANSWERING && x->n_marks > 0 && x->mark_at[0] <= x->last_out_at;
 }
 
-/* The unit closes the connection (sends FIN), or it has ended. asked: number of requests read without any
- * response byte sent; unsent: bytes written by the application but not sent. */
-EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u32 unsent,
+/* The unit closes the connection (sends FIN), or it has ended (gone). pending: number of requests read
+ * without any response byte sent; unsent: bytes written by the application but not sent. */
+EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 pending, __u32 unsent,
                                   struct exchange_effect *effect) {
         /* Data that arrived before the last response was sent, and got no response, was part of that request
          * (a rejected body) */
         if (unsent == 0 && !(x->flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_left(x)) {
                 exchange_shut(x, effect);
-                asked = 0;
+                pending = 0;
         }
         if (x->flags & (EXCHANGE_FAREWELL | EXCHANGE_SESSION))
                 exchange_shut(x, effect);
-        if (x->open_at != 0 && (gone || (asked > 0 && unsent == 0))) {
-                effect->unanswered = asked > 0 ? asked : 1;
+        if (x->open_at != 0 && (gone || (pending > 0 && unsent == 0))) {
+                effect->unanswered = pending > 0 ? pending : 1;
                 exchange_shut(x, effect);
         }
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* HTTP/1.0 and 1.1.
+/* HTTP/1.0 and 1.1 (RFC 9112).
  *
- * A message is a line, lines of fields, an empty line, and a body: so many bytes, or chunks that say their
- * sizes, or what comes until the connection is closed. Which of these an answer has depends on its question
- * too. Of the fields four mean something here, the rest is only looked through for where lines end. Lines
- * may end with a bare "\n", as servers take them.
+ * A message consists of a start line, header fields, an empty line and a body, which ends after
+ * Content-Length bytes, with the last chunk, or with the connection. For a response this also depends on the
+ * request: a response to HEAD has no body. The parser evaluates Content-Length and Transfer-Encoding, of
+ * responses also Content-Type and Upgrade, and searches other fields only for the end of their line. Lines
+ * may end with a bare "\n", which servers accept.
  *
- * The head is taken line by line, eight bytes at a time; what a window cuts, byte by byte. Both ways come to
- * the same. */
+ * The head is parsed line by line, eight bytes at a time; a line that is split between windows is parsed
+ * byte by byte, with the same result. */
 
 #include "parser.h"
 

@@ -121,9 +121,9 @@ static inline __attribute__((always_inline)) int protocol_ends_with_stream(__u32
         return protocol == PROTOCOL_HTTP1 && p->state == HTTP_CLOSE;
 }
 
-/* Takes bytes from at to end of a window. Stops behind a message that is more than a plain request or
- * response. answers: the direction is that of responses. */
-static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int answers, struct parser *p,
+/* Parses the bytes of a window from a position to end. Stops behind a message that is more than a plain
+ * request or response. responses: the direction is that of responses. */
+static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int responses, struct parser *p,
                                                                  const struct window *w, __u32 from,
                                                                  __u32 end) {
         __u32 at = from, meaning = 0, messages = 0, r;
@@ -132,7 +132,7 @@ static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int 
                 return PARSED_LOST;
 
         while (at < end && can_loop) {
-                r = answers ? protocol_answer_step(how, p, w, at, end) :
+                r = responses ? protocol_answer_step(how, p, w, at, end) :
                     protocol_question_step(how, p, w, at, end);
                 at += PARSED_TAKEN(r);
                 meaning = PARSED_MEANING(r);

@@ -6,7 +6,7 @@ __qosctl_attached() {
         qosctl --no-legend --no-pager "${remote[@]}" list 2>/dev/null | { while read -r name _; do printf '%s\n' "$name"; done; }
 }
 
-# What can serve requests; other hosts are not asked, as that may take long
+# Units that may serve requests. These are units of this host also with --host=: a list of another host may take long
 __qosctl_loaded() {
         systemctl list-units --type=service,scope,socket --no-legend --no-pager --plain --full 2>/dev/null |
                 { while read -r name _; do printf '%s\n' "$name"; done; }

@@ -213,7 +213,7 @@ static void on_authorized(int result, void *userdata) {
         else
                 (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
                                                   "%s needs authorization (%s), and polkit could not be "
-                                                  "asked: %s", c->action->what, c->action->name,
+                                                  "queried: %s", c->action->what, c->action->name,
                                                   strerror(-result));
         call_finish(c);
 }

@@ -286,7 +286,7 @@ static void send_change(const char *sender, const char *method, const char *unit
         send_message(m, reply);
 }
 
-/* Only the bus reports who is root. */
+/* A reply about the user of a sender counts only if the bus itself has sent it. */
 static void test_forged(void) {
         Reply attached;
 
