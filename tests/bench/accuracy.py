@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What qosd says of a load against what a packet capture and the load generator say of it."""
+"""Compares figures of qosd with those of a packet capture and of the load generator."""
 
 import math
 from bisect import bisect_left
@@ -11,22 +11,22 @@ from workload import LARGE, Known, Network, Nginx, Redis, load, redis_benchmark,
 ATTEMPTS = 4
 STATISTICS = ("mean", "p50", "p90", "p99")
 QUANTILES = {"p50": .5, "p90": .9, "p99": .99}
-# Whichever is larger
+# The larger of the two applies
 TOLERANCE_NSEC = 5000
 TOLERANCE_SHARE = {"mean": .02, "p50": .03, "p90": .03, "p99": .03}
-# These are kept in buckets of 9 %, for whose middle a quantile is off by up to 4.4 % by construction
+# Phases are recorded in buckets that are 9 % wide: a quantile is the middle of a bucket, with an error of up to 4.4 %
 COARSE_SHARE = .05
 PHASES = ("receive", "queue", "service", "answer")
-# What the load generators know too, and what is published bucket by bucket
+# Metrics that the load generators measure, too, and that are compared bucket by bucket
 BINNED = ("firstByte", "latency")
 
 
 def levels(quick):
-    """Name, what it is, server, load."""
+    """Yields name, title, server and load of each level."""
     scale = .3 if quick else 1
 
     def n(requests):
-        # Enough for p99 in any case
+        # Enough requests for p99
         return max(600, int(requests * scale))
 
     seconds = 1 if quick else 3
@@ -45,7 +45,7 @@ def levels(quick):
     yield "nginx-8k", "nginx, 8,000/s, 32 connections", Nginx, http(8000, 32, 4)
     yield "nginx-conn", "nginx, 1,000/s, a connection per request", Nginx, \
         http(1000, 16, 4, options=("--per-connection", "1"))
-    yield "nginx-large", f"nginx, 500/s, {LARGE // 1024} KiB answers", Nginx, http(500, 8, 4, "/large")
+    yield "nginx-large", f"nginx, 500/s, {LARGE // 1024} KiB responses", Nginx, http(500, 8, 4, "/large")
     yield "nginx-c1", "nginx, as fast as 1 connection can", Nginx, wrk(1, seconds)
     yield "nginx-c16", "nginx, saturated, 16 connections", Nginx, wrk(16, seconds)
     yield "nginx-c128", "nginx, saturated, 128 connections", Nginx, wrk(128, seconds)
@@ -71,7 +71,7 @@ def levels(quick):
         client(4000, 8)
     yield "known-queue", "server that takes 10 ms, 1 thread, 16 clients", \
         known("--delay", str(10 * ms), *raw), client(800, 16)
-    yield "known-parts", "question and answer in 3 parts each, 2 ms apart", \
+    yield "known-parts", "request and response in 3 parts each, 2 ms apart", \
         known("--delay", str(ms), "--parts", "3", "--gap", str(2 * ms), *raw), \
         client(600, 1, ("--parts", "3", "--gap", str(2 * ms)))
 
@@ -94,7 +94,7 @@ def tolerance(metric, statistic, truth):
 
 
 def compare(source, metric, truth, seen):
-    """Rows of statistic, truth, what qosd says, tolerance; one that qosd has not is None."""
+    """Yields a row for each statistic, with the truth, the figure of qosd (None if absent), and the tolerance."""
     for statistic in STATISTICS:
         if statistic in truth:
             yield {"source": source, "metric": metric, "statistic": statistic, "truth": truth[statistic],
@@ -106,7 +106,7 @@ def within(row):
 
 
 def bin_like(buckets, ordered):
-    """How many of the true durations lie in each of qosd's buckets, (lower, upper], and how many in none."""
+    """Returns the number of true durations in each bucket of qosd, (lower, upper], and of those in none."""
     rows, inside = [], 0
     for b in buckets:
         upper = b.get("upper", math.inf)
@@ -130,7 +130,7 @@ def measure(directory, network, make, run):
         except BaseException:
             capture.abort()
             raise
-        # The question before is in it, the one now is not
+        # The first INFO command is in the second figure, which does not count the second INFO command yet
         served = unit.served() - before - 1 if counts_itself else None
         unit.stop()
 
@@ -165,7 +165,7 @@ def measure(directory, network, make, run):
         histogram.append({"metric": metric, "lower": None, "upper": None, "qosd": 0, "capture": outside})
 
     return {
-        # Of a server whose times are known, the client knows them too
+        # If the times of the server are known, those of the client are exact enough for a verdict
         "known": isinstance(unit, Known),
         "packets": packets,
         "connections": wire.connections,

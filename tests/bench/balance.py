@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A manager that acts on what qosd measures: Redis under an even load, beside batch work that takes all CPUs; without qos-balance,
-with it, and with the same program fed by pairs of system calls instead of qosd, which is how eBeeMetrics has requests. What may run
-beside Redis is measured first, for the target to be one that leaves room for some of it. Prints in how
-many windows of 1 s the target was met and what CPU time the batch units got, and writes a plot and the raw data. On the running system,
-as root; it needs gcc, clang, Redis, and qosd with qos-balance and libqosd's header installed. Asserts nothing."""
+"""Measures a manager that acts on figures of qosd: Redis under an even load, beside batch work that takes all CPUs; without
+qos-balance, with it, and with the same program that is given pairs of system calls instead of qosd's figures, which is how eBeeMetrics
+measures requests. The target is chosen by a measurement without a manager, so that some of the batch work can run. Prints in how many
+windows of 1 s the target was met, and the CPU time of the batch units, and writes a plot and the raw data. Runs on the running system,
+as root; it needs gcc, clang, Redis, and qosd with qos-balance and libqosd's header installed. Does not judge the results."""
 
 import argparse
 import csv
@@ -27,14 +27,14 @@ VICTIM = "bench-balance-redis.service"
 BALANCE = "bench-balance.service"
 GUARD = "bench-balance-release.service"
 BATCH = [f"bench-balance-batch{i}.service" for i in range(4)]
-# Each with how the manager is fed: by libqosd, or by pairings.bpf.c
+# Sources of the manager's figures: libqosd, or this map of pairings.bpf.c
 FEEDS = (("qosd", None), ("read to send", "read_send"), ("accept to close", "accept_close"))
 METRIC = "requests.server.firstByte.p99"
-# So long with each number of batch units, to choose the target by
+# Duration with each number of batch units, before the target is chosen
 MEASURE_SEC = 10
-# Until the manager has found out what is too much: that takes it some attempts
+# Time until the manager has settled, for which it needs some attempts
 SETTLE_SEC = 20
-# A target between two figures that are not so far apart would be within what either of them varies by
+# Ratio of the figures that the target is chosen between; if it is smaller, the target is within their variation
 APART = 2
 
 
@@ -48,7 +48,7 @@ def write(name, text):
 
 
 def figure():
-    """p99 of the last second, in nanoseconds; None: not known."""
+    """Returns p99 of the last second in nanoseconds, or None if it is absent."""
     s = json.loads(run("qosctl", "status", VICTIM, "--window=1s", "--json=short"))
     return s["requests"]["server"]["firstByte"].get("p99")
 
@@ -64,14 +64,14 @@ def batch_usec():
 
 
 def machine_usec():
-    """CPU time that others than the idle threads had, on the whole machine."""
+    """Returns the CPU time of all but the idle threads on the whole machine."""
     with open("/proc/stat") as f:
         values = [int(n) for n in f.readline().split()[1:9]]
     return (sum(values) - values[3] - values[4]) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 def watch(phase, seconds, rows, start):
-    """A row a second: when, in which phase, p99, CPUs of the batch units, and of all on the machine."""
+    """Adds a row for each second: time, phase, p99, CPUs of the batch units, and CPUs in use on the whole machine."""
     begin, before, busy, at = time.monotonic(), batch_usec(), machine_usec(), time.monotonic()
     for i in range(seconds):
         time.sleep(max(0, begin + i + 1 - time.monotonic()))
@@ -82,7 +82,7 @@ def watch(phase, seconds, rows, start):
 
 
 def met(rows, phase, target, skip=0):
-    """A window in which there were too few answers for a p99 has missed it."""
+    """Returns the number of windows that met the target, and of all. A window with too few requests for a p99 has missed it."""
     values = [r[2] for r in rows if r[1] == phase][skip:]
     return sum(v is not None and v <= target for v in values), len(values)
 
@@ -90,12 +90,12 @@ def met(rows, phase, target, skip=0):
 def median(rows, phase):
     values = sorted(r[2] for r in rows if r[1] == phase and r[2])
     if not values:
-        sys.exit(f"With {phase} Redis answers too little for a p99.")
+        sys.exit(f"With {phase} Redis serves too few requests for a p99.")
     return values[len(values) // 2]
 
 
 def choose(rows, phases):
-    """The target, and the phases that it lies between: with one batch unit it is met, with all of them it is not."""
+    """Returns a target that is met with one batch unit, or without any, but not with all of them, and the name of the former phase."""
     low = phases[1] if median(rows, phases[-1]) >= APART * median(rows, phases[1]) else phases[0]
     return round((median(rows, low) * median(rows, phases[-1])) ** 0.5), low
 
@@ -106,7 +106,7 @@ def batch_share(rows, phase, skip=0):
 
 
 def plot(path, rows, target):
-    """p99 over time on a logarithmic scale, above the CPU time of the batch units."""
+    """Plots p99 over time on a logarithmic scale, above the CPU time of the batch units."""
     import math
     width, height, left, top = 1200, 260, 60, 20
     values = [r[2] for r in rows if r[2]]
@@ -166,7 +166,7 @@ def main():
         run("qosctl", "attach", VICTIM)
         client = None
         try:
-            # A client that has to wait for a CPU is not what is measured
+            # A higher priority, so that the client does not wait for a CPU itself
             seconds = 30 + MEASURE_SEC * len(phases) + a.seconds // 2 + (a.seconds + 10) * len(FEEDS)
             client = subprocess.Popen(["nice", "-n", "-10", load, "--port", str(PORT), "--connections", "20", "--rate", str(a.rate),
                                        "--requests", str(a.rate * seconds), "redis", "key"], stdout=subprocess.DEVNULL)
@@ -175,7 +175,7 @@ def main():
             for n, phase in enumerate(phases):
                 if n > 0:
                     run("systemctl", "start", BATCH[n - 1])
-                # What the window of a second still has of the phase before
+                # The window of a second still has requests of the previous phase
                 time.sleep(1)
                 watch(phase, MEASURE_SEC, rows, start)
             target, low = choose(rows, phases)
@@ -197,7 +197,7 @@ def main():
             if client:
                 client.kill()
                 client.wait()
-            # What is frozen cannot be stopped
+            # The manager ends first, as units that it has frozen cannot be stopped
             run("systemctl", "stop", BALANCE, check=False)
             run("systemctl", "stop", *BATCH, VICTIM, check=False)
             run("qosctl", "detach", VICTIM, check=False)
@@ -206,7 +206,7 @@ def main():
                     os.unlink(f"{UNITS}/{name}")
             run("systemctl", "daemon-reload")
 
-    between = "as was asked for" if a.target_us else f"between that with {low} and that with {phases[-1]}"
+    between = "as given by --target-us" if a.target_us else f"between that with {low} and that with {phases[-1]}"
     print(f"load average of the machine before: {before:.2f}; CPUs in use without batch work: "
           f"{sum(r[4] for r in rows if r[1] == phases[0]) / MEASURE_SEC:.2f} of {os.cpu_count()}\n")
     print("| without a manager | p99, median of the windows | smallest and largest    | CPUs that the batch units got |\n"

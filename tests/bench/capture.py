@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The truth: a packet capture, and the requests in it, found by their order on the wire alone.
+"""Finds requests in a packet capture, as the truth that qosd is compared with. Shares no code with qosd.
 
-Knows nothing of how qosd does it: a request is the data that a client sends from the end of one answer to the
-beginning of the next, on one TCP connection, in the order of the capture; of HTTP/2 it is a stream."""
+On one TCP connection, in the order of the capture, a request is the data that a client sends between the end of one
+response and the beginning of the next. A request of HTTP/2 is a stream."""
 
 import os
 import re
@@ -12,9 +12,9 @@ import subprocess
 import time
 from array import array
 
-# Ethernet, IPv4 and TCP with all their options: no byte of payload is of interest
+# Headers of Ethernet, IPv4 and TCP with all their options; the payload is not needed
 SNAPLEN = 134
-# But of HTTP/2, whose requests are not where the data of one side ends
+# HTTP/2 needs the payload, as data of one direction may have several requests
 SNAPLEN_STREAMS = 262144
 BUFFER_KIB = 256 * 1024
 DEADLINE_SEC = 30
@@ -36,11 +36,11 @@ END_STREAM = 1
 
 
 class Void(Exception):
-    """The capture does not hold everything: nothing can be said from it."""
+    """The capture is incomplete, and nothing can be compared with it."""
 
 
 class Capture:
-    """tcpdump, for one server's port."""
+    """tcpdump of the packets from and to the port of a server."""
 
     def __init__(self, interface, port, path, snaplen=SNAPLEN):
         self.path = path
@@ -64,7 +64,7 @@ class Capture:
             time.sleep(.02)
 
     def _counts(self):
-        """Packets written, seen and dropped, each time that tcpdump said it."""
+        """Returns the numbers of packets written, seen and dropped, for each time that tcpdump printed them."""
         return [[int(n) for n in found] for found in re.findall(
             r"(\d+) packets? captured\W+(\d+) packets? received by filter\W+(\d+) packets? dropped by kernel",
             self._said())]
@@ -72,14 +72,14 @@ class Capture:
     def _ask(self):
         before = len(self._counts())
         self._process.send_signal(signal.SIGUSR1)
-        self._wait(lambda: len(self._counts()) > before, "tcpdump does not answer")
+        self._wait(lambda: len(self._counts()) > before, "tcpdump does not print its counters")
         return self._counts()[-1]
 
     def stop(self):
-        """Returns how many packets there are; raises Void if there were more."""
+        """Ends the capture. Returns the number of packets in it; raises Void if packets are missing."""
         self._deadline = time.monotonic() + DEADLINE_SEC
 
-        # The kernel hands packets over in blocks, each after up to a second: wait until all are here
+        # The kernel passes packets in blocks, with a delay of up to a second: wait for the last one
         def drained():
             written, seen, dropped = self._ask()
             return written + dropped >= seen
@@ -101,11 +101,11 @@ class Capture:
 
 
 class Exchanges:
-    """Times in ns since 1970, one entry of each per request that was answered."""
+    """Times of requests with a response, in ns since 1970. Each array has one entry per request."""
 
     def __init__(self):
         self.first_in, self.last_in, self.first_out, self.last_out = array("Q"), array("Q"), array("Q"), array("Q")
-        # Which request this is: the client's port, and the number of the request on its connection
+        # A request is identified by the client's port, and its number on the connection
         self.port, self.index = array("H"), array("L")
         self.repeated = 0
         self.connections = 0
@@ -126,14 +126,14 @@ class Exchanges:
 
 
 def segments(data, port, result):
-    """Yields each segment to and from the server on that port that begins a connection or has bytes that were not there
-    before: the client's port, whether it is to the server, whether it begins the connection, when it was, and where in
-    the file its new bytes are, as many as there were and not as many as were captured."""
+    """Yields the segments to and from the server on that port that open a connection or have new bytes, each as the
+    client's port, whether the client sent it, whether it opens the connection, its time, the offset of its new bytes in
+    the file, and their number on the wire, of which the file may have fewer."""
     ends = {}
 
     magic, link = FILE_HEADER.unpack_from(data)
     if magic != PCAP_MAGIC_NSEC or link != LINKTYPE_ETHERNET:
-        raise ValueError("not a capture as it was asked for")
+        raise ValueError("not an Ethernet capture with times in nanoseconds")
 
     offset, total = 24, len(data)
     while offset + 16 <= total:
@@ -187,7 +187,7 @@ class _Connection:
 
 
 def pair(path, port):
-    """The requests to the server on that port."""
+    """Returns the requests to the server on that port."""
     result = Exchanges()
     connections = {}
 
@@ -214,7 +214,7 @@ def pair(path, port):
             c.last_in = now
         else:
             if not c.asked:
-                raise ValueError(f"the server on port {port} speaks unasked")
+                raise ValueError(f"the server on port {port} sends data without a request")
             if not c.answered:
                 c.answered, c.first_out = True, now
             c.last_out = now
@@ -226,15 +226,15 @@ def pair(path, port):
 
 
 class _Direction:
-    """The frames of HTTP/2 in the bytes that one side has sent."""
+    """Finds the frames of HTTP/2 in one direction of a connection."""
 
     def __init__(self, skip):
-        self.skip = skip        # bytes that are in no frame
+        self.skip = skip        # bytes before the first frame
         self.header = b""
-        self.left = 0           # bytes of a frame that are still to come
+        self.left = 0           # bytes of the payload of the frame that are missing
 
     def take(self, data, begin, size, now):
-        """Yields type, flags and stream of each frame that ends here, and when it began."""
+        """Yields type, flags, stream and begin of each frame that ends in these bytes."""
         end = begin + size
         while begin < end:
             if self.skip:
@@ -260,7 +260,7 @@ class _Direction:
 
 
 def pair_streams(path, port):
-    """The same for HTTP/2: a request is a stream, from the first byte of its headers to the last of its answer."""
+    """The same for HTTP/2: a request is a stream, from the first byte of its headers to the last byte of its response."""
     result = Exchanges()
     connections = {}
     data = read(path)

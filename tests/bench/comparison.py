@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""qosd beside requests as pairs of system calls, which is how eBeeMetrics has them: the same unit, the same load, the same
-windows of a second, against a packet capture, from a server that idles to one that is saturated."""
+"""Compares qosd, and requests as pairs of system calls, which is how eBeeMetrics measures them, with a packet capture: of the
+same unit with the same load in the same windows of a second, from a server that is mostly idle to one that is saturated."""
 
 import math
 import os
@@ -17,22 +17,22 @@ from workload import Grpc, Network, Nginx, Redis, load
 
 SHARES = .05, .25, .5, .75, .9, 1
 WINDOW_NSEC = 1000000000
-# A window begins at a multiple of 100 ms: from one reading to the next all that it shows is new
+# Windows begin at multiples of 100 ms: those of two readings do not overlap
 READING_SEC = 1.1
-# Before the first window, and behind the last one, so that each is full of load
+# Time with load before the first window, and after the last one
 MARGIN_SEC = .4
-# How much more is asked for of a server that answers as fast as it can
+# Factor of the number of requests at saturation, with which the load lasts longer than the windows
 SATURATED = 1.4
-# To find out how fast it can; the first one is short
+# Attempts to measure the maximum rate of a server; the first one is short
 TRIES = 4
 INSTRUMENTS = "qosd", "accept_close", "read_send"
 STATISTICS = "throughput", "mean", "p50", "p90", "p99"
-# With fewer on one side of it, a quantile is chance, and qosd does not say it
+# With fewer samples on one side of it, a quantile is random, and absent from readings of qosd
 MINIMUM_SAMPLES = 5
 
 
 def workloads():
-    """Name, title, server, how many connections, what load.c is to ask for, how to find requests in a capture."""
+    """Yields name, title, server, number of connections, arguments of load.c, and the function that finds requests in a capture."""
     yield "http-close", "HTTP, a connection per request", Nginx, 32, ("http", "/", ("--per-connection", "1")), pair
     yield "http", "HTTP, kept connections", Nginx, 32, ("http", "/", ()), pair
     yield "grpc", "gRPC", Grpc, 8, ("grpc", "/lab.Words/One", ()), pair_streams
@@ -40,8 +40,8 @@ def workloads():
 
 
 class Pairings:
-    """pairings.c, for as long as the "with" block. After it, the samples of each pairing: when they ended, in order, and
-    how long they took."""
+    """Runs pairings.c for as long as the "with" block. After it, samples() returns the samples of a pairing, each with its
+    end and its duration, in order."""
 
     def __init__(self, unit):
         self.directory = unit.directory
@@ -68,7 +68,7 @@ class Pairings:
 
 
 def figures(samples, begin, end):
-    """Of those that ended after the one and not after the other time."""
+    """Returns figures of the samples that ended after begin, and not after end."""
     first, last = (bisect_right(samples, (t, math.inf)) for t in (begin, end))
     took = sorted(duration for _, duration in samples[first:last])
     return {"throughput": len(took) * 1e9 / (end - begin), **(describe(took) if took else {"count": 0})}
@@ -85,7 +85,7 @@ def is_there(truth, statistic):
 
 
 def fastest(unit, connections, what):
-    """Requests per second, when all connections ask again at once: the most of some tries, in which others were in the way."""
+    """Returns the maximum rate in requests per second, with all connections busy: the best of some attempts, as some may be disturbed."""
     protocol, path, options = what
     rate = 500
     for _ in range(TRIES):
@@ -98,7 +98,7 @@ def measure(directory, network, workload, share, most, windows):
     seconds = 2 * MARGIN_SEC + windows * READING_SEC
     rate, number = share * most, int(share * most * seconds)
     if share == 1:
-        # As fast as it goes, which must not be over before the last window is
+        # The maximum rate; the load must not end before the last window
         rate, number = 0, int(number * SATURATED)
 
     with make(directory).across(network) as unit:
@@ -154,7 +154,7 @@ def run(directory, quick, say):
     with Network() as network:
         for workload in workloads():
             name, title, make, connections, what, _ = workload
-            # With both in place, as in all that follows
+            # With qosd and the pairings attached, as in all measurements
             with make(directory).across(network) as unit, qosd.Attached(unit.name):
                 with Pairings(unit):
                     most = fastest(unit, connections, what)

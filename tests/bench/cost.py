@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What observing costs: the time that the kernel books for the BPF programs, and the CPU time of the whole
-machine per request, with and without."""
+"""Measures the cost of observing: the run time of the BPF programs as the kernel counts it, and the CPU time of the whole
+machine per request, with and without qosd."""
 
 import json
 import os
@@ -12,27 +12,27 @@ import time
 import qosd
 from workload import Nginx, Redis
 
-# Of program types, as in linux/bpf.h
+# Names of program types, by their number in linux/bpf.h
 TYPES = {8: "cgroup_skb", 26: "tracing"}
-# Passed by each read from a TCP socket
+# Tracepoint in each read from a TCP socket
 READING = "tcp_rcv_space_adjust"
 SETTLE_SEC = .06
-# The kernel takes away the programs and maps of a unit that is detached, for which it takes some tenths of a second of these CPUs
+# After a detach, the kernel needs some tenths of a second of CPU time to free programs and maps
 DETACHED_SEC = .5
 SLICE_SEC = .5
 BUDGET_EXCHANGE_NSEC = 350
-# Of a service that is not observed, beside one that is
+# For a service that is not observed, while another one is
 BUDGET_UNOBSERVED_NSEC = 80
 BUDGET_UNOBSERVED = .012
-# Each is observed with, and how much more it may cost then than with the first, for which budgets are
+# Probes, their title, and the factor of the budgets, which are for requests alone
 PROBES = ((["requests"], "requests", 1), (["requests", "cpu", "block", "memory"], "all probes", 2))
-# Server and load generator share one CPU: it is never idle then, all that a request takes is taken from
-# it, and what the scheduler makes of two processes on two CPUs, which differs from second to second, stays out of it.
+# Server and load generator share one CPU: it is never idle then, all CPU time of a request is on it, and the placement of
+# two processes on two CPUs by the scheduler, which changes from second to second, has no effect.
 CPU = os.cpu_count() - 1
 
 
 def workloads(directory):
-    """Name, title, requests per exchange, budget for the CPU time, server, load generator."""
+    """Yields name, title, requests per exchange, budget for the CPU time, server, and load generator."""
     pin = ["taskset", "-c", str(CPU)]
     properties = (f"CPUAffinity={CPU}",)
 
@@ -55,7 +55,7 @@ def workloads(directory):
 
 
 class Load:
-    """A load generator, for as long as the "with" block."""
+    """Runs a load generator for as long as the "with" block."""
 
     def __init__(self, command):
         self.command = command
@@ -78,7 +78,7 @@ class Load:
 
 
 def idle_nsec():
-    """Of our CPU, since boot. /proc/stat has the same figure, in steps of 10 ms."""
+    """Returns the idle time of the CPU since boot. /proc/stat has the same figure in steps of 10 ms."""
     with open("/proc/timer_list") as f:
         _, _, ours = f.read().partition(f"\ncpu: {CPU}\n")
     found = re.findall(r"\.(?:idle|iowait)_sleeptime\s*:\s*(\d+) nsecs", ours.partition("\ncpu: ")[0])
@@ -102,7 +102,7 @@ class Sample:
 
 
 def spread(values):
-    """Median, quartiles, and between what the median lies with 95 % certainty."""
+    """Returns median, quartiles, and the 95 % confidence interval of the median."""
     ordered = sorted(values)
     n = len(ordered)
     q1, median, q3 = statistics.quantiles(ordered, n=4, method="inclusive")
@@ -112,10 +112,10 @@ def spread(values):
 
 
 def cpu_per_request(unit, observed, generator, probes, rounds, seconds):
-    """Of unit, while observed is attached and while it is not.
-    A B A A B A A B A: each B is compared to the A that follows it within less than a second, as a virtual
-    machine's speed drifts by several percent a second. The same with one A and the next says how much of that is
-    left."""
+    """Returns the CPU time per request of unit, while observed is attached (B), and while it is not (A).
+
+    The order is B A A B A A: each B is compared with the next A, less than a second later, as the speed of a virtual
+    machine drifts by several percent a second. A comparison of this A with the next one shows the error that remains."""
     samples = {"observed": [], "without": [], "again": []}
 
     def sample(name):
@@ -142,7 +142,7 @@ def cpu_per_request(unit, observed, generator, probes, rounds, seconds):
 
 
 class Programs:
-    """programs.c: run-time statistics are on for as long as the "with" block."""
+    """Runs programs.c, which enables run-time statistics, for as long as the "with" block."""
 
     def __init__(self, unit, tracepoint):
         self.unit = unit
@@ -213,7 +213,7 @@ def bpf_time(unit, observed, generator, probes, per_exchange, slices):
 def run(directory, quick, say):
     rounds, seconds, slices = (20, .12, 3) if quick else (120, .12, 9)
     results = []
-    # Out of the way of the load
+    # Keep off the CPU of the load
     os.sched_setaffinity(0, set(range(os.cpu_count())) - {CPU} or {CPU})
 
     def measure(unit, observed, generator, probes, per_exchange, **result):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the daemon itself takes: wake-ups, CPU time, memory, and the time of an answer."""
+"""Measures the daemon itself: wake-ups, CPU time, memory, and the time of a reply."""
 
 import os
 import statistics
@@ -14,12 +14,12 @@ from workload import Nginx, systemctl
 
 UNITS = 64
 TEMPLATE = "/run/systemd/system/qosd-bench-idle@.service"
-# A load that makes each reading a new one and leaves the CPUs to those who ask
+# A load with which each reading is a new one, and which leaves the CPUs to the clients of the daemon
 LIGHT_RATE = 500
 
 
 class Idlers:
-    """Units that are there and do nothing."""
+    """Units that do nothing, for as long as the "with" block."""
 
     names = [f"qosd-bench-idle@{i}.service" for i in range(UNITS)]
 
@@ -46,7 +46,7 @@ def watch(name, seconds, process=None):
 
 def memory(units):
     status = qosd.call("GetStatus")
-    # With nothing attached there are no maps
+    # Without attached units there are no maps
     return {"units": units, "rssAnon": qosd.anonymous_memory(), "maps": status.get("mapMemory", 0),
             "mapsPerUnit": status.get("mapMemoryPerUnit"), "perSocket": status.get("memoryPerSocket")}
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is said of units that suffer from one thing or another, or from nothing: each of the scenarios that are tests as well
-(tests/scenarios/test_diagnose.py) again and again. A test looks a second time where the machine was busy; here the first word counts.
+"""Measures how often diagnoses are right: runs each of the scenarios of tests/scenarios/test_diagnose.py several times. A test repeats
+a diagnosis if the machine was busy; here the first one counts.
 
-A program of its own: tests and benchmark have modules of the same names."""
+This is a separate program, because tests and benchmarks have modules of the same names."""
 
 import argparse
 import contextlib
@@ -22,7 +22,7 @@ import scenario  # noqa: E402
 import tables  # noqa: E402
 import test_diagnose  # noqa: E402
 
-# There is a run.py here, too
+# The benchmarks have a run.py, too
 _spec = importlib.util.spec_from_file_location("scenarios_run", os.path.join(SCENARIOS, "run.py"))
 runner = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(runner)
@@ -32,7 +32,7 @@ DEADLINE = 60
 
 
 def once(case, path):
-    """In a process of its own. What was said is kept, right or wrong."""
+    """Runs a scenario in a process of its own. Writes the diagnosis to path, right or wrong."""
     kept = {}
 
     def look(unit, *options):
@@ -59,20 +59,20 @@ def result(case, number, path, ok, said):
     kinds = sorted(f["kind"] for f in reply["findings"]) if reply else []
     return {"scenario": case.name, "suffers": sorted(case.kinds), "run": number, "right": kept.get("right", False),
             "said": kinds or [reply["verdict"] if reply else "failed"],
-            # Less than half of the CPUs was idle: that others want them is true then
+            # Less than half of the CPU time was idle: a finding about other users of the CPUs is right then
             "noise": bool(reply) and bool(test_diagnose.noise(reply)),
             "why": kept.get("why") or ("" if ok else "".join(said.split("\n  --- ")[0].strip().splitlines()[-1:])), "reply": reply}
 
 
 def run(runs, say, globs=()):
-    """Round by round, so that what the machine does besides comes to all of them."""
+    """Runs all scenarios in each round, so that other load on the machine affects all of them."""
     cases = [c for c in test_diagnose.CASES if not c.needs_vm and (not globs or any(fnmatch.fnmatch(c.name, g) for g in globs))]
     results = []
     with tempfile.TemporaryDirectory(prefix="qosd-diagnosis-", dir="/var/lib") as directory:
         os.chmod(directory, 0o755)
         scenario.tools = directory
         runner.copy_tools(directory)
-        # Who has seen enough is shown what there is
+        # After SIGINT, the results so far are printed
         with contextlib.suppress(KeyboardInterrupt):
             for number in range(runs):
                 for case in cases:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The daemon under test, from the outside: its varlink interface, and what the kernel says of its process."""
+"""The daemon under test from outside: its Varlink interface, and figures of the kernel about its process."""
 
 import glob
 import json
@@ -19,7 +19,7 @@ class Error(Exception):
 
 
 def _call(method, parameters, timeout=None, **flags):
-    """Yields the parameters of each reply; TimeoutError if none comes for so many seconds."""
+    """Yields the parameters of each reply; raises TimeoutError if there is no data for timeout seconds."""
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(timeout)
         s.connect(SOCKET)
@@ -48,7 +48,7 @@ def call(method, **parameters):
 
 
 class Attached:
-    """A unit is attached for as long as the "with" block."""
+    """Attaches a unit for as long as the "with" block."""
 
     def __init__(self, unit, **more):
         self.unit = unit
@@ -64,13 +64,13 @@ class Attached:
         call("Detach", unit=self.unit)
 
     def settled(self):
-        """Everything since the attach, after the last byte of it is booked."""
+        """Returns the reading since the attach, after the last byte is recorded."""
         deadline = time.monotonic() + QUIET_SEC
         before = None
         while True:
             reading = call("Get", unit=self.unit, window=0)
             server = reading["requests"]["server"]
-            # There is no count where questions overlap
+            # The count is absent if requests overlap
             now = server["bytesOut"], server.get("count")
             if now == before:
                 return reading
@@ -88,7 +88,7 @@ def pid():
 
 
 def programs(process=None):
-    """IDs of the BPF programs that the daemon, or another process, keeps attached."""
+    """Returns the IDs of the BPF programs that the daemon, or another process, keeps attached."""
     found = set()
     for path in glob.glob(f"/proc/{process or pid()}/fdinfo/*"):
         try:
@@ -100,12 +100,12 @@ def programs(process=None):
 
 
 def program_name(name):
-    """The kernel keeps the first 15 characters."""
+    """Returns the name of a program, of which the kernel keeps the first 15 characters."""
     return next((p["program"] for p in _call("Probes", {}, more=True) if p["program"].startswith(name)), name)
 
 
 class Process:
-    """CPU time and voluntary context switches, that is wake-ups, of all threads of a process, from now on."""
+    """CPU time and voluntary context switches, which are wake-ups, of all threads of a process since the object was created."""
 
     def __init__(self, process):
         self.process = process
@@ -121,11 +121,11 @@ class Process:
         return time.monotonic(), switches, run
 
     def read(self):
-        """Seconds, wake-ups and nanoseconds of CPU time since the beginning."""
+        """Returns seconds, wake-ups and nanoseconds of CPU time since the object was created."""
         return tuple(b - a for a, b in zip(self.began, self._read()))
 
 
 def anonymous_memory():
-    """Bytes of the daemon's own memory."""
+    """Returns the anonymous memory of the daemon in bytes."""
     with open(f"/proc/{pid()}/status") as f:
         return int(re.search(r"^RssAnon:\s*(\d+) kB", f.read(), re.MULTILINE).group(1)) * 1024

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The results as Markdown tables, raw data and plots."""
+"""Writes results as Markdown tables, raw data and plots."""
 
 import csv
 import math
@@ -71,7 +71,7 @@ def accuracy_table(levels, source, metrics):
     for level in levels:
         for metric in metrics:
             found = {r["statistic"]: r for r in rows_of(level, source, metric)}
-            # Of most servers, question and answer are one segment each: zeros on both sides
+            # Requests and responses of most servers are one segment each: a phase that is always zero has no row
             if any(r["truth"] or r["qosd"] for r in found.values()):
                 judged = source == "capture" or level["known"]
                 cells = [cell(found[s], judged) if s in found else "" for s in STATISTICS]
@@ -86,7 +86,7 @@ INSTRUMENT_TITLES = {"qosd": "qosd", "accept_close": "accept to close", "read_se
 
 
 def errors_of(level, instrument, statistic):
-    """In each window; None where the instrument says nothing."""
+    """Returns the errors of all windows; None for a window in which the instrument has no figure."""
     return [comparison.error(r) for r in level.get("rows", []) if (r["instrument"], r["statistic"]) == (instrument, statistic)]
 
 
@@ -140,7 +140,7 @@ def cost_table(results):
                      d["n"], f"{percent(u['low'])} to {percent(u['high'])}", percent(by_books(r)),
                      percent(r["budget"]), cost_verdict(d, r["budget"])])
     return table(["load", "CPU a request", "more when observed", "95 % sure", "quartiles", "pairs", "A against A",
-                  "by the kernel's books", "budget", ""], rows)
+                  "by BPF run time", "budget", ""], rows)
 
 
 def bpf_table(results):
@@ -196,7 +196,7 @@ SECTIONS = {
 
 
 def sections(results, circumstances):
-    """What goes between the markers of the same names in README.md, of those parts that were measured."""
+    """Returns the texts between the markers in README.md, by name, for the parts that were measured."""
     filled = {}
     for part, result in results.items():
         c = circumstances[part]
@@ -292,7 +292,7 @@ class Drawing:
                  f'font-weight="{weight}">{escape(text)}</text>')
 
     def marker(self, kind, x, y, colour):
-        """Told apart by shape as well as by colour."""
+        """Draws a marker. Its shape is different for each statistic or instrument, as its colour is."""
         shapes = {
             "mean": f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"',
             "p50": f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5"',
@@ -359,7 +359,7 @@ def plot_accuracy(levels, path):
 
 def plot_cost(results, path):
     left, width, right, row = 340, 520, 90, 52
-    # Those that take most: what runs for each connection or seldomer would be invisible
+    # Programs with the largest times; the share of those that run once per connection or less would be invisible
     most_of = {}
     for p in (p for r in results for p in r["bpf"]["programs"]):
         most_of[p["name"]] = max(most_of.get(p["name"], 0), p["netNsecPerExchange"])
@@ -434,7 +434,7 @@ def plot_cost(results, path):
 
 
 def plot_comparison(levels, path):
-    """A panel for each load and statistic: the largest error, by how loaded the server is."""
+    """Draws a panel for each load and statistic, with the largest error by the load of the server."""
     left, right, top, width, height, gap = 280, 24, 112, 150, 110, 18
     low, high = -3, 2       # 0.1 % to 100 times, by powers of ten
     names = list(dict.fromkeys(level["name"] for level in levels))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What thresholds cost the daemon, and how soon a crossing is told: 64 units with eight thresholds each, idle and while all of them answer
-requests; then the time from when a request is sent to when who subscribed is told that there was one. Prints both, and writes the raw data.
-On the running system, as root; it needs gcc, clang, and qosd installed. Asserts nothing."""
+"""Measures the cost of thresholds in the daemon, and the delay of their events: 64 units with eight thresholds each, idle, and while all
+of them serve requests; then the time from a request to the event for the threshold that it violates. Prints both, and writes the raw
+data. Runs on the running system, as root; it needs gcc, clang, and qosd installed. Does not judge the results."""
 
 import argparse
 import csv
@@ -28,25 +28,25 @@ from daemon import watch  # noqa: E402
 UNITS = 64
 PORT = 20100
 TEMPLATE = "/run/systemd/system/qosd-bench-threshold@.service"
-# Each unit is asked so often
+# Pause between requests to a unit
 ROUND_SEC = .02
-# Two windows, which are two readings of each unit
+# Thresholds over two windows, for which the daemon reads each unit twice
 RULES = ("a: requests.server.firstByte.p99 > 20ms over 1s for 200ms", "b: requests.server.latency.p90 > 20ms over 1s",
          "c: requests.server.rate > 100000 over 1s", "d: requests.server.inFlight > 1000 over 1s",
          "e: requests.server.firstByte.p99 > 20ms over 10s for 2s", "f: requests.server.latency.p50 > 20ms over 10s",
          "g: requests.server.errors.reset > 10 over 10s", "h: requests.server.latency.max > 1s over 10s")
-# Until then the states change, as the longest window comes to have samples enough
+# Time until the longest window has enough samples; states change until then
 SETTLE_SEC = 12
-# Nothing lies in this window when a request comes; a daemon that is held up for less than that still sees it
+# The window is empty before each request. A daemon that is delayed by less than its length still sees the request
 CROSSED = "crossed: requests.server.count > 0 over 300ms"
-# What has not been told after so long, many times the window, never will be
+# An event that takes longer, which is many times the window, counts as missed
 TOLD_SEC = 10
-# Each crossing takes most of a second: so often it is said how far it is
+# Crossings between two lines of progress; each takes most of a second
 PROGRESS = 50
 
 
 class Asking:
-    """One request of each unit, again and again."""
+    """Sends requests to all units, one to each at a time, for as long as the "with" block."""
 
     def __init__(self, ports):
         self.sockets = [socket.create_connection(("127.0.0.1", p)) for p in ports]
@@ -73,24 +73,24 @@ class Asking:
 
 
 def news(unit):
-    """The states of the threshold from now on; TimeoutError if there is none for TOLD_SEC."""
+    """Returns a generator of the states of the threshold from now on; raises TimeoutError if there is no event for TOLD_SEC."""
     replies = qosd._call("Monitor", {"units": [unit]}, timeout=TOLD_SEC, more=True)
     next(replies)
-    # The others have news of their own
+    # Other thresholds of the unit have events, too
     return (r["event"]["state"] for r in replies if r.get("event", {}).get("name") == "crossed")
 
 
 def crossings(unit, port, number):
-    """Seconds from the request to the event that there was one, and how many were never told."""
+    """Returns the sorted times from a request to its event in seconds, and the number of missed events."""
     times, missed, moments = [], 0, random.Random(1)
-    # What it was asked before is in the window, so that the first request would cross nothing
+    # Wait until earlier requests have left the window; before, the first request would not change the state
     time.sleep(1)
     states = news(unit)
     with socket.create_connection(("127.0.0.1", port)) as s:
         for i in range(number):
             if i % PROGRESS == 0:
                 print(f"crossing {i} of {number}", file=sys.stderr, flush=True)
-            # The moment lies anywhere in the steps of 100 ms
+            # Requests are sent at random moments of the steps of 100 ms
             time.sleep(.1 + moments.random() * .1)
             sent = time.monotonic()
             s.sendall(b"x" * 64)
@@ -105,7 +105,7 @@ def crossings(unit, port, number):
                 if len(times) + missed == i:
                     missed += 1
                     s.recv(4096)
-                # By now the request lies in no window, and the next one is news
+                # By now the request has left the window, so that the next one changes the state again
                 states = news(unit)
     return sorted(times), missed
 
@@ -153,10 +153,10 @@ def main():
             workload.systemctl("daemon-reload")
 
     if missed:
-        print(f"{missed} of {a.crossings} crossings were never told")
+        print(f"{missed} of {a.crossings} crossings were not reported")
     if not times:
         return
-    print(f"{len(times)} crossings told after a median of {statistics.median(times) * 1000:.1f} ms, p99 {quantile(times, .99) * 1000:.1f} ms,"
+    print(f"{len(times)} crossings reported after a median of {statistics.median(times) * 1000:.1f} ms, p99 {quantile(times, .99) * 1000:.1f} ms,"
           f" at most {times[-1] * 1000:.1f} ms; {sum(t <= .105 for t in times)} within 105 ms")
     os.makedirs(f"{a.output}/raw", exist_ok=True)
     for name, header, content in (("thresholds", ["what", "units", "thresholds each", "seconds", "wake-ups", "CPUs"], rows),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What it costs to see what a unit waits for: qosd beside the tools that one would take instead, on the same work, in turns. Prints a
-table, and writes a plot and the raw data. On the running system, as root; it needs qosd, Redis, gcc, clang, bpftool, libbpf-tools and
-bpftrace. Asserts nothing."""
+"""Measures the cost of observing what a unit waits for: with qosd, and with other tools for the same purpose, on the same work, in turns.
+Prints a table, and writes a plot and the raw data. Runs on the running system, as root; it needs qosd, Redis, gcc, clang, bpftool,
+libbpf-tools and bpftrace. Does not judge the results."""
 
 import argparse
 import csv
@@ -28,7 +28,7 @@ PIN = (f"CPUAffinity={CPU}",)
 
 
 class Busy(Unit):
-    """busy.c, whose turns are the times that its threads gave up the CPU by themselves."""
+    """busy.c. Its turns are the voluntary context switches of its threads."""
 
     def __init__(self, directory, *arguments):
         super().__init__("busy", directory, PIN)
@@ -52,7 +52,7 @@ def main_pid(unit):
 
 
 def switches(unit):
-    """How often threads of its main process have given up the CPU by themselves."""
+    """Returns the voluntary context switches of all threads of the main process of a unit."""
     count = 0
     pid = main_pid(unit)
     for task in os.listdir(f"/proc/{pid}/task"):
@@ -62,8 +62,8 @@ def switches(unit):
 
 
 def kernels_pid(unit):
-    """A process has another number in the kernel's own namespace, which is the one that BPF programs compare, if we are in a
-    container. Found by when it was started."""
+    """Returns the PID of the main process of a unit in the initial PID namespace, which BPF programs compare, and which differs in
+    a container. The process is identified by its start time."""
     with open(f"/proc/{main_pid(unit)}/stat") as f:
         ticks = int(f.read().rpartition(")")[2].split()[19])
     said = subprocess.run(["bpftrace", "-q", "-e", 'iter:task { printf("%d %d %llu\\n", ctx->task->tgid, ctx->task->pid, '
@@ -95,7 +95,7 @@ class Daemon(qosd.Attached):
 
 
 class Tool:
-    """A program, for as long as the "with" block; it is there when its BPF programs are."""
+    """Runs a program for as long as the "with" block, which begins when its BPF programs are loaded."""
 
     def __init__(self, *command):
         self.command = command
@@ -115,7 +115,7 @@ class Tool:
                 raise RuntimeError(f"{self.command[0]} does not load here")
 
     def __exit__(self, *_):
-        # A tracer of ours ends with its input, the others as at a terminal
+        # pairings.c ends at the end of its standard input, the other tools on SIGINT
         self._process.stdin.close()
         self._process.send_signal(signal.SIGINT)
         try:
@@ -133,7 +133,7 @@ def bpftool(*arguments):
 
 
 def instruments(unit):
-    """Name, and how it is switched on for a unit."""
+    """Yields the names of instruments, and functions that start them for a unit."""
     pid = kernels_pid(unit)
     off = f"tracepoint:sched:sched_switch {{ if (args.prev_pid == {pid}) {{ @since = nsecs; }} " \
           f"if (args.next_pid == {pid} && @since) {{ @off = hist(nsecs - @since); }} }}"
@@ -150,7 +150,7 @@ def instruments(unit):
 
 
 def loads(directory):
-    """Name, title, tracepoint for the empty program, unit, load generator."""
+    """Yields name, title, tracepoint for the empty program, unit, and load generator."""
     def benchmark(unit):
         return ["taskset", "-c", str(CPU), "redis-benchmark", "-h", unit.address, "-p", str(unit.port), "-t", "get",
                 "-c", "50", "-n", "2000000000"]
@@ -163,7 +163,7 @@ def loads(directory):
 # ---- measuring ---------------------------------------------------------------------------------------------------
 
 def process_nsec(pids):
-    """CPU time of processes and of all that they wait for."""
+    """Returns the CPU time of processes and of children that they have waited for."""
     ticks = 0
     for pid in pids:
         with open(f"/proc/{pid}/stat") as f:
@@ -172,7 +172,7 @@ def process_nsec(pids):
 
 
 def sample(unit, instrument, seconds):
-    """The CPU time per turn: of the CPU on which all happens, and of the instrument's own process on the other one."""
+    """Returns the CPU time per turn: of the CPU of the unit, and of the process of the instrument on other CPUs."""
     time.sleep(SETTLE_SEC)
     own, s = process_nsec(instrument.processes()), cost.Sample(unit)
     time.sleep(seconds)
@@ -182,8 +182,8 @@ def sample(unit, instrument, seconds):
 
 
 def books(unit, tracepoint, make, slices):
-    """What the kernel books for the instrument's BPF programs, an empty one's time subtracted, per turn and per run, and the
-    memory of its maps."""
+    """Returns the run time per turn of the instrument's BPF programs as the kernel counts it, less the time of an empty
+    program for each run, and the memory of its maps."""
     with cost.Programs(unit, tracepoint) as p:
         with make() as instrument:
             ours = {i for process in instrument.processes() for i in qosd.programs(process)}
@@ -209,9 +209,9 @@ def books(unit, tracepoint, make, slices):
 
 
 def measure(directory, rounds, seconds, slices, say):
-    """For each load and instrument, in turns: with it, and without any right after."""
+    """Measures each load with each instrument, and right after that without any, in turns."""
     results, raw = [], []
-    # Out of the way of the load
+    # Keep off the CPU of the load
     os.sched_setaffinity(0, set(range(os.cpu_count())) - {CPU} or {CPU})
     for name, title, tracepoint, unit, command in loads(directory):
         with unit:

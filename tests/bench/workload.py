@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Servers, each a systemd unit, and loads on them, each with the figures that the load generator itself has."""
+"""Servers as systemd units, and load generators with the figures that they measure themselves."""
 
 import http.client
 import os
@@ -21,7 +21,7 @@ HELPERS = {
     "busy": ["-pthread"],
 }
 OBJECTS = "pairings", "tracer"
-# As bpf_tracing.h calls them
+# Names of architectures in bpf_tracing.h
 ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
 LARGE = 256 * 1024
 READY_SEC = 20
@@ -30,7 +30,7 @@ READY_SEC = 20
 def compile_helpers(directory):
     for name, libraries in HELPERS.items():
         subprocess.run(COMPILE + [f"{HERE}/{name}.c", "-o", f"{directory}/{name}"] + libraries, check=True)
-    # clang -target bpf does not look there
+    # clang -target bpf does not search this directory for headers
     multiarch = subprocess.run(["gcc", "-print-multiarch"], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
     machine = os.uname().machine
     for name in OBJECTS:
@@ -47,7 +47,7 @@ def free_port():
 
 class Network:
     """A link between the servers and a network namespace for the clients, for as long as the "with" block. On the
-    loopback interface a capture would see an answer only when it comes in again, microseconds after it left."""
+    loopback interface a capture would see a response only when it is received, microseconds after it was sent."""
 
     NAME = "qosd-bench"
     INTERFACE = "qosd-bench"
@@ -64,8 +64,8 @@ class Network:
             f"ip -n {self.NAME} link set clients up",
         ):
             subprocess.run(command.split(), check=True)
-        # Of connections for one request each, a client would have no more ports after a second or two. The container's own
-        # /proc/sys is read-only.
+        # With one connection per request, a client would run out of ports after a second or two. /proc/sys of the container
+        # is read-only.
         subprocess.run(["nsenter", f"--net=/run/netns/{self.NAME}", "unshare", "--mount", "sh", "-c",
                         "mount -t proc proc /mnt && cd /mnt/sys/net/ipv4 && echo 1024 65535 >ip_local_port_range && "
                         "echo 1 >tcp_tw_reuse"], check=True)
@@ -75,7 +75,7 @@ class Network:
         self._delete()
 
     def _delete(self):
-        # The link goes with it
+        # The kernel deletes the link with the namespace
         subprocess.run(["ip", "netns", "delete", self.NAME], check=False, stderr=subprocess.DEVNULL)
 
 
@@ -84,19 +84,19 @@ def systemctl(*args):
 
 
 class Unit:
-    """A server as a transient service, for as long as the "with" block."""
+    """Runs a server as a transient service for as long as the "with" block."""
 
     def __init__(self, name, directory, properties=()):
         self.name = f"qosd-bench-{name}.service"
         self.directory = directory
         self.address = "127.0.0.1"
-        # What a client's command begins with
+        # First arguments of the command of a client
         self.client = []
         self.port = free_port()
         self.properties = properties
 
     def across(self, network):
-        """Clients are to come from there."""
+        """Makes clients connect from the namespace of network."""
         self.address = network.SERVER
         self.client = ["nsenter", f"--net=/run/netns/{network.NAME}"]
         return self
@@ -105,7 +105,7 @@ class Unit:
         raise NotImplementedError
 
     def __enter__(self):
-        # What a run left that was killed
+        # A run that was killed may have left the unit
         self.stop()
         options = [f"--property={p}" for p in self.properties]
         subprocess.run(["systemd-run", "--quiet", "--collect", f"--unit={self.name}", "--service-type=exec",
@@ -132,8 +132,8 @@ class Unit:
 
 
 class Nginx(Unit):
-    """As Debian's package configures it, but for the log, which would hide costs behind its own, and for a limit on
-    the requests per connection, at which load generators count errors."""
+    """Configured as by Debian's package, except for the log, which would be a large part of the cost, and for the limit of
+    requests per connection, at which load generators count errors."""
 
     def __init__(self, directory, workers="auto", properties=()):
         super().__init__("nginx", directory, properties)
@@ -169,7 +169,7 @@ class Nginx(Unit):
         return ["nginx", "-c", config]
 
     def served(self):
-        """All requests so far; the question itself is one of them."""
+        """Returns the number of requests so far, including the one for this figure."""
         c = http.client.HTTPConnection(self.address, self.port)
         c.request("GET", "/status")
         said = c.getresponse().read().decode()
@@ -225,17 +225,17 @@ class Known(Unit):
                 "--output", self.records, *self.options]
 
     def reads(self):
-        """When the server had read each request, by the client's port and the request's number; after stop()."""
+        """Returns the times at which the server has read requests, by the client's port and the number of the request; after stop()."""
         times = array("Q")
         with open(self.records, "rb") as f:
             times.frombytes(f.read())
         return {(t & 0xffffffff, t >> 32): read for read, t in zip(times[0::2], times[1::2])}
 
 
-# ---- loads: each takes a unit, and returns what the load generator knows, durations in ns, sorted -----------------
+# ---- loads: each takes a unit, and returns the figures of the load generator, with sorted durations in ns ---------
 
 def load(protocol, what, requests, connections, rate=0, options=()):
-    """load.c: our own client."""
+    """Returns a load by load.c."""
     def run(unit):
         samples = array("Q")
         path = f"{unit.directory}/samples"
@@ -277,7 +277,7 @@ def wrk(connections, seconds):
             raise RuntimeError(f"wrk met errors:\n{said}")
         return {
             "count": int(count),
-            # What is on the way when its time is over, it does not count
+            # wrk does not count requests in flight at its end
             "exact": False,
             "rate": int(count) / float(took),
             "latency": {"mean": time_of(r"Latency"), "p50": time_of("50%"), "p90": time_of("90%"),
@@ -298,7 +298,7 @@ def redis_benchmark(connections, requests, pipeline=1):
         return {
             # With a pipeline, the commands that travel together are one exchange
             "count": requests // pipeline,
-            # It asks for the server's configuration first
+            # redis-benchmark first sends requests for the configuration of the server, which it does not count
             "exact": False,
             "rate": float(figures["rps"]) / pipeline,
             "latency": {name: float(figures[f"{theirs}_latency_ms"]) * 1e6

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Judges what tests/kernels/init.c has reported of some kernels, one file each:
+"""Checks the output of tests/kernels/init.c on some kernels, one file each:
 
     report.py [--document FILE] [--baseline FILE [--update]] OUTPUT...
 
-Prints a table of programs and kernels, what is beyond a limit, and how many passed. A program passes on a kernel that
-takes it within the limits below. --document: also writes the table between the two marks in FILE. --baseline: FILE has the
+Prints a table of programs and kernels, programs that exceed a limit, and how many passed. A program passes on a kernel
+that loads it within the limits below. --document: also writes the table between the two marks in FILE. --baseline: FILE has the
 instructions of each program on some series of kernels ("6.12", "6.12-rt"), and a program that takes a tenth more fails.
 --update: writes the figures of these kernels to FILE instead of comparing them."""
 
@@ -13,14 +13,14 @@ import argparse
 import re
 import sys
 
-# Half a second natively, and a third of what the kernel allows: each release of the kernel moves the figure
+# Half a second on real CPUs, and a third of the kernel's limit: the number changes with each release of the kernel
 INSTRUCTIONS_MAX = 300_000
 # An attach must not bring down a small machine
 MEMORY_MAX_KIB = 512 * 1024
-# More than the baseline: what point releases and compilers change is below a tenth, and for small programs below so many
+# Growth beyond the baseline: point releases and compilers change less than a tenth, or for small programs less than this number
 GROWTH_MAX = 0.10
 GROWTH_MIN = 200
-# Of the programs in the table of the document
+# Minimum number of instructions of programs in the table of the document
 SHOWN_MIN = 20_000
 
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
@@ -39,7 +39,7 @@ class Program:
         if self.verdict == "refused":
             return f"refused: {self.message or 'no reason given'}"
         if self.instructions == 0:
-            return "loaded, but the kernel does not tell what was verified"
+            return "loaded, but the kernel does not report the number of verified instructions"
         if self.instructions > INSTRUCTIONS_MAX:
             return f"{self.instructions} verified instructions, at most {INSTRUCTIONS_MAX} are allowed"
         if self.memory > MEMORY_MAX_KIB:
@@ -102,7 +102,7 @@ def baseline_write(path, kernels):
 
 
 def growth(k, baseline):
-    """What is wrong with the programs of a kernel beside its baseline, by name."""
+    """Returns the problems of the programs of a kernel in comparison with its baseline, by name."""
     before = baseline.get(k.series)
     if k.error or before is None:
         return {}

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Counts exchanges in a packet capture: turns from a question to its answer, in sequence space. Knows nothing of how
-qosd does it."""
+"""Counts requests with a response in a packet capture: changes of the direction of data, in sequence space. Shares no
+code with qosd."""
 
 import struct
 
 
 def packets(path):
-    """(source port, destination port, flags, sequence number, payload length, addresses) of each TCP packet."""
+    """Yields (source port, destination port, flags, sequence number, payload length, addresses) of each TCP packet."""
     with open(path, "rb") as f:
         data = f.read()
     if len(data) < 24:
@@ -21,7 +21,7 @@ def packets(path):
         p = data[offset + 16:offset + 16 + captured]
         offset += 16 + captured
         if offset > len(data):
-            return      # is being written
+            return      # tcpdump has not written the whole packet yet
         p = p[{1: 14, 101: 0, 113: 16}[link]:]
         if p[0] >> 4 == 4:
             header, size = (p[0] & 15) * 4, struct.unpack_from("!H", p, 2)[0]
@@ -34,7 +34,7 @@ def packets(path):
 
 
 def exchanges(path, port):
-    """How many questions were answered by the server on that port."""
+    """Returns the number of requests to which the server on that port sent a response."""
     asked, last, n = {}, {}, 0
     for source, destination, flags, sequence, size, addresses in packets(path):
         to_server = destination == port
@@ -44,7 +44,7 @@ def exchanges(path, port):
             last.pop((key, to_server), None)
         if size == 0:
             continue
-        # What lies before the highest byte seen was sent before
+        # Data below the highest sequence number seen is a retransmission
         end = (sequence + size) & 0xffffffff
         if (key, to_server) in last and (end - last[key, to_server]) & 0xffffffff in range(0x80000000, 0x100000000):
             continue

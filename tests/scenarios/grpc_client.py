@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Calls the gRPC server next door, and says in JSON how many calls ended with which status:
+"""A client of grpc_server.py. Prints as JSON how many calls ended with which status:
 
     grpc_client.py PORT METHOD NUMBER [CODES]
 
-In the environment CERTIFICATE= is the server's, if it speaks TLS.
-
-METHOD: of lab.Words, or with a slash of any service; several by turns, with commas. CODES: what to ask for, one call after the other and
-then from the beginning; default is 14 (UNAVAILABLE) for 7 of 100.
-Hang and Stalled are let go when standard input says a line: "release", or "cancel"."""
+METHOD is a method of lab.Words, or with a slash one of any service; with several, separated by commas, calls take turns. CODES are the
+status codes that the calls request from the server, in turn; the default is 14 (UNAVAILABLE) for 7 of 100 calls, and 0 for the others.
+Calls of Hang and Stalled end after a line on standard input: with "release" the server completes them, with "cancel" the client cancels
+them. With CERTIFICATE= in the environment the client uses TLS, and expects this certificate of the server."""
 
 import itertools
 import json
@@ -71,5 +70,5 @@ for first in range(0, number, AT_ONCE):
     for c in calls:
         finish(c)
 print(json.dumps(ended), flush=True)
-# All calls have ended. What the interpreter does at its end can wait for ever for a thread of this library (1.51), on a busy machine
+# All calls have ended. On a busy machine, a regular exit of the interpreter may wait forever for a thread of grpcio 1.51
 os._exit(0)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A gRPC server without a schema: messages are words, "CODE MESSAGES", and it does what they say.
+"""A gRPC server without a schema. A message has two numbers as text, "CODE MESSAGES": the status code with which the call ends, and the
+number of messages that Download sends.
 
     grpc_server.py PORT [ADDRESS]
 
-With CERTIFICATE= and KEY= in the environment it speaks TLS."""
+With CERTIFICATE= and KEY= in the environment the server uses TLS."""
 
 import os
 import socket
@@ -19,7 +20,7 @@ released = threading.Event()
 
 def end(context, code):
     if code:
-        context.abort(CODES[code], "as asked for")
+        context.abort(CODES[code], "as requested")
 
 
 def one(request, context):
@@ -42,7 +43,7 @@ def download(request, context):
 
 
 def stalled(request, context):
-    """Begins to answer, and hangs then."""
+    """Sends the first message of the response, and the second one after Release."""
     yield request
     yield hang(request, context)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""HTTP/2 by hand: a client that says each frame, and if need be each byte of it, as a test wants it. With a context, inside TLS."""
+"""An HTTP/2 client with which a test controls each frame, and if needed each byte of it. With an SSL context, it uses TLS."""
 
 import base64
 import random
@@ -35,7 +35,7 @@ class Stream:
 
 
 class Client:
-    """Windows are as large as they get: what a server has to say, it may."""
+    """A connection whose flow control windows are so large that they never limit the server."""
 
     def __init__(self, port, address="127.0.0.1", begin=True, seed=None, context=None, **values):
         self.socket = socket.create_connection((address, port), timeout=10)
@@ -65,14 +65,14 @@ class Client:
         self.send(PREFACE + frame(SETTINGS, 0, 0, self.settings) + frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", 0x70000000)))
 
     def send(self, data):
-        """With a seed, in pieces of any size, each a segment of its own."""
+        """Sends data; with a seed in pieces of random size, each in a segment of its own."""
         while data:
             n = self.seed.choice([1, 2, 5, 9, 10, 50, 1000, len(data)]) if self.seed else len(data)
             self.socket.sendall(data[:n])
             data = data[n:]
 
     def request(self, path, method="GET", body=None, fields=(), pieces=1, padding=None, priority=False, trailers=()):
-        """The frames of one on a stream of its own, and that stream's number."""
+        """Returns the number of a new stream, and the frames of a request on it."""
         self.last += 2
         self.streams[self.last] = Stream()
         block = self.encoder.encode([(":method", method), (":scheme", "http"), (":authority", "x"), (":path", path), *fields])
@@ -92,7 +92,7 @@ class Client:
         if body is not None:
             for i in range(0, max(len(body), 1), 16000):
                 part, end = body[i:i + 16000], END_STREAM if i + 16000 >= len(body) and not trailers else 0
-                # The server's library takes padding around nothing for an error, which it is not
+                # The server's library rejects padding of an empty DATA frame, although HTTP/2 allows it
                 if padding is None or not part:
                     frames.append(frame(DATA, end, self.last, part))
                 else:
@@ -110,7 +110,7 @@ class Client:
         return self.wait(self.start(path, **keywords))
 
     def upgrade(self, path):
-        """The first request in HTTP/1.1, the answer and all that follows in HTTP/2."""
+        """Sends the first request as HTTP/1.1 with an upgrade to HTTP/2, in which the server sends the response."""
         encoded = base64.urlsafe_b64encode(self.settings).rstrip(b"=").decode()
         self.send(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
                   f"HTTP2-Settings: {encoded}\r\n\r\n".encode())
@@ -132,7 +132,7 @@ class Client:
         self.buffer += data
 
     def read(self):
-        """One frame of the server's."""
+        """Reads and handles the next frame of the server."""
         while len(self.buffer) < 9 or len(self.buffer) < 9 + int.from_bytes(self.buffer[:3], "big"):
             self.fill()
         size = int.from_bytes(self.buffer[:3], "big")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A server of HTTP/2 without TLS that does what the path of a request says. All connections are one thread's, whose
-answers come when they are due, in whatever order that is."""
+"""An HTTP/2 server without TLS. The path of a request says what the server does. One thread serves all connections, and
+sends responses when they are due, in any order."""
 
 import asyncio
 import os
@@ -27,9 +27,9 @@ class Connection(asyncio.Protocol):
         self.h2.decoder.max_header_list_size = 1 << 20
         self.begun = False
         self.head = b""
-        self.seed = None        # set: what is sent goes out in small pieces
+        self.seed = None        # set: data is sent in pieces of random size
         self.paths = {}
-        self.left = {}          # by stream: what flow control holds back, and whether that is the end
+        self.left = {}          # by stream: data that waits for flow control, and whether it ends the stream
 
     def connection_lost(self, error):
         self.transport = None
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
                 self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
                 self.h2.initiate_upgrade_connection(fields["http2-settings"])
                 self.answer(1, lines[0].split()[1], time.monotonic_ns())
-            # The client does not look whether there is room
+            # The client sends without regard to flow control
             self.h2.increment_flow_control_window(1 << 30)
             self.begun = True
         try:
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self.h2.send_headers(stream, [(":status", str(status)), ("x-serial", str(time.monotonic_ns())), *fields], end_stream=end)
 
     def send(self, stream, data, end):
-        """What its window, and that of the connection, have room for; the rest when they have."""
+        """Sends as much as the windows of the stream and the connection allow, and the rest when they are updated."""
         while True:
             n = min(self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size, len(data))
             if n < len(data) and n <= 0:
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
                 try:
                     what(*arguments)
                 except h2.exceptions.ProtocolError:
-                    pass        # the client has given it up
+                    pass        # the client has reset the stream
                 self.flush()
         asyncio.get_running_loop().call_later(ms / 1000, now)
 
@@ -134,17 +134,17 @@ class Connection(asyncio.Protocol):
             self.head_of(stream, 200)
             self.send(stream, b"b" * n, True)
         elif what == "headers":
-            # More than one frame has room for, and more than a table
+            # Larger than one frame, and than the dynamic table of HPACK
             self.head_of(stream, 200, *((f"x-{i}", "%032x" % random.getrandbits(128)) for i in range(n)))
             self.send(stream, b"h", True)
         elif what == "late":
-            # Says how long it has taken
+            # The body of the response has the time since the request, in nanoseconds
             def late():
                 self.head_of(stream, words[2])
                 self.send(stream, str(time.monotonic_ns() - since).encode(), True)
             self.later(n, late)
         elif what == "slow":
-            # The head, and n milliseconds later the rest
+            # The body follows n milliseconds after the head
             self.head_of(stream, 200)
             self.later(n, lambda: self.send(stream, str(time.monotonic_ns() - since).encode(), True))
         elif what == "hang":

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A server that knows where its time goes: phases.py PORT COMPUTE SLEEP LOCK PIPE [handed], all in ms. For each request (64 bytes) it
-computes, sleeps, waits for a lock that another process holds, waits for that one's word in a pipe, and answers. How long it was in
-each of the calls, and how long it ran, is in a file when a client has gone: nanoseconds, as JSON. handed: who answers is another
-thread than who has read."""
+"""A server that measures how long it waits, and for what:
+
+    phases.py PORT COMPUTE SLEEP LOCK PIPE [handed]
+
+For each request of 64 bytes it computes, sleeps, waits for a lock that another process holds, waits for that process to write to a pipe,
+and sends a response; the arguments are the times for this in ms. When a client has disconnected, the server writes to a file how long it
+was in each of these calls and how long it ran, in nanoseconds as JSON. With "handed", one thread reads requests, and another one sends
+the responses."""
 
 import fcntl
 import json
@@ -34,7 +38,7 @@ def partner(path, orders, answers):
     with open(path) as f:
         while os.read(orders, 1):
             fcntl.flock(f, fcntl.LOCK_EX)
-            os.write(answers, b"x") # it is held
+            os.write(answers, b"x") # the lock is held
             time.sleep(lock)
             fcntl.flock(f, fcntl.LOCK_UN)
             time.sleep(pipe)

@@ -2,16 +2,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Runs the scenario tests inside the booted lab, as root:
 
-    run.py [--vm] [--nightly] [GLOB...]
+    run.py [--vm] [--nightly] [--again N] [--results FILE] [GLOB...]
 
-One line per test, with how many of how many have ended, and after how many seconds; what is known of a failure follows it.
+Prints a line for each test, with the number of tests that have ended, the number of all tests, and the seconds since the start. The output
+of a failed test follows its line.
+
 --vm: only the tests of the smoke test, with small loads.
-What is marked as nightly runs with --nightly, or if a GLOB matches it.
-Tests that do not disturb each other run side by side, then those alone that want a daemon of their own, then those that want the machine
-to be quiet. --again: of those that failed so many get a second run at the end, alone; what passes then is said by name, in a line of its own. Tests that need a machine that boots anew come last:
-this ends in between, and goes on when it is called once more after the boot, for which it leaves a file (BOOT_AGAIN).
---results: a line of JSON for each test: its name, result, seconds, seconds of the CPU (its own, its clients' and its units', without
-qosd's), and what a failed one said. What a test took last decides when it begins: long ones first."""
+--nightly: also tests that are marked as nightly. Without it, these run only if a GLOB matches their name.
+--again: if at most N tests failed, they run a second time at the end, one at a time. Those that pass then are listed by name.
+--results: appends a line of JSON for each test to FILE: its name, result, seconds, CPU seconds (of the test, its clients and its units,
+without qosd), and the output if it failed.
+
+Tests that do not disturb each other run side by side, in the order of their last durations, long ones first. Then those run one at a time
+that need an instance of qosd for themselves, and those that need an idle machine. Tests that reboot the machine come last: the process
+creates the file BOOT_AGAIN and exits, and has to be started again after the reboot to continue."""
 
 import argparse
 import contextlib
@@ -36,15 +40,15 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import scenario  # noqa: E402
 
-SIDE_BY_SIDE = 3        # mostly waiting, on the two CPUs that CI has
+SIDE_BY_SIDE = 3        # on the two CPUs of CI, as tests mostly wait
 JOURNAL_LINES = 25
-SILENCE_MAX = 60        # seconds after which a line says what is being waited for
-# What tests/scenarios/meson.build builds, and where
+SILENCE_MAX = 60        # seconds without output after which the running tests are printed
+# Programs that tests/scenarios/meson.build builds, and their directory
 TOOLS = ["server", "client", "uring", "relay", "waiter", "turns", "toiler", "reader", "refuse.so"]
 TOOLS_BUILT = "/var/lib/qosd-build/tests/scenarios"
-# What each test took when it passed last
+# Duration of each test when it passed last
 SECONDS = "/var/lib/qosd-build/scenario-seconds.json"
-# What the run after the boot needs to know, and what tells the lab to boot
+# State for the run after a reboot, and the file that makes the lab reboot the machine
 BOOT_STATE = "/var/lib/qosd-scenarios.json"
 BOOT_AGAIN = "/var/lib/qosd-lab-again"
 
@@ -58,7 +62,7 @@ def quiet(*command, timeout=30):
 
 
 def copy_tools(directory):
-    """The helpers, as meson has built them, to where all units may run them."""
+    """Copies the programs that meson has built to a directory from which all units can run them."""
     for name in TOOLS:
         try:
             shutil.copy(os.path.join(TOOLS_BUILT, name), directory)
@@ -67,12 +71,12 @@ def copy_tools(directory):
 
 
 class Running:
-    """One test in a process group of its own. booted: what its first half has left, where it is the second one."""
+    """A test that runs in a process group of its own. booted: the state before the reboot, if this is the part after it."""
 
     def __init__(self, test, serial, booted=None):
         self.test = test
         self.booted = booted
-        # None is the beginning of another's
+        # No prefix is the beginning of another one
         self.prefix = booted["prefix"] if booted else f"scn{os.getpid()}{serial}z"
         self.started = time.monotonic()
         self.since = time.time()
@@ -100,7 +104,7 @@ class Running:
                     json.dump({"test": self.test.name, "prefix": self.prefix, "state": state}, f)
             status = 0
         except scenario.Failed as e:
-            # The line of the test is what people look for, not that of the helper
+            # The last line of the test itself, not that of a helper
             where = [f for f in traceback.extract_tb(e.__traceback__) if "test_" in f.filename][-1:]
             self.said.write(f"{e}\n" + "".join(f"  at {os.path.basename(f.filename)}:{f.lineno}: {f.line}\n" for f in where))
         except BaseException:
@@ -117,11 +121,11 @@ class Running:
 
     @property
     def wants_boot(self):
-        """It was the first half of one, which went well."""
+        """Whether this was the part of a test before its reboot, and passed."""
         return self.test.reboots and not self.booted and os.path.exists(self.state_path)
 
     def say_where(self):
-        """Lets the test write down what it is waiting for."""
+        """Makes the test write a traceback, which shows what it is waiting for."""
         before = os.fstat(self.said.fileno()).st_size
         os.kill(self.pid, signal.SIGUSR1)
         deadline = time.monotonic() + 2
@@ -129,7 +133,7 @@ class Running:
             time.sleep(0.05)
 
     def say_more(self):
-        """Journal and snapshots, taken before anything is cleaned up."""
+        """Writes the journal of qosd and snapshots of the units of the test, before these are removed."""
         self.said.seek(0, os.SEEK_END)
         self.said.write("  --- journal of qosd\n")
         self.said.write(quiet("journalctl", "-u", "qosd.service", "-o", "short-precise", "--no-pager", "-n",
@@ -142,12 +146,12 @@ class Running:
 
     @property
     def late(self):
-        # The machine may be less busy now than it was
+        # The largest factor counts: the machine may have been busier before
         self.patience = max(self.patience, scenario.patience())
         return time.monotonic() - self.started > self.test.deadline * self.patience
 
     def end(self):
-        """Collects the result, and removes all that the test has made."""
+        """Returns the result and the output of the test, and removes its units, files and namespaces."""
         late = self.late and select.select([self.fd], [], [], 0)[0] == []
         if late:
             self.say_where()
@@ -187,7 +191,7 @@ class Running:
                 quiet("qosctl", "detach", name)
         if units:
             for line in quiet("systemctl", "show", "--property=CPUUsageNSec", *units).splitlines():
-                # What is not known is a word, or the greatest number
+                # An unknown time is "[not set]", or the largest number
                 value = line.removeprefix("CPUUsageNSec=")
                 if value.isdigit() and int(value) < 1 << 63:
                     self.cpu += int(value) / 1e9
@@ -230,9 +234,9 @@ def run_some(tests, at_once, report):
 
 @contextlib.contextmanager
 def programs_loaded():
-    """Keeps a unit attached, so that not each test waits for the verifier: a second, in the VM twenty. Those that run alone
-    are without it, and find nothing loaded."""
-    # What a run that was killed has left: one that goes on holds the lock of its own
+    """Keeps a unit attached, so that not each test has to wait for the verifier, which takes a second, and 20 in the VM. Tests
+    that run alone do without, and find no programs loaded."""
+    # Remove units of runs that were killed; a run that is still active holds the lock of its file
     for left in glob.glob(f"{scenario.UNIT_DIR}/scn*-keeper.service"):
         with contextlib.suppress(OSError), open(left) as f:
             fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -240,14 +244,14 @@ def programs_loaded():
             os.unlink(left)
     name = f"scn{os.getpid()}-keeper.service"
     os.makedirs(scenario.UNIT_DIR, exist_ok=True)
-    # Closed when this run ends, however it does
+    # The lock is released when this process ends, for whatever reason
     lock = open(os.path.join(scenario.UNIT_DIR, name), "w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     lock.write("[Service]\nExecStart=sleep infinity\n")
     lock.flush()
     scenario.systemctl("daemon-reload")
     try:
-        # Without it the tests are slower, and no less right
+        # If this fails, tests are slower, with the same results
         try:
             scenario.qosctl("attach", "--probes=requests,cpu,block,memory", name, timeout=300)
         except (scenario.Failed, subprocess.TimeoutExpired) as e:
@@ -261,7 +265,7 @@ def programs_loaded():
 
 
 def programs_refused():
-    """By name, with what the kernel said, also where another one does the same as far as it can."""
+    """Returns the reasons of the kernel for the BPF programs that it rejects, by name, including those with a fallback."""
     with programs_loaded():
         return {p["program"]: p["reason"] for p in scenario.qosctl_json("probes")
                 if p.get("reason") and p["state"] != "attached"}
@@ -276,7 +280,7 @@ def seconds_read():
 
 
 def seconds_write(seconds):
-    """Adds these to what is known of others."""
+    """Updates the file with the durations of these tests."""
     with contextlib.suppress(OSError):
         with open(f"{SECONDS}.new", "w") as f:
             json.dump(seconds_read() | seconds, f, indent=0, sort_keys=True)
@@ -284,7 +288,7 @@ def seconds_write(seconds):
 
 
 def run_all(tests, again, results, failed, report):
-    # Long ones first, so that they end together
+    # Long tests first, so that none of them runs alone at the end
     seconds = seconds_read()
     together = sorted((t for t in tests if not (t.own_daemon or t.quiet)), key=lambda t: -seconds.get(t.name, t.deadline))
     if together:
@@ -293,7 +297,7 @@ def run_all(tests, again, results, failed, report):
     run_some([t for t in tests if t.own_daemon and not t.quiet], 1, report)
     run_some([t for t in tests if t.quiet], 1, report)
 
-    # More than these are no accident
+    # More failures than these are not caused by a busy machine
     if 0 < len(failed) <= again:
         once_more = failed.copy()
         failed.clear()
@@ -305,17 +309,17 @@ def run_all(tests, again, results, failed, report):
 
 
 class Boots:
-    """The tests that boot the machine, one after the other, over the boots."""
+    """Runs the tests that reboot the machine, one after the other, and keeps their state over the reboots."""
 
     def __init__(self, tests, again):
         self.again = again
         self.queue = [t.name for t in tests]
         self.tests = {t.name: t for t in scenario.TESTS}
-        self.failed = []    # once
+        self.failed = []    # names of tests that failed once
         self.booted = None
 
     def take_up(self):
-        """What the run before the boot has left. Returns its results; None: there was none."""
+        """Restores the state of the run before the reboot. Returns its results, or None if there was none."""
         if not os.path.exists(BOOT_STATE):
             return None
         with open(BOOT_STATE) as f:
@@ -403,7 +407,7 @@ def main():
         print(f"SKIP-VM {t.name} {t.needs_vm}")
         record(t, "SKIP-VM", t.needs_vm)
     tests = [t for t in tests if not t.needs_vm or arguments.vm]
-    # The machine is there to have them all
+    # The kernel in the VM is one that loads all programs
     refused = programs_refused() if not arguments.vm and any(t.needs_program for t in tests) else {}
     for t in [t for t in tests if t.needs_program in refused]:
         results["SKIP"] += 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the scenario tests are made of: units under test, clients that count, bad cables, and the outside of qosd
-(qosctl, varlink, D-Bus) as its users reach it. Standard library only."""
+"""Helpers of the scenario tests: units under test, clients that count requests, faulty links, and the interfaces of qosd to
+its users (qosctl, Varlink, D-Bus). Standard library only."""
 
 import json
 import os
@@ -20,16 +20,16 @@ VARLINK_SOCKET = "/run/qosd/org.qosd.QoS"
 VARLINK = "org.qosd.QoS."
 DBUS_ERROR = "org.qosd1.Error."
 
-MSEC = 1000000      # in nanoseconds, as everything that qosd says
+MSEC = 1000000      # in nanoseconds, as all times of qosd
 SEC = 1000 * MSEC
 
 
-# ---- the tests' registry, and what the runner sets before it runs one ------------------------------------------
+# ---- the registry of tests, and variables that the runner sets before it runs one ------------------------------
 
 TESTS = []
 tools = None        # directory of the compiled helpers
-prefix = None       # starts the name of everything that the running test makes
-in_vm = False       # software emulation: slow, only function counts
+prefix = None       # of all names of units, network namespaces and files of the running test
+in_vm = False       # software emulation: too slow to test more than functions
 
 
 class Failed(Exception):
@@ -56,13 +56,16 @@ class Test:
 
 def test(deadline=30, own_daemon=False, quiet=False, vm=False, needs_vm=None, nightly=False, reboots=False, needs_program=None,
          exclusive=False):
-    """Marks a function as a test. own_daemon: it restarts or configures qosd, or counts what is attached, so that no other test may run
-    beside it. quiet: nothing else may use the machine, as it measures, or changes a setting of the whole machine (exclusive: the same).
-    vm: part of the smoke test in the VM too,
-    or with "nightly" in that of a nightly run, as another test there runs the same BPF programs. needs_vm: why it cannot run in a
-    container. nightly: it takes minutes, and runs at night only. reboots: it is called twice, first with None; then the machine boots
-    anew, and it is called with what it has returned (as JSON). needs_program: a BPF program without which the figure is not there, and
-    which some kernels refuse. Where the machine's own does, the test runs in the VM alone."""
+    """Marks a function as a test.
+
+    own_daemon: the test restarts or configures qosd, or counts attached units, so that no other test may run at the same time.
+    quiet, exclusive: no other test may run at the same time, as this one measures times, or changes a setting of the whole machine.
+    vm: the test is part of the smoke test in the VM, too; "nightly": only in nightly runs, as another test runs the same BPF programs.
+    needs_vm: the reason why the test cannot run in a container.
+    nightly: the test takes minutes, and runs only in nightly runs, or if it is selected by name.
+    reboots: the test is called with None; then the machine reboots, and the test is called with the value that it returned (as JSON).
+    needs_program: a BPF program that the test depends on, and that some kernels reject. If the kernel of the machine does, the test runs
+    only in the VM."""
     def register(function):
         TESTS.append(Test(function, deadline, own_daemon, quiet or exclusive, True if needs_vm or needs_program else vm, needs_vm, nightly, reboots,
                           needs_program))
@@ -70,7 +73,7 @@ def test(deadline=30, own_daemon=False, quiet=False, vm=False, needs_vm=None, ni
     return register
 
 
-# ---- saying what is wrong ---------------------------------------------------------------------------------------
+# ---- failures ---------------------------------------------------------------------------------------------------
 
 def fail(message):
     raise Failed(message)
@@ -87,7 +90,7 @@ def equal(got, want, what):
 
 
 def within(got, want, ratio, floor, what):
-    """got may be off by the ratio, or by the floor if that is more."""
+    """Fails if got differs from want by more than ratio * want, or floor if that is larger."""
     if got is None:
         fail(f"{what} is absent")
     if abs(got - want) > max(ratio * want, floor):
@@ -95,8 +98,8 @@ def within(got, want, ratio, floor, what):
 
 
 def undisturbed(measure, attempts=3):
-    """Compares qosd's times with a client's stopwatch. That one does not run while somebody else has the CPU: a run in
-    which they are apart is void, unless they are so each time. Counts and the rest have no second chance."""
+    """Repeats a comparison of times of qosd with those of a client. The client measures too long times while other processes have
+    its CPU, therefore the test fails only if the times differ in all attempts. Failures of another kind are final."""
     for attempt in range(attempts):
         try:
             return measure()
@@ -106,13 +109,13 @@ def undisturbed(measure, attempts=3):
 
 
 def patience():
-    """How much longer than on a machine of its own a test may wait for what will come: where more threads want to run than there are
-    CPUs, each gets a part of one."""
+    """Returns the factor by which timeouts are longer than on an idle machine: with more runnable threads than CPUs, each thread gets
+    a part of a CPU."""
     return 6 if in_vm else 3 if os.getloadavg()[0] > os.cpu_count() else 1
 
 
 def wait_for(what, probe, timeout=5.0, pause=0.02):
-    """Waits until probe() is true and returns what it said."""
+    """Waits until probe() returns a true value, and returns that."""
     timeout *= patience()
     deadline = time.monotonic() + timeout
     while True:
@@ -127,7 +130,7 @@ def wait_for(what, probe, timeout=5.0, pause=0.02):
 # ---- processes --------------------------------------------------------------------------------------------------
 
 def run(*command, ok=True, timeout=20, stdin=None, env=None):
-    """Runs to the end and returns the CompletedProcess; with ok its failure is the test's."""
+    """Runs a command and returns the CompletedProcess. With ok, the test fails if the command does."""
     r = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, input=stdin,
                        stdin=subprocess.DEVNULL if stdin is None else None,
                        timeout=timeout * patience(), env=env, errors="replace", text=True)
@@ -151,9 +154,9 @@ def nsenter(netns):
 # ---- units under test -------------------------------------------------------------------------------------------
 
 def unused_port():
-    """A port below the range from which the kernel takes the clients' own."""
+    """Returns a free port below the range of ephemeral ports."""
     while True:
-        # Not the generator that all tests have inherited from the runner
+        # The state of the default generator is inherited from the runner, and the same in all tests
         port = random.SystemRandom().randrange(10000, 32000)
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as s:
             try:
@@ -180,7 +183,7 @@ def write_unit(name, text, directory=UNIT_DIR):
 
 
 class Unit:
-    """A service, written and not yet started. It is gone at the end of the test."""
+    """A service with a unit file. It is not started by the constructor. The runner removes it at the end of the test."""
 
     def __init__(self, command, name=None, type="notify", settings="", unit_settings=""):
         self.name = name or unit_name()
@@ -210,7 +213,7 @@ class Unit:
 
 
 class Server(Unit):
-    """The C server, or another program that takes such options, as a unit. Options as keywords: mode="prefork",
+    """The server in C, or another program with the same options, as a unit. Options are keywords: mode="prefork",
     delay_us=10000."""
 
     def __init__(self, name=None, settings="", port=None, netns=None, unit_settings="", program="server", **options):
@@ -239,7 +242,7 @@ def server_command(program="server", **options):
 # ---- load -------------------------------------------------------------------------------------------------------
 
 class Client:
-    """The C client in the background; .wait() gives what it counted."""
+    """The client in C in the background; wait() returns its counts."""
 
     def __init__(self, server, netns=None, **options):
         port = server.port if isinstance(server, Server) else server
@@ -262,21 +265,21 @@ class Client:
         return json.loads(out)
 
     def stop(self):
-        """No more new requests; those under way are finished."""
+        """Ends the client after the requests in flight."""
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
 
 def load(server, expect_all=True, **options):
-    """Runs the client to the end. With expect_all every request must have been answered."""
+    """Runs the client until it ends. With expect_all, each request must get a response."""
     r = Client(server, **options).wait()
     if expect_all and "number" in options:
-        equal(r["answered"], options["number"], "answers the client got")
+        equal(r["answered"], options["number"], "responses that the client received")
     return r
 
 
 class Talk:
-    """The C client in interactive mode: connections that stay open, and do what they are told."""
+    """The client in C in interactive mode: a test controls each of its connections by commands."""
 
     def __init__(self, server, **options):
         self.client = Client(server, interactive=True, **options)
@@ -300,15 +303,15 @@ class Talk:
 
 
 def smaller(n):
-    """A count of requests: in the VM a twentieth, everything is emulated there."""
+    """Returns the number of requests for a test, which is a twentieth of n in the VM because of its emulated CPUs."""
     return max(n // 20, 1) if in_vm else n
 
 
-# ---- network namespaces and the bad cable between them ------------------------------------------------------------
+# ---- network namespaces and the faulty link between them ----------------------------------------------------------
 
 class Cable:
-    """Two network namespaces (.a for clients, .b for the server) and a relay between them that is as bad as asked:
-    drop=, duplicate=, reorder= and drop_handshake= in packets of a thousand, delay_us=, seed=."""
+    """Two network namespaces (.a for clients, .b for the server) and a relay between them with faults: drop=, duplicate=,
+    reorder= and drop_handshake= per thousand packets, delay_us=, seed=."""
 
     count = 0
 
@@ -334,21 +337,21 @@ class Cable:
         equal(self.process.stdout.readline(), "ready\n", "the relay")
 
     def counter(self, name, side=None):
-        """A counter of the kernel's network stack in one of the namespaces: truth that is not ours."""
+        """Returns a counter of the kernel's network stack in one of the namespaces, by default in that of the server."""
         for line in run(*nsenter(side or self.b), "nstat", "-asz", name).stdout.splitlines():
             if line.startswith(name + " "):
                 return int(line.split()[1])
         fail(f"no counter {name}")
 
     def cut(self):
-        """Takes the cable away. Returns what the relay did."""
+        """Removes the link. Returns the counters of the relay."""
         self.process.terminate()
         out, _ = self.process.communicate(timeout=10 * patience())
         return json.loads(out)
 
 
 class NetemCable(Cable):
-    """The same with the kernel's own faults, in the words of tc-netem(8)."""
+    """The same with the faults of tc-netem(8), in its syntax."""
 
     def connect(self, faults):
         run("ip", "-n", self.a, "link", "add", "t0", "type", "veth", "peer", "name", "t0", "netns", self.b)
@@ -361,7 +364,7 @@ class NetemCable(Cable):
 
 
 class Capture:
-    """tcpdump in the background. A run in which it lost packets is void, and says so."""
+    """tcpdump in the background. The test fails if it lost packets."""
 
     def __init__(self, path, port):
         self.path = path
@@ -376,7 +379,7 @@ class Capture:
                 break
 
     def stop(self):
-        # It has seen all when it has seen a connection of ours that comes after all
+        # tcpdump writes packets in order: the capture is complete when it has those of a connection that is opened now
         with socket.create_connection(("127.0.0.1", self.port)) as s:
             mine = s.getsockname()[1]
         wait_for("the capture has seen the last packet",
@@ -397,14 +400,14 @@ def qosctl(*arguments, ok=True, **keywords):
 
 
 def qosctl_json(*arguments):
-    """The object, or the objects, that a verb prints with --json=short: a list, whether as one array or one per line."""
+    """Returns the objects that a verb prints with --json=short, whether as one array or one per line, as a list."""
     out = qosctl(*arguments, "--json=short").stdout.strip()
     values = [json.loads(line) for line in out.splitlines() if line]
     return values[0] if len(values) == 1 and isinstance(values[0], list) else values
 
 
 def attach(unit, *arguments):
-    # The first one loads the programs, which takes long where others have the CPUs
+    # The first attach loads the programs, which takes long on a busy machine
     qosctl("attach", *arguments, unit.name if isinstance(unit, Unit) else unit, timeout=60)
     return unit
 
@@ -416,7 +419,7 @@ def snapshot(unit, window="total"):
 
 
 def lookup(object, path, default=None):
-    """A metric by its path."""
+    """Returns the value of a metric by its path."""
     for key in path.split("."):
         if not isinstance(object, dict) or key not in object:
             return default
@@ -432,12 +435,12 @@ def server_figures(unit, window="total"):
 
 
 def protocols(figures):
-    """Those that were seen."""
+    """Returns the protocols with requests."""
     return {name: n for name, n in figures["protocols"].items() if n != 0}
 
 
 def peer_errors(reset=0, timeout=0, status5xx=0, replies=0):
-    """Those of the client role."""
+    """Returns errors as they are reported for the client role."""
     return {"reset": reset, "timeout": timeout, "status5xx": status5xx, "replies": replies}
 
 
@@ -453,7 +456,7 @@ def count(unit):
 
 
 def expect_total(unit, want, metric="requests.server.count", what=None, up_to=None):
-    """The total reaches the number and stays there, or, where what is known is a range, in that."""
+    """Waits until the total reaches the number. Fails if it does not, or exceeds up_to, which by default is the same number."""
     deadline = time.monotonic() + 3 * patience()
     while True:
         got = total(unit, metric)
@@ -465,17 +468,17 @@ def expect_total(unit, want, metric="requests.server.count", what=None, up_to=No
 
 
 def listed():
-    """Names of the attached units."""
+    """Returns the names of the attached units."""
     return [o["unit"] for o in qosctl_json("list") if o.get("attached", True)]
 
 
 def programs():
-    """The BPF programs, without the summary at the end."""
+    """Returns the BPF programs, without the summary at the end."""
     return [o for o in qosctl_json("probes") if "program" in o]
 
 
 def start_served(attach_first=True, **options):
-    """A server that is attached and started, the common beginning."""
+    """Returns a new server that is attached and started."""
     s = Server(**options)
     if attach_first:
         attach(s)
@@ -486,7 +489,7 @@ def start_served(attach_first=True, **options):
     return s
 
 
-# ---- varlink, spoken by hand ----------------------------------------------------------------------------------------
+# ---- Varlink --------------------------------------------------------------------------------------------------------
 
 class VarlinkError(Exception):
     def __init__(self, name, parameters):
@@ -522,7 +525,7 @@ class Varlink:
         self.send_raw(json.dumps(message).encode() + b"\0")
 
     def receive_raw(self):
-        """The next message as it comes, or None if the other side ended the connection."""
+        """Returns the bytes of the next message, or None if the server closed the connection."""
         while b"\0" not in self.buffer:
             try:
                 data = self.socket.recv(65536)
@@ -535,13 +538,13 @@ class Varlink:
         return message
 
     def receive(self):
-        """The next message, or None if the other side ended the connection."""
+        """Returns the next message, or None if the server closed the connection."""
         message = self.receive_raw()
         return None if message is None else json.loads(message)
 
     def reply(self):
         m = self.receive()
-        check(m is not None, "the varlink connection was ended instead of answered")
+        check(m is not None, "the Varlink connection was closed without a reply")
         if "error" in m:
             raise VarlinkError(m["error"], m.get("parameters", {}))
         return m.get("parameters", {})
@@ -551,12 +554,12 @@ class Varlink:
         return self.reply()
 
     def collect(self, method, **parameters):
-        """All replies of a method with "more"."""
+        """Returns all replies of a method with "more"."""
         self.send(method, parameters, more=True)
         replies = []
         while True:
             m = self.receive()
-            check(m is not None, "the varlink connection was ended instead of answered")
+            check(m is not None, "the Varlink connection was closed without a reply")
             if "error" in m:
                 raise VarlinkError(m["error"], m.get("parameters", {}))
             replies.append(m.get("parameters", {}))
@@ -570,7 +573,7 @@ def varlink(method, **parameters):
 
 
 def varlink_error(method, **parameters):
-    """The name of the error with which a call is answered, without the interface."""
+    """Returns the name of the error that a call fails with, without the interface."""
     try:
         r = varlink(method, **parameters)
     except VarlinkError as e:
@@ -581,7 +584,7 @@ def varlink_error(method, **parameters):
 # ---- D-Bus ------------------------------------------------------------------------------------------------------------
 
 def busctl_call(method, signature="", *arguments, path="/org/qosd1", interface="org.qosd1.Manager", ok=True):
-    """What the method returned, as a list."""
+    """Returns what the method returned, as a list."""
     words = ["busctl", "--json=short", "call", "org.qosd1", path, interface, method]
     if signature:
         words += [signature] + [str(a) for a in arguments]
@@ -590,7 +593,7 @@ def busctl_call(method, signature="", *arguments, path="/org/qosd1", interface="
 
 
 def dbus_error(method, *arguments, path="/org/qosd1", interface="org.qosd1.Manager", user=None):
-    """The name of the error with which a call is answered. busctl shows only its text, dbus-send its name."""
+    """Returns the name of the error that a call fails with. busctl shows only its text, dbus-send its name."""
     words = ["dbus-send", "--system", "--print-reply", "--dest=org.qosd1", path, f"{interface}.{method}"] + list(arguments)
     r = run(*as_user(user), *words, ok=False)
     check(r.returncode != 0, f"{method} {arguments} went well: {r.stdout}")
@@ -599,7 +602,7 @@ def dbus_error(method, *arguments, path="/org/qosd1", interface="org.qosd1.Manag
 
 
 def dbus_attach_error(unit, probes="", user=None):
-    """The same for AttachUnit(), with a hold of the administrator's and without a limit of time."""
+    """The same for AttachUnit() with a hold of the administrator that has no time limit."""
     return dbus_error("AttachUnit", f"string:{unit}", f"array:string:{probes}", "uint64:0", "boolean:false", user=user)
 
 
@@ -608,7 +611,7 @@ def as_user(user):
 
 
 def plain(value):
-    """busctl's typed values without their types."""
+    """Returns the values of busctl without their types."""
     if isinstance(value, dict) and set(value) == {"type", "data"}:
         return plain(value["data"])
     if isinstance(value, dict):
@@ -625,7 +628,7 @@ def qosd_pid():
 
 
 def wait_qosd(previous_pid=None, timeout=15):
-    """Waits until qosd answers (and is another process than before)."""
+    """Waits until qosd replies to GetStatus, and is not the previous process any more. Returns its PID."""
     def alive():
         pid = qosd_pid()
         if pid == 0 or pid == previous_pid:
@@ -637,18 +640,18 @@ def wait_qosd(previous_pid=None, timeout=15):
         except (OSError, Failed):
             return False
         return pid
-    return wait_for("qosd answers", alive, timeout, pause=0.05)
+    return wait_for("qosd replies to GetStatus", alive, timeout, pause=0.05)
 
 
 def kill_qosd():
-    """As a crash: no farewell. Returns when the next one answers."""
+    """Kills qosd as a crash would. Returns when the next process serves requests."""
     pid = qosd_pid()
     os.kill(pid, signal.SIGKILL)
     return wait_qosd(pid)
 
 
 def configure_qosd(text):
-    """A drop-in of qosd.conf, or none. Restarts qosd afresh (stop, start), so that nothing of before is left."""
+    """Writes a drop-in of qosd.conf, or removes it. Stops and starts qosd, so that no state is left, as it would be after a restart."""
     path = os.path.join(QOSD_CONF_DIR, "99-scenario.conf")
     if text:
         os.makedirs(QOSD_CONF_DIR, exist_ok=True)
@@ -667,7 +670,7 @@ def fresh_qosd():
 
 
 def preload_qosd(environment, *settings):
-    """A drop-in of qosd.service that sets variables and has other settings, or none."""
+    """Writes a drop-in of qosd.service with environment variables and other settings, or removes it. Stops and starts qosd."""
     path = os.path.join(QOSD_DROP_IN_DIR, "99-scenario.conf")
     if environment or settings:
         os.makedirs(QOSD_DROP_IN_DIR, exist_ok=True)
@@ -681,6 +684,6 @@ def preload_qosd(environment, *settings):
 
 
 def daemon_is_well():
-    """The daemon that was there is still there, and answers everybody."""
+    """Fails if the daemon does not reply on Varlink and D-Bus."""
     check("version" in varlink("GetStatus"), "GetStatus without a version")
     run("busctl", "call", "org.qosd1", "/org/qosd1", "org.freedesktop.DBus.Peer", "Ping")

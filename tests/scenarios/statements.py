@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A client of MySQL that prepares statements on the server, byte by byte: no library that does is on all machines.
+"""A client that prepares statements on a MySQL server. It implements the protocol, as no library for that is on all machines.
 
-    statements.py (PORT | PATH) NUMBER READY    executes so many, says so by making READY, and idles with the connection open"""
+    statements.py (PORT | PATH) NUMBER READY    executes NUMBER statements, creates the file READY, and keeps the idle connection open"""
 
 import socket
 import struct
@@ -24,7 +24,7 @@ class Connection:
         self.packet()
         # CLIENT_LONG_PASSWORD, CLIENT_PROTOCOL_41, CLIENT_SECURE_CONNECTION, CLIENT_PLUGIN_AUTH; utf8
         self.say(struct.pack("<IIB23x", 1 | 0x200 | 0x8000 | 0x80000, 1 << 24, 33) + b"root\0\0mysql_native_password\0", number=1)
-        assert self.packet()[0] == 0, "not let in"
+        assert self.packet()[0] == 0, "login refused"
 
     def say(self, payload, number=0):
         self.socket.sendall(struct.pack("<I", len(payload))[:3] + bytes([number]) + payload)
@@ -51,7 +51,7 @@ class Connection:
     def execute(self, statement, value):
         # One parameter, which is not NULL, of eight bytes
         self.say(bytes([EXECUTE]) + struct.pack("<IBI", statement, 0, 1) + b"\0\1\x08\0" + struct.pack("<q", value))
-        assert self.packet()[0] == 1, "more or less than one column"
+        assert self.packet()[0] == 1, "expected one column"
         self.until_end()
         return struct.unpack_from("<q", self.until_end()[0], 2)[0]
 
@@ -65,7 +65,7 @@ class Connection:
         return self.until_end()[0][1:]
 
     def round(self, value):
-        """Two that are answered, and one that is not."""
+        """Sends two commands that have a response, and one that has none."""
         statement = self.prepare(b"select ? + 0")
         assert self.execute(statement, value) == value
         self.close_statement(statement)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Services behind sockets that systemd opens: requests are the service's, from the first one and with all its times."""
+"""Services with socket activation: the requests are recorded for the service, the first one with all its times, too."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from scenario import (MSEC, Client, Talk, Unit, attach, check, count, equal, exp
 
 
 class Activated:
-    """A .socket and its .service; the server takes what it is passed."""
+    """A .socket and its .service, a server that uses the file descriptors that systemd passes."""
 
     def __init__(self, listen=None, socket="", settings="", name=None, **options):
         self.stem = name or unit_name("activated", "")
@@ -33,7 +33,7 @@ class Activated:
 
 
 def complete(unit, n):
-    """So many requests, each with the time of its arrival and nothing left over."""
+    """Checks that the unit has n requests, each with the time of its arrival, and that no request or connection is left."""
     name = unit if isinstance(unit, str) else unit.name
     expect_total(name, n)
     figures = wait_for("all is closed", lambda: (lambda f: f if f["inFlight"] == 0 and lookup(f, "connections.open") == 0 else None)
@@ -47,7 +47,7 @@ def complete(unit, n):
 
 @test(vm="nightly")
 def first_request_starts_the_service():
-    """Nothing runs but the socket. What came first waited for the service to start, and that is the queue's."""
+    """The first request starts the service, and the time of the start counts as time in the queue."""
     s = Activated(settings="ExecStartPre=/bin/sleep 0.4").open()
     attach(s.name)
     load(s.port, number=1)
@@ -62,7 +62,7 @@ def first_request_starts_the_service():
 
 @test()
 def in_flight_while_it_starts():
-    """Requests that wait for the service to start are seen while they wait."""
+    """Requests that wait for the service to start are in flight meanwhile."""
     go = f"/run/{scenario.prefix}-go"
     s = Activated(settings=f"ExecStartPre=/bin/sh -c 'until test -e {go}; do sleep .02; done'").open()
     attach(s.name)
@@ -96,31 +96,31 @@ def socket_opened_after_the_attach():
 
 @test()
 def socket_of_another_name():
-    """Only the socket knows which service it starts."""
+    """A socket of another name that activates the service by Service= is found, also if it is started after the attach."""
     s = Activated()
     other = unit_name("other", "")
     port = unused_port()
     write_unit(other + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nService={s.name}\n")
-    # One that PID 1 knows
+    # Loaded by PID 1 before the attach
     systemctl("start", other + ".socket")
     attach(s.name)
     load(port, connections=1, number=1)
     load(port, connections=4, number=100, per_connection=1)
     complete(s, 101)
-    # One that it learns of later
+    # Loaded by PID 1 after the attach
     third = unit_name("third", "")
     port = unused_port()
     write_unit(third + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nService={s.name}\n")
     s.service.stop()
     systemctl("start", third + ".socket")
-    wait_for("its listener is known", lambda: lookup(server_figures(s.name), "connections.acceptQueueMax") > 4096)
+    wait_for("the listener of the third socket is known", lambda: lookup(server_figures(s.name), "connections.acceptQueueMax") > 4096)
     load(port, connections=4, number=100, per_connection=1)
     complete(s, 201)
 
 
 @test(own_daemon=True, deadline=40)
 def restarts():
-    """Of the service, of the socket, of both, of qosd: the first request of each is whole."""
+    """After a restart of the service, the socket, both or qosd, the first request is counted with all its times."""
     s = Activated().open()
     attach(s.name)
     n = 0
@@ -133,7 +133,7 @@ def restarts():
         elif what == "reload":
             systemctl("daemon-reload")
         elif what == s.socket:
-            # A socket is not restarted under its service
+            # systemd does not restart a socket while its service runs
             systemctl("stop", s.name)
             systemctl("restart", s.socket)
         elif what:
@@ -146,7 +146,7 @@ def restarts():
 
 @test()
 def socket_moves():
-    """The socket listens elsewhere after an edit: the new address is known, the old one is not the service's any more."""
+    """The socket listens at another address after an edit: requests there are the service's, those at the old one are not."""
     s = Activated().open()
     attach(s.name)
     load(s.port, connections=2, number=20)
@@ -167,16 +167,16 @@ def socket_moves():
 
 @test(own_daemon=True, deadline=60)
 def twenty_activations_under_load():
-    """A service that ends when it is idle, or has done its share, and is started again by the next connection; a qosd that
-    is restarted meanwhile."""
+    """No request is lost when a service exits after some requests and the next connection starts it again, while qosd is
+    restarted."""
     lives = f"/run/{scenario.prefix}-lives"
     s = Activated(mode="serial", exit_after=40, settings=f"ExecStartPre=/bin/sh -c 'echo >>{lives}'").open()
     attach(s.name)
     c = Client(s.port, connections=8, number=840, per_connection=1)
-    wait_for("it has been started some times", lambda: os.path.exists(lives) and os.path.getsize(lives) >= 6, 20)
+    wait_for("the service has been started some times", lambda: os.path.exists(lives) and os.path.getsize(lives) >= 6, 20)
     systemctl("restart", "qosd.service")
     r = c.wait()
-    equal(r["answered"], 840, "answers")
+    equal(r["answered"], 840, "responses")
     check(os.path.getsize(lives) >= 20, f"{os.path.getsize(lives)} activations")
     os.unlink(lives)
     complete(s, 840)
@@ -184,7 +184,8 @@ def twenty_activations_under_load():
 
 @test()
 def many_addresses_in_one_socket():
-    """IPv4, IPv6, both in one, a path that is none of ours; the names of descriptors do not matter."""
+    """All IP listeners of a socket are the service's: IPv4, IPv6 and dual stack, beside Unix sockets, whatever
+    FileDescriptorName= is."""
     v4, v6, dual = (unused_port() for _ in range(3))
     s = Activated(listen=[f"127.0.0.1:{v4}", f"[::1]:{v6}", dual, f"/run/{scenario.prefix}.sock", f"@{scenario.prefix}"],
                   socket="FileDescriptorName=http\nBacklog=77").open()
@@ -201,8 +202,8 @@ def many_addresses_in_one_socket():
 
 @test()
 def only_its_own_sockets():
-    """Two services and one that nobody asked for, each behind a socket of its own, and other sockets of the one process
-    that opens them all."""
+    """Each service has the requests of its own socket only, though PID 1 opens those of all, also of one that is not
+    attached."""
     a, b, c = Activated().open(), Activated().open(), Activated().open()
     attach(a.name)
     attach(b.name)
@@ -220,7 +221,7 @@ def frozen(unit, go):
 
 @test()
 def one_socket_for_two_services():
-    """A service may be passed another's socket: whoever reads has the request."""
+    """If two services are passed the same socket, a request is recorded for the one that reads it."""
     a = Activated().open()
     b = Unit(server_command(listen_fd=True, mode="thread"), settings=f"Sockets={a.socket}")
     a.service.start()
@@ -237,7 +238,7 @@ def one_socket_for_two_services():
     equal(count(b.name), 70, "count of the other")
     for u in (a, b):
         wait_for("nothing is open", lambda: lookup(server_figures(u.name), "connections.open") == 0 and server_figures(u.name)["inFlight"] == 0)
-    # Only one is observed: the other's requests are nobody's
+    # One of the two is detached: its requests are not recorded at all
     qosctl("detach", b.name)
     frozen(a.service, True)
     load(a.port, connections=4, number=50, per_connection=2)
@@ -245,13 +246,13 @@ def one_socket_for_two_services():
     load(a.port, connections=1, number=0)
     f = wait_for("nothing is open", lambda: (lambda f: f if lookup(f, "connections.open") == 0 and f["inFlight"] == 0 else None)
                  (server_figures(a.name)))
-    equal(f["count"], 70, "count of the one when only the other answered")
+    equal(f["count"], 70, "count of the one when only the other responded")
     equal(f["clientAborts"], 0, "clientAborts")
 
 
 @test()
 def one_address_for_two_sockets():
-    """Of sockets with the same address each belongs to its own service."""
+    """Each of several sockets with the same address (SO_REUSEPORT) belongs to its own service."""
     port = unused_port()
     a, b = (Activated(listen=[f"127.0.0.1:{port}"], socket="ReusePort=yes").open() for _ in range(2))
     attach(a.name)
@@ -260,7 +261,7 @@ def one_address_for_two_sockets():
     wait_for("all are counted", lambda: count(a.name) + count(b.name) >= 200)
     equal(count(a.name) + count(b.name), 200, "count of both")
     check(count(a.name) > 20 and count(b.name) > 20, f"{count(a.name)} and {count(b.name)}")
-    # With one of them observed: at most what is its own
+    # One of the two is detached: the other one has its own requests only
     one = count(a.name)
     qosctl("detach", b.name)
     load(port, connections=8, number=200, per_connection=1)
@@ -269,13 +270,14 @@ def one_address_for_two_sockets():
 
 @test()
 def waiting_when_attached():
-    """The service runs and does not accept: what has arrived by then counts, with the attach as its arrival at the latest."""
+    """Requests that have arrived, but are not accepted yet at the attach are counted. Those from before the attach have no
+    latency."""
     go = f"/run/{scenario.prefix}-go"
     s = Activated(accept_when=go).open()
     s.service.start()
     t = Talk(s.port, connections=3)
     t.say("send")
-    wait_for("it has arrived", lambda: [int(line.split()[0]) > 0 for line in run(
+    wait_for("the requests have arrived", lambda: [int(line.split()[0]) > 0 for line in run(
         "ss", "-tnH", "state", "established", f"sport = :{s.port}").stdout.splitlines()] == [True] * 3)
     attach(s.name)
     u = Talk(s.port, connections=2)
@@ -285,7 +287,7 @@ def waiting_when_attached():
         x.say("take")
         x.end()
     expect_total(s.name, 5)
-    equal(server_figures(s.name)["latency"]["count"], 2, "latency.count: of those that came after the attach")
+    equal(server_figures(s.name)["latency"]["count"], 2, "latency.count: of requests that arrived after the attach")
     os.unlink(go)
 
 
@@ -308,23 +310,23 @@ time.sleep(60)
 
 @test()
 def accepted_when_another_is_attached():
-    """A request that waits to be accepted at the attach, and to be read when another unit is attached, did not come with that one."""
+    """A request that arrived before the attach has no latency, even if it is read after another unit was attached."""
     port = unused_port()
     program, accept, accepted, read = (f"/run/{scenario.prefix}-{what}" for what in ("program", "accept", "accepted", "read"))
     with open(program, "w") as f:
         f.write(SLOW_READER)
     u = Unit(f"/usr/bin/python3 {program} {port} {accept} {accepted} {read}", type="exec").start()
-    wait_for("it listens", lambda: run("ss", "-tlnH", f"sport = :{port}").stdout)
+    wait_for("the program listens", lambda: run("ss", "-tlnH", f"sport = :{port}").stdout)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as c:
         c.sendall(b"request")
         attach(u.name)
         open(accept, "w").close()
-        wait_for("it is accepted", lambda: os.path.exists(accepted))
+        wait_for("the connection is accepted", lambda: os.path.exists(accepted))
         attach(Unit("/usr/bin/sleep 60", type="exec").start().name)
         open(read, "w").close()
         equal(c.recv(100), b"response", "the response")
         expect_total(u.name, 1)
-        equal(server_figures(u.name)["latency"]["count"], 0, "latency.count: nobody knows when it came")
+        equal(server_figures(u.name)["latency"]["count"], 0, "latency.count: the time of arrival is not known")
     for path in (program, accept, accepted, read):
         os.unlink(path)
 
@@ -339,14 +341,14 @@ def inetd(name, port, socket=""):
 
 @test(own_daemon=True, deadline=40)
 def instances():
-    """Accept=yes: PID 1 accepts, and each connection is a service."""
+    """A socket with Accept=yes has the requests of all instances, one per connection that PID 1 accepts."""
     port, other_port = unused_port(), unused_port()
     name = inetd(unit_name("inetd", ""), port)
     other = inetd(unit_name("inetd", ""), other_port)
     attach(name)
     equal(snapshot(name)["activeState"], "inactive", "activeState")
     systemctl("start", name, other)
-    wait_for("it is shown active", lambda: snapshot(name)["activeState"] == "active")
+    wait_for("the socket is shown active", lambda: snapshot(name)["activeState"] == "active")
     load(port, number=1, response=64)
     complete(name, 1)
     load(other_port, connections=2, number=10, per_connection=1, response=64)
@@ -359,7 +361,7 @@ def instances():
     systemctl("restart", name)
     load(port, connections=2, number=10, per_connection=1, response=64)
     complete(name, 91)
-    # Connections that are there at the attach
+    # Connections that are open at the attach
     t = Talk(port, connections=3, response=64)
     t.say("run 2")
     complete_open(name, 97, 3)
@@ -379,7 +381,7 @@ def complete_open(name, n, connections):
 
 @test()
 def socket_that_passes_itself_on():
-    """Not the socket serves, but the service: that is said."""
+    """A socket without Accept= cannot be attached, and the error names the service to attach instead."""
     s = Activated()
     r = qosctl("attach", s.socket, ok=False)
     equal(r.returncode, 1, "exit status")
@@ -394,7 +396,7 @@ def socket_that_passes_itself_on():
 
 @test()
 def socket_in_another_namespace():
-    """PID 1 opens it elsewhere, at an address that is another's here."""
+    """A socket in a network namespace has its own requests, though another service has the same address on the host."""
     ns = f"{scenario.prefix}-ns"
     run("ip", "netns", "add", ns)
     run("ip", "-n", ns, "link", "set", "lo", "up")
@@ -427,7 +429,7 @@ def socket_in_another_namespace():
 
 @test()
 def given_up_while_it_starts():
-    """Clients that go before the service is there: nothing stays in flight, and nothing counts."""
+    """Requests of clients that abort while the service starts are counted as aborts only, and none stays in flight."""
     go = f"/run/{scenario.prefix}-go"
     s = Activated(settings=f"ExecStartPre=/bin/sh -c 'until test -e {go}; do sleep .02; done'").open()
     attach(s.name)
@@ -448,7 +450,7 @@ def given_up_while_it_starts():
 
 @test()
 def detached_and_left_alone():
-    """After the detach neither the socket's nor the service's traffic is anybody's, and a new attach begins anew."""
+    """After a detach the traffic of the service and its socket is not recorded, and the next attach starts at zero."""
     s = Activated().open()
     attach(s.name)
     load(s.port, connections=2, number=20, per_connection=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Real services as they are packaged, under load that counts for itself."""
+"""Packaged services under load, compared with the counts of the load generators."""
 
 import contextlib
 import imaplib
@@ -50,7 +50,7 @@ def nginx():
             expect_total("nginx.service", n, what=f"count with ab {options} {url}")
         wait_for("nothing is in flight", lambda: server_figures("nginx.service")["inFlight"] == 0)
 
-        # wrk reports how many it completed; those that it left at the end may have got a response or not
+        # wrk reports the requests that it completed; those in flight at its end may have had a response or not
         before = total("nginx.service")
         out = run("wrk", "-t1", "-c16", "-d2s", "http://127.0.0.1/", timeout=60).stdout
         done = int(re.search(r"^\s+(\d+) requests in", out, re.M)[1])
@@ -60,7 +60,7 @@ def nginx():
 
 @test(deadline=60)
 def nginx_reloaded():
-    """New workers and the old ones' last requests, large files by sendfile. On a port of its own."""
+    """nginx reloads its workers under load, and sends large files by sendfile: no request is lost."""
     port, directory = scenario.unused_port(), f"/run/{scenario.prefix}-nginx"
     os.makedirs(directory)
     with open(f"{directory}/file", "wb") as f:
@@ -74,7 +74,7 @@ def nginx_reloaded():
     try:
         attach(u)
         u.start()
-        wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+        wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
         p = subprocess.Popen(["ab", "-q", "-n", "3000", "-c", "8", f"http://127.0.0.1:{port}/file"],
                              stdout=subprocess.PIPE, text=True)
         for _ in range(5):
@@ -98,7 +98,7 @@ def redis_commands():
 
 @test(vm="nightly", deadline=60)
 def redis():
-    """redis-benchmark is exact, and Redis itself counts its commands."""
+    """The count is exactly that of redis-benchmark, and of the commands that Redis itself counts."""
     with attached("redis-server.service"):
         for connections, number in ((1, 2000), (50, 20000), (200, 20000)):
             number = smaller(number)
@@ -107,7 +107,7 @@ def redis():
             run("redis-benchmark", "-q", "-P", "1", "-c", connections, "-n", number, "-t", "get", timeout=60)
             commands = redis_commands() - commands
             check(commands >= number, f"Redis counted {commands} commands of {number}")
-            # The second INFO is not in what it says itself
+            # The second INFO is not in the count that it reports
             expect_total("redis-server.service", before + commands + 1, what=f"count with {connections} connections")
         f = server_figures("redis-server.service")
         equal(f["latency"]["count"], f["count"], "latency.count")
@@ -115,7 +115,7 @@ def redis():
 
 @test(deadline=60)
 def haproxy_splices():
-    """A proxy that splices in both directions serves its clients, once each; its own requests are not served ones."""
+    """Requests to a proxy that splices in both directions count once; those that it sends itself do not count as served."""
     directory = f"/run/{scenario.prefix}-haproxy"
     back = scenario.start_served(mode="thread", request=20000, response=100000)
     port = scenario.unused_port()
@@ -142,19 +142,19 @@ def haproxy_splices():
 
 @test()
 def memcached():
-    """Eleven gets in a row are eleven exchanges."""
+    """Eleven gets on one connection, one after the other, are eleven requests."""
     port = scenario.unused_port()
     u = scenario.Unit(f"/usr/bin/memcached -u nobody -l 127.0.0.1 -p {port} -U 0", type="exec")
     attach(u)
     u.start()
-    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
     for n in range(4):
         with socket.create_connection(("127.0.0.1", port)) as s:
             s.sendall(b"set x 0 0 5\r\nhello\r\n")
-            equal(s.recv(100), b"STORED\r\n", "answer")
+            equal(s.recv(100), b"STORED\r\n", "response")
             for _ in range(10):
                 s.sendall(b"get x\r\n")
-                equal(s.recv(100), b"VALUE x 0 5\r\nhello\r\nEND\r\n", "answer")
+                equal(s.recv(100), b"VALUE x 0 5\r\nhello\r\nEND\r\n", "response")
         expect_total(u, 11 * (n + 1))
 
 
@@ -171,12 +171,12 @@ def postgresql_farewells():
     u.start()
     with open(f"{directory}/script", "w") as f:
         f.write("select 1;\n")
-    # A connection for each transaction
+    # -C: a connection for each transaction
     number = smaller(400)
     c = scenario.Unit(f"{binaries}/pgbench -h 127.0.0.1 -p {port} -U postgres -n -C -f {directory}/script -c 4 -j 2 -t {number} postgres", type="exec")
     attach(c)
     c.start()
-    wait_for("it has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
+    wait_for("the client has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
     equal(scenario.unit_property(c.name, "Result"), "success", "result of pgbench")
     f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f["connections"]["open"] == 0 and f)
     check(f["connections"]["accepted"] >= 4 * number, f"{f['connections']['accepted']} connections")
@@ -189,8 +189,8 @@ def postgresql_farewells():
 
 @test()
 def other_farewells():
-    """Of MySQL, LDAP, MQTT, memcached; what only looks like one, and gets a response, is a request; anything else is a request that was
-    aborted, as is an earlier request, except with MQTT."""
+    """The last messages of MySQL, LDAP, MQTT and memcached clients, which get no response, are no requests. One that gets a response is a
+    request, and other bytes before the close are a request that was aborted, as is an earlier one, except with MQTT."""
     s = scenario.start_served(mode="thread", request=5, response=3)
     longer = scenario.start_served(mode="thread", request=24, response=3)
 
@@ -198,15 +198,15 @@ def other_farewells():
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as c:
             c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             c.sendall(after)
-            equal(len(c.recv(3, socket.MSG_WAITALL)), 3, "answer")
+            equal(len(c.recv(3, socket.MSG_WAITALL)), 3, "response")
             for word in words:
                 before = scenario.lookup(server_figures(server), "bytesIn")
                 c.sendall(word)
-                # In a segment of its own
-                wait_for("it has come", lambda: scenario.lookup(server_figures(server), "bytesIn") == before + len(word))
+                # Each word is read in a segment of its own
+                wait_for("the word is read", lambda: scenario.lookup(server_figures(server), "bytesIn") == before + len(word))
             if server is s:
-                equal(len(c.recv(3, socket.MSG_WAITALL)), 3, "answer")
-        wait_for("it is closed", lambda: scenario.lookup(server_figures(server), "connections.open") == 0)
+                equal(len(c.recv(3, socket.MSG_WAITALL)), 3, "response")
+        wait_for("the connection is closed", lambda: scenario.lookup(server_figures(server), "connections.open") == 0)
         return server_figures(server)
 
     n, aborted = 0, 0
@@ -215,21 +215,21 @@ def other_farewells():
                         ([b"\1\0\0\0\2"], 1), ([b"\xe0\1"], 1), ([b"quit!\n"], 1), ([b"xyz", b"quit\r\n"], 1), ([b"quit\r\n", b"xyz"], 1)):
         f = last(longer, *words, after=b"q" * 24)
         n, aborted = n + 1, aborted + more
-        equal((f["count"], f["clientAborts"] + f["errors"]["reset"], f["inFlight"]), (n, aborted, 0), f"count, given up, in flight after {words}")
+        equal((f["count"], f["clientAborts"] + f["errors"]["reset"], f["inFlight"]), (n, aborted, 0), f"count, aborted, in flight after {words}")
     f = last(s, b"\1\0\0\0\1", after=b"q" * 5)
     equal((f["count"], f["clientAborts"], f["errors"]["reset"], f["inFlight"]), (2, 0, 0, 0), "count, clientAborts, errors, in flight of those with a response")
 
 
 @test(deadline=120)
 def mosquitto():
-    """Messages without confirmation, one after the other on one connection, are in flight only until they are read, and a client that is
-    killed in the midst of that has aborted nothing. Those that a stopped broker does not read are in flight all the same."""
+    """Messages of MQTT without confirmation are in flight only until they are read, and a client that is killed between them has aborted
+    nothing. Messages that a stopped broker does not read are in flight."""
     directory, port = f"/run/{scenario.unit_name('mqtt', '')}", scenario.unused_port()
     os.mkdir(directory)
     with open(f"{directory}/conf", "w") as f:
         f.write(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
     u = attach(scenario.Unit(f"/usr/sbin/mosquitto -c {directory}/conf", type="exec")).start()
-    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
     subscribers = [subprocess.Popen(["mosquitto_sub", "-p", str(port), "-t", "t/#"], stdout=subprocess.DEVNULL) for _ in range(3)]
     publisher = subprocess.Popen(["mosquitto_pub", "-p", str(port), "-t", "t/a", "-q", "0", "-l"], stdin=subprocess.PIPE)
     stop = threading.Event()
@@ -243,11 +243,11 @@ def mosquitto():
     t.start()
 
     try:
-        # Four that connect, three that subscribe
+        # CONNECT of four clients, SUBSCRIBE of three
         wait_for("all have connected", lambda: total(u) == 7)
-        # 16 bytes each. That they go on for ten seconds shows what they are
-        wait_for("it has had enough of them", lambda: server_figures(u)["bytesIn"] > 16 * 60 and total(u, "requests.server.bytesIn") > 16 * 120, 30)
-        wait_for("nothing is old", lambda: server_figures(u).get("oldestInFlight", 0) < SEC)
+        # 16 bytes each. They are recognized as messages without response after ten seconds
+        wait_for("enough messages are read", lambda: server_figures(u)["bytesIn"] > 16 * 60 and total(u, "requests.server.bytesIn") > 16 * 120, 30)
+        wait_for("no request is in flight for long", lambda: server_figures(u).get("oldestInFlight", 0) < SEC)
         d = json.loads(qosctl("diagnose", u.name, "--for=5s", "--json=short", timeout=40).stdout)
         check(d["verdict"] == "nothing" or {f["kind"] for f in d["findings"]} == {"cpu"}, f"diagnosis: {d}")
         for _ in range(20):
@@ -255,9 +255,9 @@ def mosquitto():
             check(server_figures(u).get("oldestInFlight", 0) < SEC, "something is in flight again")
 
         u.kill("SIGSTOP")
-        wait_for("it is in flight", lambda: server_figures(u).get("oldestInFlight", 0) > 2 * SEC)
+        wait_for("a message is in flight", lambda: server_figures(u).get("oldestInFlight", 0) > 2 * SEC)
         u.kill("SIGCONT")
-        wait_for("it is read", lambda: server_figures(u).get("oldestInFlight", 0) < SEC)
+        wait_for("the message is read", lambda: server_figures(u).get("oldestInFlight", 0) < SEC)
         publisher.kill()
         publisher.wait()
         f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f["connections"]["open"] == 3 and f)
@@ -276,7 +276,7 @@ def mosquitto():
 
 @test(deadline=90)
 def dovecot():
-    """Messages of its processes to its own collector of statistics get no response: they are in flight for ten seconds at most."""
+    """Messages of Dovecot's processes to its own collector of statistics get no response, and are in flight for ten seconds at most."""
     directory, port = f"/run/{scenario.unit_name('imap', '')}", scenario.unused_port()
     run("install", "-d", directory)
     run("install", "-d", "-o", "nobody", f"{directory}/mail")
@@ -317,16 +317,16 @@ userdb static {{
   }}
 }}
 """)
-    # It has more sockets than there are entries for endpoints: that of the statistics is among the rest, of which others have responded
+    # There are more sockets than entries for endpoints. That of the statistics is in the entry others, with sockets that have responded
     u = scenario.Unit(f"/usr/sbin/dovecot -F -c {directory}/conf", type="exec").start()
-    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
     attach(u)
     for _ in range(3):
         c = imaplib.IMAP4("127.0.0.1", port)
         equal(c.login("joe", "secret")[0], "OK", "login")
         equal(c.select()[0], "OK", "select")
         c.logout()
-    # Its processes go on with what they have to say to each other
+    # The processes still exchange messages with each other
     f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f["connections"]["open"] == 0 and f, 30)
     equal((f["clientAborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), "clientAborts, errors")
     d = json.loads(qosctl("diagnose", u.name, "--for=5s", "--json=short", timeout=40).stdout)
@@ -337,8 +337,8 @@ userdb static {{
 
 @test(deadline=60)
 def php_behind_nginx():
-    """PHP responds before it has read the end of nginx's request: that is no request of its own, and nothing stays in flight for it. On
-    Unix sockets and on TCP, with a connection for each request and with one for many, responses in one piece and in many."""
+    """PHP responds before it has read the end of nginx's request, which is no request of its own and does not stay in flight: on Unix
+    sockets and TCP, with one request or many per connection, and with responses in one piece or many."""
     directory = f"/run/{scenario.prefix}-php"
     os.mkdir(directory)
     fpm = next(f"/usr/sbin/{name}" for name in sorted(os.listdir("/usr/sbin")) if name.startswith("php-fpm"))
@@ -380,7 +380,7 @@ def php_behind_nginx():
 
 
 class Postgres(scenario.Unit):
-    """On TCP, on a port of its own."""
+    """A PostgreSQL server that listens on TCP, on a port of its own."""
 
     def __init__(self):
         self.directory, self.port = f"/run/{scenario.unit_name('pg', '')}", scenario.unused_port()
@@ -401,7 +401,8 @@ def certificate(directory, owner):
 
 @test(deadline=60)
 def postgresql_inside_tls():
-    """TLS begins in the middle: the client requests it, the server accepts. The last message is encrypted."""
+    """A PostgreSQL client starts TLS after the connection was accepted: requests before it count as TCP, those in it as TLS, and the
+    last, encrypted message is no request."""
     u = Postgres()
     certificate(u.directory, "postgres")
     attach(u)
@@ -414,9 +415,9 @@ def postgresql_inside_tls():
         out = run("runuser", "-u", "postgres", "--", "psql", "-Atc", "select ssl from pg_stat_ssl where pid = pg_backend_pid()",
                   f"host=127.0.0.1 port={u.port} user=postgres dbname=postgres sslmode=require").stdout
         equal(out.strip(), "t", "whether it is TLS")
-    f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
+    f = wait_for("the connections are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
     equal((f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "in flight, clientAborts, errors")
-    # Of each: whether there is TLS, the beginning, and the request
+    # Each connection has the request for TLS, the startup message, and the query
     equal((f["protocols"]["tcp"], f["protocols"]["tls"]), (number, 2 * number), "protocols.tcp, protocols.tls")
     u.stop()
     run("rm", "-rf", u.directory)
@@ -424,7 +425,8 @@ def postgresql_inside_tls():
 
 @test(deadline=90)
 def mariadb():
-    """The server speaks first; the client requests TLS, and goes on with it without a response."""
+    """MariaDB's server sends first, and its client starts TLS without waiting for a response: the login and each query count once, in TLS
+    and without."""
     directory, port = f"/run/{scenario.unit_name('maria', '')}", scenario.unused_port()
     run("install", "-d", "-o", "mysql", directory)
     run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={directory}/data", "--skip-test-db", timeout=60)
@@ -442,16 +444,16 @@ def mariadb():
             out = run(*client, *options, "-e", "show status like 'Ssl_version'").stdout
             equal("TLS" in out, tls == "tls", f"whether it is TLS: {out!r}")
         inside[tls] = 2 * number        # the login, and the request
-        f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
+        f = wait_for("the connections are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
         equal((f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "in flight, clientAborts, errors")
         equal({k: f["protocols"][k] for k in inside}, inside, "protocols")
 
-        # One that idles, and then sends a request again
+        # A client that idles between its requests
         with subprocess.Popen([*client, *options, "-n"], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as c:
             for _ in range(3):
-                c.stdin.write("select 42 as answer;\n")
+                c.stdin.write("select 42 as result;\n")
                 c.stdin.flush()
-                equal([c.stdout.readline().strip() for _ in range(2)], ["answer", "42"], "what it said")
+                equal([c.stdout.readline().strip() for _ in range(2)], ["result", "42"], "output of mariadb")
                 wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
             c.stdin.close()
             equal(c.wait(), 0, "exit status of mariadb")
@@ -463,7 +465,7 @@ def mariadb():
 
 @test(deadline=90)
 def mariadb_statements():
-    """The release of a prepared statement gets no response: it is no request, and a later request has not waited since then."""
+    """The release of a prepared statement, which gets no response, is no request, and does not add to the latency of the next one."""
     directory, port = f"/run/{scenario.unit_name('maria', '')}", scenario.unused_port()
     run("install", "-d", "-o", "mysql", directory)
     run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={directory}/data", "--skip-test-db", timeout=60)
@@ -484,30 +486,30 @@ def mariadb_statements():
         for i in range(number):
             c.round(i)
         asked[kind] += 1 + 2 * number           # the login, and the request
-        quiet(f"on {kind}, behind what is not answered")
-        pause = 2 + 2 * server_figures(u)["latency"]["max"] / SEC       # longer than anything has taken
+        quiet(f"on {kind}, after statements without a response")
+        pause = 2 + 2 * server_figures(u)["latency"]["max"] / SEC       # longer than any request has taken
         begun = time.monotonic()
         wait_for("a pause", lambda: time.monotonic() - begun > pause, pause + 10)
-        equal(c.query(b"select 42"), b"42", "answer")
+        equal(c.query(b"select 42"), b"42", "response")
         asked[kind] += 1
-        f = quiet(f"on {kind}, behind a pause")
+        f = quiet(f"on {kind}, after a pause")
         check(f["latency"]["max"] < pause * SEC, f"latency.max is {f['latency']['max']}: the pause is in it")
         c.round(7)
         c.quit()
         asked[kind] += 2
-        quiet(f"on {kind}, when it has gone")
+        quiet(f"on {kind}, after the client has closed")
 
-        # The same from the other side
+        # The same with an attached client
         ready = f"{directory}/ready-{kind}"
         client = scenario.Unit(f"/usr/bin/python3 {scenario.SOURCES}/statements.py {address} {number} {ready}", type="exec")
         attach(client)
         client.start()
-        wait_for("it idles", lambda: os.path.exists(ready))
+        wait_for("the client idles", lambda: os.path.exists(ready))
         asked[kind] += 1 + 2 * number
-        quiet(f"on {kind}, that a unit has asked")
+        quiet(f"on {kind}, after requests of a unit")
         expect_total(client, 1 + 2 * number, "requests.client.count", f"requests of the client on {kind}")
-        r = wait_for("it waits for nothing", lambda: (r := scenario.lookup(snapshot(client), "requests.client"))["inFlight"] == 0 and r)
-        equal((r["count"], r["errors"]), (1 + 2 * number, scenario.peer_errors()), f"count and errors of who asks on {kind}")
+        r = wait_for("the client waits for no response", lambda: (r := scenario.lookup(snapshot(client), "requests.client"))["inFlight"] == 0 and r)
+        equal((r["count"], r["errors"]), (1 + 2 * number, scenario.peer_errors()), f"count and errors of the client on {kind}")
         client.stop()
     u.stop()
     run("rm", "-rf", directory)
@@ -515,7 +517,7 @@ def mariadb_statements():
 
 @test(deadline=60)
 def postgresql_cancels():
-    """A client that wants a query to end says so on a connection of its own, which the server closes without a word."""
+    """A cancel request of PostgreSQL, on a connection that the server closes without a response, is no abort and no error."""
     u = Postgres()
     attach(u)
     u.start()
@@ -523,9 +525,9 @@ def postgresql_cancels():
     for _ in range(smaller(40)):
         with socket.create_connection(("127.0.0.1", u.port), timeout=20) as s:
             s.sendall(struct.pack(">IIII", 16, 80877102, 1, 1))
-            equal(s.recv(1), b"", "what is said to that")
-    equal(u.psql("select 42"), "42", "answer")
-    f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
+            equal(s.recv(1), b"", "response to a cancel request")
+    equal(u.psql("select 42"), "42", "response")
+    f = wait_for("the connections are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
     equal((f["count"], f["inFlight"], f["clientAborts"], f["errors"]), (2, 0, 0, {"reset": 0, "timeout": 0}),
           "count, in flight, clientAborts, errors")
     u.stop()
@@ -534,16 +536,16 @@ def postgresql_cancels():
 
 @test(deadline=60)
 def postgresql_replicates():
-    """Changes that are sent to a replica are no responses, and its reports of its position no requests: not while nothing changes, and
-    not when much does."""
+    """Changes that PostgreSQL sends to a replica are no responses, and the replica's reports of its position are no requests, with
+    few changes and with many."""
     u = attach(Postgres())
     u.start()
     c = scenario.Unit(f"{u.binaries}/pg_receivewal -h 127.0.0.1 -p {u.port} -U postgres -D {u.directory}/wal -s 1", type="exec",
                       settings="User=postgres\nEnvironment=LC_ALL=C")
     attach(c)
     c.start()
-    # Of its own connection: all others are made over the Unix socket
-    wait_for("it replicates", lambda: u.psql("select state from pg_stat_replication") == "streaming", 20, pause=0.2)
+    # protocols.tcp counts the replica's connection only: psql connects to the Unix socket
+    wait_for("the replica receives changes", lambda: u.psql("select state from pg_stat_replication") == "streaming", 20, pause=0.2)
 
     def of_both():
         f, mine = server_figures(u), scenario.lookup(scenario.snapshot(c), "requests.client")
@@ -558,7 +560,7 @@ def postgresql_replicates():
         u.psql(text)
         for _ in range(2):
             before = told()
-            wait_for("it has said how far it is", lambda: told() != before, 20, pause=0.2)
+            wait_for("the replica has reported its position", lambda: told() != before, 20, pause=0.2)
         wait_for("nothing is in flight", lambda: of_both()[2:] == (0, 0))
     equal(of_both(), begun, "requests at the server and of the client, in flight")
     u.stop()
@@ -567,7 +569,7 @@ def postgresql_replicates():
 
 @test(deadline=60)
 def rsync():
-    """Its clients send the last message, which the server reads before it closes: no request is left without a response."""
+    """rsync clients send the last message, which the server reads before it closes: it is no request without a response."""
     directory, port = f"/run/{scenario.unit_name('rsync', '')}", scenario.unused_port()
     os.makedirs(f"{directory}/source")
     with open(f"{directory}/conf", "w") as f:
@@ -576,13 +578,13 @@ def rsync():
         with open(f"{directory}/source/{i}", "wb") as f:
             f.write(os.urandom(50000))
     u = attach(scenario.Unit(f"/usr/bin/rsync --daemon --no-detach --config={directory}/conf", type="exec")).start()
-    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
     there, n = f"rsync://127.0.0.1:{port}/m/", 0
     for _ in range(smaller(6)):
         for words in ([there, f"{directory}/copy/"], [there, f"{directory}/copy/"], [f"{directory}/source/", f"{there}up/"], [there], [there[:-2]]):
             run("rsync", "-a", *words)
             n += 1
-            f = wait_for("it is closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["connections"]["accepted"] == n and f)
+            f = wait_for("the connection is closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["connections"]["accepted"] == n and f)
             equal((f["clientAborts"], f["errors"], f["inFlight"]), (0, {"reset": 0, "timeout": 0}, 0), f"clientAborts, errors, in flight after {words}")
         run("rm", "-rf", f"{directory}/copy")
     u.stop()
@@ -591,7 +593,7 @@ def rsync():
 
 @test(deadline=60)
 def ssh_sessions():
-    """Sessions of SSH, and rsync in it: their ends are none of a request, at the server and at a unit that is the client."""
+    """Ends of SSH sessions, and of rsync over SSH, are no aborts or errors of requests, neither of the server nor of the client."""
     directory, port = f"/run/{scenario.unit_name('ssh', '')}", scenario.unused_port()
     run("install", "-d", "-m", "0700", directory, f"{directory}/source")
     run("install", "-d", "/run/sshd")
@@ -607,7 +609,7 @@ def ssh_sessions():
     with open(f"{directory}/script", "w") as f:
         f.write(f"set -e\n{script}\n")
     c = attach(scenario.Unit(f"/bin/sh {directory}/script", type="exec")).start()
-    wait_for("it has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
+    wait_for("the client has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
     equal(scenario.unit_property(c.name, "Result"), "success", "result of the script")
     f = wait_for("all is closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["connections"]["accepted"] == 6 and f)
     equal((f["clientAborts"], f["errors"], f["inFlight"]), (0, {"reset": 0, "timeout": 0}, 0), "clientAborts, errors, in flight")
@@ -619,7 +621,7 @@ def ssh_sessions():
 
 @test(deadline=60)
 def idle_ssh():
-    """The server speaks first, and then nobody does: nothing is in flight, and nothing is counted."""
+    """An idle SSH session has no request in flight, and nothing is counted."""
     directory, port = f"/run/{scenario.unit_name('ssh', '')}", scenario.unused_port()
     run("install", "-d", "-m", "0700", directory)
     run("install", "-d", "/run/sshd")
@@ -636,18 +638,18 @@ def idle_ssh():
         def line(text):
             c.stdin.write(text)
             c.stdin.flush()
-            equal(c.stdout.readline(), text, "what came back")
+            equal(c.stdout.readline(), text, "what cat wrote")
         line(b"hello\n")
         for _ in range(3):
-            # Both say something while they agree on keys, which makes quality overlapping: then there is no count
+            # Both sides send at the same time while they agree on keys, which makes the quality overlapping: then there is no count
             before = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f)
-            # It stays so
+            # Nothing changes while the session is idle
             for _ in range(20):
                 time.sleep(0.1)
                 f = server_figures(u)
                 equal((f.get("count"), f["inFlight"]), (before.get("count"), 0), "count and in flight while it is idle")
             line(b"again\n")
-            wait_for("that was something", lambda: server_figures(u)["bytesIn"] > before["bytesIn"])
+            wait_for("the bytes are counted", lambda: server_figures(u)["bytesIn"] > before["bytesIn"])
     finally:
         c.stdin.close()
         c.wait(timeout=10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What units have block devices do, against what the kernel says of the process that does it."""
+"""Block I/O of units, compared with the kernel's counters of the process that does it (/proc/PID/io)."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from scenario import Unit, as_user, attach, check, equal, kill_qosd, lookup, qos
 
 BLOCK = 65536
 
-# Writes and reads past the page cache, in steps, each of which it begins when there is a file that says so, and ends with a file of
-# what the kernel has counted for the process. What it writes to is there, with all its blocks, before the first step.
+# Writes and reads past the page cache, in steps. A step begins when the file go-STEP exists, and ends with a file done-STEP that
+# has the kernel's counters of the process. All blocks of the file of data are allocated before the first step.
 PROGRAM = r"""
 import mmap, os, socket, sys, time
 
@@ -61,7 +61,7 @@ class Disk(Unit):
         super().__init__(f"/usr/bin/python3 {self.directory}/program {self.directory} {' '.join(steps)}")
 
     def go(self, step):
-        """Does the step, and returns what the kernel has counted so far: {"read_bytes": …}."""
+        """Does the step, and returns the kernel's counters of the process so far: {"read_bytes": …}."""
         done = f"{self.directory}/done-{step}"
         with open(f"{self.directory}/go-{step}", "w"):
             pass
@@ -78,7 +78,7 @@ def block(unit, window="total"):
 
 @test(deadline=60, quiet=True, vm=True)
 def direct():
-    """Each request past the page cache is one, with all its bytes, its times and its device. Those of others are not the unit's."""
+    """Each request past the page cache is counted once, with its bytes, times and device, and only for the unit that made it."""
     u = Disk("write-100", "read-70", "write-30")
     other = Disk("write-40")
     attach(u, "--probes=block")
@@ -112,7 +112,7 @@ def direct():
     each = s["cost"]["share"] * s["covered"] / (figures["reads"] + figures["writes"])
     check(100 < each < 100000, f"a request costs {each} ns")
 
-    # A restart of qosd loses nothing
+    # Counting goes on after a crash of qosd
     kill_qosd()
     u.go("write-30")
     after = block(u)
@@ -121,7 +121,7 @@ def direct():
 
 @test(deadline=60, quiet=True)
 def a_while_without():
-    """Requests while the unit is not observed with the probe, but another one is, are not in its figures when it is again."""
+    """Requests that a unit makes while the probe is off for it, but on for another unit, are not in its figures later."""
     u, other = Disk("write-10", "write-20", "write-30"), Disk("write-40")
     attach(other, "--probes=block")
     attach(u, "--probes=cpu,block")
@@ -139,7 +139,7 @@ def a_while_without():
 
 @test(deadline=60)
 def resources():
-    """The table of devices has what the snapshot has. Which devices a unit uses is not for everybody."""
+    """`qosctl resources` shows the devices of the snapshot. Other users see the sums, but not the devices."""
     u = Disk("write-50")
     attach(u, "--probes=block,memory")
     u.start()
@@ -161,7 +161,7 @@ def resources():
 
 @test(deadline=60)
 def flushes():
-    """Who asks for the medium waits for a flush, which is none of the writes."""
+    """fdatasync() of a device with a volatile write cache counts as a flush, and not as a write."""
     u = Disk("write-10", "sync-1")
     attach(u, "--probes=block")
     u.start()
@@ -180,7 +180,7 @@ def flushes():
 
 @test(deadline=60)
 def share():
-    """The share of a device is that of the bytes of all."""
+    """The share of a device is the unit's part of all bytes that were transferred, also by units that are not attached."""
     a, b = Disk("write-30"), Disk("write-90")
     attach(a, "--probes=block")
     a.start()
@@ -195,7 +195,7 @@ def share():
 
 @test(deadline=60)
 def nested():
-    """A slice has what the units in it do."""
+    """A slice has the writes of the units that it contains."""
     u = Disk("write-20")
     attach("system.slice", "--probes=block")
     attach(u, "--probes=block")
@@ -204,20 +204,20 @@ def nested():
     mine = block(u)["writes"]
     u.go("write-20")
     equal(block(u)["writes"] - mine, 20, "writes of the unit")
-    check(block("system.slice")["writes"] - before >= 20, "the slice has not what its unit did")
+    check(block("system.slice")["writes"] - before >= 20, "the slice lacks writes of its unit")
     qosctl("detach", "system.slice")
 
 
 @test(deadline=120, needs_vm="the io controller is not there")
 def writeback():
-    """What the kernel writes later is the unit's that has dirtied it, where the io controller is on."""
+    """Writeback is counted for the unit that dirtied the pages, where the io controller is on."""
     path = f"/var/tmp/qosd-writeback-{os.getpid()}"
     u = Unit(f"/bin/sh -c 'dd if=/dev/zero of={path} bs=64k count=64 2>/dev/null; systemd-notify --ready; exec sleep 1000'",
              settings="IOAccounting=yes\nIOWeight=100")
     attach(u, "--probes=block")
     u.start()
     os.sync()
-    wait_for("what was dirtied is written", lambda: block(u).get("writebackBytes", 0) >= 64 * 65536, 20, pause=0.2)
+    wait_for("the dirty pages are written", lambda: block(u).get("writebackBytes", 0) >= 64 * 65536, 20, pause=0.2)
     figures = block(u)
     check(figures["writeBytes"] >= figures["writebackBytes"], f"more written back than written: {figures}")
     os.unlink(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Boots of the whole machine: what unit files say is in force before what they say it of begins."""
+"""Boots of the whole machine: the settings of unit files are in force before their units start."""
 
 import json
 import os
@@ -20,8 +20,8 @@ def boot_id():
 
 @test(deadline=300, needs_vm="the machine boots anew", reboots=True)
 def first_request_after_boot(before):
-    """A service with [X-QoS] is enabled, and so is one that asks it as soon as it is ready: after the boot all requests are counted, its
-    thresholds are there, and are in the state that is right."""
+    """After a boot, a service with an [X-QoS] section has all requests counted, from the first one on, and its thresholds are
+    evaluated. (Another service sends the requests as soon as the first one is ready.)"""
     if before is None:
         directory = f"/var/lib/{scenario.prefix}-boot"
         os.mkdir(directory)
@@ -42,14 +42,14 @@ def first_request_after_boot(before):
 
     check(boot_id() != before["boot"], "the machine was not booted")
     server = before["server"]
-    wait_for("all was asked", lambda: unit_property(before["asking"], "ActiveState") == "active", 60, pause=0.2)
+    wait_for("all requests were sent", lambda: unit_property(before["asking"], "ActiveState") == "active", 60, pause=0.2)
     with open(os.path.join(before["directory"], "said")) as f:
-        equal(json.load(f)["answered"], REQUESTS, "answers the client got")
-    wait_for("it is observed", lambda: server in listed(), 60, pause=0.2)
+        equal(json.load(f)["answered"], REQUESTS, "responses that the client received")
+    wait_for("the server is observed", lambda: server in listed(), 60, pause=0.2)
     expect_total(server, REQUESTS)
 
     def states():
         return {t["name"]: (t["state"], t["source"]) for t in qosctl_json("list-thresholds", server)}
     wait_for("the thresholds are in their states", lambda: states() == {"busy": ("ok", "unitFile"), "alone": ("violated", "unitFile")}, 20)
-    equal(os.listdir(f"/run/qosd/violated/{server}"), ["alone"], "the files of thresholds that are violated")
+    equal(os.listdir(f"/run/qosd/violated/{server}"), ["alone"], "files of violated thresholds")
     shutil.rmtree(before["directory"])

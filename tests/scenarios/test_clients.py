@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Clients of the daemon that behave badly, and clients without rights."""
+"""Clients of the daemon that misbehave, and clients without privileges."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ REFUSED = ("org.varlink.service.PermissionDenied", "io.systemd.InteractiveAuthen
 
 @contextlib.contextmanager
 def as_nobody():
-    """Whatever connects in here is nobody's."""
+    """Runs its body with the effective user and group nobody."""
     os.setegid(NOBODY)
     os.seteuid(NOBODY)
     try:
@@ -33,7 +33,7 @@ def as_nobody():
 
 
 def ended(v):
-    """Whether the other side has ended the connection, having read all that was sent before."""
+    """Returns whether the other side has closed the connection. Reads what was sent before."""
     v.socket.settimeout(5)
     try:
         while True:
@@ -47,7 +47,7 @@ def ended(v):
 
 @test(deadline=90)
 def subscriber_that_never_reads():
-    """Frames are skipped for it, others get theirs, and in the end it is cut off."""
+    """A subscriber that does not read is disconnected after a while, and does not delay other subscribers."""
     s = start_served(mode="thread")
     pid = qosd_pid()
     sleepers = [Varlink(rcvbuf=4096) for _ in range(3)]
@@ -58,18 +58,18 @@ def subscriber_that_never_reads():
     load(s, connections=4, number=100)
 
     def is_cut_off():
-        # The others are served all the while
-        check(reader.reply()["snapshot"]["unit"] == s.name, "the stream of one who reads")
+        # The other subscriber is served meanwhile
+        check(reader.reply()["snapshot"]["unit"] == s.name, "the stream of a subscriber that reads")
         return unread_connections() == 0
 
     def unread_connections():
-        """How many of the sleepers' connections qosd still has open: their own end says it, without reading."""
+        """Returns how many of the sleepers' connections qosd still has open, without reading from them."""
         n = 0
         for v in sleepers:
             with contextlib.suppress(OSError):
                 v.socket.setblocking(False)
                 try:
-                    # A peer that closed makes writing fail, whatever is still to be read
+                    # Fails with EPIPE once the peer has closed, even if there is data to be read
                     v.socket.send(b"\0")
                     n += 1
                 except BrokenPipeError:
@@ -78,7 +78,7 @@ def subscriber_that_never_reads():
                     n += 1
         return n
 
-    wait_for("they are cut off", is_cut_off, 75, pause=0)
+    wait_for("the sleepers are disconnected", is_cut_off, 75, pause=0)
     equal(qosd_pid(), pid, "process of qosd")
     expect_total(s, 100)
     for v in sleepers + [reader]:
@@ -88,7 +88,7 @@ def subscriber_that_never_reads():
 
 @test()
 def vanishing_in_the_middle():
-    """Clients that go away while they are being answered, many of them."""
+    """Many clients that disconnect while replies to them are under way leave no hold, and do not harm the daemon."""
     s = start_served(mode="thread")
     pid = qosd_pid()
     for n in range(100):
@@ -98,7 +98,7 @@ def vanishing_in_the_middle():
         if n % 3 == 0:
             v.receive()
         v.close()
-    # With a request of attach under way
+    # While the call Attach is under way
     for n in range(20):
         v = Varlink()
         v.send("Attach", {"unit": s.name, "lease": True})
@@ -117,7 +117,8 @@ def vanishing_in_the_middle():
 
 @test(own_daemon=True, deadline=60)
 def flood_of_a_user():
-    """A user who asks all the time, on as many connections as allowed, does not delay root; the memory of all the replies comes back."""
+    """A user that sends calls all the time, on as many connections as allowed, does not delay root's calls, and the memory of the
+    replies is freed."""
     s = start_served(mode="thread")
     fresh = [Varlink() for _ in range(2)]
     with as_nobody():
@@ -140,7 +141,7 @@ def flood_of_a_user():
     thread.start()
     try:
         for v in fresh * 50:
-            equal(v.call("Get", unit=s.name)["unit"], s.name, "what root gets")
+            equal(v.call("Get", unit=s.name)["unit"], s.name, "unit of root's snapshot")
         varlink("GetStatus")
         run("systemctl", "reload", "qosd")
     finally:
@@ -153,19 +154,19 @@ def flood_of_a_user():
         with open(f"/proc/{qosd_pid()}/status") as f:
             return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
 
-    wait_for("the memory comes back", lambda: memory() < 8 * 1024)
+    wait_for("the memory of the replies is freed", lambda: memory() < 8 * 1024)
 
 
 @test(own_daemon=True, deadline=60)
 def a_thousand_connections():
-    """Many connections at once: those above what there is room for are refused, the others and the daemon live; after
-    them all is as before."""
+    """Of many connections at once those above the limit are refused, and others are served. Once they are closed, no file
+    descriptor is left."""
     s = start_served(mode="thread")
     pid = qosd_pid()
     first = Varlink()
 
     def open_descriptors():
-        """Without the files of the unit's control group, which stay open once they were read."""
+        """Counts qosd's descriptors but those of the unit's control group, which stay open once they were read."""
         n = 0
         for fd in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(FileNotFoundError):
@@ -183,8 +184,8 @@ def a_thousand_connections():
         except OSError:
             c.close()
     check(len(connections) > 100, f"only {len(connections)} connections were accepted")
-    # Who was there before is served, and counting goes on
-    equal(first.call("Get", unit=s.name)["unit"], s.name, "what the first client gets")
+    # The client that connected before them is served, and counting goes on
+    equal(first.call("Get", unit=s.name)["unit"], s.name, "unit of the first client's snapshot")
     load(s, connections=16, number=1000)
     equal(first.call("Get", unit=s.name)["totals"]["requests.server.count"], 1000, "count")
     served = 0
@@ -192,7 +193,7 @@ def a_thousand_connections():
         c.sendall(b'{"method":"org.qosd.QoS.GetStatus","parameters":{}}\0')
         with contextlib.suppress(OSError):
             served += len(c.recv(65536)) > 0
-    check(served > 0, "none of the many is served")
+    check(served > 0, "none of the thousand connections is served")
     for c in connections:
         c.close()
     wait_for("the descriptors are closed", lambda: open_descriptors() <= descriptors + 2)
@@ -203,7 +204,7 @@ def a_thousand_connections():
 
 @test(own_daemon=True)
 def limit_of_connections_per_user():
-    """A user without rights cannot take the room of the others."""
+    """The connections of an unprivileged user are limited, so that other users can still connect."""
     s = start_served(mode="thread")
     connections, served = [], 0
     with as_nobody():
@@ -226,12 +227,13 @@ def limit_of_connections_per_user():
                 return v.call("GetStatus")
             except (Failed, OSError):
                 return None
-    wait_for("that user is served again", again)
+    wait_for("the user is served again", again)
 
 
 @test(own_daemon=True, deadline=90)
 def programs_of_a_user_stay_for_a_while():
-    """Loading takes seconds of CPU time: attaching and detaching again and again loads once."""
+    """Programs that an unprivileged user's attach has loaded are kept for a while after the detach: if the user attaches and detaches
+    repeatedly, they are loaded once only, which takes seconds of CPU time."""
     fresh_qosd()
     s = Server(settings="User=nobody\nDelegate=yes\n", mode="thread").start()
     with as_nobody():
@@ -243,7 +245,7 @@ def programs_of_a_user_stay_for_a_while():
         v.call("Detach", unit=s.control_group)
     equal(len(loaded), 1, f"sets of programs that were loaded: {loaded}")
     wait_for("the programs are gone", lambda: not ours()["prog"], timeout=40)
-    # What root does not need any more goes at once
+    # Programs that root has loaded are unloaded at once
     attach(s)
     qosctl("detach", s.name)
     wait_for("the programs are gone", lambda: not ours()["prog"])
@@ -275,11 +277,11 @@ def limit_of_leases_per_user():
 
 @test()
 def figures_are_everybodys():
-    """Rates, counts and quantiles need no rights."""
+    """Rates, counts and quantiles may be read without privileges."""
     s = start_served(mode="thread")
     load(s, connections=4, number=100)
     r = run(*as_user(NOBODY), "qosctl", "--no-pager", "status", s.name, "--window=total", "--json=short")
-    equal(json.loads(r.stdout)["requests"]["server"]["count"], 100, "count that nobody sees")
+    equal(json.loads(r.stdout)["requests"]["server"]["count"], 100, "count that is shown to nobody")
     run(*as_user(NOBODY), "qosctl", "--no-pager", "list")
     with as_nobody(), Varlink() as v:
         equal(v.call("Get", unit=s.name, window=0)["totals"]["requests.server.count"], 100, "count over varlink")
@@ -289,7 +291,7 @@ def figures_are_everybodys():
 
 @test()
 def attaching_is_not():
-    """Attach and detach need root or polkit's yes, on both buses, and are refused before anything happens."""
+    """Attach and Detach need root or polkit's permission over D-Bus and varlink, and have no effect if refused."""
     s = Server(mode="thread").start()
     with as_nobody(), Varlink() as v:
         for lease in (False, True):
@@ -321,7 +323,7 @@ def attaching_is_not():
 
 @test()
 def the_socket_of_root():
-    """Root has a socket that others cannot connect to, and qosctl takes it."""
+    """Root has a socket that other users cannot connect to, and root's qosctl connects to that one."""
     path = scenario.VARLINK_SOCKET + ".root"
     equal((os.stat(path).st_mode & 0o777, os.stat(path).st_uid), (0o600, 0), "mode and owner of the socket")
 
@@ -345,7 +347,7 @@ def the_socket_of_root():
 
 @test()
 def the_socket_of_others():
-    """Names that would lead out of what is one's own stay outside."""
+    """An unprivileged user cannot attach control groups of other users, by whatever path."""
     with as_nobody(), Varlink() as v:
         for name in ("/", "/system.slice", "/init.scope", "/system.slice/nginx.service", "/user.slice/../system.slice"):
             try:
@@ -357,9 +359,9 @@ def the_socket_of_others():
 
 @test(deadline=60)
 def client_that_never_reads():
-    """Whose replies nobody fetches is cut off, and who fetches them slowly is not."""
+    """A client that does not read its replies is disconnected, and one that reads them slowly is not."""
     def fill(v):
-        """Until the daemon takes no more, as its replies do not leave."""
+        """Sends calls until the daemon reads no more of them, as the client does not read the replies."""
         v.socket.settimeout(1)
         try:
             while True:
@@ -373,17 +375,17 @@ def client_that_never_reads():
     slow.socket.settimeout(5)
 
     def cut_off():
-        # Some of it, each time
-        check(slow.socket.recv(65536), "who reads slowly was cut off")
+        # Reads a part of the replies each time
+        check(slow.socket.recv(65536), "the client that reads slowly was disconnected")
         return hung_up.poll(500)
-    wait_for("it is cut off", cut_off, 40, pause=0)
-    check(slow.socket.recv(65536), "who reads slowly was cut off")
+    wait_for("the client that does not read is disconnected", cut_off, 40, pause=0)
+    check(slow.socket.recv(65536), "the client that reads slowly was disconnected")
     daemon_is_well()
 
 
 @test()
 def own_control_group():
-    """What belongs to a user's own uid that user may attach, by its path."""
+    """A user may attach a control group that is owned by the user, by its path."""
     s = Server(mode="thread", settings="User=nobody\nDelegate=yes").start()
     path = s.control_group
     equal(os.stat("/sys/fs/cgroup" + path).st_uid, NOBODY, "owner of the control group")
@@ -398,7 +400,8 @@ def own_control_group():
 
 @test()
 def own_control_group_not_all_probes():
-    """What slows down every process of the machine is not for the owner of a control group, and a diagnosis by the owner goes without it."""
+    """The owner of a control group may not use probes that slow down all processes of the machine, and the owner's diagnosis runs
+    without them."""
     s = Server(mode="thread", settings="User=nobody\nDelegate=yes").start()
     path = s.control_group
     with as_nobody():
@@ -411,16 +414,16 @@ def own_control_group_not_all_probes():
             equal((e.name, e.parameters["probe"]), (VARLINK + "ProbeNotPermitted", probes[-1]), "error")
         equal(scenario.dbus_error("AttachUnit", f"string:{path}", f"array:string:{probes[-1]}", "uint64:0", "boolean:true", user=NOBODY),
               scenario.DBUS_ERROR + "ProbeNotPermitted", "error over D-Bus")
-    check(path not in listed() and s.name not in listed(), "it is attached")
+    check(path not in listed() and s.name not in listed(), "the unit is attached")
 
     with as_nobody():
         d = Varlink()
     d.send("Diagnose", {"unit": path, "window": 10 * scenario.SEC})
     with Varlink() as root:
-        probes = wait_for("it is diagnosed", lambda: [h["probes"] for u in root.collect("List") if u["unit"] in (path, s.name) for h in u["holds"]])
+        probes = wait_for("the diagnosis has a hold", lambda: [h["probes"] for u in root.collect("List") if u["unit"] in (path, s.name) for h in u["holds"]])
     equal(probes, [["requests", "cpu", "block"]], "probes of the diagnosis")
     d.close()
-    wait_for("that is over", lambda: path not in listed())
+    wait_for("the hold of the diagnosis has ended", lambda: path not in listed())
     v.call("Diagnose", unit=path, window=scenario.SEC)
     v.call("Attach", unit=path, probes=["requests", "cpu", "block"], lease=True)
     v.close()
@@ -433,17 +436,17 @@ def holds_of(unit):
 
 @test(own_daemon=True)
 def own_control_group_and_the_administrator():
-    """Whose control group it is has a hold of his own, and changes nothing of what the administrator has asked for."""
+    """The owner of a control group has a hold of its own, and cannot change what the administrator has configured."""
     s = Server(mode="thread", settings="User=nobody\nDelegate=yes").start()
     path, limit = s.control_group, "busy: requests.server.rate > 1000000"
     attach(s)
     qosctl("set-threshold", s.name, limit)
     with as_nobody():
         v = Varlink()
-    # Neither for a moment …
+    # With a limited duration
     v.call("Attach", unit=path, duration=1000, exclude=[f"port:{s.port}"])
-    wait_for("that is over", lambda: holds_of(s) == [("administrator", 0)])
-    # … nor for good; what is left out counts when the other one is gone
+    wait_for("the owner's hold has ended", lambda: holds_of(s) == [("administrator", 0)])
+    # Without a limit of time. The exclusion has no effect as long as the administrator's hold has none
     v.call("Attach", unit=path, exclude=[f"port:{s.port}"])
     equal(holds_of(s), [("administrator", 0), ("administrator", NOBODY)], "holds")
     load(s, connections=4, number=100)
@@ -451,7 +454,7 @@ def own_control_group_and_the_administrator():
     for method, parameters in (("ClearThreshold", {"name": "busy"}), ("SetThreshold", {"threshold": "busy: requests.server.rate > 5"})):
         try:
             v.call(method, unit=path, **parameters)
-            fail(f"{method} of what the administrator has set")
+            fail(f"{method} of the administrator's threshold")
         except VarlinkError as e:
             equal(e.name, VARLINK + "ThresholdExists", "error")
     scenario.kill_qosd()
@@ -467,20 +470,20 @@ def own_control_group_and_the_administrator():
         equal(e.name, VARLINK + "NotAttached", "error")
     equal([t["name"] for t in qosctl_json("list-thresholds", s.name)], ["busy"], "thresholds")
     expect_total(s, 100)
-    # The administrator's word is about all
+    # The administrator's detach ends the holds of all users
     v.call("Attach", unit=path)
     qosctl("detach", s.name)
     check(s.name not in listed(), "still attached")
     v.call("Attach", unit=path, exclude=[f"port:{s.port}"])
     load(s, connections=4, number=100)
-    equal(v.call("Get", unit=path, window=0)["totals"]["requests.server.count"], 0, "count of what is left out")
+    equal(v.call("Get", unit=path, window=0)["totals"]["requests.server.count"], 0, "count of excluded requests")
     v.call("Detach", unit=path)
     v.close()
 
 
 @test()
 def stream():
-    """Snapshots at the interval that was asked for, of all units that were named, with seq that never goes back."""
+    """A subscription has snapshots of all its units at its interval, with a seq that never decreases."""
     a, b = start_served(mode="thread"), start_served(mode="thread")
     with Varlink() as v:
         begin = time.monotonic()
@@ -495,12 +498,12 @@ def stream():
             check(x["window"] == 1000000000, f"window {x['window']}")
             seq[x["unit"]] = x["seq"]
             times.setdefault(x["unit"], []).append(time.monotonic())
-        # On a busy machine they come late, and never sooner: the first one is at once, the last may be over the time. What
-        # came during the load has waited in the socket, so the time is that since the call
+        # The first snapshot is sent at once, the others at the interval or later on a busy machine, never earlier. Those sent
+        # during the load have waited in the socket, so the time is that since the call
         took = time.monotonic() - begin
         for name, t in times.items():
             check(4 <= len(t) <= took / 0.2 + 2,
-                  f"{len(t)} snapshots of {name} in {took:.1f} seconds, one each 200 ms was asked for")
+                  f"{len(t)} snapshots of {name} in {took:.1f} seconds with an interval of 200 ms")
         equal(len(times), 2, "units in the stream")
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where the time of a unit's threads goes. The truth: threads that were made to wait for known things, and the kernel's own
-accounts of run time (cpu.stat) and of the run queue (schedstat)."""
+"""Where the time of a unit's threads goes, compared with threads that wait for known things, and with the kernel's run time
+(cpu.stat) and time in the run queue (schedstat)."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from scenario import (Unit, attach, check, equal, fail, kill_qosd, load, lookup,
 
 STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
 
-# What the waiter is asked for, and what that is of each
+# Arguments of the waiter, and the states of the threads of each
 KINDS = {"sleep": {"sleep": 1}, "pipe": {"pipe": 1}, "socket": {"socket": 1}, "accept": {"socket": 1}, "poll": {"poll": 1},
          "epoll": {"poll": 1}, "select": {"poll": 1}, "eventfd": {"poll": 1}, "mutex": {"lock": 1}, "inherit": {"lock": 1},
          "condition": {"park": 1}, "semaphore": {"park": 1}, "flock": {"lock": 1}, "child": {"child": 1, "sleep": 1},
@@ -23,7 +23,7 @@ def waiter(*wishes, settings="", **options):
 
 
 def expected(*wishes):
-    """Threads by state: the first one waits for signals, mutexes are held by one that sleeps."""
+    """Returns the threads by state. The first thread waits for signals, and each mutex is held by a thread that sleeps."""
     states = {"sleep": 1}
     for wish in wishes:
         kind, _, n = wish.partition(":")
@@ -42,18 +42,18 @@ def contention(unit, window="total"):
 
 
 def adds_up(c):
-    """Each moment of each thread is in one state."""
+    """Checks that the times of all states add up to the time of all threads: a thread is in one state at a time."""
     equal(sum(c["time"].values()), c["threadTime"], "sum of all states")
     if c["threadTime"] > 0:
         within(sum(c["shares"].values()), 1, 1e-9, 0, "sum of all shares")
 
 
 def settled(unit, want, window="200ms"):
-    """In a window in which nothing but this happens there are so many threads in each state, exactly."""
+    """Waits for a window with exactly these numbers of threads in each state, and returns its contention."""
     last = {}
 
     def look():
-        # Absent in a reading in whose midst a checkpoint was written all the time
+        # Absent from a snapshot if a checkpoint was written during each attempt to read the map
         c = lookup(snapshot(unit, window), "contention")
         if c is None:
             return False
@@ -61,7 +61,7 @@ def settled(unit, want, window="200ms"):
         last.update(c["threads"])
         return all(abs(c["threads"][s] - want.get(s, 0)) < 1e-6 for s in STATES) and c
     try:
-        return wait_for("each thread is where it should be", look, timeout=20 if scenario.in_vm else 5)
+        return wait_for("each thread is in its state", look, timeout=20 if scenario.in_vm else 5)
     except scenario.Failed as e:
         fail(f"{e}; threads by state: { {s: n for s, n in last.items() if n or want.get(s)} } instead of {want}")
 
@@ -71,7 +71,7 @@ ALL = [f"{kind}:{n}" for n, kind in enumerate(KINDS, 1)]
 
 @test(vm="nightly")
 def every_state():
-    """Threads of a unit that was attached before, one or more in each state that can be held for long."""
+    """Threads that wait in each state that can last are counted in that state, for a unit that is attached before it starts."""
     u = waiter(*ALL)
     attach(u, "--probes=cpu")
     u.start()
@@ -90,15 +90,15 @@ def every_state():
 
 @test(vm="nightly")
 def asleep_at_attach():
-    """The same for threads that do nothing from before the attach on, so that nothing tells of them but themselves."""
+    """Threads that wait since before the attach, and do not run afterwards, are counted in their states as well."""
     u = waiter(*ALL).start()
     attach(u, "--probes=cpu")
     settled(u, expected(*ALL))
-    # And again, after nobody was there
+    # A second attach, after no unit was attached
     qosctl("detach", u.name)
     attach(u, "--probes=cpu")
     settled(u, expected(*ALL))
-    # And where somebody is, without this probe
+    # The probe is added to a unit that is attached without it
     qosctl("detach", u.name)
     attach(u, "--probes=requests")
     check(lookup(snapshot(u), "contention") is None, "contention without the probe")
@@ -132,8 +132,8 @@ def threads_of(unit):
 
 
 def kernel_accounts(unit):
-    """Run time and run queue of all threads that there are, run time of all that ever were, and what the host kept of this machine's CPUs for
-    others, in nanoseconds."""
+    """Returns run time and time in the run queue of the unit's present threads, run time of all its threads, and the time that the host
+    has stolen from this machine's CPUs, in nanoseconds."""
     ran = waited = 0
     for thread in threads_of(unit):
         with open(f"/proc/{thread}/schedstat") as f:
@@ -148,9 +148,9 @@ def kernel_accounts(unit):
 
 
 def compare(unit, begin, end, first, last, lives):
-    """What happened between two readings of ours and two of the kernel's, each pair taken while the unit was stopped."""
+    """Compares the differences of two snapshots and of two readings of the kernel's, each pair taken while the unit was stopped."""
     spent = {s: last["time"][s] - first["time"][s] for s in STATES}
-    # Who runs does not know that the host has taken the CPU away, and the kernel's books are without that time
+    # qosd's time of a running thread includes the time that the host has stolen, and the kernel's does not
     stolen = end[3] - begin[3]
     if stolen > 0:
         stolen += 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -165,7 +165,7 @@ def compare(unit, begin, end, first, last, lives):
 
 
 def held(unit):
-    """Readings of a unit that is stopped, so that both are of the same moment."""
+    """Stops the unit, and returns its contention and the kernel's times of the same moment."""
     unit.kill("SIGSTOP")
     wait_for("all threads are stopped", lambda: all(" (stopped)" in line for t in threads_of(unit)
              for line in open(f"/proc/{t}/status") if line.startswith("State:")))
@@ -185,32 +185,32 @@ def run_for(unit, seconds, do=lambda: None):
 
 @test(deadline=60)
 def as_the_kernel_says():
-    """Run time and run queue are those of cpu.stat and schedstat: of threads that compete for CPUs, that sleep and wake some
-    thousand times a second, and that wake each other."""
+    """Run time and time in the run queue are those of cpu.stat and schedstat, for threads that compete for CPUs, that sleep and wake
+    thousands of times per second, and that wake each other."""
     for wishes in (("burn:3",), ("work:4",), ("wake:2",), ("burn:1", "work:2", "wake:1")):
         u = waiter(*wishes).start()
         attach(u, "--probes=cpu")
-        # A second chance: schedstat itself has been seen to take the second in which a thread was stopped for one in the run queue
+        # Repeated if it fails: schedstat has been seen to count the time in which a thread was stopped as time in the run queue
         undisturbed(lambda: compare(u, *run_for(u, 1.0), lives=True))
         u.stop()
 
 
 @test(deadline=60)
 def threads_that_come_and_go():
-    """Five thousand threads a second: none is missing while it is there, and none is left over."""
+    """Of five thousand threads per second that start and exit, each is counted while it exists, and none afterwards."""
     u = waiter("births:5000")
     attach(u, "--probes=cpu")
     u.start()
     undisturbed(lambda: compare(u, *run_for(u, 2.0), lives=False))
     drops = lookup(snapshot(u), "drops")
     equal(drops, 0, "drops")
-    # As they are stopped there are exactly those of the control group
+    # While the unit is stopped, its threads are exactly those of the control group
     u.kill("SIGSTOP")
     n = len(threads_of(u))
     settled(u, {"stopped": n})
     u.kill("SIGKILL")
     settled(u, {})
-    # An attach in the middle of it
+    # An attach while threads start and exit
     u.start()
     qosctl("detach", u.name)
     attach(u, "--probes=cpu")
@@ -222,12 +222,12 @@ def threads_that_come_and_go():
 
 @test()
 def waits_are_counted():
-    """Two threads that wake each other by turns: each wait in futex(2) is one, and one wakes the other each time."""
+    """Of two threads that wake each other in turn, each wait in futex(2), each wake and each context switch is counted once."""
     u = waiter("wake:1")
     attach(u, "--probes=cpu")
     u.start()
     first = contention(u)
-    wait_for("they have woken each other", lambda: contention(u)["waits"]["park"] > first["waits"]["park"] + 1000)
+    wait_for("the threads have woken each other", lambda: contention(u)["waits"]["park"] > first["waits"]["park"] + 1000)
     u.kill("SIGSTOP")
     c = contention(u)
     waits = c["waits"]["park"] + c["waits"]["lock"]
@@ -237,12 +237,12 @@ def waits_are_counted():
     check(c["wakeUps"] <= c["runQueueLatency"]["count"] + 8, f"{c['wakeUps']} wake-ups, {c['runQueueLatency']}")
     h = varlink("Histogram", unit=u.name, metric="contention.runQueueLatency", window=0)
     equal((h["count"], sum(b["count"] for b in h["buckets"])), (c["runQueueLatency"]["count"],) * 2, "buckets")
-    check("p50" in qosctl("histogram", u.name, "contention.runQueueLatency", "--window=total").stdout, "for people")
+    check("p50" in qosctl("histogram", u.name, "contention.runQueueLatency", "--window=total").stdout, "no p50 in the output of qosctl")
 
 
 @test()
 def moved_elsewhere():
-    """Processes that are moved from one unit to another, asleep as they are, and to nobody's."""
+    """Sleeping processes that are moved between units, and to one that is not attached, are counted where they are."""
     a, b = waiter("sleep:2", "pipe:3"), waiter("poll:1")
     for u in (a, b):
         attach(u, "--probes=cpu")
@@ -266,8 +266,8 @@ def moved_elsewhere():
 
 @test()
 def in_sub_groups():
-    """Groups below that of the unit, made before and after the attach."""
-    # The FIFO stays open: the end of what is written there does not end the shell
+    """Threads in control groups below that of the unit count, whether the groups are made before or after the attach."""
+    # The shell keeps the FIFO open for writing, so that it does not read an end of file
     script = ('exec 3<>/run/%n.fifo; mkdir -p $G/early/deep; sh -c "echo \\$\\$ > $G/early/deep/cgroup.procs; exec sleep 1000" & '
               'systemd-notify --ready; read x <&3; mkdir $G/late; '
               'sh -c "echo \\$\\$ > $G/late/cgroup.procs; exec sleep 1000" & read x <&3')
@@ -289,7 +289,7 @@ def in_sub_groups():
 
 @test(own_daemon=True)
 def restart_of_qosd():
-    """Totals go on over a restart, and over a crash: nothing is missing that happened meanwhile."""
+    """Totals go on over a restart and a crash of qosd, and include the time while it did not run."""
     u = waiter("sleep:2", "work:1", "condition:2")
     attach(u, "--probes=cpu")
     u.start()
@@ -305,14 +305,14 @@ def restart_of_qosd():
             compare(u, begin, end, first, last, lives=True)
             return first, last
         first, last = undisturbed(over)
-        check(last["covered"] > first["covered"], "it began anew")
+        check(last["covered"] > first["covered"], "the total began anew")
         took = last["covered"] - first["covered"]
         equal(last["threadTime"] - first["threadTime"], 6 * took, "thread time while qosd was restarted")
 
 
 @test()
 def units_in_units():
-    """A slice and a service in it: what is the service's is the slice's, too, whoever is attached first."""
+    """A slice has the threads of the services that it contains, whichever is attached first."""
     slice = unit_name("slice", ".slice")
     u = waiter("sleep:2", settings=f"Slice={slice}").start()
     waiter("pipe:1", settings=f"Slice={slice}").start()
@@ -324,10 +324,10 @@ def units_in_units():
     before = contention(slice)
     qosctl("detach", u.name)
     settled(slice, {"sleep": 4, "pipe": 1})
-    # What was in one book and is in the other now was never in both
+    # Time in the map of the service is not in that of the slice as well, now that the former is merged into the latter
     for window in ("1s", "10s"):
         c = contention(slice, window)
-        check(c["threadTime"] <= 5 * c["covered"] + 1000000, f"more than there were threads in {window}: {c['threadTime']} in {c['covered']}")
+        check(c["threadTime"] <= 5 * c["covered"] + 1000000, f"more thread time than five threads have in {window}: {c['threadTime']} in {c['covered']}")
     after = contention(slice)
     equal(after["threadTime"] - before["threadTime"], 5 * (after["covered"] - before["covered"]), "thread time over the detach")
     qosctl("detach", slice)
@@ -337,8 +337,8 @@ def units_in_units():
     settled(slice, {"sleep": 4, "pipe": 1})
     settled(u, {"sleep": 3})
     c = contention(slice)
-    check(c["threadTime"] <= 5 * c["covered"] + 1000000, f"the slice has what was before it: {c}")
-    # An inner one that nobody watches with this probe
+    check(c["threadTime"] <= 5 * c["covered"] + 1000000, f"the slice has time from before its attach: {c}")
+    # The service is attached without this probe
     qosctl("detach", u.name)
     attach(u, "--probes=requests")
     settled(slice, {"sleep": 4, "pipe": 1})
@@ -347,7 +347,7 @@ def units_in_units():
 
 @test()
 def beside_requests():
-    """A real server under load: all that it does is in one of the states, and next to nothing in the last one."""
+    """Next to none of the time of a server under load is in the state other."""
     s = start_served(attach_first=False, mode="thread", delay_us=200)
     attach(s, "--probes=requests,cpu")
     load(s, connections=8, number=5000)

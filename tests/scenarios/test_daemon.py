@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The daemon itself: what it leaves in the kernel, what it does when a part of the kernel or of the system is missing,
-and how it lives with PID 1 and the bus."""
+"""The daemon itself: what it leaves in the kernel, its limits, how it runs without a part of the kernel, and with PID 1 and
+the bus restarted or stopped."""
 
 import contextlib
 import ctypes
@@ -28,7 +28,7 @@ def bpf_list(kind):
 
 
 def descriptors_of(pids):
-    """Programs, maps and links that processes hold, by their ids."""
+    """Returns the ids of programs, maps and links that the processes have descriptors of."""
     ids = {"prog": set(), "map": set(), "link": set()}
     for pid in pids:
         for path in glob.glob(f"/proc/{pid}/fdinfo/*"):
@@ -44,10 +44,10 @@ def descriptors_of(pids):
 
 
 def ours():
-    """What is in the kernel because of qosd: what it holds, or the descriptor store holds for it, and all that hangs on
-    that. (Others may use BPF on the machine at the same time, with programs of the same names.)"""
+    """Returns the ids of programs, maps and links of qosd: those that it or the descriptor store holds, and those that these
+    use. (Others may use BPF on the machine at the same time, with programs of the same names.)"""
     ids = descriptors_of([p for p in (qosd_pid(), 1) if p])
-    # PID 1 has programs of its own, on control groups; they use no map of ours
+    # PID 1 has programs of its own, on control groups, which use no map of qosd
     own = descriptors_of([qosd_pid()]) if qosd_pid() else {"prog": set(), "map": set(), "link": set()}
     links = {l["id"]: l for l in bpf_list("link")}
     names = {p["program"][:15] for p in programs()} if qosd_pid() else set()
@@ -57,7 +57,7 @@ def ours():
         if set(p.get("map_ids", [])) & own["map"]:
             ids["prog"].add(p["id"])
     ids["link"] = {i for i in ids["link"] | set(links) if i in links and links[i].get("prog_id") in ids["prog"]}
-    # What the descriptor store holds of maps hangs on a program; the other maps of PID 1 are its own
+    # Maps in the descriptor store are used by a program of qosd; the other maps of PID 1 are its own
     ids["map"] = set(own["map"])
     for p in bpf_list("prog"):
         if p["id"] in ids["prog"]:
@@ -65,7 +65,7 @@ def ours():
     return ids
 
 
-# bpf(2): its number by architecture, its commands PROG_GET_FD_BY_ID, MAP_..., LINK_...
+# The number of bpf(2) by architecture, and its commands BPF_PROG_GET_FD_BY_ID, BPF_MAP_GET_FD_BY_ID, BPF_LINK_GET_FD_BY_ID
 BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 280)
 GET_FD_BY_ID = {"prog": 13, "map": 14, "link": 30}
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -80,7 +80,7 @@ def bpf(command, *fields):
 
 
 def exists(kind, id):
-    # Not by bpftool, which loads a program of its own to look around, and where everything is emulated takes a minute
+    # bpftool is too slow: it loads a program of its own to iterate, which takes a minute where everything is emulated
     fd = bpf(GET_FD_BY_ID[kind], "=III", id, 0, 0)
     if fd < 0:
         equal(ctypes.get_errno(), errno.ENOENT, f"error of looking for {kind} {id}")
@@ -98,20 +98,20 @@ NOTHING = {"prog": [], "map": [], "link": []}
 
 @test(own_daemon=True, vm="nightly")
 def stopping_leaves_nothing():
-    """systemctl stop: no program, map or link of it is left in the kernel, no file, no descriptor in the store."""
+    """After systemctl stop no program, map or link of qosd is left in the kernel, no file, and no descriptor in the store."""
     s = start_served(mode="thread")
     t = Talk(s, connections=3)
     t.say("run 3")
     ids = ours()
     for kind in ids:
-        check(ids[kind], f"no {kind} while a unit is attached: nothing was looked at")
-    check(left_of(ids) == {kind: sorted(ids[kind]) for kind in ids}, "what is there was not found")
+        check(ids[kind], f"no {kind} while a unit is attached: there is nothing to compare with")
+    check(left_of(ids) == {kind: sorted(ids[kind]) for kind in ids}, "existing objects were not found")
     check(int(unit_property("qosd.service", "NFileDescriptorStore")) > 0, "the descriptor store is empty")
     systemctl("stop", "qosd.service")
     try:
-        wait_for("everything is gone", lambda: left_of(ids) == NOTHING or None, 30)
+        wait_for("all objects are freed", lambda: left_of(ids) == NOTHING or None, 30)
         equal(unit_property("qosd.service", "NFileDescriptorStore"), "0", "descriptors in the store")
-        # The socket unit may keep its own
+        # The sockets of the socket unit may be left
         left = [p for p in glob.glob("/run/qosd/**", recursive=True) if os.path.isfile(p)]
         equal(left, [], "files in /run/qosd")
         equal(glob.glob("/sys/fs/bpf/*qos*"), [], "pinned objects")
@@ -124,7 +124,8 @@ def stopping_leaves_nothing():
 
 
 def map_element(command, map, key, value=0):
-    """The element of a map whose keys have 32 bits and whose values 64. Returns the value, or None where there is none."""
+    """Looks up, updates or deletes an element of a map with keys of 32 bits and values of 64. Returns the value, or None
+    if there is no element."""
     key, value = ctypes.c_uint32(key), ctypes.c_uint64(value)
     if bpf(command, "=IIQQ", map, 0, ctypes.addressof(key), ctypes.addressof(value) if command != DELETE else 0) < 0:
         equal(ctypes.get_errno(), errno.ENOENT, "error of a map")
@@ -133,7 +134,7 @@ def map_element(command, map, key, value=0):
 
 
 def statistic(name):
-    """Its place in the map of statistics."""
+    """Returns the index of a statistic in the map of statistics."""
     with open(os.path.join(scenario.SOURCES, "../../bpf/abi/unit-map.h")) as f:
         values = re.search(r"enum qos_statistic \{(.*?)\};", f.read(), re.S)[1]
     return re.findall(r"^\s*(QOS_STATISTIC_\w+)", values, re.M).index(name)
@@ -141,8 +142,8 @@ def statistic(name):
 
 @test(own_daemon=True)
 def control_group_that_was_not_noted():
-    """The program that notes whose a new control group is had no memory for it, or was kept from it by another one: the daemon finds the
-    group, and what is in it counts."""
+    """If the program that records the owner of a new control group has failed, as it had no memory or could not run, the daemon finds
+    the group later, so that its requests count."""
     s = start_served(mode="process", settings="Delegate=yes")
     own = descriptors_of([qosd_pid()])["map"]
     maps = {m["name"]: bpf(GET_FD_BY_ID["map"], "=III", m["id"], 0, 0) for m in bpf_list("map")
@@ -152,14 +153,14 @@ def control_group_that_was_not_noted():
     parent, child = (os.open(p, os.O_RDONLY | os.O_DIRECTORY) for p in (path, path + "/child"))
     try:
         owner = map_element(LOOKUP, maps["groups"], parent)
-        check(owner, "the unit's control group is nobody's")
-        equal(map_element(LOOKUP, maps["groups"], child), owner, "owner of the control group in it")
+        check(owner, "the unit's control group has no owner")
+        equal(map_element(LOOKUP, maps["groups"], child), owner, "owner of the child group")
 
         map_element(DELETE, maps["groups"], child)
-        equal(map_element(LOOKUP, maps["groups"], child), None, "owner that was taken away")
+        equal(map_element(LOOKUP, maps["groups"], child), None, "owner of the child group after its deletion")
         lost = statistic("QOS_STATISTIC_LOST_GROUPS")
         map_element(UPDATE, maps["statistics"], lost, map_element(LOOKUP, maps["statistics"], lost) + 1)
-        wait_for("it is the unit's again", lambda: snapshot(s) and map_element(LOOKUP, maps["groups"], child) == owner)
+        wait_for("the unit owns the child group again", lambda: snapshot(s) and map_element(LOOKUP, maps["groups"], child) == owner)
     finally:
         for fd in (parent, child, *maps.values()):
             os.close(fd)
@@ -168,7 +169,7 @@ def control_group_that_was_not_noted():
 
 @test(own_daemon=True, vm="nightly")
 def nothing_attached_nothing_loaded():
-    """No program without a unit to watch; the first attach loads, the last detach unloads."""
+    """Without an attached unit no program is loaded: the first attach loads the programs, and the last detach unloads them."""
     fresh_qosd()
     equal(sorted(ours()["prog"]), [], "programs with nothing attached")
     check(all(p["state"] != "attached" for p in programs()), "a program is attached")
@@ -189,7 +190,7 @@ def nothing_attached_nothing_loaded():
     wait_for("the programs are gone", lambda: left_of({"prog": ids["prog"]}) == {"prog": []})
     wait_for("the links are gone", lambda: left_of({"link": ids["link"]}) == {"link": []})
     check(all(p["state"] != "attached" for p in programs()), "a program is attached")
-    # And again
+    # Attaching once more works
     attach(a)
     load(a, connections=4, number=50)
     expect_total(a, 50)
@@ -197,7 +198,7 @@ def nothing_attached_nothing_loaded():
 
 @test(own_daemon=True)
 def nothing_attached_nobody_wakes_up():
-    """Without a unit to watch and a client to serve, the daemon sleeps, the watchdog apart."""
+    """Without attached units and clients the daemon wakes up for the watchdog only."""
     fresh_qosd()
     pid = qosd_pid()
 
@@ -205,16 +206,16 @@ def nothing_attached_nobody_wakes_up():
         with open(f"/proc/{pid}/status") as f:
             return sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
 
-    time.sleep(0.5)     # what there was to say at the start is said
+    time.sleep(0.5)     # the work of the start is done
     before = switches()
     time.sleep(4)
-    # One for the watchdog, in case its time fell into these
+    # The watchdog may have been notified meanwhile
     check(switches() - before <= 2, f"{switches() - before} wake-ups in 4 s")
 
 
 @test(own_daemon=True, deadline=180)
 def memory_and_descriptors_come_back():
-    """Attaching and detaching again and again leaves no descriptor, no map and no memory behind."""
+    """Attaching and detaching repeatedly leaks no descriptor and no memory."""
     s = Server(mode="thread").start()
 
     def turn(n):
@@ -258,7 +259,7 @@ def one_unit_too_many():
               "D-Bus error")
         r = qosctl("attach", units[3].name, ok=False)
         check(r.returncode == 1 and "UnitsMax" in r.stderr or "3" in r.stderr, f"qosctl: {r.returncode}: {r.stderr}")
-        # Nobody else is hurt, and there is room again when one goes
+        # The attached units are still counted, and a detach makes it possible to attach another one
         for n, u in enumerate(units[:3]):
             load(u, connections=4, number=100 * (n + 1))
             expect_total(u, 100 * (n + 1))
@@ -273,7 +274,7 @@ def one_unit_too_many():
 
 @test(own_daemon=True, deadline=120)
 def as_many_units_as_may_be():
-    """256 units and one more; each counts its own."""
+    """As many units as UnitsMax= allows by default, 256, can be attached, are counted, and are attached again after a crash."""
     fresh_qosd()
     s = start_served(mode="thread")
     names = [scenario.unit_name() for _ in range(255)]
@@ -290,12 +291,12 @@ def as_many_units_as_may_be():
     equal(len(listed()), 256, "attached units")
     load(s, connections=16, number=1000)
     expect_total(s, 1000)
-    # All of them come back after a crash
+    # All are attached again after a crash
     scenario.kill_qosd()
     wait_for("all are attached again", lambda: len(listed()) == 256)
     load(s, connections=16, number=1000)
     expect_total(s, 2000)
-    # What happened to them while nobody looked: PID 1 is asked about all of them at once, and the bus lets 128 calls wait
+    # The states of all units are read from PID 1 after a crash, though the bus allows 128 pending calls per connection only
     pid = qosd_pid()
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -308,7 +309,7 @@ def as_many_units_as_may_be():
         with scenario.Varlink() as v:
             return [o["unit"] for o in v.collect("List") if o["snapshot"]["activeState"] != "active"]
 
-    wait_for("all are known to be active", lambda: not inactive(), timeout=20)
+    wait_for("all are shown active", lambda: not inactive(), timeout=20)
     qosctl("detach", "--all")
     equal(listed(), [], "units after detach --all")
 
@@ -317,8 +318,8 @@ def as_many_units_as_may_be():
 
 @test(own_daemon=True, deadline=480, nightly=True)
 def each_program_refused():
-    """libbpf is refused each program in turn: the daemon lives, says which one and why, and every metric is right or
-    absent."""
+    """If the kernel refuses any one of the programs, the daemon runs without it, reports which one and why, and each metric is
+    either right or absent."""
     s = start_served(mode="thread")
     names = [p["program"] for p in programs() if p["state"] == "attached"]
     check(len(names) >= 3, f"only {names}")
@@ -333,7 +334,7 @@ def each_program_refused():
             daemon_is_well()
     finally:
         preload_qosd(None)
-    check(len(counting) >= len(names) // 2, f"only without {counting} of {names} there is a count")
+    check(len(counting) >= len(names) // 2, f"only without {counting} of {names} requests are counted")
     attach(s)
     load(s, connections=4, number=100)
     equal(set(metrics_of(s)), set(whole), "metrics afterwards")
@@ -341,8 +342,8 @@ def each_program_refused():
 
 @test(own_daemon=True, deadline=120)
 def unsupported_kernels():
-    """On a kernel that is too old, or locked down so that no program can read anything, the daemon starts, names the reason in one
-    line of the journal, and gives it to whoever attaches."""
+    """On a kernel that is too old, or locked down so that programs cannot read memory, the daemon starts, logs the reason in one
+    message, and reports it to clients that attach units."""
     s = start_served(mode="thread")
     lockdown = f"/run/{scenario.prefix}-lockdown"
     os.mkdir(lockdown)
@@ -357,11 +358,11 @@ def unsupported_kernels():
             preload_qosd(environment, *settings)
             invocation = unit_property("qosd.service", "InvocationID")
             r = qosctl("attach", s.name)
-            check(reason in r.stderr, f"not said when a unit is attached: {r.stderr}")
-            check("requests" not in varlink("Get", unit=s.name), "a reading has requests")
+            check(reason in r.stderr, f"no reason when a unit is attached: {r.stderr}")
+            check("requests" not in varlink("Get", unit=s.name), "a snapshot has requests")
             journal = run("journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}").stdout
             check("No metrics are available: " in journal and reason in journal, f"not in the journal: {journal}")
-            check("is not available" not in journal, f"complaints about single programs: {journal}")
+            check("is not available" not in journal, f"messages about single programs: {journal}")
             daemon_is_well()
     finally:
         preload_qosd(None)
@@ -371,8 +372,8 @@ def unsupported_kernels():
 
 
 def without(name, names, whole):
-    """A unit that is older than the attach, and one that is younger, without one program. Returns whether requests are
-    counted."""
+    """Checks the metrics of a unit that is started before the attach, and of one that is started after it, without one program.
+    Returns whether requests are counted."""
     old, new = Server(mode="thread").start(), Server(mode="thread")
     r = qosctl("attach", old.name, new.name, ok=False)
     states = {p["program"]: p for p in programs()}
@@ -381,13 +382,13 @@ def without(name, names, whole):
     check(name in qosctl("probes").stdout, f"{name} is not in qosctl probes")
     if r.returncode != 0:
         equal(varlink_error("Attach", unit=old.name), "ProbeUnavailable", f"error without {name}")
-        check(name in r.stderr or states[name]["reason"] in r.stderr, f"not said to who attaches: {r.stderr}")
+        check(name in r.stderr or states[name]["reason"] in r.stderr, f"not in the error of the attach: {r.stderr}")
         return False
     for other in names:
         check(other == name or states[other]["state"] != "idle", f"{other} is idle without {name}")
     new.start()
-    # Without the program that sees control groups being made it takes PID 1's word that one was
-    wait_for("the new one is shown active", lambda: snapshot(new)["activeState"] == "active")
+    # Without the program for new control groups, qosd learns of them from PID 1
+    wait_for("the new unit is shown active", lambda: snapshot(new)["activeState"] == "active")
 
     for u in (old, new):
         c = load(u, connections=4, number=200)
@@ -407,19 +408,19 @@ def without(name, names, whole):
                              ("requests.server.connections.retransmits", 0)):
             if metric in now:
                 equal(now[metric], want, f"{metric} without {name}")
-        # What arrives first on a connection whose listener nobody has found is seen only when it is read
+        # The first request on a connection of a listener that was not found is seen only when it is read
         unseen = connects if u is old and "older than the attach" in states[name]["provides"] else 0
         for metric, each in [("bytesIn", 64)] + [(f"{d}.count", 1) for d in ("latency", "firstByte", "receive", "queue",
                                                                              "service", "answer")]:
             n = now.get(f"requests.server.{metric}", 201 * each)
             check((201 - unseen) * each <= n <= 201 * each, f"{metric}: {n} instead of {201 * each} without {name}")
-        # It switches off what it is said to provide, and nothing else
+        # The program's absence disables what the program is documented to provide, and nothing else
         missing = sorted(set(whole) - set(now))
         check(len(missing) <= 10 or any(word in states[name]["provides"] for word in ("latency", "durations", "contention")),
               f"without {name}, which provides \"{states[name]['provides']}\", these are missing: {missing}")
-        check(len(missing) < len(whole), f"nothing is left without {name}")
+        check(len(missing) < len(whole), f"no metric is left without {name}")
         if name == "requests_content":
-            # Not 0: nobody looked
+            # Absent instead of 0, as contents are not parsed
             equal(missing, [f"requests.server.{m}" for m in ("blocking", "protocols.grpc", "protocols.http1", "protocols.http2",
                                                           "protocols.memcached", "protocols.redis", "protocols.tls", "protocols.unix", "statusUnknown", "streams")],
                   f"missing without {name}")
@@ -427,15 +428,15 @@ def without(name, names, whole):
 
 
 def metrics_of(unit):
-    """But for those that are there by chance: how often a thread had to wait for a CPU, whether that is enough for a quantile, and
-    what the kernel's files said when somebody looked at them before."""
+    """Returns the unit's metrics but those that are present by chance: quantiles of the waits for a CPU, if there were enough, and
+    pressure, if the kernel's files were read before."""
     return {name: value for name, value in metrics(snapshot(unit)).items()
             if name.endswith("runQueueLatency.count") or not name.startswith(("contention.runQueueLatency.", "contention.pressure."))}
 
 
 def another_build():
-    """qosd with programs that are not the same, byte for byte, and do the same: a line of their source, which the kernel
-    keeps for people, reads otherwise, and one has another name."""
+    """Makes a qosd with programs that do the same, but differ in their bytes: a line of the source in their debug information is
+    another one, and one program has another name. Returns its path."""
     path = re.search(r"path=(\S+)", unit_property("qosd.service", "ExecStart"))[1]
     with open(path, "rb") as f:
         data = f.read()
@@ -451,9 +452,8 @@ def another_build():
 
 @test(own_daemon=True)
 def upgraded():
-    """Programs of another build take over nothing of the old one's: what was attached is, with its thresholds, totals begin anew,
-    those of thresholds as well, and that is said. Nothing of the old one's is left in the kernel, also where the new one does not know the name. Restarted with the same
-    ones, nothing is lost."""
+    """After an upgrade to other programs, units are attached with their thresholds, and totals begin anew, which is logged. No object of
+    the old build is left in the kernel, even if the new one does not know its name. A restart of the same build keeps the totals."""
     s = start_served(mode="thread")
     t = Talk(s, connections=3)
     t.say("run 10")
@@ -479,15 +479,15 @@ def upgraded():
         systemctl("restart", "qosd.service")
         wait_qosd()
         wait_for("nothing of the old build is left", lambda: left_of(old) == NOTHING)
-        check(s.name in listed(), "what was attached is not")
+        check(s.name in listed(), "the unit is not attached any more")
         equal(count(s), 0, "count after the upgrade")
         t.say("run 10")
         expect_total(s, 30)
-        equal(threshold(), ("slow", 30, 30), "requests since the upgrade, of the threshold")
+        equal(threshold(), ("slow", 30, 30), "requests of the threshold since the upgrade")
         said = run("journalctl", "-u", "qosd.service", f"--since=@{int(before)}", "-o", "cat", "--no-pager", "-p", "notice").stdout
-        check("anew" in said or "afresh" in said, f"the journal does not say it: {said}")
+        check("anew" in said or "afresh" in said, f"the journal has no message that totals begin anew: {said}")
         unknown = [line for line in said.splitlines() if "unknown descriptor" in line]
-        check(len(unknown) == 1 and "Removed 2 unknown descriptors" in unknown[0], f"the journal says of descriptors that are not known: {unknown}")
+        check(len(unknown) == 1 and "Removed 2 unknown descriptors" in unknown[0], f"messages about unknown descriptors: {unknown}")
         systemctl("restart", "qosd.service")
         wait_qosd()
         t.say("run 10")
@@ -504,7 +504,7 @@ def upgraded():
 
 @test(own_daemon=True)
 def manager_reexecuted():
-    """daemon-reexec under load: nothing is lost, and units are followed as before."""
+    """daemon-reexec and daemon-reload of PID 1 under load lose no request, and changes of units are noticed afterwards."""
     s = start_served(mode="prefork")
     pid = qosd_pid()
     c = Client(s, connections=8, duration_ms=60000, think_us=1000)
@@ -515,9 +515,9 @@ def manager_reexecuted():
     equal(qosd_pid(), pid, "process of qosd")
     expect_total(s, r["answered"])
     s.stop()
-    wait_for("it is shown inactive", lambda: snapshot(s)["activeState"] == "inactive")
+    wait_for("the unit is shown inactive", lambda: snapshot(s)["activeState"] == "inactive")
     s.start()
-    wait_for("it is shown active", lambda: snapshot(s)["activeState"] == "active")
+    wait_for("the unit is shown active", lambda: snapshot(s)["activeState"] == "active")
     load(s, connections=4, number=100)
     expect_total(s, r["answered"] + 100)
     late = Server(mode="thread")
@@ -534,7 +534,7 @@ WALL = 0x40000000
 
 @contextlib.contextmanager
 def manager_stopped():
-    """PID 1 does nothing. Signals do not stop it, a debugger does."""
+    """Runs its body while PID 1 is stopped by ptrace(), as signals do not stop it."""
     _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     _libc.ptrace.restype = ctypes.c_long
     equal(_libc.ptrace(PTRACE_SEIZE, 1, None, None), 0, "ptrace(PTRACE_SEIZE) of PID 1")
@@ -547,7 +547,7 @@ def manager_stopped():
 
 
 def links_of(name, pid):
-    """How many times a program of qosd runs when it is called."""
+    """Returns the number of links of a program of qosd: how often it runs per event."""
     ids = {p["id"] for p in bpf_list("prog") if p.get("name") == name[:15]}
     held = descriptors_of([pid, 1])["link"]
     return sum(l["id"] in held and l.get("prog_id") in ids for l in bpf_list("link"))
@@ -555,8 +555,8 @@ def links_of(name, pid):
 
 @test(own_daemon=True)
 def unloaded_and_loaded_while_the_manager_is_stopped():
-    """The descriptor store has the programs of a probe until PID 1 has read that it should not: they run on, so that they are not
-    loaded once more. When PID 1 has, they are gone."""
+    """Programs of a probe stay in the descriptor store until PID 1 has processed their removal. A unit that is attached meanwhile uses
+    them, and does not load them once more, which would count twice."""
     s = Server(mode="thread")
     attach(s, "--probes=requests")
     pid = qosd_pid()
@@ -564,7 +564,7 @@ def unloaded_and_loaded_while_the_manager_is_stopped():
     u.start()
     group = unit_property(u.name, "ControlGroup")
     equal(links_of("cpu_switch", pid), 0, "links of cpu_switch before")
-    # Not a unit's name: PID 1 is not asked about a path
+    # The path of the control group, and not the name of the unit: an attach by path sends no request to PID 1
     qosctl("attach", group, "--probes=requests,cpu")
     equal(links_of("cpu_switch", pid), 1, "links of cpu_switch")
     with manager_stopped():
@@ -575,7 +575,7 @@ def unloaded_and_loaded_while_the_manager_is_stopped():
     systemctl("daemon-reload")
     equal(links_of("cpu_switch", pid), 1, "links of cpu_switch when PID 1 has processed everything")
 
-    # … with all of it in the descriptor store
+    # After a crash qosd has the programs from the descriptor store
     pid = kill_qosd()
     equal(links_of("cpu_switch", pid), 1, "links of cpu_switch after a crash")
     qosctl("detach", group)
@@ -585,12 +585,12 @@ def unloaded_and_loaded_while_the_manager_is_stopped():
 
 @test(own_daemon=True, deadline=90)
 def bus_restarted():
-    """The bus daemon is restarted under load: qosd lives and counts, is on the bus again, and hears of units."""
+    """When the bus daemon is restarted under load, qosd goes on counting, reconnects, and notices changes of units."""
     s = start_served(mode="prefork")
     pid = qosd_pid()
     c = Client(s, connections=8, duration_ms=60000, think_us=1000)
     try:
-        # systemctl speaks to PID 1 directly, and so it can
+        # systemctl connects to PID 1 directly, without the bus
         run("systemctl", "restart", "dbus.service", timeout=30)
         wait_for("qosd is on the bus again",
                  lambda: run("busctl", "call", "org.qosd1", "/org/qosd1", "org.freedesktop.DBus.Peer", "Ping",
@@ -600,11 +600,11 @@ def bus_restarted():
         equal(qosd_pid(), pid, "process of qosd")
         expect_total(s, r["answered"])
         s.stop()
-        wait_for("it is shown inactive", lambda: snapshot(s)["activeState"] == "inactive", 10)
+        wait_for("the unit is shown inactive", lambda: snapshot(s)["activeState"] == "inactive", 10)
         s.start()
         load(s, connections=1, number=1)
         expect_total(s, r["answered"] + 1)
-        wait_for("it is shown active", lambda: snapshot(s)["activeState"] == "active", 10)
+        wait_for("the unit is shown active", lambda: snapshot(s)["activeState"] == "active", 10)
         late = Server(mode="thread").start()
         attach(late)
         load(late, connections=4, number=100)
@@ -612,7 +612,7 @@ def bus_restarted():
         run("busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "GetUnit", "s", s.name)
         daemon_is_well()
     finally:
-        # Others do not stand it as well
+        # Other services do not survive the restart of the bus
         run("systemctl", "reset-failed", ok=False)
         run("systemctl", "restart", "systemd-logind.service", ok=False, timeout=30)
         run("systemctl", "try-restart", "polkit.service", ok=False, timeout=30)
@@ -620,27 +620,27 @@ def bus_restarted():
 
 @test(own_daemon=True)
 def accounting_and_filters_of_the_manager():
-    """IPAccounting=, IPAddressDeny= and daemon-reload of an attached unit: PID 1's verdict and its counters are what they
-    are for a twin that was never attached, and our counts are right."""
+    """IPAccounting= and IPAddressDeny= of an attached unit work as for a twin that is not attached, also after a daemon-reload,
+    and qosd's counts are right."""
     settings = "IPAccounting=yes\nIPAddressDeny=any\nIPAddressAllow=::1\n"
     s, twin = (Server(address="::", mode="thread", settings=settings).start() for _ in range(2))
 
     def bytes_in(unit):
-        # systemd 257 has no data after a daemon-reload, with or without us
+        # systemd 257 has no data after a daemon-reload, with or without qosd
         value = unit_property(unit.name, "IPIngressBytes")
         return int(value) if value.isdigit() else None
 
     def speaks(address, answered, number=1):
-        """Both are asked, and PID 1 counts the same for both."""
+        """Sends requests to both units, and checks that PID 1 counts the same for both. Returns whether it has counted."""
         before = [bytes_in(u) for u in (s, twin)]
         for u in (s, twin):
             r = load(u, expect_all=False, address=address, connections=min(number, 4), number=number, timeout_ms=300)
-            equal(r["answered"], answered, f"answers to {address} of {u.name}")
+            equal(r["answered"], answered, f"responses to {address} of {u.name}")
         after = [bytes_in(u) for u in (s, twin)]
         equal([a is None for a in after], [after[0] is None] * 2, "whether PID 1 has data")
         if None not in before + after:
             mine, its = (a - b for a, b in zip(after, before))
-            # A request of 64 bytes, and the headers of TCP (with time stamps) and IP; acknowledgements may travel with it
+            # A request of 64 bytes, and the headers of TCP (with timestamps) and IP; acknowledgements may be in the same segment
             least = answered * (64 + 32 + (40 if ":" in address else 20))
             check(mine >= least and abs(mine - its) <= 0.2 * its + 500,
                   f"PID 1 counts {mine} bytes in for {number} requests, and {its} for the twin")
@@ -673,7 +673,7 @@ def accounting_and_filters_of_the_manager():
 
 @test(own_daemon=True)
 def reloaded_under_load():
-    """systemctl reload of qosd reads the configuration, and nothing else changes."""
+    """systemctl reload of qosd reads its configuration, and no request is lost."""
     s = start_served(mode="prefork")
     pid = qosd_pid()
     c = Client(s, connections=8, duration_ms=60000, think_us=1000)
@@ -694,7 +694,7 @@ def reloaded_under_load():
 
 @test(needs_vm="the lab installs qosd when the container has booted")
 def there_after_boot():
-    """Enabled, qosd is there when the machine is up, and the first request of a unit that is attached counts."""
+    """qosd, which is enabled, runs after the boot, and the first request of a unit that is attached counts."""
     equal(systemctl("is-enabled", "qosd.service").stdout.strip(), "enabled", "qosd.service")
     equal(unit_property("qosd.service", "ActiveState"), "active", "qosd.service")
     equal(unit_property("qosd.service", "NRestarts"), "0", "restarts of qosd.service")
@@ -707,7 +707,7 @@ def there_after_boot():
 
 @test(vm="nightly")
 def how_the_service_is_set_up():
-    """Its own user, three capabilities and no other, watchdog, sandbox."""
+    """qosd.service runs as its own user with three capabilities, a watchdog and a sandbox."""
     equal(unit_property("qosd.service", "Type"), "notify-reload", "Type")
     check(unit_property("qosd.service", "WatchdogUSec") not in ("0", "infinity", ""), "no watchdog")
     with open(f"/proc/{qosd_pid()}/status") as f:
@@ -725,11 +725,11 @@ def how_the_service_is_set_up():
 
 @test(own_daemon=True)
 def watched_by_the_watchdog():
-    """A daemon that hangs is ended by its manager, and the next one goes on where it was."""
+    """After the watchdog has aborted a daemon that hangs, the next one goes on with its totals."""
     s = start_served(mode="thread")
     load(s, connections=4, number=100)
     pid = qosd_pid()
-    os.kill(pid, 6)     # what the watchdog does in the end
+    os.kill(pid, 6)     # SIGABRT, as the watchdog sends
     wait_qosd(pid)
     load(s, connections=4, number=100)
     expect_total(s, 200)
@@ -737,7 +737,7 @@ def watched_by_the_watchdog():
 
 @contextlib.contextmanager
 def statistics():
-    """kernel.bpf_stats_enabled is on; gives what it was before."""
+    """Runs its body with kernel.bpf_stats_enabled on. Yields the value that it had before."""
     # The container's own /proc/sys is read-only
     proc = f"{scenario.tools}/proc"
     os.makedirs(proc, exist_ok=True)
@@ -759,7 +759,8 @@ def statistics():
 
 @test(quiet=True)
 def statistics_of_programs():
-    """kernel.bpf_stats_enabled on: runs and their time; off: absent, with the hint."""
+    """With kernel.bpf_stats_enabled on, probes have the number of runs and their mean time. With it off they have neither, and
+    qosctl prints how to turn it on."""
     s = start_served(mode="thread")
     with statistics() as old:
         load(s, connections=4, number=1000)
@@ -770,17 +771,18 @@ def statistics_of_programs():
     if old.strip() == "0":
         check("bpf_stats_enabled" in qosctl("probes").stdout + qosctl("probes").stderr, "no hint how to get the time of a run")
         check(not varlink("GetStatus")["statisticsEnabled"], "statisticsEnabled")
-    equal(varlink("GetStatus")["drops"], 0, "events that could not be booked")
+    equal(varlink("GetStatus")["drops"], 0, "events that could not be recorded")
 
 
 @test(quiet=True)
 def what_a_unit_costs():
-    """Beside the kernel's own books, which have in them what runs for others, and what a run does before it knows the unit."""
+    """The overhead of a unit is part of the run time that the kernel counts for all programs, which includes runs for other units, and
+    the beginning of each run, before the unit is known."""
     s = Server(mode="thread")
     attach(s, "--probes=requests,cpu")
     s.start()
     idle = start_served(mode="thread")
-    wait_for("it has begun", lambda: snapshot(idle, "1s")["cost"]["share"] == 0)
+    wait_for("the idle unit has a cost of zero", lambda: snapshot(idle, "1s")["cost"]["share"] == 0)
 
     def booked():
         return sum(p.get("runTime", 0) for p in programs())
@@ -792,17 +794,17 @@ def what_a_unit_costs():
         m = v.call("Get", unit=s.name, sinceMark=True)
         kernel = booked() - before
     cost = m["cost"]["share"] * m["covered"]
-    check(kernel / 5 < cost < kernel, f"{cost} ns, of {kernel} ns that the kernel has booked for all programs")
+    check(kernel / 5 < cost < kernel, f"{cost} ns, of {kernel} ns that the kernel has counted for all programs")
     whole = snapshot(s)
     check(whole["cost"]["share"] * whole["covered"] >= .999 * cost, f"{whole['cost']} of {whole['covered']} ns, {cost} ns of it while it was under load")
     equal(snapshot(idle, "1s")["cost"]["share"], 0, "cost of a unit that does nothing")
-    wait_for("what is over is not in the window", lambda: snapshot(s, "1s")["cost"]["share"] == 0)
+    wait_for("the load is not in the window any more", lambda: snapshot(s, "1s")["cost"]["share"] == 0)
 
 
 @test(own_daemon=True)
 def memory_of_maps():
-    """The budgets that are stated: at most 640 KiB for a unit with the probe "requests", 1 MiB with all of them, a bounded size
-    per socket."""
+    """The documented budgets of memory hold: at most 640 KiB for a unit with the probe "requests", 1 MiB with all probes, and 4 KiB
+    for a socket."""
     fresh_qosd()
     a, b = Server(mode="thread").start(), Server(mode="thread").start()
     attach(a, "--probes=requests")
@@ -814,7 +816,7 @@ def memory_of_maps():
     check(one["mapMemoryPerUnit"] * 0.9 <= two["mapMemory"] - one["mapMemory"] <= 640 * 1024,
           f"a second unit takes {two['mapMemory'] - one['mapMemory']} bytes")
     qosctl("detach", b.name)
-    wait_for("its memory is given back", lambda: varlink("GetStatus")["mapMemory"] <= one["mapMemory"] + 65536)
+    wait_for("the unit's memory is freed", lambda: varlink("GetStatus")["mapMemory"] <= one["mapMemory"] + 65536)
     attach(a, "--probes=requests,cpu,block,memory")
     one = varlink("GetStatus")
     attach(b, "--probes=requests,cpu,block,memory")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What holds a unit back. The truth: what it was made to suffer from, each time before anybody looks at it. Run alone, as what other
-tests take of the CPUs would be a finding, too."""
+"""Diagnoses of units, compared with faults that are known, as each unit is set up to suffer from them. Nothing else may run meanwhile,
+as the CPU time of other tests would be a finding, too."""
 
 import collections
 import contextlib
@@ -24,7 +24,7 @@ SECONDS = 3     # of each diagnosis
 
 
 def diagnose(unit, *options, status=0):
-    """status: None if it is for the caller to judge."""
+    """Returns the diagnosis. status: the exit status of qosctl to expect, or None for any."""
     r = qosctl("diagnose", unit.name, f"--for={SECONDS}s", "--json=short", *options, ok=False, timeout=40)
     if status is not None:
         equal(r.returncode, status, f"exit status, {r.stderr.strip() or r.stdout}")
@@ -35,8 +35,8 @@ helper = None
 
 
 def prepare():
-    """Has the programs loaded before there is a fault, which takes the verifier a second of CPU time that others may not leave it. The unit
-    itself is attached by the diagnosis."""
+    """Loads the programs before there is a fault, as the verifier needs a second of CPU time for them. The unit itself is attached by
+    the diagnosis."""
     global helper
     if not helper:
         helper = Unit("/bin/sleep infinity", type="exec").start()
@@ -44,8 +44,8 @@ def prepare():
 
 
 def calm(look, attempts=4):
-    """A diagnosis while nobody else wants the CPUs. That they do is a finding, and a true one: then it is made once more. Whatever
-    else is found has no second chance."""
+    """Returns a diagnosis, which is repeated if other processes on the machine wanted the CPUs, as that is a true finding. It is not
+    repeated because of other findings."""
     for attempt in range(attempts):
         d = look()
         if not any(f["kind"] == "cpu" for f in d["findings"]):
@@ -54,7 +54,7 @@ def calm(look, attempts=4):
 
 
 def said(d):
-    """All of it in a line, for the message of a failed test."""
+    """Returns the diagnosis in a line, for the message of a failed test."""
     return json.dumps({k: d[k] for k in d if k not in ("baseline", "excluded")})
 
 
@@ -66,13 +66,13 @@ def found(d, kind):
 
 
 def noise(d):
-    """That others had the CPUs is true where less than half of those that the unit may use was idle. Where more was, nobody had them."""
+    """Returns the kinds of findings that other processes on the machine may cause: {"cpu"}, unless half of the unit's CPUs were idle."""
     f = d["figures"]
     return {"cpu"} if scenario.in_vm or f["idleCpus"] < 0.5 * f["cpus"] else set()
 
 
 def only(d, *kinds):
-    """These and nothing else, in any order; but where others wanted the CPUs, that may be found as well."""
+    """Checks that these kinds are found, and no others but those of noise(). Returns the findings in the order of the arguments."""
     got = {f["kind"] for f in d["findings"]}
     check(set(kinds) <= got <= set(kinds) | noise(d), f"not {kinds}: {said(d)}")
     equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
@@ -81,7 +81,7 @@ def only(d, *kinds):
 
 @contextlib.contextmanager
 def on_cpu(cpu):
-    """What is started meanwhile runs on this CPU."""
+    """Processes that are started in its body run on this CPU."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:
@@ -95,7 +95,7 @@ def other_cpu(cpu=0):
     return others[0] if others else cpu
 
 
-# Before whatever else the machine does: all that take part, also those that are in the way
+# All units of a case, also those that cause its fault, have priority over other processes on the machine
 FIRST = "Nice=-10\n"
 
 
@@ -112,7 +112,7 @@ def backend(delay_us):
 
 @contextlib.contextmanager
 def loaded(server, **options):
-    """Requests all the while, as many at a time as there are connections."""
+    """Runs its body while a client sends requests, as many at a time as there are connections."""
     os.setpriority(os.PRIO_PROCESS, 0, -10)
     client = scenario.Client(server, duration_ms=60000, number=1 << 40, **options)
     try:
@@ -132,7 +132,7 @@ def redis(cpu=None, settings=""):
 
 @contextlib.contextmanager
 def benchmark(u, connections=20, command=("-t", "get")):
-    """The load that comes with Redis, on a CPU of its own."""
+    """Runs its body while redis-benchmark runs, on a CPU of its own."""
     os.setpriority(os.PRIO_PROCESS, 0, -10)
     with on_cpu(other_cpu()):
         p = subprocess.Popen(["redis-benchmark", "-p", str(u.port), "-c", str(connections), "-n", "1000000000", "-q", *command],
@@ -150,9 +150,9 @@ def hog(cpu=0, settings=""):
 
 # ---- what units are made to suffer from -------------------------------------------------------------------------
 #
-# Each of these has a unit suffer, yields it, gets its diagnosis, and checks it. Those with something to compare that
-# with yields the unit before as well, each time with options; then it is the last that counts. They are tests, and the rows of the table of
-# confusions in the benchmark (tests/bench/diagnosis.py).
+# Each case sets up a unit with a fault, yields it, is sent its diagnosis, and checks that. A case with a baseline yields the unit
+# several times, with options; then the last diagnosis is judged. Cases are tests, and the rows of the table of confusions in the
+# benchmark (tests/bench/diagnosis.py).
 
 CASES = []
 
@@ -162,17 +162,17 @@ class Case:
         self.function = function
         self.needs_vm = needs_vm
         self.name = function.__name__
-        self.kinds = set(kinds)         # that are to be found
-        self.also = set(also)           # that are true as well, at times
+        self.kinds = set(kinds)         # kinds of findings that are required
+        self.also = set(also)           # kinds that may be found, too
 
     def judge(self, d):
-        """What is found, and whether that is what it suffers from; noise: others wanted the CPUs."""
+        """Checks that the findings are those required, and no others but those allowed and those of noise()."""
         got = {f["kind"] for f in d["findings"]}
         check(self.kinds <= got <= self.kinds | self.also | noise(d), f"not {sorted(self.kinds)}: {said(d)}")
         equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
 
     def run(self, look):
-        """look: makes a diagnosis of the unit, with options."""
+        """Runs the case. look(unit, *options) makes a diagnosis."""
         suffering, d = self.function(), None
         try:
             while True:
@@ -191,7 +191,7 @@ def case(*kinds, also=(), deadline=60, needs_vm=None):
         CASES.append(c)
 
         def alone():
-            # That others want the CPUs is a finding, and a true one
+            # A case with the finding "cpu" is not repeated because of it
             c.run(diagnose if "cpu" in kinds else lambda u, *options: calm(lambda: diagnose(u, *options)))
         alone.__name__, alone.__module__ = function.__name__, function.__module__
         test(deadline=deadline, quiet=True, needs_vm=needs_vm)(alone)
@@ -201,12 +201,12 @@ def case(*kinds, also=(), deadline=60, needs_vm=None):
 
 @case("cpu")
 def cpu_hog():
-    """Redis shares its CPU with something else."""
+    """Redis shares its CPU with another unit."""
     u, other = redis(cpu=0), hog()
     with benchmark(u):
         d = yield u
     f = found(d, "cpu")
-    equal((f["state"], f["unit"]), ("runQueue", other.name), f"who has the CPU: {f}")
+    equal((f["state"], f["unit"]), ("runQueue", other.name), f"state and CPU occupant: {f}")
 
 
 @case("limit")
@@ -221,9 +221,9 @@ def one_busy_process():
 
 @case("limit", also=("cpu",))
 def broker():
-    """A stream of Redis takes more messages than its one thread can."""
+    """A stream of Redis gets more messages than Redis' one thread can process."""
     u = redis(cpu=0)
-    # Of several fields, and some pipelined: more work for the server than for the client
+    # Messages of several fields, in pipelines, are more work for the server than for the client
     fields = [w for i in range(20) for w in (f"field{i}", "x" * 20)]
     with benchmark(u, connections=100, command=("-P", "16", "XADD", "stream", "MAXLEN", "1000", "*", *fields)):
         d = yield u
@@ -233,18 +233,18 @@ def broker():
 
 @case("limit")
 def pool_too_small():
-    """Two workers that only wait, and eight connections, while the CPUs are idle."""
+    """Two workers that sleep serve eight connections, while the CPUs are idle."""
     s = Toiler(workers=2, sleep_us=10000)
     with loaded(s, connections=8):
         d = yield s
     f = found(d, "limit")
-    check("2.0 at a time" in f["text"], f"what is said of the pool: {f}")
+    check("2.0 at a time" in f["text"], f"size of the pool: {f}")
     equal("CPUs are idle" in f["text"], d["figures"]["idleCpus"] >= 0.2, f"idle CPUs: {said(d)}")
 
 
 @case("limit")
 def batches():
-    """A thread for each connection, and one that does the work of all, as many at once as there are."""
+    """One thread does the work of the threads of all connections, for several requests at once."""
     s = Toiler(batch=4, cpu_us=4000, settings="CPUAffinity=0")
     with on_cpu(other_cpu()), loaded(s, connections=12):
         d = yield s
@@ -254,41 +254,41 @@ def batches():
 
 @case("dependency")
 def slow_dependency():
-    """It sends requests to another server, which is slow."""
+    """The unit sends requests to another server, which is slow."""
     slow = backend(20000)
     s = Toiler(ask=slow.port)
     with loaded(s, connections=4):
         d = yield s
     f = found(d, "dependency")
-    equal((f["resource"], f["certainty"]), (f"127.0.0.1:{slow.port}", "certain"), f"whom it waits for: {f}")
+    equal((f["resource"], f["certainty"]), (f"127.0.0.1:{slow.port}", "certain"), f"the dependency: {f}")
 
 
 @case("lock")
 def hot_mutex():
-    """Eight threads, and a mutex that each of them holds for a while."""
+    """Each of eight threads holds one mutex for a while."""
     s = Toiler(lock_us=2000)
     with loaded(s, connections=8):
         d = yield s
     f = found(d, "lock")
     equal((f["state"], f["certainty"]), ("lock", "certain"), f"what it waits for: {f}")
-    check(f["resource"].endswith(":hot_mutex") and "released by toiler (" in f["text"], f"which lock, and who held it: {f}")
+    check(f["resource"].endswith(":hot_mutex") and "released by toiler (" in f["text"], f"the lock and its holder: {f}")
 
 
 @case("lock")
 def hot_turn():
-    """The same with a condition variable, where they sleep as if they had nothing to do."""
+    """Eight threads wait for a single resource at a condition variable, where idle threads would wait as well."""
     s = Toiler(turn_us=2000)
     with loaded(s, connections=8):
         d = yield s
     f = found(d, "lock")
     equal((f["state"], f["certainty"]), ("park", "possible"), f"what it waits for: {f}")
-    check("toiler:hot_turn" in f["resource"] and "released by toiler (" in f["text"], f"for what, and who held it: {f}")
+    check("toiler:hot_turn" in f["resource"] and "released by toiler (" in f["text"], f"the condition variable and the thread that signals it: {f}")
 
 
 @case("lock", also=("cpu", "limit"))
 def one_file():
-    """Each response writes to one file in memory, as one thread does at a time: in a call on a file, and there is no disk. It takes CPU
-    time as well."""
+    """Threads wait for the kernel's lock of a file that each response is written to. The file is in memory, so that no thread waits for
+    a disk, and writing takes CPU time as well."""
     path = f"/run/{scenario.prefix}.file"
     s = Toiler(sync=path, sync_size=16 << 20)
     try:
@@ -299,12 +299,12 @@ def one_file():
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     f = found(d, "lock")
-    check(f["state"] == "disk" and f["resource"].startswith("lock in ") and "released by toiler (" in f["text"], f"for what, and who held it: {f}")
+    check(f["state"] == "disk" and f["resource"].startswith("lock in ") and "released by toiler (" in f["text"], f"the lock and its holder: {f}")
 
 
 @contextlib.contextmanager
 def postgresql():
-    """A server with a table, and its clients (a script, their number, and the time)."""
+    """Yields a PostgreSQL server with a table. load() runs clients of it with a script of pgbench."""
     prepare()
     directory, binaries, port = f"/run/{scenario.prefix}-pg", "/usr/lib/postgresql/17/bin", unused_port()
     scenario.run("install", "-d", "-o", "postgres", directory)
@@ -325,8 +325,8 @@ def postgresql():
                               "-T", "60", "postgres"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                              env=dict(os.environ, PGAPPNAME=name))
         try:
-            # One more looks whether there are as many as there should be, and goes
-            wait_for("all clients are there", lambda: int(ask(f"select count(*) from pg_stat_activity where application_name = '{name}'")) == clients, 10)
+            # psql has another application_name
+            wait_for("all clients are connected", lambda: int(ask(f"select count(*) from pg_stat_activity where application_name = '{name}'")) == clients, 10)
             yield
         finally:
             p.kill()
@@ -339,7 +339,7 @@ def postgresql():
 
 @case()
 def rows():
-    """Clients of PostgreSQL that change rows, each its own."""
+    """Clients of PostgreSQL update different rows, and do not wait for each other."""
     with postgresql() as u:
         with u.load("\\set id random(1, 1000)\nbegin;\nupdate accounts set n = n + 1 where id = :id;\n\\sleep 5 ms\nend;\n", clients=6):
             yield u
@@ -347,7 +347,7 @@ def rows():
 
 @case("lock")
 def row_of_postgresql():
-    """Two of its clients change one row, and one of them keeps it for a while each time."""
+    """Two clients of PostgreSQL update one row, and one of them holds its lock for a while each time."""
     with postgresql() as u:
         with u.load("begin;\nupdate accounts set n = n + 1 where id = 1;\n\\sleep 30 ms\nend;\n", name="holder"), \
                 u.load("update accounts set n = n + 1 where id = 1;\n\\sleep 5 ms\n", name="writer"):
@@ -355,13 +355,13 @@ def row_of_postgresql():
             d = yield u
     f = found(d, "lock")
     equal((f["certainty"], f["state"], f["resource"]), ("possible", "poll", f"a signal to process {writer}"), f"what it waits for: {f}")
-    check(f"released by postgres ({holder})" in f["text"], f"who has the row is {holder}: {f}")
+    check(f"released by postgres ({holder})" in f["text"], f"the holder of the row is {holder}: {f}")
 
 
 @contextlib.contextmanager
 def mariadb():
-    """A server with a table, and sessions: each runs its statements again and again, numbers are pauses in seconds between them. At the end of
-    each round it waits until the server has done all of it."""
+    """Yields a MariaDB server with a table. session() runs a client of it, which repeats its statements; numbers are pauses in seconds
+    between them. At the end of each round the client waits until the server has executed all statements."""
     prepare()
     directory, port = f"/run/{scenario.prefix}-maria", unused_port()
     scenario.run("install", "-d", "-o", "mysql", directory)
@@ -397,7 +397,7 @@ def mariadb():
         t = threading.Thread(target=speak, daemon=True)
         t.start()
         try:
-            wait_for("it is there", lambda: ask(f"select count(*) from information_schema.processlist where user = '{name}'") == "1", 10)
+            wait_for("the client is connected", lambda: ask(f"select count(*) from information_schema.processlist where user = '{name}'") == "1", 10)
             yield
         finally:
             stop.set()
@@ -419,27 +419,27 @@ def change(row):
 
 @case("lock")
 def row_of_mariadb():
-    """Two of its clients change one row, and one of them keeps it for a while each time."""
+    """Two clients of MariaDB update one row, and one of them holds its lock for a while each time."""
     with mariadb() as u:
         with u.session("holder", "begin", change(1), 0.03, "commit"), u.session("writer", change(1), 0.005):
             holder = u.ask("select tid from information_schema.processlist where user = 'holder'")
             d = yield u
     f = found(d, "lock")
     equal((f["certainty"], f["state"]), ("possible", "park"), f"what it waits for: {f}")
-    check(f["resource"].startswith("0x") and f"({holder})" in f["text"], f"who has the row is {holder}: {f}")
+    check(f["resource"].startswith("0x") and f"({holder})" in f["text"], f"the holder of the row is {holder}: {f}")
 
 
 @case()
 def rows_of_mariadb():
-    """The same, each its own."""
+    """Two clients of MariaDB update different rows, and do not wait for each other."""
     with mariadb() as u:
         with u.session("holder", "begin", change(1), 0.03, "commit"), u.session("writer", change(2), 0.005):
             yield u
 
 
 def ss_limits(u, netns=None):
-    """The truth about what TCP waited for, of all connections of a server so far: milliseconds in which it had data to send, and those of
-    them in which the window of the client was the limit (tcp_info); connections, and those of them whose send buffer was full."""
+    """Returns what TCP waited for on all connections of a server, according to ss(8). busy: milliseconds with data to send; window: those
+    of them in which the receive window of the client was the limit; connections; full: those of them with a full send buffer."""
     limits = collections.Counter()
     for _ in range(20):
         out = scenario.run(*scenario.nsenter(netns), "ss", "-tinmHO", "state", "established", f"sport = :{u.port}").stdout
@@ -450,7 +450,7 @@ def ss_limits(u, netns=None):
 
 
 def ss_counts(u, seconds=2):
-    """The truth about what is unsent: the flags that ss(8) shows of the connections of a server, and how often it showed each."""
+    """Returns how often ss(8) shows each flag of the connections of a server: which of them have unsent data, and why."""
     counts = collections.Counter()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -459,7 +459,7 @@ def ss_counts(u, seconds=2):
     return counts
 
 
-# The server of Python's standard library, which writes head and body apart, with Nagle's algorithm or without
+# The HTTP server of Python's standard library, which writes head and body separately, with Nagle's algorithm or without
 HTTP_SERVER = """
 import functools, http.server, sys
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -473,7 +473,8 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), functools.parti
 
 @contextlib.contextmanager
 def fetching(port, path, n=2):
-    """Clients that keep their connections. Yields the seconds that each response took, which grow."""
+    """Runs its body while clients send requests on connections that they keep. Yields the list of the seconds that each response
+    took, which is appended to."""
     times, over = [], threading.Event()
 
     def fetch():
@@ -497,7 +498,7 @@ def fetching(port, path, n=2):
 
 
 def head_and_body(option):
-    """Yields the unit, then what it was found to do: the diagnosis, the median of the client's seconds, and the counts of ss."""
+    """Yields the unit. Returns its diagnosis, the median of the seconds that a response took the client, and ss_counts()."""
     with tempfile.TemporaryDirectory(dir="/run") as path:
         os.chmod(path, 0o755)
         with open(f"{path}/index.html", "w") as f:
@@ -514,7 +515,7 @@ def head_and_body(option):
 
 @case("nagle", deadline=120)
 def nagle():
-    """Head and body are written apart, and clients delay acknowledgements."""
+    """Head and body of responses are written separately, and clients delay acknowledgements."""
     d, seconds, counts = yield from head_and_body("nagle")
     check(seconds > 0.03, f"a response takes the client {seconds} s")
     check(counts["notsent"] > counts["connections"] / 2, f"unsent data: {counts}")
@@ -527,7 +528,7 @@ def nagle():
 
 @case(deadline=120)
 def head_and_body_without_delay():
-    """The same server with TCP_NODELAY."""
+    """Head and body of responses are written separately, with TCP_NODELAY."""
     d, seconds, counts = yield from head_and_body("nodelay")
     check(seconds < 0.03, f"a response takes the client {seconds} s")
     check(d["figures"]["sendNagle"] == 0, f"unsent parts: {said(d)}")
@@ -535,7 +536,7 @@ def head_and_body_without_delay():
 
 @case("receiveWindow")
 def slow_readers():
-    """Responses that are larger than all buffers, for clients that read them slowly."""
+    """Clients read responses slowly that are larger than all buffers."""
     s = Toiler(response=8 << 20)
     with loaded(s, connections=4, response=8 << 20, read_rate=16 << 20, rcvbuf=65536):
         d = yield s
@@ -543,11 +544,11 @@ def slow_readers():
     check(limits["window"] > limits["busy"] / 2, f"what TCP waited for: {limits}")
     f = found(d, "receiveWindow")
     equal(f["certainty"], "certain", f"certainty: {f}")
-    check("clients read too slowly" in f["text"], f"whose fault it is: {f}")
+    check("clients read too slowly" in f["text"], f"the cause: {f}")
 
 
 def far_away(options, load, congestion="reno"):
-    """Yields the unit, 40 ms away from its clients; then the diagnosis and what ss_limits() says."""
+    """Yields a unit with a round-trip time of 40 ms to its clients. Returns its diagnosis and ss_limits()."""
     prepare()
     cable = scenario.Cable(delay_us=20000)
     scenario.run("ip", "netns", "exec", cable.b, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={congestion}")
@@ -561,7 +562,8 @@ def far_away(options, load, congestion="reno"):
 
 @case("sendBuffer")
 def small_send_buffer():
-    """What fits into it is on its way for 40 ms. The response is written in parts, as one part may exceed the limit."""
+    """The contents of a small send buffer are in flight for 40 ms. The response is written in parts, as a single write may exceed the
+    size of the buffer."""
     d, limits = yield from far_away(dict(response=60000, parts=30, sndbuf=8192), dict(connections=4))
     check(limits["full"] > limits["connections"] / 2 and limits["window"] < limits["busy"] / 2, f"what TCP waited for: {limits}")
     f = found(d, "sendBuffer")
@@ -571,13 +573,13 @@ def small_send_buffer():
 
 @case("network")
 def slow_start():
-    """Connections for a response each, which is ten times as much as the first congestion window."""
+    """Each connection has one response of ten times the initial congestion window."""
     yield from slow_path("reno")
 
 
 @case("network")
 def slow_path_bbr():
-    """The same with segments that are sent one by one, at the rate that congestion control has measured."""
+    """With BBR, each connection has one response of ten times the initial congestion window, with segments that are paced."""
     yield from slow_path("bbr")
 
 
@@ -585,7 +587,7 @@ def slow_path(congestion):
     d, limits = yield from far_away(dict(response=150000), dict(connections=4, per_connection=1), congestion)
     check(limits["window"] < limits["busy"] / 2, f"what TCP waited for: {limits}")
     f = found(d, "network")
-    check("the path to clients is slow" in f["text"], f"what of the network: {f}")
+    check("the path to clients is slow" in f["text"], f"the cause: {f}")
     check(35 * scenario.MSEC < d["figures"]["sendRtt"] < 80 * scenario.MSEC, f"round-trip time: {said(d)}")
 
 
@@ -596,12 +598,12 @@ def over_a_cable(cable):
         d = yield s
     cable.cut()
     f = found(d, "network")
-    check("segments are retransmitted" in f["text"] or "segments are lost" in f["text"], f"what of the network: {f}")
+    check("segments are retransmitted" in f["text"] or "segments are lost" in f["text"], f"the cause: {f}")
 
 
 @case("network", also=("cpu",))
 def loss_towards_clients():
-    """Three packets of a hundred do not arrive."""
+    """Three of a hundred packets are lost on the way to the clients."""
     yield from over_a_cable(scenario.Cable(drop=30, delay_us=500, seed=7))
 
 
@@ -616,11 +618,11 @@ def quota_too_small():
     with loaded(s, connections=2):
         d = yield s
     f = found(d, "quota")
-    check(f["state"] == "throttled" and "the quota was used up in" in f["text"], f"what is said of the quota: {f}")
+    check(f["state"] == "throttled" and "the quota was used up in" in f["text"], f"state and text: {f}")
 
 
 def without_room(limit):
-    """A file of which each response takes pages, and too little memory to keep it."""
+    """Each response reads pages of a mapped file that is larger than the memory of the unit."""
     with files(1) as (path,):
         scenario.run("dd", "if=/dev/urandom", f"of={path}", "bs=1M", "count=64", "conv=fsync", timeout=60)
         # Pages in memory are charged to the control group that has written them
@@ -630,7 +632,7 @@ def without_room(limit):
         with loaded(s, connections=2):
             d = yield s
     f = found(d, "memory")
-    check("major faults" in f["text"], f"what is said of memory: {f}")
+    check("major faults" in f["text"], f"text: {f}")
 
 
 @case("memory", also=("disk",), deadline=180, needs_vm="the memory controller is not there")
@@ -640,13 +642,13 @@ def memory_too_small():
 
 @case("memory", also=("disk",), deadline=180, needs_vm="the memory controller is not there")
 def memory_throttled():
-    """Beyond this limit threads are slowed down, and nobody is killed."""
+    """Threads are throttled beyond MemoryHigh=, and no process is killed."""
     yield from without_room("MemoryHigh")
 
 
 @contextlib.contextmanager
 def files(n):
-    """Paths on the disk of the machine, each gone at the end."""
+    """Yields paths on the disk of the machine, which are removed at the end."""
     paths = [f"/var/tmp/{scenario.prefix}.{i}" for i in range(n)]
     try:
         yield paths
@@ -658,24 +660,24 @@ def files(n):
 
 @case("disk", also=("cpu",))
 def own_syncs():
-    """Each response waits until the disk has some MiB, for which a CPU is woken up again and again."""
+    """Each response waits until some MiB are on the disk, for which a CPU is woken up repeatedly."""
     with files(1) as (path,):
         s = Toiler(sync=path, sync_size=8 << 20)
         with loaded(s, connections=2):
             d = yield s
     f = found(d, "disk")
-    check("of its bytes are the unit's own" in f["text"], f"whose bytes these are: {f}")
+    check("of its bytes are the unit's own" in f["text"], f"the unit that writes: {f}")
 
 
 def writer(*paths):
-    """Has the disk busy with what nobody waits for but itself."""
+    """Starts a unit that keeps the disk busy with writes."""
     loops = "".join(f"while :; do dd if=/dev/zero of={p} bs=4M count=16 oflag=direct conv=fsync,notrunc status=none; done & " for p in paths)
     return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("writer"), type="exec").start()
 
 
 @case("disk", also=("cpu",))
 def busy_neighbour_on_the_disk():
-    """Each response waits until the disk has a page, and another unit has it write as much as it can."""
+    """Each response waits until a page is on the disk, while another unit writes as much as it can."""
     with files(5) as (path, *others):
         s = Toiler(sync=path)
         other = writer(*others)
@@ -683,12 +685,12 @@ def busy_neighbour_on_the_disk():
             d = yield s
         other.stop()
     f = found(d, "disk")
-    equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name), f"which device, and who has it: {said(d)}")
+    equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name), f"the device, and the unit that uses it: {said(d)}")
 
 
 @case("cpu", "dependency")
 def two_faults():
-    """It shares its CPU, and has a slow dependency."""
+    """The unit shares its CPU with another one, and has a slow dependency."""
     slow = backend(10000)
     s, other = Toiler(ask=slow.port, cpu_us=5000, settings="CPUAffinity=0"), hog()
     with on_cpu(other_cpu()), loaded(s, connections=1):
@@ -697,25 +699,25 @@ def two_faults():
 
 
 def waiter(*what):
-    """A unit that serves nobody, with threads that do these things."""
+    """Starts a unit that is no server, with threads that wait or run as given."""
     prepare()
     return Unit(f"{scenario.tools}/waiter {' '.join(what)}", settings=FIRST).start()
 
 
 @case("lock")
 def batch_behind_a_mutex():
-    """Four threads wait for a mutex that the fifth does not release, and a sixth one works now and then."""
+    """In a unit that is no server, four threads wait for a mutex that a fifth does not release, and a sixth one works at times."""
     u = waiter("mutex:4", "work:1")
     d = yield u
     f = found(d, "lock")
     equal((f["state"], f["certainty"], d["figures"]["rate"]), ("lock", "likely", 0), f"what it waits for: {said(d)}")
-    check(3.9 < d["figures"]["threads"]["lock"] < 4.1 and f["share"] > 0.5, f"how much of that: {said(d)}")
-    check(f["resource"].endswith(":mutex") and "4.0 threads on average" in f["text"], f"which lock: {f}")
+    check(3.9 < d["figures"]["threads"]["lock"] < 4.1 and f["share"] > 0.5, f"number of threads, and share: {said(d)}")
+    check(f["resource"].endswith(":mutex") and "4.0 threads on average" in f["text"], f"the lock: {f}")
 
 
 @case()
 def batch_that_runs():
-    """One that has a CPU to itself, and pauses in between."""
+    """A unit that is no server has a CPU for itself, and pauses at times."""
     yield waiter("burn:1", "work:1", "sleep:2")
 
 
@@ -726,13 +728,13 @@ def idle_redis():
 
 @case()
 def idle_pool():
-    """Threads that wait for work."""
+    """The unit's threads wait for work."""
     yield Toiler(idle=50)
 
 
 @case()
 def busy_threads():
-    """It has something to do, and can."""
+    """The unit serves its requests, and has idle threads."""
     s = Toiler(idle=50, cpu_us=100)
     with loaded(s, connections=2, think_us=10000):
         yield s
@@ -747,7 +749,7 @@ def busy_workers():
 
 @case()
 def busy_batches():
-    """One thread does the work of all, and has the time."""
+    """One thread does the work of the threads of all connections, and is not saturated."""
     s = Toiler(batch=4, cpu_us=500)
     with loaded(s, connections=4, think_us=20000):
         yield s
@@ -755,7 +757,7 @@ def busy_batches():
 
 @contextlib.contextmanager
 def asked(url, per_second=200):
-    """So many requests a second, each on its own time."""
+    """Runs its body while a client sends requests at this rate."""
     os.setpriority(os.PRIO_PROCESS, 0, -10)
     p = subprocess.Popen(["hey", "-z", "60s", "-c", "4", "-q", str(per_second // 4), url],
                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -767,11 +769,11 @@ def asked(url, per_second=200):
 
 
 def caddy():
-    """A server in Go, whose runtime has a thread for each CPU and some that wait."""
+    """Starts a server in Go. The runtime of Go has a thread for each CPU, and further ones that wait."""
     prepare()
     port = unused_port()
     u = Unit(f"/usr/bin/caddy respond --listen 127.0.0.1:{port} hello", type="exec", settings=FIRST + "Environment=HOME=/tmp").start()
-    wait_for("it listens", lambda: scenario.run("curl", "-s", f"http://127.0.0.1:{port}/", ok=False).stdout == "hello", 10)
+    wait_for("caddy listens", lambda: scenario.run("curl", "-s", f"http://127.0.0.1:{port}/", ok=False).stdout == "hello", 10)
     u.port = port
     return u
 
@@ -796,23 +798,23 @@ def nginx(server):
         f.write(f"daemon off; pid {directory}/pid; error_log stderr; worker_processes 2; events {{}}\n"
                 f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; {server} }} }}\n")
     u = Unit(f"/usr/sbin/nginx -c {directory}/conf", type="exec", settings=FIRST).start()
-    wait_for("it listens", lambda: scenario.run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/", ok=False).returncode == 0, 10)
+    wait_for("nginx listens", lambda: scenario.run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/", ok=False).returncode == 0, 10)
     u.port = port
     return u
 
 
 @case("dependency")
 def nginx_before_a_slow_server():
-    """It has next to nothing to do, and waits."""
+    """nginx waits for a slow server that it forwards requests to."""
     port = unused_port()
     Unit(f"/usr/bin/python3 {scenario.SOURCES}/http_server.py {port}", settings=FIRST).start()
     u = nginx(f"location / {{ return 200 well; }} location /late/ {{ proxy_pass http://127.0.0.1:{port}; }}")
     with asked(f"http://127.0.0.1:{u.port}/late/20", per_second=40):
         d = yield u
-    equal(found(d, "dependency")["resource"], f"127.0.0.1:{port}", f"whom it waits for: {said(d)}")
+    equal(found(d, "dependency")["resource"], f"127.0.0.1:{port}", f"the dependency: {said(d)}")
 
 
-# Three processes of which one is in accept(), with a file lock around it, as Apache's and Postfix's
+# Three processes that call accept() under a file lock, as those of Apache and Postfix do
 TAKES_TURNS = """
 import fcntl, os, socket, sys
 s = socket.create_server(('127.0.0.1', int(sys.argv[1])))
@@ -825,7 +827,7 @@ while True:
     c.close()
 """
 
-# An event loop: a chunk each half second after GET /watch, nothing after anything else
+# An event loop that sends a chunk each half second after GET /watch, and no response to other requests
 LETS_WAIT = """
 import asyncio, sys
 async def serve(reader, writer):
@@ -843,24 +845,24 @@ asyncio.run(run())
 
 
 def script(source, *arguments):
-    """A service in Python that listens on a port of its own."""
+    """Starts a service in Python that listens on a port of its own."""
     prepare()
     path, port = f"/run/{unit_name('script', '.py')}", unused_port()
     with open(path, "w") as f:
         f.write(source)
     u = Unit(f"/usr/bin/python3 {path} {port} {' '.join(arguments)}", type="exec", settings=FIRST).start()
-    wait_for("it listens", lambda: str(port) in scenario.run("ss", "-ltnH", f"sport = :{port}").stdout)
+    wait_for("the script listens", lambda: str(port) in scenario.run("ss", "-ltnH", f"sport = :{port}").stdout)
     u.port = port
     return u
 
 
 @contextlib.contextmanager
 def requested(u, path):
-    """A request whose response has not ended for two seconds, as qosd shows."""
+    """Sends a request, waits until it has been in flight for two seconds, and yields the figures of the server."""
     scenario.attach(u, "--probes=requests,cpu")
     with socket.create_connection(("127.0.0.1", u.port)) as s:
         s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        wait_for("it has been in flight for a while", lambda: scenario.server_figures(u).get("oldestInFlight", 0) > 2 * scenario.SEC)
+        wait_for("the request has been in flight for a while", lambda: scenario.server_figures(u).get("oldestInFlight", 0) > 2 * scenario.SEC)
         yield scenario.server_figures(u)
 
 
@@ -871,7 +873,7 @@ def idle_behind_a_file_lock():
 
 @case()
 def watch_in_progress():
-    """A response that has begun is not stuck."""
+    """A response that has begun is in progress, and no finding."""
     u = script(LETS_WAIT)
     with requested(u, "/watch") as f:
         equal((f["inFlight"], f["waiting"], "oldestWaiting" in f), (1, 0, False), "inFlight, waiting, oldestWaiting")
@@ -881,7 +883,7 @@ def watch_in_progress():
 
 @case()
 def consumer_without_work():
-    """What an event loop lets wait, of which nobody knows that it usually responds."""
+    """A request without a response to a server that has not responded before is no finding."""
     u = script(LETS_WAIT)
     with requested(u, "/work") as f:
         equal((f["inFlight"], f["waiting"]), (1, 1), "inFlight, waiting")
@@ -898,13 +900,13 @@ def nginx_before_a_server_that_hangs():
     with requested(u, "/late"):
         d = yield u
     f = found(d, "dependency")
-    equal((f["resource"], f["unit"]), (f"127.0.0.1:{s.port}", s.name), f"what does not respond: {said(d)}")
+    equal((f["resource"], f["unit"]), (f"127.0.0.1:{s.port}", s.name), f"the dependency that does not respond: {said(d)}")
     check("does not respond" in d["summary"], f"summary: {said(d)}")
 
 
 @case()
 def busy_dns():
-    """Of requests over UDP is known how long they take, not when they are read."""
+    """A DNS server that is not saturated has no finding, and a mean time to first byte, though phases of UDP requests are not measured."""
     u = unbound()
     queries = f"/run/{scenario.prefix}-queries"
     with open(queries, "w") as f:
@@ -929,7 +931,7 @@ def steady_nginx():
 
 @case("workload", also=("limit",), deadline=120)
 def more_load():
-    """Three times as many requests as normal are a matter of the load, not of a resource."""
+    """A rate of requests above the usual one is a finding about the load."""
     s = Toiler(workers=1, cpu_us=1000, settings="CPUAffinity=0")
     path = f"/run/{scenario.prefix}.normal"
     try:
@@ -951,22 +953,22 @@ def steps(u):
 
 @test(quiet=True)
 def rivals_in_a_slice():
-    """What the units in a slice take from each other nobody else has taken from it; of one of them the other is in the way."""
+    """CPU time that one unit of a slice takes from another is a finding about the latter, and none about the slice."""
     slice = types.SimpleNamespace(name=unit_name("slice", ".slice").replace("-", ""))
     u, other = (f(cpu=0, settings=f"Slice={slice.name}\n") for f in (redis, hog))
     with benchmark(u):
         whole, part = diagnose(slice), diagnose(u)
     figures = whole["figures"]
-    check(figures["runQueueOwn"] > 10 * figures["runQueueOthers"], f"who had the CPU in the slice: {said(whole)}")
-    check(all(f["kind"] != "cpu" for f in whole["findings"]), f"others are in its way: {said(whole)}")
-    check(all(n["unit"] not in (u.name, other.name) for n in whole.get("users", []) if "unit" in n), f"others that had it: {said(whole)}")
-    equal(found(part, "cpu")["unit"], other.name, f"who has the CPU of the service: {said(part)}")
+    check(figures["runQueueOwn"] > 10 * figures["runQueueOthers"], f"waits for units in the slice and outside of it: {said(whole)}")
+    check(all(f["kind"] != "cpu" for f in whole["findings"]), f"units outside of the slice have its CPU: {said(whole)}")
+    check(all(n["unit"] not in (u.name, other.name) for n in whole.get("users", []) if "unit" in n), f"units of the slice as CPU occupants: {said(whole)}")
+    equal(found(part, "cpu")["unit"], other.name, f"CPU occupant, for the service: {said(part)}")
 
 
 @test(deadline=240, quiet=True)
 def by_its_history():
-    """What a unit did before it broke is what it is compared with, without anybody having saved that. What was broken all the time is
-    found as well; what violated a threshold is nothing to compare with."""
+    """A diagnosis compares a unit with its history, without a saved baseline. A fault that the unit has had all the time is found as well,
+    and a time in which a threshold was violated is not compared with."""
     slow = backend(20000)
     well, never, known = Toiler(cpu_us=5000, settings="CPUAffinity=0"), Toiler(ask=slow.port), Toiler(ask=slow.port)
     for u in (well, never, known):
@@ -975,28 +977,28 @@ def by_its_history():
     with on_cpu(other_cpu()), loaded(well, connections=1, think_us=1000), loaded(never, connections=1, think_us=5000), \
             loaded(known, connections=1, think_us=5000):
         wait_for("a threshold is violated", lambda: qosctl("is-ok", known.name, ok=False).returncode == 1, 20)
-        # The first one may be too short, the last one is too new, and three are needed
+        # Three steps are needed; the first one may be too short, and the last one is not complete
         wait_for("five steps have passed", lambda: steps(well) >= 5, 90, pause=0.5)
         for u, cited in ((never, True), (known, False)):
             d = calm(lambda: diagnose(u))
-            equal(found(d, "dependency")["resource"], f"127.0.0.1:{slow.port}", f"what was there from the start: {said(d)}")
-            equal(("; usually: " in d["text"], "baselineSource" in d), (cited, cited), f"its history: {said(d)}")
+            equal(found(d, "dependency")["resource"], f"127.0.0.1:{slow.port}", f"the fault from the start: {said(d)}")
+            equal(("; usually: " in d["text"], "baselineSource" in d), (cited, cited), f"whether the history is the baseline: {said(d)}")
         other = hog()
         d = diagnose(well)
         f = found(d, "cpu")
-        equal(f["unit"], other.name, f"who has the CPU: {f}")
-        check("; usually: " in d["text"], f"what is normal: {said(d)}")
+        equal(f["unit"], other.name, f"the CPU occupant: {f}")
+        check("; usually: " in d["text"], f"no baseline in the text: {said(d)}")
         check(1.5 * d["baseline"]["firstByte"] <= d["figures"]["firstByte"], f"not worse than normal: {said(d)}")
-        check(d["baseline"]["threads"]["runQueue"] < d["figures"]["threads"]["runQueue"], f"what is normal: {json.dumps(d['baseline'])}")
+        check(d["baseline"]["threads"]["runQueue"] < d["figures"]["threads"]["runQueue"], f"threads in the run queue, baseline: {json.dumps(d['baseline'])}")
         period = d["baselineSource"]
         check(30 * scenario.SEC <= period["covered"] + 10 * scenario.SEC and period["until"] <= d["timestamp"] - SECONDS * scenario.SEC
-              and period["since"] < period["until"], f"which part of the history: {period}")
-        check("Compared with its history, " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout, "words")
+              and period["since"] < period["until"], f"period of the baseline: {period}")
+        check("Compared with its history, " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout, "no baseline in the output of qosctl")
 
 
 @test(deadline=90)
 def contention_in_the_history():
-    """Where the time of threads went is in the steps of the history, to half a percent."""
+    """The steps of the history have the states of threads, to one percent."""
     s = Toiler(idle=50)
     scenario.attach(s, "--probes=requests,cpu,block,memory")
     wait_for("two steps have passed", lambda: steps(s) >= 2, 60, pause=0.2)
@@ -1006,39 +1008,39 @@ def contention_in_the_history():
 
 
 def holds(u):
-    """Its holds, by type."""
+    """Returns the types of the unit's holds."""
     with scenario.Varlink() as v:
         return [h["type"] for o in v.collect("List", unit=u.name) for h in o["holds"]]
 
 
 @test(quiet=True)
 def while_it_lasts():
-    """A diagnosis holds the unit for as long as its connection, and its interval, last; there are sixteen at a time."""
+    """A diagnosis holds the unit until its interval or its connection ends, and at most sixteen run at a time."""
     s = Server().start()
     connections = [scenario.Varlink() for _ in range(16)]
     for c in connections:
         c.send("Diagnose", {"unit": s.name, "window": 60 * scenario.SEC})
-    wait_for("all are under way", lambda: s.name in scenario.listed() and
+    wait_for("all diagnoses run", lambda: s.name in scenario.listed() and
              len(holds(s)) == 16, timeout=20)
     equal(scenario.varlink_error("Diagnose", unit=s.name), "TooManyDiagnoses", "error")
     connections.pop().close()
-    wait_for("one has ended", lambda: len(holds(s)) == 15)
+    wait_for("the hold of one has ended", lambda: len(holds(s)) == 15)
     with scenario.Varlink(timeout=30) as c:
         d = c.call("Diagnose", unit=s.name, window=scenario.SEC)
-    equal((d["verdict"], d["findings"]), ("nothing", []), "the one that was short")
+    equal((d["verdict"], d["findings"]), ("nothing", []), "verdict and findings of the short diagnosis")
     for c in connections:
         c.close()
-    wait_for("nobody holds it", lambda: s.name not in scenario.listed())
+    wait_for("no hold is left", lambda: s.name not in scenario.listed())
 
 
 @test(quiet=True)
 def interrupted():
-    """Ctrl+C ends the interval early: the diagnosis is that of the shorter one, and nothing is held any longer."""
+    """Ctrl+C ends the interval early: qosctl prints the diagnosis of the shorter interval, and no hold is left."""
     b = backend(20000)
     u = Toiler(ask=b.port)
     with loaded(u, connections=1):
         p = subprocess.Popen(["qosctl", "diagnose", u.name, "--for=5min", "--json=short"], stdout=subprocess.PIPE)
-        wait_for("it is under way", lambda: u.name in scenario.listed() and holds(u) == ["lease"], 20)
+        wait_for("the diagnosis runs", lambda: u.name in scenario.listed() and holds(u) == ["lease"], 20)
         begin = time.monotonic()
         wait_for("three seconds have passed", lambda: time.monotonic() > begin + 3.5, 20)
         p.send_signal(signal.SIGINT)
@@ -1047,16 +1049,16 @@ def interrupted():
     equal(p.returncode, 0, "exit status")
     equal(found(d, "dependency")["resource"], f"127.0.0.1:{b.port}", f"the peer: {said(d)}")
     check(2 <= d["figures"]["covered"] / scenario.SEC <= passed + 1, f"an interval of {d['figures']['covered']} ns after {passed} s")
-    wait_for("nobody holds it", lambda: u.name not in scenario.listed())
+    wait_for("no hold is left", lambda: u.name not in scenario.listed())
 
 
 @test()
 def not_for_everybody():
-    """What a unit waits for is not for other users to know."""
+    """Unprivileged users cannot diagnose units of other users, whether these are attached or not."""
     s = Server().start()
     for attached in (False, True):
         if attached:
             scenario.attach(s, "--probes=requests,cpu,block,memory")
         r = scenario.run(*scenario.as_user(65534), "qosctl", "--no-ask-password", "diagnose", s.name, "--for=1s", ok=False)
         check(r.returncode == 1 and not r.stdout, f"as nobody, attached: {attached}: {r}")
-    equal(holds(s), ["administrator"], "who holds it")
+    equal(holds(s), ["administrator"], "holds")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a unit answers, by the address it answers at: counts are those of who asked there."""
+"""Requests of a server by endpoint, the address that it listens at: counts are those of the clients of each address."""
 
 import contextlib
 import http.client
@@ -18,7 +18,7 @@ from test_unix import UnixServer, ask as unix_ask
 
 
 class Nginx(Unit):
-    """Listens on all of these, as written in its configuration; location: what it does with a request."""
+    """An nginx that listens on addresses as written in its configuration. location: the body of its location block."""
 
     def __init__(self, listen, location='return 200 "ok\\n";', more=""):
         name = scenario.unit_name("nginx")
@@ -38,7 +38,7 @@ class Nginx(Unit):
     def start(self):
         super().start()
         for port in self.ports:
-            wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+            wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
         return self
 
 
@@ -50,7 +50,7 @@ def unused_ports(n):
 
 
 def ab(port, number, host="127.0.0.1", connections=4, path="/", keepalive=True):
-    """Its own count of what was answered."""
+    """Runs ab, and returns the number of responses that it counts."""
     out = run("ab", "-q", "-n", number, "-c", min(connections, number), *(["-k"] if keepalive else []),
               f"http://{host}:{port}{path}", timeout=60).stdout
     equal(int(re.search(r"^Failed requests:\s+(\d+)", out, re.M)[1]), 0, "requests of ab that failed")
@@ -58,10 +58,10 @@ def ab(port, number, host="127.0.0.1", connections=4, path="/", keepalive=True):
 
 
 def endpoints(unit, window="total"):
-    """By where they listen; excluded ones are of their own, '… excluded'."""
+    """Returns the endpoints of the unit by their address, and those with excluded requests by the address and " excluded"."""
     rows = server_figures(unit, window).get("endpoints", [])
     named = {("others" if r.get("rest") else r["listen"]) + (" excluded" if r.get("excluded") else ""): r for r in rows}
-    equal(len(named), len(rows), f"endpoints that are called differently in {rows}")
+    equal(len(named), len(rows), f"endpoints with different names in {rows}")
     return named
 
 
@@ -70,7 +70,8 @@ def counts(unit):
 
 
 def expect_counts(unit, want, what, timed=True):
-    """Each has so many, all that are not excluded together what the unit has, and nothing is left over."""
+    """Checks the count of each endpoint, that the figures of the endpoints that are not excluded add up to those of the unit, and that
+    nothing is in flight."""
     def settled():
         f = server_figures(unit)
         return counts(unit) == want and f["inFlight"] == 0
@@ -91,7 +92,7 @@ def expect_counts(unit, want, what, timed=True):
 
 @test(vm="nightly")
 def exact_by_port():
-    """The first one, which has no row of its own, too; over a restart of the unit, in whatever order it opens them then."""
+    """Each port of a unit has exactly its own requests, also after a restart of the unit that opens the ports in another order."""
     a, b, c = unused_ports(3)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}", f"{c}"])).start()
     want = {f"127.0.0.1:{a}": 0, f"127.0.0.1:{b}": 0, f"*:{c}": 0}
@@ -117,7 +118,7 @@ def exact_by_port():
 
 @test()
 def more_than_there_are_rows():
-    """The first one and seven further have their own, four share one: the sum is exact."""
+    """Of twelve endpoints eight have entries of their own, and four share the entry others: the sum is exact."""
     ports = unused_ports(12)
     u = attach(Nginx([f"127.0.0.1:{p}" for p in ports])).start()
     asked = {p: ab(p, 10 + i) for i, p in enumerate(ports)}
@@ -147,7 +148,7 @@ def same_port_on_both_families():
                    f"requests.server[[::]:{port}].count": 20, "requests.server.count": 50}, "metrics by name")
     check(p50 > 0, "the median of both")
 
-    # One socket for both
+    # One socket for both families
     port = unused_port()
     u = attach(Nginx([f"[::]:{port} ipv6only=off"])).start()
     expect_counts(u, {f"[::]:{port}": ab(port, 30) + ab(port, 20, host="[::1]")}, "through one socket")
@@ -155,7 +156,7 @@ def same_port_on_both_families():
 
 @test()
 def named_metrics():
-    """As scripts ask for them, and what is said of names that make no sense."""
+    """Metrics of an endpoint are read by name, [ADDRESS:PORT] or [:PORT], and invalid names are refused with NoSuchMetric."""
     a, b = unused_ports(2)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
     ab(a, 12)
@@ -166,7 +167,7 @@ def named_metrics():
         for selector in (f":{b}", f"127.0.0.1:{b}"):
             equal(qosctl("show", u.name, "--window=total", "--value", "-P", f"requests.server[{selector}].{key}").stdout.strip(),
                   str(lookup(row, key)), key)
-    # Too few for it, and one that nobody listens on
+    # Without a value: too few requests for the quantile, addresses without a listener, and requests of a client
     for name in (f"requests.server[:{a}].latency.p99", "requests.server[:1].count", f"requests.server[*:{b}].count",
                  f"requests.client[:{b}].count"):
         equal(qosctl("show", u.name, "--window=total", "-P", name).stdout, f"{name}=\n", name)
@@ -184,11 +185,11 @@ def named_metrics():
     equal(varlink_error("Histogram", unit=u.name, metric="requests.server[:1].latency", window=0), "NotMeasured", "of nothing")
     equal(varlink_error("Histogram", unit=u.name, metric=f"requests.server[:{b}].queue"), "NoSuchMetric", "of a phase")
     equal(varlink_error("History", unit=u.name, metrics=[f"requests.server[:{b}].rate"]), "NoHistory", "over time")
-    # Of windows that have no figures by endpoint it is said where they are
+    # In windows without figures by endpoint, qosctl status names the windows that have them
     equal(varlink("Get", unit=u.name, window=60 * scenario.SEC, metrics=[f"requests.server[:{b}].count"])["values"], {},
           "over a minute")
     for row in endpoints(u, "60s").values():
-        equal(set(row), {"listen"}, "what is known over a minute")
+        equal(set(row), {"listen"}, "keys of an endpoint over a minute")
     check("windows from 2s to 10s" in qosctl("status", u.name, "--window=60s").stdout, "the status page over a minute")
     status = qosctl("status", u.name, "--window=total").stdout
     check(f"127.0.0.1:{a}" in status and f"127.0.0.1:{b}" in status, f"the status page: {status}")
@@ -205,13 +206,13 @@ class Two(Unit):
     def start(self):
         super().start()
         for port in self.ports:
-            wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+            wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
         return self
 
 
 @test()
 def attached_under_load():
-    """Connections that are older than the attach belong to where they came in."""
+    """Requests on connections from before the attach count for the endpoint that accepted the connection."""
     for address, listen in (("0.0.0.0", "*"), ("127.0.0.1", "127.0.0.1")):
         u = Two(address).start()
         names = [f"{listen}:{port}" for port in u.ports]
@@ -231,7 +232,7 @@ def attached_under_load():
         expect_counts(u, before, "after the load", timed=False)
 
 
-# ---- what is left out ------------------------------------------------------------------------------------------------
+# ---- excluded requests -----------------------------------------------------------------------------------------------
 
 def held_without(unit):
     with scenario.Varlink() as v:
@@ -240,9 +241,9 @@ def held_without(unit):
 
 @test()
 def excluded_from_the_beginning():
-    """The unit has no trace of it; its own figures are there."""
+    """Requests at an excluded port are not in the figures of the unit, and are in those of an endpoint of their own."""
     a, b = unused_ports(2)
-    # It opens the excluded one first
+    # nginx opens the excluded port first
     u = attach(Nginx([f"{b}", f"127.0.0.1:{a}"]), f"--exclude=port:{b}").start()
     n = ab(a, 100)
     m = ab(b, 250)
@@ -253,8 +254,8 @@ def excluded_from_the_beginning():
     status = qosctl("status", u.name).stdout
     check(f"*:{b} (excluded)" in status and f"excluding port:{b}" in status, f"the status page: {status}")
     equal(varlink("Get", unit=u.name, window=0, metrics=[f"requests.server[:{b}].count"])["values"],
-          {f"requests.server[:{b}].count": m}, "it has figures of its own")
-    # Figures that only move there are a new reading
+          {f"requests.server[:{b}].count": m}, "the excluded endpoint by name")
+    # A snapshot in which only excluded figures have changed is a new one
     seq = snapshot(u)["seq"]
     expect_counts(u, {f"127.0.0.1:{a}": n, f"*:{b} excluded": m + ab(b, 5)}, "again")
     check(snapshot(u)["seq"] > seq, "seq")
@@ -262,21 +263,21 @@ def excluded_from_the_beginning():
 
 @test(deadline=60)
 def excluded_under_load():
-    """From the moment that it is asked for; and back again. The figures are with one or the other, each once."""
+    """While a port is excluded and included under load, each request counts on one side, as configured when it is recorded."""
     u = attach(Two()).start()
     a, b = u.ports
     c = Client(b, connections=8, number=10**9)
     want, name = 0, f"127.0.0.1:{b}"
     for excluded in (True, False, True, False, True):
-        wait_for("it counts where it belongs", lambda: counts(u).get(name, 0) > 100)
+        wait_for("requests count as configured", lambda: counts(u).get(name, 0) > 100)
         attach(u, *([f"--exclude=port:{b}"] if excluded else []))
         name = f"127.0.0.1:{b}" + (" excluded" if excluded else "")
         own, seen = server_figures(u)["count"], counts(u).get(name, 0)
-        wait_for("it counts on the other side", lambda: counts(u).get(name, 0) > seen + 100)
+        wait_for("requests count on the other side", lambda: counts(u).get(name, 0) > seen + 100)
         if excluded:
-            equal(server_figures(u)["count"], own, "the unit's count while all that comes is excluded")
+            equal(server_figures(u)["count"], own, "the unit's count while all requests are excluded")
             want += load(a, number=20)["answered"]
-            equal(server_figures(u)["count"], own + 20, "the unit's count with some that is not")
+            equal(server_figures(u)["count"], own + 20, "the unit's count with 20 requests at the other port")
     answered = c.stop()["answered"]
     wait_for("nothing is in flight", lambda: all(r["inFlight"] == 0 for r in endpoints(u).values()))
     equal(server_figures(u)["inFlight"], 0, "inFlight")
@@ -288,7 +289,7 @@ def excluded_under_load():
 
 @test()
 def connections_of_others_stay_there():
-    """A connection to one of those that share a row remains with them when the targets of all connections are looked up anew."""
+    """A connection to an endpoint in the entry others stays there when the targets of all connections are found anew."""
     ports = unused_ports(12)
     u = attach(Nginx([f"127.0.0.1:{p}" for p in ports])).start()
     want = dict.fromkeys([f"127.0.0.1:{p}" for p in ports[:8]] + ["others"], 0)
@@ -307,7 +308,7 @@ def connections_of_others_stay_there():
 
 @test()
 def in_flight_moves_with_it():
-    """Requests that are open when it changes, on connections that are accepted and on some that wait for that."""
+    """Requests in flight move to the other side when a port is excluded or included, whether their connections are accepted or not."""
     for number, wait in enumerate(("answer_when", "accept_when")):
         go = f"/run/{scenario.prefix}-go-{number}"
         s = scenario.start_served(mode="thread", **{wait: go})
@@ -330,12 +331,12 @@ def in_flight_moves_with_it():
             open(go, "w").close()
         t.say("take")
         t.end()
-        expect_counts(s, {own: 0, excluded: 5}, "when all is answered")
+        expect_counts(s, {own: 0, excluded: 5}, "after all responses")
 
 
 @test()
 def pipeline_moves_with_it():
-    """Commands of Redis that wait behind each other."""
+    """All requests of a pipeline are excluded with their port."""
     port = unused_port()
     u = attach(Unit(f"/usr/bin/redis-server --port {port} --save '' --supervised systemd", settings="Environment=LC_ALL=C")).start()
     with socket.create_connection(("127.0.0.1", port)) as s:
@@ -343,7 +344,7 @@ def pipeline_moves_with_it():
         wait_for("all are in flight", lambda: server_figures(u)["inFlight"] == 10)
         attach(u, f"--exclude=port:{port}")
         equal(server_figures(u)["inFlight"], 0, "in flight when it is excluded")
-        equal(sum(r["inFlight"] for r in endpoints(u).values()), 10, "in flight with those excluded")
+        equal(sum(r["inFlight"] for r in endpoints(u).values()), 10, "in flight, including excluded requests")
     wait_for("nothing is in flight", lambda: all(r["inFlight"] == 0 for r in endpoints(u).values()))
     f = server_figures(u)
     equal((f["inFlight"], f["count"], f["clientAborts"]), (0, 0, 0), "the unit's own")
@@ -353,7 +354,8 @@ def pipeline_moves_with_it():
 
 @test()
 def excluded_while_systemd_listens():
-    """The listener is PID 1's alone. A service that is started by a request, and instances, one for each connection."""
+    """A port can be excluded if only PID 1 has its listener: of a service that is started by the first request, and of instances, one
+    for each connection."""
     s = Activated().open()
     unit = s.name
     attach(unit)
@@ -381,7 +383,7 @@ def excluded_while_systemd_listens():
 
 @test()
 def excluded_on_udp():
-    """Before the socket is there, and while it is open. TCP and UDP of a port are one endpoint."""
+    """A UDP port can be excluded before its socket is opened, and while it is open."""
     u = UdpServer()
     name = f"127.0.0.1:{u.port}"
     attach(u, f"--exclude=port:{u.port}").start()
@@ -408,21 +410,21 @@ def path_by_name():
 
 @test(own_daemon=True, deadline=60)
 def who_leaves_out_what():
-    """Each holder has a list, all together count; a restart of qosd keeps those of the administrator; what makes no sense
-    is refused, and what is too much."""
+    """The exclusions of all holds apply together, those of the administrator are kept after a crash of qosd, and invalid or too many
+    exclusions are refused."""
     a, b = unused_ports(2)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"]), f"--exclude=port:{a},port:9100").start()
     with scenario.Varlink() as v:
         v.call("Attach", unit=u.name, lease=True, exclude=[f"port:{b}"])
         equal(sorted(held_without(u)), sorted([sorted([f"port:{a}", "port:9100"], key=lambda x: int(x[5:])), [f"port:{b}"]]), "holds")
         n, m = ab(a, 10), ab(b, 20)
-        # This one it had open before it was excluded
+        # Port b was observed before it was excluded: both of its endpoints are there
         expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{b}": 0, f"127.0.0.1:{b} excluded": m}, "by both")
-        # As many as there may be, together
+        # The exclusions of all holds together are limited to 16
         v.call("Attach", unit=u.name, lease=True, exclude=[f"port:{p}" for p in range(1, 15)])
         try:
             v.call("Attach", unit=u.name, lease=True, exclude=[f"port:{p}" for p in range(1, 16)])
-            scenario.fail("one too many was taken")
+            scenario.fail("the 17th exclusion was accepted")
         except scenario.VarlinkError as e:
             equal((e.name, e.parameters["limit"]), (scenario.VARLINK + "TooManyExcludes", 16), "one too many")
         v.call("Attach", unit=u.name, lease=True, exclude=[f"port:{b}"])
@@ -438,13 +440,13 @@ def who_leaves_out_what():
                  "port:" + "9" * 4000):
         try:
             varlink("Attach", unit=u.name, exclude=["port:1", what])
-            scenario.fail(f"{what!r} was taken")
+            scenario.fail(f"{what!r} was accepted")
         except scenario.VarlinkError as e:
             equal((e.name, e.parameters["exclude"]), (scenario.VARLINK + "InvalidExclude", what), repr(what))
     r = qosctl("attach", u.name, "--exclude=port:9100,nonsense", ok=False)
     check(r.returncode == 2 and "nonsense" in r.stderr and "port:" in r.stderr, f"qosctl said: {r.stderr}")
     equal(varlink_error("Attach", unit=u.name, exclude=[f"port:{p}" for p in range(1, 18)]), "TooManyExcludes", "too many")
-    # A hold that is renewed has what it was renewed with; the same twice is once
+    # A hold that is renewed has the exclusions that it was renewed with, without duplicates
     attach(u, "--exclude=port:7,port:7", "--exclude=port:6")
     equal(held_without(u), [["port:6", "port:7"]], "the renewed hold")
     n2 = ab(a, 5)

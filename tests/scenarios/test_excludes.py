@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is left out of a unit's figures by what is asked: with servers and clients that count themselves."""
+"""Requests that are excluded by path or command, compared with servers and clients that count by themselves."""
 
 import random
 import socket
@@ -18,7 +18,7 @@ from test_redis import Redis, command, receive
 
 
 def expect(unit, count, excluded, what, **others):
-    """The one and the other, each once; nothing is left in flight."""
+    """Checks the counts of requests that are included and excluded, and that nothing is in flight. Returns the figures."""
     def figures():
         f = server_figures(unit)
         return f["count"], f["excluded"], f["inFlight"]
@@ -38,7 +38,7 @@ def expect(unit, count, excluded, what, **others):
 
 
 class Stubs(Nginx):
-    """nginx with a location that fails, one that is a health check, and files."""
+    """An nginx with a failing health check, and a location that is not found."""
 
     def __init__(self, ports):
         super().__init__([f"127.0.0.1:{p}" for p in ports],
@@ -47,7 +47,8 @@ class Stubs(Nginx):
 
 @test(vm="nightly", deadline=60)
 def paths_of_nginx():
-    """Health checks that fail, between requests that do not: neither counts as the other. ab does not mind what the status is."""
+    """Excluded paths, as those of failing health checks, are not in the figures of the unit, and other paths are. (ab completes
+    requests with any status.)"""
     a, b = unused_ports(2)
     u = attach(Stubs([a, b]), "--exclude=http:/healthz,http:/static/*").start()
     n = excluded = 0
@@ -67,7 +68,7 @@ def paths_of_nginx():
     check("excluding http:/healthz http:/static/*" in status and "Excluded" in status, f"the status page: {status}")
     bus = scenario.plain(scenario.busctl_call("Snapshot", "st", u.name, 2**64 - 1)[0])
     equal(bus["requests.server.excluded"], excluded, "on D-Bus")
-    # Those of a port count beside them, each once
+    # A request that both a port and a path exclude counts once
     attach(u, f"--exclude=http:/healthz,port:{b}")
     m = ab(b, 40) + ab(b, 30, path="/?healthz")
     run("ab", "-q", "-k", "-n", 25, f"http://127.0.0.1:{b}/healthz")
@@ -77,7 +78,8 @@ def paths_of_nginx():
 
 @test(deadline=60)
 def pipelined_with_others():
-    """On one connection, many at once, in any order and cut anywhere; answers with all kinds of lengths and statuses."""
+    """Excluded and other requests in one pipeline are distinguished, in any order, with segments that end anywhere, and for responses
+    of all lengths and statuses."""
     s = HttpServer()
     attach(s, "--exclude=http:/status/503,http:/size/*,http:/chunked/7")
     seed = random.Random(3)
@@ -104,31 +106,31 @@ def pipelined_with_others():
 
 @test()
 def in_flight_and_aborted():
-    """One that hangs is in flight until its name is read; what becomes of it is nobody's error."""
+    """An excluded request is not in flight once its path is read, and neither a reset nor an abort of it counts as an error."""
     s = HttpServer()
     attach(s, "--exclude=http:/late/*,http:/abort")
     with s.connect() as c, s.connect() as other:
         c.send(get("/late/900"))
-        wait_for("it was read", lambda: (f := server_figures(s))["bytesIn"] > 0 and f["inFlight"] == 0)
-        check("oldestInFlight" not in server_figures(s), "it has an age")
-        # What comes behind it on the same connection waits for it, and is in flight
+        wait_for("the request was read", lambda: (f := server_figures(s))["bytesIn"] > 0 and f["inFlight"] == 0)
+        check("oldestInFlight" not in server_figures(s), "the excluded request has an age")
+        # The next request on the same connection waits for the excluded one, and is in flight
         c.send(get("/status/200"))
         wait_for("the next is in flight", lambda: server_figures(s)["inFlight"] == 1)
         equal(other.ask(get("/status/200"))[0], 200, "status")
         equal((c.answer()[0], c.answer()[0]), (200, 200), "statuses")
-        # A body that comes slowly
+        # A body in several segments
         other.send(get("/late/1", "POST", "Content-Length: 10\r\n") + "12345")
-        wait_for("its head was read", lambda: server_figures(s)["inFlight"] == 0)
+        wait_for("the head was read", lambda: server_figures(s)["inFlight"] == 0)
         other.send("67890")
         equal(other.answer()[0], 200, "status")
-    expect(s, 2, 2, "with one that took long")
+    expect(s, 2, 2, "with an excluded request that took long")
     with s.connect() as c:
         c.send(get("/abort"))
         while c.socket.recv(1000):
             pass
     with s.connect() as c:
         c.send(get("/late/300"))
-        wait_for("it was read", lambda: server_figures(s)["inFlight"] == 0)
+        wait_for("the request was read", lambda: server_figures(s)["inFlight"] == 0)
         c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with s.connect() as c:
         equal(c.ask(get("/status/200"))[0], 200, "status")
@@ -138,13 +140,13 @@ def in_flight_and_aborted():
 
 @test(deadline=60)
 def commands_of_redis():
-    """By Redis' own count of each command."""
+    """Excluded commands of Redis are not in the figures of the unit, by Redis' own count of each command."""
     r = Redis()
     attach(r, "--exclude=redis:brpop,redis:PING,redis:INFO")
     with r.connect() as s, r.connect() as other:
         for key in ("a", "b"):
             s.sendall(command("BRPOP", key, 0))
-            wait_for("it was read, and is not in flight",
+            wait_for("BRPOP was read, and is not in flight",
                      lambda: "cmd=brpop" in r.cli("client", "list") and server_figures(r)["inFlight"] == 0)
             other.sendall(command("LPUSH", key, "v"))
             receive(other, len(b":1\r\n"))
@@ -161,10 +163,10 @@ def commands_of_redis():
             name = name.split("|")[0]
             stats[name] = stats.get(name, 0) + int(values.split(",")[0].split("=")[1])
     left_out = {"brpop", "ping", "info"}
-    excluded = sum(n for name, n in stats.items() if name in left_out) + 1 # the INFO that has asked
+    excluded = sum(n for name, n in stats.items() if name in left_out) + 1 # the INFO that has read them
     n = sum(n for name, n in stats.items() if name not in left_out)
     check(stats["ping"] > 0 and stats["brpop"] == 2 and stats["blpop"] == 1, f"{stats}")
-    wait_for("all is counted", lambda: server_figures(r)["count"] == n, 3)
+    wait_for("all commands are counted", lambda: server_figures(r)["count"] == n, 3)
     f = server_figures(r)
     equal((f["count"], f["excluded"], f["blocking"], f["inFlight"]), (n, excluded, 1, 0), "count, excluded, blocking, in flight")
     equal((f["latency"]["count"], f["protocols"]["redis"]), (n - 1, n), "latency.count, protocols")
@@ -189,13 +191,13 @@ def mixed_in_one_pipeline():
                 length = seed.choice([1, 2, 3, 10, 100, 1000, len(stream)])
                 s.sendall(stream[:length])
                 stream = stream[length:]
-            equal(receive(s, len(answer)), answer, "what Redis answers")
+            equal(receive(s, len(answer)), answer, "replies of Redis")
     expect(r, n, excluded, "in one pipeline")
 
 
 @test(deadline=60, own_daemon=True)
 def changed_under_load():
-    """Whatever is left out at the moment: each request is on one side, once. Over a crash of qosd it stays so."""
+    """While exclusions change under load, each request is counted once, on one side. After a crash of qosd exclusions still apply."""
     a, = unused_ports(1)
     u = attach(Stubs([a])).start()
     ends, answered = threading.Event(), [0] * 4
@@ -207,7 +209,7 @@ def changed_under_load():
                 data = b""
                 while data.count(b"ok\n") < 2:
                     more = s.recv(9999)
-                    check(more, "nginx has hung up")
+                    check(more, "nginx has closed the connection")
                     data += more
                 answered[i] += 2
 
@@ -218,11 +220,11 @@ def changed_under_load():
         for rules in (["http:/a"], ["http:/a", "http:/b"], [], ["http:/*"], ["http:/b"], ["http:/zzz"], ["http:/a"]):
             attach(u, *([f"--exclude={','.join(rules)}"] if rules else []))
             f = server_figures(u)
-            wait_for("it counts", lambda: (g := server_figures(u)) and g["count"] + g["excluded"] > f["count"] + f["excluded"] + 200)
+            wait_for("more requests count", lambda: (g := server_figures(u)) and g["count"] + g["excluded"] > f["count"] + f["excluded"] + 200)
         kill_qosd()
         equal(held_without(u), [["http:/a"]], "the hold after a crash")
         f = server_figures(u)
-        wait_for("it counts", lambda: (g := server_figures(u)) and g["count"] > f["count"] + 100 and g["excluded"] > f["excluded"] + 100)
+        wait_for("more requests count on both sides", lambda: (g := server_figures(u)) and g["count"] > f["count"] + 100 and g["excluded"] > f["excluded"] + 100)
     finally:
         ends.set()
         for c in clients:
@@ -233,7 +235,7 @@ def changed_under_load():
     n, excluded = f["count"], f["excluded"]
     attach(u)
     n += ab(a, 50, path="/a")
-    expect(u, n, excluded, "when nothing is left out any more")
+    expect(u, n, excluded, "without exclusions")
 
 
 # ---- HTTP/2 ----
@@ -268,7 +270,8 @@ class Http2Nginx(test_http2.Nginx):
 
 @test(vm="nightly", deadline=60)
 def paths_of_http2():
-    """h2load, whose health checks fail: on its connections, by turns with others, a hundred at once."""
+    """Excluded paths of HTTP/2, of failing health checks, are distinguished from others on the same connections, with up to a hundred
+    streams at a time."""
     u = Http2Nginx()
     n = excluded = 0
     paths = ["/bad", "/file", "/none/here", "/file?bad", "/bad?verbose=1", "/badly", "/none", "/file", "/file", "/file"]
@@ -276,15 +279,16 @@ def paths_of_http2():
         each = max(smaller(each) // 10, 1) * 10
         answered = test_http2.h2load(u, clients * each, clients, streams, paths)
         n, excluded = n + clients * each * 7 // 10, excluded + clients * each * 3 // 10
-        # "/badly" begins with what fails, to nginx; "/none" is not there
-        equal((answered["5xx"], answered["4xx"]), (clients * each * 3 // 10, clients * each * 2 // 10), "answers that failed")
+        # nginx sends 503 for "/badly" as well, as its location is a prefix, and 404 for "/none"
+        equal((answered["5xx"], answered["4xx"]), (clients * each * 3 // 10, clients * each * 2 // 10), "responses with 5xx, 4xx")
         f = expect(u, n, excluded, f"with {streams} streams at once")
         equal((f["errors"]["status5xx"], f["status4xx"]), (n // 7, n // 7), "5xx, 4xx")
         equal(f["protocols"]["http2"], n, "protocols.http2")
 
 
 def by_hand(server):
-    """Cut at any byte, in several frames, in a table of any size."""
+    """Checks exclusions of HTTP/2 paths with segments that end at any byte, headers in several frames, and any size of HPACK's dynamic
+    table."""
     u = server("http:/status/503", "http:/size/*")
     seed = random.Random(4)
     n = excluded = errors = 0
@@ -326,10 +330,11 @@ def paths_of_http2_in_tls():
 
 @test(deadline=60)
 def health_checks_of_grpc():
-    """gRPC's own health check, by turns with other calls on the same connections: its library refers to paths that it has sent before."""
+    """Health checks of gRPC are excluded on connections with other calls, though the library refers to paths by the dynamic table once
+    it has sent them."""
     u = Grpc()
     n = smaller(400) // 4 * 4
-    # Of four calls the first two are of the one method, one on each connection
+    # The first two of four calls, one on each connection, are of One, the others are health checks
     ended = u.call("One,/grpc.health.v1.Health/Check", n, [0, 0, 14, 14])
     f = expect(u, n // 2, n // 2, "with health checks")
     equal((f["protocols"]["grpc"], f["errors"]["grpc"]), (n // 2, 0), "protocols.grpc, errors.grpc")
@@ -338,21 +343,21 @@ def health_checks_of_grpc():
 
 @test()
 def streams_that_are_left_out():
-    """They are in flight until their path is read; what becomes of them is nobody's error. A rule that comes later holds from then on, but for
-    what was said before it."""
+    """Excluded streams are not in flight once their path is read, and their ends are no errors. A rule that is added later applies from
+    then on, but not to paths that are in the dynamic table of a connection already."""
     s = Scripted("http:/hang", "http:/refuse", "http:/abort")
     with s.connect() as c, s.connect() as other:
         held = [c.start("/hang") for _ in range(5)]
-        wait_for("they were read", lambda: (f := server_figures(s))["bytesIn"] > 0 and f["inFlight"] == 0)
-        check("oldestInFlight" not in server_figures(s), "it has an age")
+        wait_for("the streams were read", lambda: (f := server_figures(s))["bytesIn"] > 0 and f["inFlight"] == 0)
+        check("oldestInFlight" not in server_figures(s), "an excluded stream has an age")
         late = c.start("/late/900/200")
-        wait_for("another is in flight", lambda: server_figures(s)["inFlight"] == 1)
+        wait_for("the stream of another path is in flight", lambda: server_figures(s)["inFlight"] == 1)
         equal(c.wait(late).status, 200, "status")
         c.reset(held[0])
         equal([c.ask(p).end for p in ("/refuse", "/abort")], [http2.INTERNAL_ERROR] * 2, "error codes")
         equal(other.ask("/release").status, 200, "status")
         c.wait_all(held[1:])
-        # The one that was begun to be answered counts as left out; the one that was refused, and the one that was given up, nowhere
+        # A stream that ends after its response has begun counts as excluded; streams that are refused or aborted before do not count
         expect(s, 2, 5, "with streams that ended in every way", **{"errors.reset": 0, "clientAborts": 0})
         for _ in range(3):
             c.start("/hang")
@@ -366,9 +371,9 @@ def streams_that_are_left_out():
         equal([c.ask(p).status for p in ("/status/200", "/status/200", "/status/404")], [200, 200, 404], "statuses")
         expect(s, 3, 0, "without a rule")
         attach(s, "--exclude=http:/status/200,http:/status/204")
-        # Of this path the client has said before which one it is
+        # The client has put /status/200 into the dynamic table before the rule: it is not excluded
         equal([c.ask(p).status for p in ("/status/200", "/status/204", "/status/204", "/status/404")], [200, 204, 204, 404], "statuses")
-        expect(s, 5, 2, "with a rule that came later")
+        expect(s, 5, 2, "with a rule that was added later")
         with s.connect() as d:
             equal([d.ask(p).status for p in ("/status/200", "/status/200", "/status/404")], [200, 200, 404], "statuses")
         expect(s, 6, 4, "on a new connection")
@@ -376,7 +381,7 @@ def streams_that_are_left_out():
 
 @test()
 def over_dbus():
-    """As busctl says it; a lease, and what is wrong."""
+    """Exclusions can be set over D-Bus, and invalid options are refused with an error that names them."""
     a, = unused_ports(1)
     u = Stubs([a])
     path = "/org/qosd1/unit/" + u.name.replace("-", "_2d").replace(".", "_2e")
@@ -400,9 +405,9 @@ def over_dbus():
         r = run("busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "AttachUnitWithOptions", "sa{sv}", u.name, len(options),
                 *[w for o in options for w in o], ok=False)
         check(r.returncode != 0 and want in r.stderr, f"busctl said: {r.stderr}")
-    # By the old method nothing is left out any more, and it is detached after its time
+    # AttachUnit, which has no exclusions, replaces the hold. A duration ends it
     scenario.busctl_call("AttachUnit", "sastb", u.name, 0, 0, "false")
     run("ab", "-q", "-k", "-n", 10, f"http://127.0.0.1:{a}/healthz")
     expect(u, n + 10, 25, "attached again")
     attach_with(("duration_usec", "t", 1000))
-    wait_for("it is detached", lambda: u.name not in scenario.listed())
+    wait_for("the unit is detached", lambda: u.name not in scenario.listed())

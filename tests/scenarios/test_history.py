@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a unit did over time: History on varlink, qosctl history, qosctl heatmap, and what a restart of qosd leaves of it."""
+"""The history of units: History over varlink, qosctl history, qosctl heatmap, and the history after a restart of qosd."""
 
 import glob
 import os
@@ -18,12 +18,12 @@ def steps(unit, *metrics, **more):
 
 
 def counts(unit, metric="requests.server.count"):
-    """By the time at which the step began, in ms."""
+    """Returns the counts by the timestamp of their step."""
     return {s["timestamp"]: lookup(s, metric) for s in steps(unit, metric)}
 
 
 def next_step():
-    """Waits for the begin of the next step, and returns a time within it."""
+    """Waits for the next step to begin, and returns a time within it."""
     def begun():
         now = time.monotonic()
         return now if now // 10 > before else None
@@ -32,13 +32,13 @@ def next_step():
 
 
 def wait_steps(unit, n, timeout=60):
-    """Waits until so many steps have passed, the first of which the unit was attached in."""
+    """Waits until n steps have passed, beginning with that of the attach."""
     return wait_for(f"{n} steps have passed", lambda: len(steps(unit, "requests.server.count")) >= n, timeout, pause=0.2)
 
 
 @test(deadline=120)
 def known_load_in_known_steps():
-    """Each step has the requests that were made in it, neither one more nor one less; so has the heatmap."""
+    """Each step of the history and of the heatmap has exactly the requests that were made in it."""
     next_step()
     s = start_served(mode="thread")
     t = Talk(s, connections=2)
@@ -58,20 +58,20 @@ def known_load_in_known_steps():
     equal([lookup(g, "requests.server.connections.open") for g in got[:4]], [2, 2, 2, 2], "open connections at the end of each step")
     equal([lookup(g, "requests.server.inFlight") for g in got[:4]], [0, 0, 0, 0], "requests in flight at the end of each step")
     check(got[0]["covered"] < STEP, "the step of the attach is covered from its begin")
-    equal([g["covered"] for g in got[1:4]], [STEP] * 3, "time covered by the others")
+    equal([g["covered"] for g in got[1:4]], [STEP] * 3, "time covered by the other steps")
     for a, b in zip(got, got[1:]):
         check(abs(b["timestamp"] - a["timestamp"] - STEP) < SEC // 100, "steps do not begin where the one before ends")
 
-    # Quantiles by the rule of all readings: 500 requests carry the 99th percentile, 62 do not
+    # As in snapshots, a quantile needs enough requests: 500 are enough for the 99th percentile, 62 are not
     check(lookup(got[2], "requests.server.latency.p99") is not None, "no p99 of 500 requests")
     check(lookup(got[3], "requests.server.latency.p50") is not None, "no p50 of 62 requests")
     check(lookup(got[3], "requests.server.latency.p99") is None, "a p99 of 62 requests")
     check(lookup(got[1], "requests.server.latency.mean") is None, "a mean of no requests")
     equal(lookup(got[1], "requests.server.rate"), 0, "rate of a step without requests")
 
-    # What nobody asked for is not there; a distribution's figure brings the count along
+    # Steps have only the requested metrics. A figure of a distribution comes with its count
     one = steps(s, "requests.server.latency.p50")[2]
-    equal(sorted(one["requests"]["server"]), ["latency"], "what is there besides")
+    equal(sorted(one["requests"]["server"]), ["latency"], "metrics of the server in a step")
     equal(sorted(one["requests"]["server"]["latency"]), ["count", "p50"], "figures of the latency")
 
     # The heatmap
@@ -86,7 +86,7 @@ def known_load_in_known_steps():
     lines = qosctl("history", s.name, "requests.server.count", "--no-legend").stdout.splitlines()
     equal([int(l.split()[-1]) for l in lines[:4]], sent, "requests in the table")
 
-    # All of it is in the step of five minutes, also in the present one
+    # Steps of five minutes have all requests, those of the present step as well
     coarse = varlink("History", unit=s.name, metrics=["requests.server.count"], step=300 * SEC)
     equal(coarse["step"], 300 * SEC, "step")
     equal(sum(lookup(g, "requests.server.count") for g in coarse["steps"]), sum(sent), "requests in five minutes")
@@ -95,27 +95,27 @@ def known_load_in_known_steps():
 
 @test(deadline=120)
 def gauges_at_the_end():
-    """Requests in flight and open connections are those at the end of the step, whoever looks when."""
+    """Requests in flight and open connections of a step are those at its end, whenever the history is read."""
     s = start_served(mode="thread", delay_us=13000000)
     next_step()
     t = Talk(s, connections=3)
     client = scenario.Client(s, connections=3, number=3)
     wait_for("the requests are in flight", lambda: lookup(scenario.snapshot(s), "requests.server.inFlight") == 3)
     r = client.wait()
-    equal(r["answered"], 3, "answers")
+    equal(r["answered"], 3, "responses")
     next_step()
     wait_steps(s, 3)
     got = [(lookup(g, "requests.server.inFlight"), lookup(g, "requests.server.connections.open"), lookup(g, "requests.server.count"))
            for g in steps(s)]
     busy = [g for g in got if g[0]]
-    equal([g[:2] for g in busy], [(3, 6)], f"steps at whose end requests are in flight, of {got}")
+    equal([g[:2] for g in busy], [(3, 6)], f"steps with requests in flight at their end, of {got}")
     equal(sum(g[2] for g in got), 3, "requests")
     t.end()
 
 
 @test(deadline=180, own_daemon=True)
 def kept_over_restart_and_crash():
-    """A restart and a kill -9 of qosd lose nothing: each step has what it had, and what came meanwhile is there."""
+    """After a restart and a crash of qosd each step has what it had before, and requests from meanwhile are in the history."""
     fresh_qosd()
     next_step()
     s = start_served(mode="thread")
@@ -147,7 +147,7 @@ def kept_over_restart_and_crash():
     check([g["timestamp"] for g in after[:len(before)]] == sorted(before), "the steps do not begin when they began")
     equal([g["covered"] for g in after[1:4]], [STEP] * 3, "time covered")
 
-    # And a detach ends it
+    # A detach removes the history
     qosctl("detach", s.name)
     equal(glob.glob(f"{STATE}/history-*"), [], "files of the history")
     attach(s)
@@ -157,7 +157,7 @@ def kept_over_restart_and_crash():
 
 @test(deadline=180, own_daemon=True)
 def broken_file():
-    """A file that was cut short, or is not one of ours, costs the history of that unit, which is said once."""
+    """A truncated file of the history is discarded, which is logged once and does not concern other units."""
     fresh_qosd()
     a, b = Server(mode="thread"), Server(mode="thread")
     for s in (a, b):
@@ -175,11 +175,11 @@ def broken_file():
     for path in files:
         check(os.stat(path).st_size <= 65536, f"{path} is too large")
 
-    # While qosd cannot write it anew; what the kernel still has is read again, so let that pass
+    # Steps that the kernel still has are read from there after the crash: wait until it has none of those with requests
     for _ in range(8):
         next_step()
     pid = qosd_pid()
-    os.kill(pid, 19)
+    os.kill(pid, 19)        # so that qosd does not write the file again
     try:
         with open(files[0], "r+b") as f:
             f.truncate(os.stat(files[0]).st_size // 2)
@@ -188,21 +188,21 @@ def broken_file():
     wait_qosd(pid)
     equal(sorted(scenario.listed()), sorted([a.name, b.name]), "units attached")
     left = {s.name: sum(counts(s).values()) for s in (a, b)}
-    check(sorted(left.values()) in ([0, 10], [0, 20]), f"what is left: {left}")
+    check(sorted(left.values()) in ([0, 10], [0, 20]), f"requests in the histories: {left}")
     broken = next(name for name, n in left.items() if n == 0)
     equal(scenario.total(broken), 10 if broken == a.name else 20, "the total of the unit")
     said = [l for l in run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat").stdout.splitlines() if "history" in l]
-    equal(len(said), 1, f"times that it is said: {said}")
-    check(broken in said[0], f"it does not name the unit: {said[0]}")
+    equal(len(said), 1, f"messages about the history: {said}")
+    check(broken in said[0], f"the message does not name the unit: {said[0]}")
     systemctl("restart", "qosd.service")
     wait_qosd()
     said = [l for l in run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat").stdout.splitlines() if "history" in l]
-    equal(said, [], "what is said after that")
+    equal(said, [], "messages about the history after another restart")
 
 
 @test(deadline=60, own_daemon=True)
 def wakes_seldom():
-    """With quiet units attached the daemon sleeps, but for the history's tick."""
+    """With idle units attached the daemon wakes up for the history and the watchdog only."""
     fresh_qosd()
     servers = [start_served(mode="thread") for _ in range(3)]
     wait_for("all are active", lambda: all(scenario.snapshot(s)["activeState"] == "active" for s in servers))
@@ -220,7 +220,8 @@ def wakes_seldom():
 
 @test()
 def what_is_refused():
-    """Metrics that there are not, or without a history, and times that have not come: typed errors and clear words."""
+    """Unknown metrics, metrics without a history, and times in the future are refused with a typed error and a message that names
+    the reason."""
     s = start_served(mode="thread")
     now = time.time_ns()
     equal(varlink_error("History", unit="no-such-unit-at-all"), "NotAttached", "error")
@@ -245,5 +246,5 @@ def what_is_refused():
         r = qosctl(*arguments, ok=False)
         equal(r.returncode, status, f"exit status of {arguments}: {r.stderr}")
         check(words in r.stderr, f"{arguments}: {r.stderr}")
-    check("No complete step of 10s is recorded" in qosctl("history", s.name, "--since=now").stdout, "nothing said of an empty history")
-    check("No complete step of 10s is recorded" in qosctl("heatmap", s.name, "--since=now").stdout, "nothing said of an empty heatmap")
+    check("No complete step of 10s is recorded" in qosctl("history", s.name, "--since=now").stdout, "no message about an empty history")
+    check("No complete step of 10s is recorded" in qosctl("heatmap", s.name, "--since=now").stdout, "no message about an empty heatmap")

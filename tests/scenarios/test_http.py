@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""HTTP/1.x: the real nginx, which counts its requests itself, and a server that does what servers rarely do."""
+"""HTTP/1.x: nginx and Apache, compared with their own counts, and a server with rare kinds of responses."""
 
 import collections
 import os
@@ -16,20 +16,20 @@ from scenario import (SOURCES, Cable, Unit, attach, check, equal, expect_total, 
 
 
 class Http(Unit):
-    """Common to both: attached before it starts, so that all that it ever serves, qosd sees."""
+    """A server of HTTP, which is attached before it starts, so that qosd sees all of its requests."""
 
     def begin(self, attach_first):
         self.sent = 0
         if attach_first:
             attach(self)
         self.start()
-        wait_for("it listens", lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
+        wait_for("the server listens", lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
 
     def connect(self):
         return Client(self.port)
 
     def expect(self, count, status4xx=0, status5xx=0, streams=0, what="", in_flight=0):
-        """All of it was understood."""
+        """Checks the figures of the server, and that all of its requests were parsed as HTTP/1. Returns the figures."""
         expect_total(self, count, what=f"count {what}")
         f = wait_for(f"{in_flight} are in flight {what}",
                      lambda: (f := server_figures(self))["inFlight"] == in_flight and f)
@@ -71,15 +71,15 @@ class Nginx(Http):
         self.begin(attach_first)
 
     def logged(self):
-        """Its own log: how many requests of each status, method and path ("200 GET /file")."""
+        """Returns the number of requests in nginx's log by status, method and path ("200 GET /file")."""
         with open(f"{self.directory}/log") as f:
             return collections.Counter(line.rstrip("\n") for line in f)
 
     def requests(self):
-        """By its own count; the one that asks for it is in it."""
+        """Returns the number of requests that nginx counts, including the one that reads it."""
         with self.connect() as c:
             status, body = c.ask("GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        equal(status, 200, "status of the status")
+        equal(status, 200, "status of /status")
         return int(re.search(rb"requests\s+\d+ \d+ (\d+)", body)[1])
 
 
@@ -102,7 +102,7 @@ class Client:
 
     def fill(self):
         data = self.socket.recv(65536)
-        check(data, f"the connection ended behind {self.buffer[-100:]}")
+        check(data, f"the connection ended after {self.buffer[-100:]}")
         self.buffer += data
 
     def take(self, n):
@@ -118,7 +118,7 @@ class Client:
         return self.take(n)
 
     def answer(self, bare=False):
-        """The status of the next one, and its body."""
+        """Reads the next response. Returns its status and body."""
         head = self.until(b"\r\n\r\n").decode()
         status = int(head.split()[1])
         fields = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head.split("\r\n")[1:])}
@@ -150,7 +150,7 @@ def get(path, method="GET", fields=""):
 
 @test(deadline=60)
 def pipelined():
-    """As many at once as a client likes, of all kinds, each answered in its turn; 7 of 100 with 503."""
+    """Each request of a pipeline counts, with its status, whatever the length of the pipeline and the kind of its requests."""
     n = Nginx()
     seed = random.Random(3)
     sent = missing = bad = 0
@@ -168,14 +168,14 @@ def pipelined():
                     bad += status == 503
     f = n.expect(sent, missing, bad, what="of pipelined requests")
     equal(n.requests(), sent + 1, "requests by nginx's own count")
-    check(f["answer"]["max"] > 0, "no answer took any time to leave")
+    check(f["answer"]["max"] > 0, "no response took any time to leave")
     errors = run("qosctl", "--no-pager", "status", n.name, "--window=total").stdout
     check(f"({bad} 5xx)" in errors and " 4xx\n" in errors, f"qosctl status does not show {bad} failures: {errors}")
 
 
 @test(deadline=60)
 def load():
-    """Keep-alive and not, with a client that counts; a reload under load; 7 of 100 fail."""
+    """Counts are those of ab with keep-alive and without, and failures are counted. A reload of nginx under load loses none."""
     n = Nginx()
     sent = 0
     for options in ("-k",), ("-k", "-i"), ():
@@ -199,7 +199,7 @@ def load():
     out = p.communicate()[0]
     done, failed = (int(re.search(rf"^{w} requests:\s+(\d+)", out, re.M)[1]) for w in ("Complete", "Failed"))
     equal(done, smaller(20000), "requests that ab completed")
-    # A worker that ends closes connections on which the next question is on its way: ab asks again
+    # A worker that exits closes connections while the next request is on its way: ab repeats it
     got = total(n)
     check(sent + done - failed <= got <= sent + done, f"{got} counted, ab completed {done} and {failed} of them failed")
     check(set(scenario.protocols(server_figures(n))) == {"http1"}, "protocols")
@@ -207,7 +207,7 @@ def load():
 
 @test()
 def cut_anywhere():
-    """Where a segment ends says nothing. Byte by byte from the first on, too."""
+    """Requests are parsed wherever their segments end, even if each byte is a segment."""
     s = Server()
     seed = random.Random(5)
     sent = missing = 0
@@ -235,43 +235,43 @@ def cut_anywhere():
 
 @test(vm="nightly")
 def bodies():
-    """Lengths, chunks, until the connection closes, none; in several segments; large ones both ways."""
+    """Requests count once whether bodies have a length, are chunked, end with the connection, or are absent, and whatever their size."""
     s = Server()
     sent = 0
     with s.connect() as c:
         for method, path, length in (("GET", "/size/5", 5), ("GET", "/size/0", 0), ("HEAD", "/size/5000", 0),
                                      ("GET", "/size/1000000", 1000000), ("GET", "/chunked/0", 0), ("GET", "/chunked/20", 19020),
                                      ("GET", "/size/5", 5)):
-            equal(len(c.ask(get(path, method), method == "HEAD")[1]), length, f"length of {path}")
+            equal(len(c.ask(get(path, method), method == "HEAD")[1]), length, f"length of the body of {path}")
             sent += 1
             s.expect(sent, what=f"after {method} {path}")
         for length in (1, 100000, 3000000):
             c.ask(get("/size/9", "PUT", f"Content-Length: {length}\r\n") + "x" * length)
             sent += 1
-        s.expect(sent, what="with large questions")
+        s.expect(sent, what="with large requests")
     for length in (0, 10, 500000):
         with s.connect() as c:
-            equal(len(c.ask(get(f"/close/{length}"))[1]), length, "length of what ends with the connection")
+            equal(len(c.ask(get(f"/close/{length}"))[1]), length, "length of a body that ends with the connection")
             sent += 1
     s.expect(sent, what="until the connection closes")
 
 
 @test()
 def long_answers_are_in_flight():
-    """… from the first to the last byte, however long the server takes in between."""
+    """A request is in flight until the last byte of its response, however long the server takes for that."""
     s = Server()
     with s.connect() as c:
         c.send(get("/slow/600") * 2)
         wait_for("both are in flight", lambda: server_figures(s)["inFlight"] == 2)
-        wait_for("the first one has been answered in part", lambda: server_figures(s)["count"] == 1)
-        check(server_figures(s)["inFlight"] == 2, "one is in flight no more, though its answer is not complete")
+        wait_for("the first response has begun", lambda: server_figures(s)["count"] == 1)
+        check(server_figures(s)["inFlight"] == 2, "a request is not in flight though its response is not complete")
         c.answer()
-        wait_for("the second one is in flight", lambda: server_figures(s)["inFlight"] == 1)
+        wait_for("only the second request is in flight", lambda: server_figures(s)["inFlight"] == 1)
         c.answer()
-        f = s.expect(2, what="with answers that take long")
+        f = s.expect(2, what="with responses that take long")
         check(f["latency"]["max"] > 1_100_000_000, f"latency {f['latency']}")
-        check(f["answer"]["max"] > 500_000_000, f"answer {f['answer']}")
-    # One that the server breaks off is an error; one that the client does, is the client's
+        check(f["answer"]["max"] > 500_000_000, f"times of responses {f['answer']}")
+    # A response that the server aborts is an error, and a request that the client aborts is not
     with s.connect() as c:
         c.send(get("/abort"))
         while c.socket.recv(1000):
@@ -279,7 +279,7 @@ def long_answers_are_in_flight():
     expect_total(s, 1, "requests.server.errors.reset")
     with s.connect() as c:
         c.send(get("/late/300"))
-        wait_for("it is in flight", lambda: server_figures(s)["inFlight"] == 1)
+        wait_for("the request is in flight", lambda: server_figures(s)["inFlight"] == 1)
         c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     expect_total(s, 1, "requests.server.clientAborts")
     wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
@@ -288,7 +288,7 @@ def long_answers_are_in_flight():
 
 @test()
 def interim_and_early_answers():
-    """100-continue is no answer. One that comes before the body has come keeps its place."""
+    """Interim responses do not end a request, and a response before the end of the request's body counts for that request."""
     s = Server()
     sent = 0
     with s.connect() as c:
@@ -296,41 +296,41 @@ def interim_and_early_answers():
             c.send(get("/size/3", "POST", "Content-Length: 20000\r\nExpect: 100-continue\r\n"))
             equal(c.answer()[0], 103, "status")
             equal(c.answer()[0], 100, "status")
-            equal(server_figures(s)["inFlight"], 1, "in flight, while the body is to come")
-            equal(total(s), sent, "count, while the body is to come")
+            equal(server_figures(s)["inFlight"], 1, "in flight, before the body")
+            equal(total(s), sent, "count, before the body")
             c.send("x" * 20000)
             equal(c.answer()[0], 200, "status")
             sent += 1
             expect_total(s, sent)
-        f = s.expect(10, what="with interim answers")
-        check(f["receive"]["max"] > 0, "the body took no time to come")
+        f = s.expect(10, what="with interim responses")
+        check(f["receive"]["max"] > 0, "the body took no time to arrive")
         for _ in range(10):
             c.send(get("/early", "POST", "Content-Length: 20000\r\n"))
             equal(c.answer()[0], 413, "status")
             sent += 1
             wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
             c.send("x" * 19999)
-            equal(server_figures(s)["inFlight"], 0, "in flight, while the rest comes")
+            equal(server_figures(s)["inFlight"], 0, "in flight, during the rest of the body")
             c.send("x")
             equal(c.ask(get("/status/200"))[0], 200, "status")
             sent += 1
-        s.expect(30, 10, what="with early answers")
+        s.expect(30, 10, what="with early responses")
     with s.connect() as c:
         c.send(get("/early-close", "POST", "Content-Length: 20000\r\n") + "x" * 1000)
         equal(c.answer()[0], 413, "status")
-    s.expect(31, 11, what="with a connection that is closed before all of the question came")
-    # nginx does so by itself
+    s.expect(31, 11, what="with a connection that is closed before the end of the request")
+    # nginx sends an early response to a body beyond client_max_body_size
     n = Nginx()
     with n.connect() as c:
         c.send(get("/file", "POST", "Content-Length: 5000000\r\n"))
         equal(c.answer()[0], 413, "status")
         c.send("x" * 100)
-    n.expect(1, 1, what="with nginx, which does not take so much")
+    n.expect(1, 1, what="with an early response of nginx")
 
 
 @test()
 def tunnels():
-    """After the upgrade to a WebSocket, or CONNECT, nothing is a request, and nothing in flight."""
+    """Traffic after an upgrade to WebSocket or CONNECT is neither counted as requests nor in flight."""
     s = Server()
     with s.connect() as a, s.connect() as b:
         a.ask(get("/status/200"))
@@ -343,25 +343,25 @@ def tunnels():
                 c.send(b"\x81\x7e" + b"GET / HTTP/1.1\r\n\r\n"[:i % 19])
                 c.take(2 + i % 19)
         for c in (a, b):
-            c.send("not answered" * 100000)
-            wait_for("it has come", lambda: server_figures(s)["bytesIn"] > 1200000)
+            c.send("no response!" * 100000)
+            wait_for("the traffic has arrived", lambda: server_figures(s)["bytesIn"] > 1200000)
         f = s.expect(3, what="with traffic in them")
         check(f["latency"]["max"] < 1_000_000_000, f"the tunnel is in the latency: {f['latency']}")
     f = s.expect(3, what="when they are closed")
     equal(f["clientAborts"], 0, "clientAborts")
 
-    # After this one the connection has a protocol that no parser knows, and is left out
+    # After an upgrade to a protocol that is not parsed the connection is abandoned
     with s.connect() as c:
         c.ask(get("/h2c", fields="Upgrade: h2c\r\nConnection: Upgrade\r\n"))
         c.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         c.take(24)
-    x = wait_for("the connection is left out", lambda: (x := snapshot(s)["requests"])["server"]["unparsed"]["connections"] == 1 and x)
+    x = wait_for("the connection is abandoned", lambda: (x := snapshot(s)["requests"])["server"]["unparsed"]["connections"] == 1 and x)
     equal((x["quality"], x["server"]["count"], x["server"]["protocols"].get("tcp", 0)), ("partial", 3, 0), "quality, count, of tcp")
 
 
 @test()
 def streams():
-    """Server-sent events: the head counts, and then they take as long as they like."""
+    """A stream of server-sent events counts at the head of its response, and is not in flight afterwards, however long it lasts."""
     s = Server()
     with s.connect() as c, s.connect() as d:
         for e in (c, d):
@@ -371,19 +371,19 @@ def streams():
         for e in (c, d):
             e.until(b"data: 9\n\r\n")
         f = s.expect(2, streams=2, what="with streams that go on")
-        check(f["latency"]["max"] < 250_000_000 and f["answer"]["max"] < 250_000_000, f"it is in the latency: {f['latency']}")
-    f = s.expect(2, streams=2, what="when the clients have gone")
+        check(f["latency"]["max"] < 250_000_000 and f["answer"]["max"] < 250_000_000, f"the stream is in the latency: {f['latency']}")
+    f = s.expect(2, streams=2, what="when the clients have closed")
     equal(f["clientAborts"], 0, "clientAborts")
     with s.connect() as c:
         for _ in range(3):
             c.ask(get("/events/3", "POST", "Content-Length: 0\r\n"))
             c.ask(get("/status/200"))
-    s.expect(8, streams=5, what="with streams that end, and more questions behind them")
+    s.expect(8, streams=5, what="with streams that end, and further requests after them")
 
 
 @test(deadline=60)
 def attached_while_loaded():
-    """From the attach on: between what nginx had counted before and after it."""
+    """An attach under load counts the requests from the attach on, by nginx's own counts before and after it."""
     n = Nginx(attach_first=False)
     with n.connect() as idle, n.connect() as half:
         idle.ask(get("/file"))
@@ -407,7 +407,7 @@ def attached_while_loaded():
 
 @test(deadline=60)
 def on_a_bad_cable():
-    """Lost, doubled and overtaken segments: the same count."""
+    """Lost, duplicated and reordered segments do not change the count."""
     cable = Cable(drop=10, duplicate=30, reorder=50, delay_us=300, seed=11)
     n = Nginx(netns=cable.b)
     sent = 0
@@ -417,33 +417,33 @@ def on_a_bad_cable():
         equal(int(re.search(r"^Complete requests:\s+(\d+)", out, re.M)[1]), number, "requests that ab completed")
         sent += number
     n.expect(sent, what="on a bad cable")
-    check(cable.counter("TcpRetransSegs") > 0, "nothing was sent again")
+    check(cable.counter("TcpRetransSegs") > 0, "no segment was retransmitted")
 
 
 @test()
 def not_http_after_all():
-    """What only begins like HTTP is an exchange like any other, as is what is answered with something else."""
+    """Requests that only begin like HTTP, or have a response that is not HTTP, count as TCP."""
     s = scenario.start_served(mode="thread", request=20, response=10)
     with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
         for n in range(20):
             c.sendall(b"GET / RTSP/1.0\r\n\r\nxx")
-            equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "answer")
+            equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "response")
     expect_total(s, 20)
     f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
     equal(scenario.protocols(f), {"tcp": 20}, "protocols")
-    check("status4xx" not in f and "status5xx" not in f["errors"], "there is a status though nothing was HTTP")
+    check("status4xx" not in f and "status5xx" not in f["errors"], "there is a status though no request was HTTP")
     with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
         for n in range(20):
             c.sendall(b"GET / HTTP/1.1\r\n\r\nxx"[:20])
-            equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "answer")
+            equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "response")
     expect_total(s, 40)
     f = server_figures(s)
-    equal((scenario.protocols(f), f["unparsed"]["connections"]), ({"tcp": 40}, 0), "protocols, connections left out")
+    equal((scenario.protocols(f), f["unparsed"]["connections"]), ({"tcp": 40}, 0), "protocols, abandoned connections")
     qosctl("detach", s.name)
 
 
 def refused(port, what, before=()):
-    """What a server has to say to something that is no request, behind some that are: its status, or 0 if that is not HTTP."""
+    """Sends bytes that are no request, after requests. Returns the status of the response to them, or 0 if that is not HTTP."""
     with Client(port) as c:
         for request in before:
             equal(c.ask(request)[0], 200, "status")
@@ -475,7 +475,7 @@ class Apache(Http):
 
 @test(deadline=60)
 def refused_requests():
-    """What no parser takes for a request, and the server refuses as one of HTTP, counts with the status that it says."""
+    """Bytes that are not parsed as a request, but that the server refuses with an HTTP response, count with the status of that."""
     for server in Nginx, Apache:
         s = server()
         statuses = []
@@ -485,11 +485,11 @@ def refused_requests():
                      b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"):
             for before in 0, 3:
                 status = refused(s.port, what, [get("/file")] * before)
-                check(400 <= status < 600, f"the answer to {what} has the status {status}")
+                check(400 <= status < 600, f"the response to {what} has the status {status}")
                 statuses += [200] * before + [status]
                 s.expect(len(statuses), sum(400 <= n < 500 for n in statuses), sum(n >= 500 for n in statuses),
-                         what=f"with {what} behind {before}")
-        # TLS, of which only what follows the greeting could be a request
+                         what=f"with {what} after {before}")
+        # A ClientHello to a server without TLS
         hello = ssl.MemoryBIO()
         try:
             ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="x").do_handshake()

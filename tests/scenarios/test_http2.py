@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""HTTP/2 without TLS, and gRPC: one request per stream. The real nginx, nghttpd and gRPC library with loads that count
-themselves, and a client and a server that say each frame as they like."""
+"""HTTP/2 without TLS, and gRPC: one request per stream. nginx, nghttpd and the gRPC library, compared with the counts of their
+clients, and a client and a server that send arbitrary frames."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from scenario import (MSEC, SOURCES, Cable, Unit, attach, check, equal, expect_t
 
 
 class Http2(Unit):
-    """Common to all: attached before it starts, so that all that it ever serves, qosd sees."""
+    """A server of HTTP/2, which is attached before it starts, so that qosd sees all of its requests."""
 
     netns = None
     protocol = "http2"
@@ -34,18 +34,18 @@ class Http2(Unit):
         attach(self)
 
     def listens(self):
-        wait_for("it listens", lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
+        wait_for("the server listens", lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
 
     def connect(self, **options):
         return http2.Client(self.port, **options)
 
     def expect(self, count, status4xx=0, status5xx=0, grpc=None, what="", in_flight=0, reset=0, aborts=0, protocols=None):
-        """All of it was understood."""
+        """Checks the figures of the server, and that all of its requests were parsed. Returns the figures."""
         expect_total(self, count, what=f"count {what}")
         f = wait_for(f"{in_flight} are in flight {what}",
                      lambda: (f := server_figures(self))["inFlight"] == in_flight and f)
         equal(scenario.protocols(f), protocols or {self.protocol: count}, f"protocols {what}")
-        # Where all are calls of gRPC, there may be none
+        # A server of gRPC only need not have counts by HTTP status
         none = 0 if self.protocol == "grpc" else None
         equal((f.get("status4xx", none), f["errors"].get("status5xx", none)), (status4xx, status5xx), f"4xx, 5xx {what}")
         equal(f["errors"].get("grpc"), grpc, f"errors.grpc {what}")
@@ -63,7 +63,7 @@ class Scripted(Http2):
 
 
 class Nginx(Http2):
-    """Its access log is a truth of its own: protocol and status of each request, written when it has ended."""
+    """An nginx whose access log has protocol and status of each request, written when the request has ended."""
 
     def __init__(self, attach_first=True, netns=None, keepalive_requests=1000000):
         self.port, self.netns = unused_port(), netns
@@ -128,7 +128,7 @@ class Grpc(Http2):
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def call(self, method, number, codes=None):
-        """How many calls ended with which status, as the client's library has it."""
+        """Returns the number of calls by status, as the client's library reports it."""
         out, _ = self.client(method, number, codes).communicate(timeout=100)
         ended = json.loads(out)
         equal(sum(ended.values()), number, f"calls of {method} that ended")
@@ -141,20 +141,20 @@ def h2load(server, number, clients=4, streams=100, paths=("/file",), address="12
         f.writelines(f"http://{address}:{server.port}{p}\n" for p in paths)
     out = run(*nsenter(netns), "h2load", "-n", number, "-c", clients, "-m", streams, "-i", f.name, timeout=200).stdout
     requests = re.search(r"^requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored", out, re.M)
-    check(requests, f"h2load said: {out}")
+    check(requests, f"output of h2load: {out}")
     codes = [int(n) for n in re.search(r"^status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", out, re.M).groups()]
     if all_end:
-        equal((int(requests[1]), int(requests[2])), (number, 0), f"requests that h2load saw the end of, and not: {out}")
+        equal((int(requests[1]), int(requests[2])), (number, 0), f"requests that h2load completed, and others: {out}")
     return {"2xx": codes[0], "3xx": codes[1], "4xx": codes[2], "5xx": codes[3]}
 
 
-# 7 of 100, not at regular distances, some at once
+# 7 of 100, at irregular distances, three of them in a row
 BAD = {3, 4, 5, 40, 71, 90, 99}
 SEVEN_OF_A_HUNDRED = ["/bad" if n in BAD else "/file" for n in range(100)]
 
 
 def exact_or_said(unit, want, up_to=None):
-    """The count is right, or it is said that it is not known. Returns which."""
+    """Checks that the count is right if the quality is "exact". Returns the quality."""
     s = wait_for("nothing is in flight", lambda: (s := snapshot(unit))["requests"]["server"]["inFlight"] == 0 and s)
     if s["requests"]["quality"] == "exact":
         expect_total(unit, want, up_to=up_to)
@@ -163,15 +163,15 @@ def exact_or_said(unit, want, up_to=None):
 
 @test(deadline=60)
 def hundred_streams_at_once():
-    """h2load: 100 streams on each connection, 7 of 100 responses are 503, by its own count and by nginx's."""
+    """Requests and failures are those that h2load and nginx count, with up to 100 connections, and 100 streams on each."""
     n = Nginx()
     sent = bad = 0
     for clients, streams, each in ((1, 1, 200), (4, 100, 5000), (16, 10, 600), (100, 100, 100)):
-        # h2load gives each client a part of the requests, and each begins with the first path
+        # h2load gives each connection a part of the requests, which begins with the first path
         each = max(smaller(each) // 100, 1) * 100
         number = clients * each
         answered = h2load(n, number, clients, streams, SEVEN_OF_A_HUNDRED)
-        equal((answered["2xx"], answered["5xx"]), (number * 93 // 100, number * 7 // 100), "answers")
+        equal((answered["2xx"], answered["5xx"]), (number * 93 // 100, number * 7 // 100), "responses")
         sent, bad = sent + number, bad + answered["5xx"]
         n.expect(sent, 0, bad, what=f"with {clients} connections, {streams} streams on each")
     equal(n.logged(sent), (sent, bad), "requests and failures by nginx's log")
@@ -182,7 +182,7 @@ def hundred_streams_at_once():
 
 @contextlib.contextmanager
 def option_memory(size):
-    """So many bytes are all that a socket may have of it, and BPF storage is taken from."""
+    """Limits the option memory of a socket, which BPF's socket storage is allocated from, while its body runs."""
     path = "/proc/sys/net/core/optmem_max"
     with open(path) as f:
         before = f.read()
@@ -201,34 +201,34 @@ def lost_elements():
 
 @test(vm=True, exclusive=True)
 def without_memory():
-    """What the kernel does not give a connection is said, with the map, and its figures are not said to be exact. With the memory for one
-    of the two parts that a connection may have, only what is in the other is missing."""
+    """If the kernel has no memory for the state of a connection, the failures are counted by map, and the quality is not exact. With memory
+    for the first of the two parts of the state, connections with few streams are exact."""
     before = lost_elements()
     n = Nginx()
     with option_memory(4096):
-        equal(h2load(n, 40, 2, 10)["2xx"], 40, "answers")
+        equal(h2load(n, 40, 2, 10)["2xx"], 40, "responses")
     now = lost_elements()
     equal(now.get("h2_conns", 0) - before.get("h2_conns", 0), 2, f"connections without h2_conns, {now}")
     s = snapshot(n)
     equal(s["drops"], 2, "drops")
     check(s["requests"]["quality"] != "exact", f"quality is {s['requests']['quality']}")
-    check("could not be allocated in map 'h2_conns'" in qosctl("probes").stdout, "qosctl probes does not say it")
+    check("could not be allocated in map 'h2_conns'" in qosctl("probes").stdout, "qosctl probes does not report it")
     n = Nginx()
     with option_memory(12000):
-        equal(h2load(n, 400, 1, 20)["2xx"], 400, "answers")
-        equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (0, "exact"), "drops and quality of few streams")
-        equal(h2load(n, 400, 1, 100)["2xx"], 400, "answers")
+        equal(h2load(n, 400, 1, 20)["2xx"], 400, "responses")
+        equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (0, "exact"), "drops and quality with few streams")
+        equal(h2load(n, 400, 1, 100)["2xx"], 400, "responses")
     equal(lost_elements().get("h2_mores", 0) - before.get("h2_mores", 0), 1, "connections without h2_mores")
     expect_total(n, 800)
-    equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (1, "exchanges"), "drops and quality of many")
+    equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (1, "exchanges"), "drops and quality with many streams")
 
 
 @test()
 def nghttpd():
-    """A server that encodes responses with HPACK's dynamic table; it pushes, and a push is no request."""
+    """Statuses that are encoded with HPACK's dynamic table are counted, and pushes are no requests."""
     n = Nghttpd("--push=/file=/style")
     sent = h2load(n, smaller(10000) // 40 * 40, 4, 100, ["/file", "/none"] + ["/large"] * 2 + ["/file"] * 6)
-    equal(sent["4xx"] * 9, sent["2xx"], "a tenth is not there")
+    equal(sent["4xx"] * 9, sent["2xx"], "a tenth has the status 404")
     number = sum(sent.values())
     n.expect(number, sent["4xx"], what="with nghttpd")
     with n.connect(push=1) as c:
@@ -237,13 +237,13 @@ def nghttpd():
             equal(c.ask("/none").status, 404, "status")
         check(any(s % 2 == 0 for s in c.streams), "nothing was pushed")
         pushed = [c.wait(s) for s in list(c.streams) if s % 2 == 0]
-        equal({len(s.body) for s in pushed}, {500}, "size of what was pushed")
+        equal({len(s.body) for s in pushed}, {500}, "sizes of pushed bodies")
         n.expect(number + 40, sent["4xx"] + 20, what="with pushes")
 
 
 @test(deadline=60)
 def cut_anywhere(server=Scripted):
-    """Frames and segments have nothing to do with each other: all kinds of frames, cut at any byte, both ways."""
+    """Frames of all kinds are parsed wherever segments end, in both directions."""
     s = server()
     seed = random.Random(8)
     sent, statuses = 0, []
@@ -284,7 +284,8 @@ def cut_anywhere(server=Scripted):
 
 @test(vm="nightly")
 def all_kinds_of_answers(server=Scripted):
-    """Interim responses, trailers, several frames of headers, bodies of all sizes; bodies that arrive after the response."""
+    """All kinds of responses count once: with interim responses, trailers, headers in several frames, bodies of all sizes, and before
+    the request's body."""
     s = server()
     sent = 0
     with s.connect() as c:
@@ -292,22 +293,22 @@ def all_kinds_of_answers(server=Scripted):
             for path in ("/interim", "/trailers/10", "/trailers/100000", "/size/0", "/size/1", "/size/16384", "/size/400000",
                          "/headers/1", "/headers/600", "/ping"):
                 r = c.ask(path)
-                equal((r.status, r.end), (200, "end"), f"answer to {path}")
+                equal((r.status, r.end), (200, "end"), f"response to {path}")
                 sent += 1
             f = s.expect(sent, what="of all kinds")
         check(f["answer"]["max"] > 0, "no response took any time to leave")
-        # At once, with interleaved responses
+        # Streams at the same time, with interleaved responses
         c.wait_all([c.start(p) for p in ["/size/400000", "/headers/600", "/trailers/100000", "/status/503"] * 5])
         sent += 20
         s.expect(sent, 0, 5, what="with interleaved responses")
-        # More headers than frames have room for, from the client
+        # Headers of requests in several frames
         for _ in range(5):
             many = [(f"x-{i}", "%x" % random.Random(i).getrandbits(4000)) for i in range(30)]
             equal(c.ask("/status/200", fields=many, pieces=4).status, 200, "status with 30 kB of headers")
             sent += 1
         s.expect(sent, 0, 5, what="with large headers")
 
-        # A response before all of the request has arrived; the rest never does
+        # A response before the end of the request's body
         for n in range(5):
             stream, data = c.request("/early", method="POST", body=bytes(50000))
             c.send(data[:20000])
@@ -322,30 +323,30 @@ def all_kinds_of_answers(server=Scripted):
 
 @test()
 def streams_in_flight(server=Scripted):
-    """The number that hangs, on any number of connections; none when they are released."""
+    """Streams without a response are in flight, with their age, on all connections, until they are released or the server is killed."""
     s = server()
     clients = [s.connect() for _ in range(3)]
     held = [(c, c.start("/hang")) for c in clients for _ in range(10)]
     f = wait_for("30 are in flight", lambda: (f := server_figures(s))["inFlight"] == 30 and f)
     equal(f["count"], 0, "count while all hang")
-    wait_for("they get older", lambda: server_figures(s).get("oldestInFlight", 0) > 300 * MSEC)
-    equal(clients[0].ask("/status/200").status, 200, "status of what overtakes them")
-    s.expect(1, in_flight=30, what="while they hang")
+    wait_for("the streams get older", lambda: server_figures(s).get("oldestInFlight", 0) > 300 * MSEC)
+    equal(clients[0].ask("/status/200").status, 200, "status of a later stream")
+    s.expect(1, in_flight=30, what="while 30 streams hang")
     equal(clients[0].ask("/release").status, 200, "status")
     for c, stream in held:
         equal(c.wait(stream).status, 200, "status")
-    f = s.expect(32, what="when they were released")
-    check("oldestInFlight" not in f, f"something is in flight for {f.get('oldestInFlight')} ns")
+    f = s.expect(32, what="after the release")
+    check("oldestInFlight" not in f, f"a stream is in flight for {f.get('oldestInFlight')} ns")
     check(f["latency"]["max"] > 300 * MSEC, f"latency {f['latency']}")
 
-    # The server breaks off; requests without a response are errors, those with a partial one have counted
+    # Streams that the server resets without a response are errors
     for c in clients:
         equal(c.ask("/refuse").end, http2.INTERNAL_ERROR, "error code")
     expect_total(s, 3, "requests.server.errors.reset")
     s.expect(32, reset=3, what="with streams that the server reset")
     equal(clients[0].ask("/status/503").status, 503, "status")
 
-    # It is killed
+    # Streams in flight when the server is killed are errors
     for c in clients:
         for _ in range(5):
             c.start("/hang")
@@ -354,7 +355,7 @@ def streams_in_flight(server=Scripted):
     wait_for("none is in flight after the kill", lambda: server_figures(s)["inFlight"] == 0)
     expect_total(s, 3 + 15, "requests.server.errors.reset")
     equal((total(s), total(s, "requests.server.clientAborts")), (33, 0), "count, clientAborts")
-    # And what is started then counts on
+    # After a start of the server its requests count on
     s.start()
     s.listens()
     with s.connect() as c:
@@ -364,7 +365,7 @@ def streams_in_flight(server=Scripted):
 
 @test()
 def long_streams_beside_short_ones(server=Scripted):
-    """Some are held for as long as the connection lives, as those that watch for news are; the others go by."""
+    """Streams that last for as long as their connection are in flight, while other streams on the connection are counted."""
     s = server()
     sent = bad = 0
     for number in 1, 12, 90:
@@ -374,12 +375,12 @@ def long_streams_beside_short_ones(server=Scripted):
                 status = 503 if n % 100 in BAD else 200
                 equal(c.ask(f"/status/{status}").status, status, "status")
                 sent, bad = sent + 1, bad + (status == 503)
-            s.expect(sent, 0, bad, in_flight=number, what=f"beside {number} that hang")
+            s.expect(sent, 0, bad, in_flight=number, what=f"beside {number} hanging streams")
             equal(c.ask("/release").status, 200, "status")
             for stream in held:
                 equal(c.wait(stream).status, 200, "status")
             sent += number + 1
-            s.expect(sent, 0, bad, what=f"with {number} that hung")
+            s.expect(sent, 0, bad, what=f"with {number} released streams")
 
 
 @test()
@@ -398,7 +399,7 @@ def nothing_is_asked(server=Scripted):
         equal((f["inFlight"], f["count"], f["errors"]["reset"], f["clientAborts"]), (0, 0, 0, 0), "in flight, count, errors")
         c.last = 2 * smaller(200) + 1
         equal(c.ask("/status/404").status, 404, "status")
-        # A stream must not be older than the last one
+        # The identifier of a new stream must not be lower than that of the last one: a connection error
         c.streams[c.last].end = None
         c.send(http2.frame(http2.HEADERS, http2.END_STREAM | http2.END_HEADERS, c.last - 2, b"\x82\x86\x84"))
         while c.goaway is None:
@@ -411,7 +412,7 @@ def nothing_is_asked(server=Scripted):
 
 @test()
 def held_back(server=Scripted):
-    """A client that has no room for more, on the stream or on the connection: in flight until it has, and until all has gone."""
+    """A response that flow control of the stream or the connection delays is in flight until it is sent completely."""
     s = server()
     with s.connect(begin=False) as c:
         c.settings = http2.settings({http2.INITIAL_WINDOW_SIZE: 1000})
@@ -419,37 +420,38 @@ def held_back(server=Scripted):
         streams = [c.start("/size/5000") for _ in range(4)] + [c.start("/size/1000")]
         while not all(len(c.streams[stream].body) == 1000 for stream in streams):
             c.read()
-        s.expect(5, in_flight=4, what="that are delayed")
+        s.expect(5, in_flight=4, what="with delayed streams")
         for n, stream in enumerate(streams[:4]):
             c.send(http2.frame(http2.WINDOW_UPDATE, 0, stream, struct.pack("!I", 4000)))
             equal(len(c.wait(stream).body), 5000, "length")
-            s.expect(5, in_flight=3 - n, what="of which some are released")
-        # 65,535 is what a connection has room for in the beginning
+            s.expect(5, in_flight=3 - n, what="with some streams released")
+        # The initial window of a connection is 65,535
         c.send(http2.frame(http2.SETTINGS, 0, 0, http2.settings({http2.INITIAL_WINDOW_SIZE: 100000})))
         last = c.start("/size/100000")
         while len(c.streams[last].body) < 65535 - 21000:
             c.read()
-        s.expect(6, in_flight=1, what="that the connection has no room for")
+        s.expect(6, in_flight=1, what="with the window of the connection used up")
         c.send(http2.frame(http2.WINDOW_UPDATE, 0, 0, struct.pack("!I", 100000)))
         equal(len(c.wait(last).body), 100000, "length")
-        f = s.expect(6, what="when places are free again")
+        f = s.expect(6, what="after an update of the window")
         check(f["answer"]["max"] > 0, "no response took any time to leave")
 
 
 @test()
 def broken_off(server=Scripted):
-    """By the server, after the beginning of the response: counted once, and not in flight. The connection goes on."""
+    """A stream that the server resets after the beginning of its response counts once, and is not in flight. Other streams on the
+    connection count on."""
     s = server()
     with s.connect() as c:
         for n in range(10):
             r = c.ask("/abort")
-            equal((r.status, r.end), (200, http2.INTERNAL_ERROR), "status and error code of what is broken off")
+            equal((r.status, r.end), (200, http2.INTERNAL_ERROR), "status and error code of a stream that is reset")
             wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
             equal(c.ask("/status/503").status, 503, "status")
         expect_total(s, 20)
         equal(total(s, "requests.server.errors.status5xx"), 10, "errors.status5xx")
         equal(total(s, "requests.server.clientAborts"), 0, "clientAborts")
-        # What comes then is no HTTP/2: data on no stream, and worse
+        # Invalid HTTP/2: data on stream 0, and invalid frames
         kept = [c.start("/hang") for _ in range(5)]
         wait_for("5 are in flight", lambda: server_figures(s)["inFlight"] == 5)
         c.send(http2.frame(http2.DATA, 0, 0, b"x") + b"\xff" * 1000)
@@ -462,7 +464,7 @@ def broken_off(server=Scripted):
 
 @test()
 def clients_that_give_up(server=Scripted):
-    """RST_STREAM before the response: an abort. The connection and its other streams go on."""
+    """A stream that the client resets before the response is an abort. Other streams on the connection count on."""
     s = server()
     with s.connect() as c, s.connect() as other:
         kept = [c.start("/hang") for _ in range(3)]
@@ -474,7 +476,7 @@ def clients_that_give_up(server=Scripted):
             wait_for("3 are in flight", lambda: server_figures(s)["inFlight"] == 3)
         expect_total(s, 50, "requests.server.clientAborts")
         equal(total(s), 0, "count")
-        # In one segment with the request
+        # The reset is in one segment with the request
         for _ in range(10):
             stream, data = c.request("/hang")
             c.send(data + http2.frame(http2.RST_STREAM, 0, stream, struct.pack("!I", http2.CANCEL)))
@@ -482,16 +484,16 @@ def clients_that_give_up(server=Scripted):
         equal(other.ask("/release").status, 200, "status")
         for stream in kept:
             equal(c.wait(stream).status, 200, "status")
-        s.expect(4, aborts=60, what="with streams that were given up")
-        # With a part of the response it has counted, and is no longer in flight
+        s.expect(4, aborts=60, what="with aborted streams")
+        # A stream with a partial response is counted, and a reset ends only its time in flight
         slow = c.start("/slow/20000")
         while c.streams[slow].status is None:
             c.read()
-        s.expect(5, in_flight=1, aborts=60, what="with one that has a partial response")
+        s.expect(5, in_flight=1, aborts=60, what="with a partial response")
         c.reset(slow)
         wait_for("none is in flight", lambda: server_figures(s)["inFlight"] == 0)
         equal(total(s), 5, "count")
-        # The whole client goes
+        # The client resets the connection
         before = total(s, "requests.server.clientAborts")
         for _ in range(4):
             c.start("/hang")
@@ -513,7 +515,7 @@ def out_of_order_once(server=Scripted):
         for name, truth in (("max", took[-1]), ("p50", took[(len(took) - 1) // 2]), ("mean", sum(took) / len(took))):
             within(f["latency"][name], truth, 0.03, 5 * MSEC, f"latency.{name}")
             within(f["firstByte"][name], truth, 0.03, 5 * MSEC, f"firstByte.{name}")
-        # The same where the end is late and the beginning is not
+        # Responses that begin early and end late
         took = [int(c.wait(stream).body) for stream in [c.start(f"/slow/{ms}") for ms in (900, 700, 800)]]
         f = s.expect(len(delays) + 3, 0, sum(ms % 2 == 0 for ms in delays), what="with responses in parts")
         within(f["latency"]["max"], max(took), 0.03, 5 * MSEC, "latency.max")
@@ -523,13 +525,13 @@ def out_of_order_once(server=Scripted):
 
 @test(deadline=40)
 def answers_out_of_order():
-    """Each stream has its own latency, whatever its neighbours do: as the server itself has measured it."""
+    """Each stream has its own latency, as the server measures it, in whatever order responses are sent."""
     undisturbed(out_of_order_once)
 
 
 @test()
 def going_away():
-    """A server that says goodbye: clients come again, and nothing counts twice or stays open."""
+    """After GOAWAY of the server clients connect again, no request counts twice, and none stays in flight."""
     s = Scripted()
     for n in range(10):
         with s.connect() as c:
@@ -538,9 +540,9 @@ def going_away():
             equal(c.ask("/goaway").status, 200, "status")
             while c.goaway is None:
                 c.read()
-    s.expect(40, what="with goodbyes")
+    s.expect(40, what="with GOAWAY")
 
-    # nginx says so after some requests, and takes none on that connection that come later
+    # nginx sends GOAWAY after keepalive_requests, and ignores later streams on that connection
     n = Nginx(keepalive_requests=50)
     h2load(n, 1000, 4, 20, SEVEN_OF_A_HUNDRED, all_end=False)
     wait_for("nothing is in flight", lambda: server_figures(n)["inFlight"] == 0)
@@ -552,7 +554,7 @@ def going_away():
 
 @contextlib.contextmanager
 def h2load_of(server, number, path, streams):
-    """In the background, on four connections. It ends when it has all, or when its connections are gone."""
+    """Runs its body while h2load sends requests on four connections, until it has all responses or its connections are closed."""
     p = subprocess.Popen(["h2load", "-n", str(number), "-c", "4", "-m", str(streams), f"http://127.0.0.1:{server.port}{path}"],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -564,17 +566,17 @@ def h2load_of(server, number, path, streams):
 
 @test(deadline=60)
 def reloads():
-    """Workers that end and others that begin, under load: what nginx has logged, no more and no less."""
+    """When nginx is reloaded under load, so that workers exit and others start, the count is exactly that of its log."""
     n = Nginx()
     for _ in range(3):
         with h2load_of(n, 10000000, "/file", 20) as p:
             before = total(n)
-            wait_for("some were counted", lambda: total(n) > before + 1000)
+            wait_for("some requests were counted", lambda: total(n) > before + 1000)
             systemctl("reload", n.name)
             p.wait(20)
     bad = h2load(n, 1000, 4, 20, SEVEN_OF_A_HUNDRED)["5xx"]
     wait_for("nothing is in flight", lambda: server_figures(n)["inFlight"] == 0)
-    # The workers that have ended have written all that they had to write
+    # Workers have written their log completely when they have exited
     systemctl("stop", n.name)
     sent, failed = n.logged()
     equal(failed, bad, "failures by nginx's log")
@@ -585,12 +587,12 @@ def reloads():
 
 @test(deadline=60)
 def restarts():
-    """The unit is restarted under load, with streams open: they are in nobody's way."""
+    """After a restart of the unit under load no stream of the time before is in flight, and requests are counted."""
     n = Nginx()
     for _ in range(3):
         with h2load_of(n, 10000000, "/large", 20) as p:
             before = total(n)
-            wait_for("some were counted", lambda: total(n) > before + 20)
+            wait_for("some requests were counted", lambda: total(n) > before + 20)
             n.restart()
             p.wait(20)
         n.listens()
@@ -604,11 +606,11 @@ def restarts():
 
 @test()
 def upgrades():
-    """From HTTP/1.1, by hand and with curl: the request that upgrades is one, and so is each stream."""
+    """On a connection that is upgraded from HTTP/1.1 the request of the upgrade counts once, and so does each stream."""
     s = Scripted()
     with s.connect(begin=False) as c:
         r = c.upgrade("/status/200")
-        equal(r.status, 200, "status of what upgraded")
+        equal(r.status, 200, "status of the request that upgrades")
         expect_total(s, 1)
         for n in range(10):
             equal(c.ask("/status/503").status, 503, "status")
@@ -619,7 +621,7 @@ def upgrades():
     equal(out.split(), ["2", "404"] * 2, "curl's version and status")
     expect_total(s, 23)
     f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
-    # The first one was requested in the one and got its response in the other
+    # The request of the upgrade is HTTP/1, and its response is HTTP/2: it counts as either
     p = scenario.protocols(f)
     equal((sum(p.values()), p["http2"] >= 21, set(p) - {"http1", "http2"}), (23, True, set()), f"protocols {p}")
     equal((f["errors"]["status5xx"], f["status4xx"]), (10, 2), "5xx, 4xx")
@@ -628,14 +630,14 @@ def upgrades():
 
 @test(deadline=60)
 def joined_late(server=Scripted):
-    """On connections older than the attach HPACK's table is not known: what is said is right, the rest is not said."""
+    """On connections from before the attach HPACK's dynamic table is not known: figures are right or absent."""
     s = server(attach_first=False)
     with s.connect() as idle, s.connect() as half, s.connect() as busy:
         for c in idle, half, busy:
             for _ in range(5):
                 c.ask("/status/200"), c.ask("/status/503"), c.ask("/status/404")
         hanging = [busy.start("/hang") for _ in range(3)]
-        # A frame is on its way: its first bytes came before
+        # The attach is in the middle of a frame
         stream, data = half.request("/status/503")
         half.send(data[:7])
         equal(busy.ask("/status/200").status, 200, "status")
@@ -651,38 +653,38 @@ def joined_late(server=Scripted):
         busy.ask("/release")
         busy.wait_all(hanging)
         sent += 1
-        # Those that hung, and the one that was on its way, began before the attach
+        # The three streams that hung, and the one of the partial frame, began before the attach
         exact_or_said(s, sent, sent + 4)
         f = server_figures(s)
         for name, want in (("errors.status5xx", (None, bad, bad + 1)), ("status4xx", (None, missing))):
             check(lookup(f, name) in want, f"{name} on connections older than the attach: {lookup(f, name)}, not of {want}")
-    # A unit that is attached when they are gone knows all
+    # An attach without open connections has all figures
     qosctl("detach", s.name)
     s.attach()
     with s.connect() as c:
         for n in range(100):
             c.ask("/status/503" if n in BAD else "/status/200")
-    s.expect(100, 0, 7, what="when the old connections are gone")
+    s.expect(100, 0, 7, what="without connections from before the attach")
 
 
 @test(deadline=60)
 def attached_again(server=Scripted):
-    """A connection outlives the attach, with a stream open: what the second attach counts begins with it."""
+    """On a connection with an open stream that is older than the second attach, requests are counted from that attach on."""
     s = server()
-    # So that what is known of sockets is not thrown away as a whole
+    # Another attached unit keeps the programs and the state of sockets
     scenario.start_served(mode="thread")
     with s.connect() as c, s.connect() as other:
         for _ in range(3):
             held = c.start("/hang")
             equal(c.ask("/status/200").status, 200, "status")
-            wait_for("one is in flight", lambda: server_figures(s)["inFlight"] == 1)
+            wait_for("one stream is in flight", lambda: server_figures(s)["inFlight"] == 1)
             qosctl("detach", s.name)
             s.attach()
-            equal(server_figures(s)["inFlight"], 0, "in flight of the requests before")
-            # Until both directions are recognised requests are overlaps: a few, less than 1 % of all
+            equal(server_figures(s)["inFlight"], 0, "in flight from before the attach")
+            # Until the protocol of both directions is recognised requests are overlaps: a few, less than 1 % of all
             for _ in range(1000):
                 c.ask("/status/200")
-            wait_for("nothing is in flight, except the requests before", lambda: server_figures(s)["inFlight"] == 0)
+            wait_for("no stream from after the attach is in flight", lambda: server_figures(s)["inFlight"] == 0)
             equal(other.ask("/release").status, 200, "status")
             equal(c.wait(held).status, 200, "status")
             equal(exact_or_said(s, 990, 1001), "exact", "quality")
@@ -690,9 +692,9 @@ def attached_again(server=Scripted):
 
 @test(deadline=60)
 def attached_while_loaded():
-    """In the middle of all streams of h2load: not more than those with responses from then on, and not less, or quality says so."""
+    """An attach while h2load has streams open counts those with responses from then on, unless the quality is not exact."""
     n = Nginx(attach_first=False)
-    # More than an attach takes while other tests have the processors
+    # The load lasts longer than an attach on a machine that runs other tests
     with h2load_of(n, 400000, "/file", 50) as p:
         wait_for("load", lambda: n.logged()[0] > 1000)
         before = n.logged()[0]
@@ -705,11 +707,11 @@ def attached_while_loaded():
     s = snapshot(n)
     if s["requests"]["quality"] == "exact":
         got = total(n)
-        # Requests from before the attach get their responses after it, and of those that come then some are on connections of
-        # which not both directions are recognised yet
+        # Some requests from before the attach have their responses after it, and some later ones are on connections of which only
+        # one direction is recognised yet
         check(end - after - 2 * 4 * 50 <= got <= end - before, f"{got} counted, nginx {end - after} to {end - before}")
-        check(lookup(s, "requests.server.errors.status5xx") in (None, 0), "failures where there are none")
-        # And connections that are made from now on count exactly
+        check(lookup(s, "requests.server.errors.status5xx") in (None, 0), "failures without a failed request")
+        # Requests on new connections are counted exactly
         bad = h2load(n, 2000, 4, 50, SEVEN_OF_A_HUNDRED)["5xx"]
         expect_total(n, got + 2000)
         check(lookup(server_figures(n), "errors.status5xx") in (None, bad), "failures of new connections")
@@ -734,20 +736,20 @@ def over_a_cable(**faults):
 
 @test(deadline=60)
 def on_a_bad_cable():
-    """Lost, doubled and overtaken segments: the same count, or it is said."""
+    """Lost, duplicated and reordered segments do not change the count, unless the quality is not exact."""
     _, sent_again = over_a_cable(drop=10, duplicate=30, reorder=50, delay_us=300, seed=13)
     check(sent_again > 0, "nothing was retransmitted")
 
 
 @test(deadline=60)
 def on_a_slow_cable():
-    """Nothing is lost, so all is known."""
+    """With a long round-trip time, but without losses, the quality is exact."""
     equal(over_a_cable(delay_us=3000)[0], "exact", "quality")
 
 
 @test(own_daemon=True)
 def a_program_refused():
-    """Programs are loaded one by one then, and know the same connections."""
+    """If the kernel refuses a program, the others, which are then loaded one by one, still share the state of connections."""
     try:
         scenario.preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": "requests_retransmit"})
         n = Nginx()
@@ -759,28 +761,28 @@ def a_program_refused():
 
 @test(deadline=60)
 def not_http2_after_all():
-    """What only begins like it is not counted as it, and does no harm."""
+    """Connections that only begin with the preface of HTTP/2 are not counted as such, and do not harm the daemon."""
     s = scenario.start_served(mode="thread", request=24, response=10)
     for follows in (b"", b"\0" * 9, b"\xff" * 100, b"\0\0\x05\1\5\0\0\0\1" + b"\x80" * 5):
         with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
             c.sendall(http2.PREFACE)
-            equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "answer")
+            equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "response")
             c.sendall(follows)
     f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
-    check("status5xx" not in f["errors"] and "status4xx" not in f, f"a status of nothing: {f}")
+    check("status5xx" not in f["errors"] and "status4xx" not in f, f"a status without HTTP/2: {f}")
     scenario.load(s, connections=4, number=100)
     scenario.daemon_is_well()
 
 
 @test(vm="nightly", deadline=60)
 def grpc_calls(server=Grpc):
-    """Unary and streaming both ways, with a real library, 7 of 100 UNAVAILABLE."""
+    """Unary calls and streams in both directions count once each, and those that end with UNAVAILABLE are errors."""
     g = server()
     sent = failed = 0
     for method in "One", "Download", "Upload", "Talk":
         ended = g.call(method, smaller(400))
         failed += ended.get("UNAVAILABLE", 0)
-        equal(ended.get("OK", 0) + ended.get("UNAVAILABLE", 0), smaller(400), "calls that ended as they should")
+        equal(ended.get("OK", 0) + ended.get("UNAVAILABLE", 0), smaller(400), "calls with OK or UNAVAILABLE")
         sent += smaller(400)
         g.expect(sent, grpc=failed, what=f"with {method}")
     check(failed >= sent * .05, f"{failed} of {sent} failed")
@@ -788,22 +790,22 @@ def grpc_calls(server=Grpc):
 
 @test()
 def grpc_codes(server=Grpc):
-    """Each status that there is; those that are the server's fault are errors."""
+    """Calls with each of gRPC's statuses count, and those with statuses that are the server's fault are errors."""
     g = server()
     for n, method in enumerate(("One", "Download"), 1):
         ended = g.call(method, 170, range(17))
         equal(set(ended.values()), {10}, "calls by status")
         g.expect(170 * n, grpc=60 * n, what="with all codes")
-    equal(g.call("NoSuchMethod", 10), {"UNIMPLEMENTED": 10}, "calls of what is not there")
-    g.expect(350, grpc=130, what="with a method that is not there")
+    equal(g.call("NoSuchMethod", 10), {"UNIMPLEMENTED": 10}, "calls of an unknown method")
+    g.expect(350, grpc=130, what="with an unknown method")
 
 
 @test()
 def grpc_in_flight(server=Grpc):
-    """Calls that hang are in flight; some are cancelled, some released, some lose their server."""
+    """Calls that hang are in flight until they are cancelled or released."""
     g = server()
     for method in "Hang", "Stalled":
-        # The response of one that stalls has begun
+        # Calls of Stalled hang after the beginning of their response
         p = g.client(method, 20)
         equal(p.stdout.readline(), "started\n", "the client")
         wait_for("20 are in flight", lambda: server_figures(g)["inFlight"] == 20)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Bad input: each is answered with the error that says what was wrong, nothing is attached by it, and the daemon goes
-on as before."""
+"""Invalid input is refused with an error that names the reason, attaches no unit, and does not harm the daemon."""
 
 import os
 
@@ -15,7 +14,7 @@ INVALID_PARAMETER = "org.varlink.service.InvalidParameter"
 
 
 def refused_everywhere(name, want, exit_statuses=(1,)):
-    """varlink, D-Bus and qosctl agree on what is wrong with a name."""
+    """Checks that varlink, D-Bus and qosctl refuse a name with the same error. Returns the message of qosctl."""
     equal(varlink_error("Attach", unit=name), want, f"varlink error for {name!r}")
     equal(dbus_attach_error(name), DBUS_ERROR + want, f"D-Bus error for {name!r}")
     r = qosctl("attach", "--", name, ok=False)
@@ -25,14 +24,14 @@ def refused_everywhere(name, want, exit_statuses=(1,)):
 
 
 def unchanged(function):
-    """The daemon survives it, and attaches nothing."""
+    """Decorates a test, to check that the same daemon runs afterwards, and that no unit is attached."""
     def wrapper():
         pid, before = qosd_pid(), set(listed())
         function()
         equal(qosd_pid(), pid, "process of qosd")
         daemon_is_well()
         new = {n for n in set(listed()) - before if scenario.prefix in n}
-        equal(new, set(), "units that were attached by it")
+        equal(new, set(), "units that are attached by the test")
     wrapper.__name__, wrapper.__module__ = function.__name__, function.__module__
     return wrapper
 
@@ -43,7 +42,7 @@ def no_such_unit():
     refused_everywhere(f"{scenario.prefix}-nothing.service", "NoSuchUnit", (1, 4))
     refused_everywhere(f"{scenario.prefix}-nothing", "NoSuchUnit", (1, 4))
     refused_everywhere("/system.slice/no-such-thing.service", "NoSuchUnit", (1, 4))
-    # As long as a name may be, and valid
+    # A valid name of the maximum length
     refused_everywhere("a" * (NAME_MAX - 8) + ".service", "NoSuchUnit", (1, 4))
 
 
@@ -62,7 +61,7 @@ def units_without_control_group():
 @test()
 @unchanged
 def shells_of_others():
-    """A template, and a service that is only "active (exited)": what is meant is said."""
+    """The error for a template, or for a service that is "active (exited)" beside one, names the instance to attach instead."""
     name = unit_name("pg", "")
     write_unit(name + "@.service", "[Service]\nType=exec\nExecStart=/bin/sleep infinity\n")
     write_unit(name + ".service", "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n")
@@ -115,7 +114,7 @@ def unknown_probes():
     equal(dbus_attach_error(s.name, "nonsense"), DBUS_ERROR + "NoSuchProbe", "D-Bus error")
     r = qosctl("attach", "--probes=nonsense", s.name, ok=False)
     check(r.returncode in (1, 2) and "nonsense" in r.stderr, f"exit status {r.returncode}: {r.stderr}")
-    # The same one several times is that one
+    # A probe may be named several times
     varlink("Attach", unit=s.name, probes=["requests"] * 50)
     qosctl("detach", s.name)
 
@@ -139,7 +138,7 @@ def windows():
     for window in ("", "50ms", "1.1s", "11s", "10min", "yesterday", "-1s", "99999999999999999999s"):
         r = qosctl("status", s.name, f"--window={window}", ok=False)
         check(r.returncode in (1, 2), f"--window={window}: exit status {r.returncode}")
-        check(r.stderr.strip(), f"--window={window}: no word about it")
+        check(r.stderr.strip(), f"--window={window}: no message")
     for window in (1, 150000, 1500000, 2 ** 64 - 2):
         equal(dbus_error("Snapshot", f"string:{s.name}", f"uint64:{window}"), "org.freedesktop.DBus.Error.InvalidArgs",
               f"D-Bus error for a window of {window}")
@@ -156,10 +155,10 @@ def numbers_out_of_range():
         with Varlink() as v:
             v.send("Subscribe", {"units": [s.name], "interval": interval}, more=True)
             m = v.receive()
-            # Too short may also be made as short as is allowed; a negative one is nonsense
+            # An interval that is too short may be raised to the minimum, and a negative one has to be refused
             check(m is not None and (m.get("error") == INVALID_PARAMETER or interval > 0), f"interval {interval}: {m}")
     with Varlink() as v:
-        # More than any integer, in valid JSON; what no floating-point number can hold either is null to libsystemd
+        # Beyond the range of integers, in valid JSON (libsystemd parses numbers beyond the range of double as null)
         v.send_raw(f'{{"method":"org.qosd.QoS.Get","parameters":{{"unit":"{s.name}","window":1{"0" * 300}}}}}\0'.encode())
         m = v.receive()
         check(m is None or "error" in m, f"a window of 10^300 ns: {m}")
@@ -189,7 +188,7 @@ def missing_and_surplus_parameters():
         v.send("org.example.nothing.Get", {})
         try:
             v.reply()
-            scenario.fail("an interface that is not there answered")
+            scenario.fail("a call of an unknown interface had no error")
         except VarlinkError as e:
             check(e.name.startswith("org.varlink.service."), e.name)
     for arguments in ((), ("string:x", "string:y", "string:z"), ("uint32:5",)):
@@ -220,8 +219,8 @@ def usage():
                       ["show"], ["show", "x", "y", "-P"], ["list", "--window"]):
         r = qosctl(*arguments, ok=False)
         equal(r.returncode, 2, f"exit status of qosctl {' '.join(arguments)}")
-        check(r.stderr.strip(), f"qosctl {' '.join(arguments)} says nothing")
-        check(not r.stdout.strip(), f"qosctl {' '.join(arguments)} says it on standard output")
+        check(r.stderr.strip(), f"qosctl {' '.join(arguments)} has no message")
+        check(not r.stdout.strip(), f"qosctl {' '.join(arguments)} writes to standard output")
     equal(qosctl("--version").stdout.split()[1], varlink("GetStatus")["version"], "version")
     check("attach" in qosctl("--help").stdout, "--help does not name the verbs")
 
@@ -229,19 +228,19 @@ def usage():
 @test()
 @unchanged
 def some_of_several_fail():
-    """All or nothing per unit: what can be attached is, and the exit status says that not all was."""
+    """If some of several units cannot be attached, the others are, and the exit status is 1."""
     s = Server(mode="thread").start()
     r = qosctl("attach", "basic.target", s.name, f"{scenario.prefix}-nothing", ok=False)
     equal(r.returncode, 1, "exit status")
-    check("basic.target" in r.stderr and "nothing" in r.stderr, f"not all that failed is named: {r.stderr}")
-    check(s.name in listed(), "the good one is not attached")
+    check("basic.target" in r.stderr and "nothing" in r.stderr, f"not all units that failed are named: {r.stderr}")
+    check(s.name in listed(), "the valid unit is not attached")
     qosctl("detach", s.name)
 
 
 @test(deadline=60)
 @unchanged
 def garbage():
-    """What is no varlink message ends its connection, or is answered with an error, and harms nobody."""
+    """Invalid varlink messages are refused with an error, or end their connection, and other clients are served."""
     s = start_served(mode="thread")
     bystander = Varlink()
     name = s.name.encode()
@@ -263,15 +262,15 @@ def garbage():
             try:
                 v.send_raw(data)
             except OSError:
-                continue        # was cut off while we were at it
+                continue        # disconnected before the end of the data
             try:
                 m = v.receive()
-                check(m is None or "error" in m, f"{data[:60]!r} was answered with {m}")
+                check(m is None or "error" in m, f"{data[:60]!r} has the reply {m}")
             except TimeoutError:
-                # Not even a whole message: nothing to answer
-                check(data in (b"\0", b"\0" * 1000), f"{data[:60]!r} is not answered, and the connection is open")
-        equal(bystander.call("Get", unit=s.name)["unit"], s.name, f"what another client gets after {data[:60]!r}")
-    # Half a message, and then nobody
+                # Empty messages have no reply
+                check(data in (b"\0", b"\0" * 1000), f"{data[:60]!r} has no reply, and the connection is open")
+        equal(bystander.call("Get", unit=s.name)["unit"], s.name, f"reply to another client after {data[:60]!r}")
+    # The client disconnects within a message
     for n in (1, 20, 60):
         with Varlink() as v:
             v.send_raw((get % name)[:n])
@@ -284,7 +283,7 @@ def garbage():
 @test(deadline=60)
 @unchanged
 def oversized():
-    """A message without end is cut off before it has eaten the memory."""
+    """The client of a message without end is disconnected at a limit, and the memory of the message is freed."""
     s = start_served(mode="thread")
     before = memory(qosd_pid())
     with Varlink(timeout=20) as v:
@@ -296,8 +295,8 @@ def oversized():
                 sent += 1 << 20
         except OSError:
             pass
-        check(sent <= 32 << 20, f"{sent} bytes of one message were taken")
-    scenario.wait_for("the memory is given back", lambda: memory(qosd_pid()) < before + (8 << 20))
+        check(sent <= 32 << 20, f"{sent} bytes of one message were accepted")
+    scenario.wait_for("the memory is freed", lambda: memory(qosd_pid()) < before + (8 << 20))
     varlink("Get", unit=s.name)
     qosctl("detach", s.name)
 
@@ -312,7 +311,7 @@ def memory(pid):
 @test()
 @unchanged
 def configuration_with_errors():
-    """Bad lines are named and ignored, the rest is in force. Nothing is restarted by it."""
+    """Invalid settings in a configuration file are logged and ignored."""
     os.makedirs(scenario.QOSD_CONF_DIR, exist_ok=True)
     path = os.path.join(scenario.QOSD_CONF_DIR, "50-scenario-errors.conf")
     with open(path, "w") as f:

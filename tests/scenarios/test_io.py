@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every way in which a server can read a request and write an answer: each counts, each has its times."""
+"""Requests count, with the times of their phases, in whatever way a server reads them and writes its responses."""
 
 from scenario import (MSEC, Server, Talk, attach, check, count, equal, expect_total, load, lookup, server_figures, smaller,
                       start_served, test, total, wait_for)
@@ -9,7 +9,8 @@ DELAY = 30 * MSEC
 
 
 def exact(s, number=400, connections=(1, 4, 32), **client):
-    """Kept and fresh connections, few and many: all count, with all their bytes, and with the time of each phase."""
+    """Checks that all requests count, with their bytes and the time of each phase, on few and many connections, which are kept or not.
+    Returns the figures."""
     requests = total(s)
     first = requests
     for n in connections:
@@ -27,7 +28,7 @@ def exact(s, number=400, connections=(1, 4, 32), **client):
 
 
 def slow(s, phase="service", least=DELAY, number=24, **client):
-    """A known time of the server's shows in the one phase, for each request, and not in the others."""
+    """Checks that a known time that the server takes is in one phase of its requests, and not in the other one."""
     load(s, connections=3, number=number, **client)
     expect_total(s, number)
     figures = quiet_after(s)
@@ -35,7 +36,7 @@ def slow(s, phase="service", least=DELAY, number=24, **client):
         if p == phase:
             check(figures[p]["mean"] >= least, f"{p}.mean {figures[p]['mean']} with {s.options}")
         else:
-            # The median: on a busy machine some wait for a CPU
+            # The median, as some requests wait for a CPU on a busy machine
             check(figures[p]["p50"] < least / 2, f"{p}.p50 {figures[p]['p50']} with {s.options}")
 
 
@@ -76,8 +77,8 @@ def uring_answers():
 
 @test(deadline=60)
 def uring_without_descriptors():
-    """The listener's connections are in io_uring's own table and in no process' table of files; the kernel's own thread,
-    or a worker of io_uring's, reads and writes; even listen() is io_uring's."""
+    """Requests count if their connections are only in io_uring's table of direct descriptors, if a thread of the kernel or a worker of
+    io_uring reads and writes, and if io_uring calls listen()."""
     for options in ({"direct": True},
                     {"direct": True, "oneshot": True, "read": "readv"},
                     {"direct": True, "read": "multishot", "answer": "send-zc", "response": 20000},
@@ -93,8 +94,8 @@ def uring_without_descriptors():
 
 @test()
 def uring_attached_later():
-    """Connections that no table of files shows are learned when they are read: they count from the attach on, only
-    their first request lacks the time of its arrival."""
+    """Connections that are in no table of files at the attach are found when they are read: their requests count from the attach on,
+    and only the first one lacks the time of its arrival."""
     for options in ({"direct": True, "read": "multishot"}, {"sqpoll": True, "direct": True}, {"async": True}):
         s = Server(program="uring", **options).start()
         t = Talk(s, connections=4)
@@ -107,7 +108,7 @@ def uring_attached_later():
         check(figures["latency"]["count"] >= 36, f"latency.count {figures['latency']['count']} with {options}")
         equal(lookup(figures, "connections.open"), 4, f"connections.open with {options}")
         t.end()
-        # The listener itself has a descriptor
+        # The listener has a descriptor, so that new connections are found
         load(s, connections=4, number=100, per_connection=1)
         expect_total(s, 140)
         quiet_after(s)
@@ -115,7 +116,7 @@ def uring_attached_later():
 
 @test(vm="nightly")
 def uring_attached_later_and_ended():
-    """What splice makes of the end of the stream is no request, on a connection that is only learned then either."""
+    """splice() of the end of a stream is no request, also on a connection that is found by it."""
     s = Server(program="uring", direct=True, read="splice").start()
     t = Talk(s, connections=3)
     t.say("run 5")
@@ -129,7 +130,7 @@ def uring_attached_later_and_ended():
 
 @test()
 def uring_aborted():
-    """Requests that are given up while a read waits by itself for the next: nothing stays in flight."""
+    """Requests that clients abort are not in flight afterwards, though a multishot read waits for further data."""
     for options in ({"read": "multishot"}, {"direct": True, "sqpoll": True}):
         s = served(delay_us=1000000, **options)
         t = Talk(s, connections=5)
@@ -144,7 +145,7 @@ def uring_aborted():
 
 @test(needs_program="requests_oldest")
 def uring_age_without_descriptors():
-    """The age of requests on sockets that are in no table of files: only an iterator over sockets finds these."""
+    """The age of requests on sockets that are in no table of files is known from an iterator over sockets."""
     s = served(direct=True)
     t = Talk(s, connections=3)
     t.say("run 1")
@@ -190,7 +191,7 @@ def answers():
 
 @test(deadline=60)
 def sockets_that_are_shared():
-    """A copy of the descriptor, a process that inherits it, a process that gets it sent: the socket is the same."""
+    """Requests count if the server uses a copy of the socket's descriptor, inherits it, or receives it from another process."""
     for options in ({"answer": "dup"}, {"answer": "dup", "mode": "fork"},
                     {"answer": "pass"}, {"answer": "pass", "mode": "prefork"},
                     {"mode": "pass"}, {"mode": "pass", "answer": "dup"},
@@ -202,7 +203,7 @@ def sockets_that_are_shared():
 
 @test()
 def peek_is_not_read():
-    """Who looks before he reads has not read: that time is the queue's."""
+    """A server that peeks at a request has not read it: the time until it does counts as time in the queue."""
     exact(start_served(read="peek", request=3000), segments=2, segment_us=200)
     slow(start_served(read="peek", mode="thread", peek_us=DELAY // 1000), phase="queue")
     slow(start_served(read="peek", mode="thread", delay_us=DELAY // 1000))
@@ -210,11 +211,11 @@ def peek_is_not_read():
 
 @test()
 def peek_and_nothing_else():
-    """A request that is only looked at is none, and nothing is left of it when the unit hangs up."""
+    """A request that is only peeked at does not count, and is a reset when the server closes the connection."""
     s = start_served(read="peekonly", mode="thread")
     r = load(s, expect_all=False, connections=4, number=40, per_connection=1)
-    equal(r["answered"], 0, "answers")
-    wait_for("40 are given up by the unit", lambda: total(s, "requests.server.errors.reset") >= 40)
+    equal(r["answered"], 0, "responses")
+    wait_for("the server has reset 40 requests", lambda: total(s, "requests.server.errors.reset") >= 40)
     wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
     equal(total(s, "requests.server.errors.reset"), 40, "errors.reset")
     equal(count(s), 0, "count")

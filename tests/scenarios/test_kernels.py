@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the lab also runs on the newest kernel of Debian's archive: each request counts, whatever the protocol."""
+"""Each request counts, whatever its protocol. The lab also runs these tests on the newest kernel of Debian's archive."""
 
 import contextlib
 import os
@@ -21,8 +21,8 @@ REQUESTS = 12000
 
 
 def is_clean(u, protocol, count, up_to=None):
-    """All requests count, and nothing went wrong. Since Linux 7.0 runs of programs that are preempted are skipped: then that is said,
-    and a request may be without its protocol."""
+    """Checks that all requests count, without drops and errors, and with their protocol. Since Linux 7.0 the kernel skips runs of a
+    program that is preempted on the same CPU: if any were skipped, a request may lack its protocol."""
     expect_total(u, count, up_to=up_to)
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
     wait_for("no connection is open", lambda: server_figures(u)["connections"]["open"] == 0)
@@ -48,7 +48,7 @@ def count_http1(load):
     u = scenario.Unit(f"/usr/sbin/nginx -c {directory}/nginx.conf -g 'daemon off;'", type="exec")
     attach(u)
     u.start()
-    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
     with load:
         completed = sum(ab_completed(run("ab", "-q", "-k", "-n", REQUESTS // 3, "-c", 32, f"http://127.0.0.1:{port}/", timeout=200).stdout)
                         for _ in range(3))
@@ -57,7 +57,7 @@ def count_http1(load):
 
 
 def count_http2(load):
-    """100 streams on each connection, and so many of both directions that the places next to the connection do not do."""
+    """Up to 250 streams at a time on a connection, for which its state needs both parts, h2_conns and h2_mores."""
     u = test_http2.Nginx()
     with load:
         n = sum(sum(test_http2.h2load(u, 1000, clients, streams).values()) for clients, streams in ((1, 1), (2, 100), (1, 250)))
@@ -80,10 +80,10 @@ def redis_unit(options):
 
 
 def count_redis(load):
-    """One command after the other, and sixteen at a time."""
+    """Commands one at a time, and in pipelines of sixteen."""
     port = unused_port()
     u = redis_unit(f"--bind 127.0.0.1 --port {port}")
-    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
     n = 0
     with load:
         for pipelined in 1, 16:
@@ -94,18 +94,18 @@ def count_redis(load):
 
 
 def count_unix(load):
-    """Redis on a Unix socket, where requests are not parsed: the two for the configuration come at once, and
-    are one."""
+    """Redis on a Unix socket, where requests are not parsed, so that the two for the configuration, which are sent together, count as
+    one."""
     path = f"/run/{scenario.unit_name('redis', '.sock')}"
     u = redis_unit(f"--port 0 --unixsocket {path}")
-    wait_for("it listens", lambda: os.path.exists(path))
+    wait_for("the server listens", lambda: os.path.exists(path))
     with load:
         run("redis-benchmark", "-q", "-s", path, "-n", REQUESTS, "-c", 32, "-t", "get", timeout=200)
     is_clean(u, "unix", REQUESTS + 1)
 
 
 def count_tls(load):
-    """Inside TLS, with the probe: HTTP/1 and HTTP/2."""
+    """HTTP/1 and HTTP/2 in TLS, with the probe "tls"."""
     with load:
         for http2 in False, True:
             u = test_tls.Nginx(http2=http2, label=f"tls-{scenario.unit_name()}")
@@ -122,7 +122,7 @@ def count_tls(load):
 
 
 def count_tls_records(load):
-    """Without the probe: by its records."""
+    """TLS without the probe, where requests are distinguished by records."""
     u = test_tls.Nginx(label=f"records-{scenario.unit_name()}", idle=300)
     attach(u).start()
     u.listens()
@@ -135,7 +135,7 @@ def count_tls_records(load):
 
 
 def count_udp(load):
-    """Eight clients that wait for their response each."""
+    """Eight clients, each of which waits for its responses."""
     u = UdpServer()
     attach(u).start()
     answered = []
@@ -151,7 +151,7 @@ def count_udp(load):
             c.start()
         for c in clients:
             c.join()
-    equal(len(answered), 800, "responses that the clients got")
+    equal(len(answered), 800, "responses that the clients received")
     is_clean(u, "udp", 800)
 
 
@@ -197,8 +197,8 @@ def udp():
 
 @test(vm=True, deadline=120)
 def sockets_of_many_processes():
-    """What only the sockets themselves tell, in however many processes they are open, and while they wait to be accepted: through
-    iterators over sockets, or through the files of all processes, where the kernel refuses those."""
+    """Figures of sockets, as accept queues and the age of requests, are right if several processes have a socket open, or none yet. They
+    are read by iterators over sockets, or over the files of all processes where the kernel refuses the former."""
     s = start_served(mode="prefork", workers=4, backlog=20)
     programs = {p["program"]: p for p in scenario.programs()}
     for name, alternative in (("requests_oldest", "units_walk_tcp"), ("requests_unix_open", "units_walk_unix")):
@@ -218,7 +218,7 @@ def sockets_of_many_processes():
     s.kill("SIGCONT")
     t.say("take")
     f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
-    check("oldestInFlight" not in f, "oldestInFlight of nothing")
+    check("oldestInFlight" not in f, "oldestInFlight without a request")
     equal(lookup(f, "connections.acceptQueue"), 0, "acceptQueue")
     t.end()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""libqosd: programs that read with it, lease with it, and are told by it; and that a view is right or says that it is not."""
+"""libqosd: programs read snapshots and views, take leases and watch thresholds with it. What a view returns is right, or an error."""
 
 import json
 import select
@@ -12,7 +12,7 @@ from test_clients import NOBODY, as_nobody
 
 
 class Reader:
-    """The program that reads; each line that it says is an object."""
+    """The C program that uses libqosd (reader.c). Each line of its output is an object."""
 
     def __init__(self, verb, *arguments, uid=None):
         rights = {"user": uid, "group": uid, "extra_groups": []} if uid else {}
@@ -20,7 +20,7 @@ class Reader:
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **rights)
 
     def line(self, timeout=30):
-        check(select.select([self.process.stdout], [], [], timeout * (6 if scenario.in_vm else 1))[0], "the reader says nothing")
+        check(select.select([self.process.stdout], [], [], timeout * (6 if scenario.in_vm else 1))[0], "the reader prints nothing")
         line = self.process.stdout.readline()
         check(line, f"the reader ended: {self.process.poll()}")
         return json.loads(line)
@@ -47,7 +47,7 @@ def once(verb, *arguments, uid=None):
 
 @test(vm="nightly", deadline=120)
 def a_view_is_never_torn():
-    """While it is written to, the count is the sum of the buckets in each reading, and never goes down."""
+    """While the map of a view is written to, the count of each read is the sum of its buckets, and never decreases."""
     s = start_served(mode="thread")
     client = Client(s, connections=4, number=10000000)
     wait_for("enough are counted for quantiles", lambda: count(s.name) >= 1000)
@@ -58,10 +58,10 @@ def a_view_is_never_torn():
         got = r.line(120)
         equal([got[k] for k in ("torn", "backward")], [0, 0], f"over {window}: {got}")
         # A second of a loaded machine may have too few for quantiles
-        check(got["count"] > 0 and (got["quantiles"] > 0 or window == 1 * SEC), f"nothing was read: {got}")
+        check(got["count"] > 0 and (got["quantiles"] > 0 or window == 1 * SEC), f"no requests or no quantiles: {got}")
     answered = client.stop()["answered"]
     expect_total(s, answered)
-    # And what the view has is what the client has counted
+    # The total of the view is the client's count
     equal(once("follow", s.name), {"error": "", "count": answered}, "the view")
 
 
@@ -73,7 +73,7 @@ def a_view_that_ends():
     views = [Reader("follow", s.name) for _ in range(2)]
     for v in views:
         equal(v.line(), {"error": "", "count": 100}, "the view")
-    # The service is started anew: nothing changes
+    # A restart of the service does not end its views
     s.restart()
     load(s, number=50)
     expect_total(s, 150)
@@ -81,7 +81,7 @@ def a_view_that_ends():
     qosctl("detach", s.name)
     for v in views:
         equal(v.ask(), {"error": "ESTALE", "count": 0}, "after the detach")
-    # Attached again it is another view, and the old ones stay what they are
+    # After another attach a new view can be opened, and the old ones are still stale
     attach(s)
     load(s, number=30)
     expect_total(s, 30)
@@ -91,7 +91,7 @@ def a_view_that_ends():
 
 @test()
 def a_view_of_nested_units():
-    """What is in several books cannot be seen in one."""
+    """A unit that contains another attached unit has no view, as its figures are in the maps of both."""
     slice_name = unit_name(suffix=".slice")
     write_unit(slice_name, "[Unit]\nDescription=A slice\n")
     s = Server(settings=f"Slice={slice_name}\n", mode="thread").start()
@@ -104,7 +104,7 @@ def a_view_of_nested_units():
     load(s, number=20)
     expect_total(slice_name, 60)
     equal(outer.ask(), {"error": "ESTALE", "count": 0}, "the slice, with a unit in it")
-    equal(once("follow", slice_name)["error"], "EOPNOTSUPP", "one more")
+    equal(once("follow", slice_name)["error"], "EOPNOTSUPP", "another view of the slice")
     equal(once("follow", s.name), {"error": "", "count": 20}, "the inner unit")
 
 
@@ -119,8 +119,8 @@ def a_view_and_restarts_of_qosd():
         equal(v.line()["error"], "", "the view")
         end()
         wait_qosd(pid)
-        # It is looked for ten times a second
-        wait_for("the reader is told", lambda: v.ask()["error"] == "ENOTCONN", 5)
+        # The library checks ten times a second whether qosd is still there
+        wait_for("the reader has the error", lambda: v.ask()["error"] == "ENOTCONN", 5)
         equal(once("follow", s.name), {"error": "", "count": 100}, "the view of the next qosd")
 
 
@@ -130,13 +130,13 @@ def a_view_is_to_read():
     got = once("write", s.name)
     equal(got.pop("read"), "", "reading")
     for way, error in got.items():
-        check(error, f"it can be written to: {way} of {got}")
+        check(error, f"the map of the view is writable: {way} of {got}")
     equal(snapshot(s)["drops"], 0, "drops")
 
 
 @test()
 def whose_view():
-    """Addresses of peers are in there: it is for root, and for whose control group it is."""
+    """As a view has addresses of peers, only root and the owner of the control group can open it."""
     s = start_served(mode="thread")
     equal(once("follow", s.name, uid=NOBODY)["error"], "EACCES", "the view of another's unit")
     own = Server(settings="User=nobody\nDelegate=yes\n", mode="thread").start()
@@ -149,10 +149,10 @@ def whose_view():
 
 @test(own_daemon=True, deadline=90)
 def limit_of_views():
-    """Who attaches and detaches without end does not keep all the memory in the world."""
+    """The views of a user are limited to 64, as each keeps the map of its unit after a detach."""
     own = Server(settings="User=nobody\nDelegate=yes\n", mode="thread").start()
     group = own.control_group
-    # So that programs are not loaded each time
+    # Another attached unit keeps the programs loaded
     start_served(mode="thread")
     pid = qosd_pid()
     systemctl("restart", "qosd.service")
@@ -163,7 +163,7 @@ def limit_of_views():
         varlink("Attach", unit=group)
         v.call("GetView", unit=group)
         if i == 0:
-            # The same once more is none more
+            # Another view of the same attach does not count
             v.call("GetView", unit=group)
         varlink("Detach", unit=group)
     varlink("Attach", unit=group)
@@ -178,14 +178,14 @@ def readings_of_one_moment():
         load(s, number=10 * (i + 1))
         expect_total(s, 10 * (i + 1))
     got = once("read", 0, *[s.name for s in units])
-    equal([(o["unit"], o["count"]) for o in got], [(s.name, 10 * (i + 1)) for i, s in enumerate(units)], "what was read")
-    equal(len({o["timestamp"] for o in got}), 1, "moments")
+    equal([(o["unit"], o["count"]) for o in got], [(s.name, 10 * (i + 1)) for i, s in enumerate(units)], "units and counts")
+    equal(len({o["timestamp"] for o in got}), 1, "number of timestamps")
     check(all(o["rate"] > 0 for o in got), f"rates: {got}")
-    equal({(o["nonsense"], o["word"]) for o in got}, {("ENODATA", "EDOM")}, "what is not there, and what is no number")
+    equal({(o["nonsense"], o["word"]) for o in got}, {("ENODATA", "EDOM")}, "errors of an unknown metric, and of one that is no number")
     got = once("read", 0, units[0].name, "nonsense.service")
-    equal([got["failed"], got["error"]], ["read", "ENXIO"], "one that is not attached")
+    equal([got["failed"], got["error"]], ["read", "ENXIO"], "a unit that is not attached")
     check("nonsense.service" in got["message"], f"the message: {got}")
-    equal(once("read", 1234, units[0].name)["error"], "EINVAL", "a window that is none")
+    equal(once("read", 1234, units[0].name)["error"], "EINVAL", "an invalid window")
 
 
 @test(vm="nightly")
@@ -206,16 +206,16 @@ def a_lease():
     s = Server(mode="thread").start()
     r = Reader("attach", s.name)
     equal(r.line(), {"ready": True}, "the attach")
-    check(s.name in listed(), "it is not attached")
+    check(s.name in listed(), "the unit is not attached")
     r.process.kill()
     wait_for("the lease is gone", lambda: s.name not in listed())
-    equal(once("attach", "nonsense.service")["error"], "ENOENT", "a unit that is not there")
-    equal(once("attach", "non sense")["error"], "EINVAL", "what is no unit")
+    equal(once("attach", "nonsense.service")["error"], "ENOENT", "a unit that does not exist")
+    equal(once("attach", "non sense")["error"], "EINVAL", "an invalid unit name")
 
 
 @test(own_daemon=True, deadline=90)
 def a_watcher_over_a_crash():
-    """Each change is told once, also when qosd is another one in between."""
+    """A watcher gets each change of a threshold exactly once, also over a crash of qosd."""
     s = start_served(mode="thread")
     qosctl("set-threshold", s.name, "busy: requests.server.count > 5 over 5s")
     w = Reader("watch", s.name)
@@ -223,12 +223,12 @@ def a_watcher_over_a_crash():
     equal([first["name"], first["initial"], first["seq"]], ["busy", True, 0], "at first")
     state = first["state"]
     if state != "ok":
-        # It is not attached for that long yet
+        # The unit has not been attached for 5 s yet
         state = w.line()["state"]
-    equal(state, "ok", "nothing is asked")
+    equal(state, "ok", "state without requests")
 
     def until(state):
-        """Nothing else is told, and nothing twice."""
+        """Checks that the next event has this state. Returns its number."""
         e = w.line()
         equal([e["name"], e["state"], e["initial"]], ["busy", state, False], "an event")
         return e["seq"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""memcached, in text and in binary: as many requests as were answered, however many are sent at once."""
+"""memcached, with its text and its binary protocol: qosd counts each request that has a response, however many are pipelined."""
 
 import os
 import socket
@@ -29,7 +29,7 @@ class Memcached(Unit):
         return s
 
     def expect(self, more, what):
-        """So many were answered since the last time, and nothing else has happened."""
+        """Checks that qosd has counted this many more requests since the previous call, all of memcached, with no error and none in flight."""
         self.expected += more
         expect_total(self, self.expected, what=what)
         f = wait_for("nothing is in flight", lambda: (f := server_figures(self))["inFlight"] == 0 and f)
@@ -56,7 +56,7 @@ def request(opcode, key=b"", extras=b"", value=b""):
 
 
 def responses(s, number):
-    """The opcodes of so many."""
+    """Reads this many binary responses and returns their opcodes."""
     opcodes = []
     while len(opcodes) < number:
         magic, opcode, body = struct.unpack(">BBxxxxxxIxxxxxxxxxxxx", read(s, 24))
@@ -68,7 +68,7 @@ def responses(s, number):
 
 @test(deadline=60)
 def text():
-    """Pipelines, several keys, large values, what wants no response, mistakes."""
+    """The text protocol: pipelines, gets of several keys, large values, noreply, invalid commands, quiet meta commands."""
     m = Memcached()
     large = b"x\r\nEND\r\n" * 12800
     value = b"VALUE k 0 5\r\nhello\r\n"
@@ -95,7 +95,7 @@ def text():
         s.sendall(b"\r\nset k 0 0 x\r\nbogus\r\nset k 0 0 2\r\nabcd\r\n")
         receive(s, b"ERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\nCLIENT_ERROR bad data chunk\r\nERROR\r\n")
         m.expect(5, "after mistakes")
-        # Answered long before its end has come
+        # memcached responds to this command long before it has received all of the value
         too_large = b"set k 0 0 4000000\r\n" + b"x" * 4000000 + b"\r\n"
         s.sendall(too_large + b"get k\r\n")
         receive(s, b"SERVER_ERROR object too large for cache\r\nEND\r\n")
@@ -118,7 +118,7 @@ def text():
 
 @test(deadline=60)
 def error_replies():
-    """Of both protocols. What is not found is no failure."""
+    """errors.replies counts the error responses of both protocols. A key that is not found is no error."""
     m = Memcached()
     bad = b"set k 0 0 x\r\n"
     with m.connect() as s:
@@ -143,7 +143,7 @@ def error_replies():
 
 @test(deadline=60)
 def text_in_pieces():
-    """Requests that are cut anywhere, on several connections at a time."""
+    """The count is exact wherever a pipeline is split into segments, also while several connections are in the middle of one."""
     m = Memcached()
     pipeline = b"get k\r\nset k 0 0 12 noreply\r\nget k\r\nget k\r\nset k 0 0 12\r\nget k\r\nget k\r\nget k nothing\r\n"
     value = b"VALUE k 0 12\r\nget k\r\nget k\r\nEND\r\n"
@@ -173,7 +173,7 @@ def text_in_pieces():
 
 @test(deadline=60)
 def binary():
-    """Of the binary protocol: pipelines, quiet requests, several responses, large values."""
+    """The binary protocol: pipelines, quiet requests, requests with several responses, large values."""
     m = Memcached()
     zero = b"\0" * 8
     with m.connect() as s:
@@ -218,7 +218,8 @@ def binary():
 
 @test(deadline=60)
 def one_that_waits():
-    """The latency of a request is its own: between the time that the server was held up for, and what the client has waited for."""
+    """The latency of a request to a stopped server is at least the pause and at most what the client measures; that of earlier requests
+    is not affected."""
     m = Memcached()
     pause = 0.3
     with m.connect() as s:
@@ -236,13 +237,13 @@ def one_that_waits():
         m.expect(1, "after one that waited")
         longest = server_figures(m)["latency"]["max"] / 1e9
         check(pause <= longest <= waited, f"the longest latency is {longest}, the pause was {pause}, the client has waited for {waited}")
-        # The others are not that long
+        # The 50 requests before it were fast
         check(server_figures(m)["latency"]["p90"] / 1e9 < pause, "latencies of others")
 
 
 @test(deadline=60)
 def other_lines():
-    """What only looks like a request of memcached is counted as before, and none of its."""
+    """Connections to another server whose first line looks like a request of memcached are counted as plain exchanges."""
     port = unused_port()
     r = Unit(f"/usr/bin/redis-server --port {port} --save '' --bind 127.0.0.1 --supervised systemd")
     attach(r)
@@ -293,7 +294,7 @@ assert s.recv(1) == b""
 
 @test(deadline=60)
 def client():
-    """A unit that asks memcached: as many as that answers, and nobody gives anything up."""
+    """A client of memcached has as many requests as the server has responses, and no aborts or errors."""
     m = Memcached()
     path = f"/run/{scenario.prefix}-memcached.py"
     with open(path, "w") as f:

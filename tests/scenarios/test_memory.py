@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Page faults, reclaim, pressure and the rest of what units want memory for, against what the kernel says of the process."""
+"""Page faults, reclaim, memory pressure and CPU quota of units, compared with the kernel's counters for the process and its control group."""
 
 import os
 
 from scenario import MSEC, SEC, Unit, attach, check, equal, kill_qosd, lookup, programs, snapshot, test, wait_for
 
-# Touches as many pages as it is told, in as many threads, and says what getrusage() has counted meanwhile: of the process, and of
-# each step alone.
+# Runs the steps of its arguments, such as touch-2000, which causes 2000 page faults. A step begins when its go file exists. When it is
+# done, the program creates the done file and blocks on a FIFO, so that /proc/PID/stat and qosd can be compared at rest.
 PROGRAM = r"""
 import mmap, os, resource, socket, sys, threading, time
 
@@ -53,7 +53,7 @@ for step in steps:
             os.waitpid(pid, 0)
     with open(directory + "/new", "w") as f:
         pass
-    # The last thing that it does: what comes behind is not in it
+    # The rename ends the step: page faults after it belong to the next one
     os.rename(directory + "/new", directory + "/done-" + step)
     os.read(os.open(directory + "/wait-" + step, os.O_RDONLY), 1)
 """
@@ -78,7 +78,7 @@ class Toucher(Unit):
             pass
         wait_for(f"the step {step} is done", lambda: os.path.exists(f"{self.directory}/done-{step}"), 20)
         self.waiting = f"{self.directory}/wait-{step}"
-        # It sleeps until the next step, in a system call: nothing is counted any more
+        # The process sleeps in a system call until the next step, so the counters do not change
         wait_for("it waits", lambda: self.state() == "S", 5)
 
     def stat(self):
@@ -89,8 +89,8 @@ class Toucher(Unit):
         return self.stat()[0]
 
     def faults(self):
-        """The kernel's count: of all threads of the process, those that have ended included, and of its children that were waited for:
-        minor and major ones."""
+        """Returns the kernel's counts of minor and major faults. They include threads that have ended and children that were waited
+        for."""
         s = self.stat()
         return int(s[7]) + int(s[8]), int(s[9]) + int(s[10])
 
@@ -108,12 +108,12 @@ def faults(unit):
 
 @test(deadline=60, quiet=True, vm=True)
 def page_faults():
-    """Each fault counts once: of one thread, of threads that end, of processes that end, before and after a restart of qosd."""
+    """Each page fault is counted once, also of threads and processes that have ended, and across a restart of qosd."""
     u = Toucher("touch-2000", "threads-5", "fork-5", "major-50", "touch-300", "touch-301")
     attach(u, "--probes=memory")
     u.start()
     u.go("touch-2000")
-    # What it had before it was the unit's is not counted: from here on both sides are
+    # Faults before the process was in the unit's control group are not counted; from here on the differences are equal
     truth, ours = u.faults(), faults(u)
     check(ours[0] >= 2000, f"{ours[0]} faults, after 2000 pages were touched")
     check(ours[0] <= truth[0], f"{ours[0]} faults, where the process had {truth[0]}")
@@ -124,7 +124,7 @@ def page_faults():
         check(now[0] - truth[0] >= least, f"{step}: only {now[0] - truth[0]} faults")
         check(step != "major-50" or now[1] - truth[1] >= 45, f"{step}: only {now[1] - truth[1]} major faults")
         equal(figures[1] - ours[1], now[1] - truth[1], f"{step}: major faults")
-        # A thread that ends has one more behind the hook, as it clears its number in its memory
+        # A thread that exits may fault once more after the hook, when the kernel clears its thread ID in user memory
         slack = 5 if "-5" in step else 0
         check(0 <= (now[0] - truth[0]) - (figures[0] - ours[0]) <= slack,
               f"{step}: {figures[0] - ours[0]} faults instead of {now[0] - truth[0]}")
@@ -142,12 +142,12 @@ def page_faults():
 
 @test(deadline=60)
 def attach_later():
-    """What a process did before the attach is not in its figures, and all that it does later is."""
+    """Faults of a process before the attach are not counted, and all later ones are."""
     u = Toucher("touch-1000", "touch-50", "touch-400")
     u.start()
     u.go("touch-1000")
     attach(u, "--probes=memory")
-    faults(u)                   # each thread has been seen
+    faults(u)                   # the first snapshot has seen each thread
     u.go("touch-50")
     truth, ours = u.faults(), faults(u)
     check(ours[0] <= 500, f"{ours[0]} faults, of which 1000 were before the attach")
@@ -158,7 +158,7 @@ def attach_later():
 
 @test(deadline=60, quiet=True)
 def a_while_without():
-    """What happens while the unit is not watched with the probe is not there when it is again."""
+    """Faults while the unit is attached without the memory probe are not counted, also once the probe is enabled again."""
     u = Toucher("touch-100", "touch-3000", "touch-200")
     attach(u, "--probes=cpu,memory")
     u.start()
@@ -168,7 +168,7 @@ def a_while_without():
     u.go("touch-3000")
     attach(u, "--probes=cpu,memory")
     truth, ours = u.faults(), faults(u)
-    check(ours[0] - before[0] < 1000, f"{ours[0] - before[0]} faults, 3000 of which nobody was to count")
+    check(ours[0] - before[0] < 1000, f"{ours[0] - before[0]} faults, although 3000 of them were without the probe")
     u.go("touch-200")
     now, figures = u.faults(), faults(u)
     equal(figures[0] - ours[0], now[0] - truth[0], "faults")
@@ -176,7 +176,7 @@ def a_while_without():
 
 @test(deadline=60)
 def absent():
-    """What the kernel has not got is not there, with the reason; the rest is."""
+    """Metrics whose programs the kernel does not support are absent, and the program has a reason; the others are there."""
     u = Toucher("touch-10")
     attach(u, "--probes=memory")
     u.start()
@@ -194,7 +194,7 @@ def absent():
 
 @test(deadline=60)
 def only_what_was_asked():
-    """A unit without the probe has none of its figures, also while another one has."""
+    """A unit has only the metrics of its own probes, also while another unit has more probes."""
     a, b = Toucher("touch-10"), Toucher("touch-10")
     attach(a, "--probes=memory")
     attach(b, "--probes=block")
@@ -208,7 +208,7 @@ def only_what_was_asked():
 
 @test(deadline=120, needs_vm="the memory controller is not there")
 def limit():
-    """At the limit of its memory a unit has to reclaim; beyond it a process is killed."""
+    """A unit at MemoryMax= has reclaims, and an OOM kill when reclaim is not enough."""
     u = Toucher("touch-20000", settings="MemorySwapMax=0\nMemoryMax=48M\nOOMPolicy=continue\nRestart=no")
     attach(u, "--probes=memory")
     u.start()
@@ -223,7 +223,7 @@ def limit():
 
 @test(deadline=120, needs_vm="the CPU controller is not there")
 def quota_and_pressure():
-    """The CPU quota and the pressure are those of the control group's files, since the attach."""
+    """A unit with a CPU quota has the throttled periods of its cpu.stat, and CPU pressure."""
     u = Unit("/bin/sh -c 'systemd-notify --ready; while :; do :; done'", settings="CPUQuota=10%\nMemoryAccounting=yes")
     attach(u, "--probes=cpu,memory")
     u.start()
@@ -237,7 +237,7 @@ def quota_and_pressure():
 
     wait_for("it is throttled", lambda: stat()["nr_throttled"] >= 10, 30, pause=0.2)
 
-    # Between two looks at the file: what is read in there is at most a second old, and never ahead
+    # The snapshot is taken between two reads of cpu.stat. Its value is at most a second old, and never ahead of the file
     def compared():
         low, f = stat(), figures()
         before = f["quota"]["throttledPeriods"]
@@ -255,7 +255,7 @@ def quota_and_pressure():
 
 @test(deadline=120, quiet=True, needs_vm="how much may be dirty is a matter of the whole machine")
 def slowed_writers():
-    """Who writes faster than the disk can is made to wait, and counted."""
+    """dirtyThrottles counts how often a process that writes faster than the disk was throttled, and dirtyThrottleTime how long."""
     path, limits = f"/var/tmp/qosd-dirty-{os.getpid()}", "/proc/sys/vm/dirty_bytes"
     u = Unit(f"/bin/sh -c 'systemd-notify --ready; while :; do dd if=/dev/zero of={path} bs=64k count=512 2>/dev/null; done'")
     attach(u, "--probes=memory")
@@ -269,7 +269,7 @@ def slowed_writers():
         u.start()
         wait_for("the writer is slowed down", lambda: memory(u).get("dirtyThrottles", 0) >= 3, 30, pause=0.3)
         figures = memory(u)
-        # At least a tick each time, and not longer than the kernel lets anybody sleep there
+        # balance_dirty_pages() sleeps for at least a tick, and for at most 200 ms (MAX_PAUSE)
         each = figures["dirtyThrottleTime"] / figures["dirtyThrottles"]
         check(1 * MSEC <= each <= 200 * MSEC, f"{each} ns each time")
     finally:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs of programs that the kernel skips, as it does since Linux 7.0 where a program at a tracepoint is preempted. On older kernels none is
-skipped, and each figure is exact."""
+"""Runs of programs that the kernel skips, as it does since Linux 7.0 where a program at a tracepoint is preempted. Older kernels skip
+none, and each figure is exact."""
 
 import platform
 import re
@@ -14,7 +14,7 @@ PROGRAMS = ("requests_content", "requests_read", "requests_unix", "requests_stat
 
 
 def number():
-    """As many as it takes for runs to be skipped, where any are."""
+    """Returns a number of requests that is large enough for skipped runs on kernels that skip any."""
     return 12000 if int(platform.release().split(".")[0]) >= 7 else smaller(12000)
 
 
@@ -23,7 +23,7 @@ def misses():
 
 
 def is_said(s, before, exact):
-    """What was skipped is in quality; what was made good is in no drops."""
+    """Checks that quality reflects skipped runs, and that there are no drops without them. Returns the skipped runs by program."""
     now = misses()
     skipped = {name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)}
     if not skipped:
@@ -36,7 +36,7 @@ def is_said(s, before, exact):
 
 @test(vm="nightly", deadline=240)
 def keep_alive():
-    """No request is lost, and none of them is a client's that gave up."""
+    """Skipped runs lose no request, and no request is counted as aborted by the client."""
     a, b = unused_ports(2)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
     n = number()
@@ -53,13 +53,13 @@ def keep_alive():
     is_said(s, before, "exact")
     equal(f["protocols"]["http1"] + f["protocols"]["tcp"], n, "requests by their protocol")
     equal((f["clientAborts"], f["errors"]["reset"], f["errors"]["status5xx"]), (0, 0, 0), "errors")
-    # Only what comes first on a connection is told by nothing else
+    # At most one request per connection is a plain exchange: later ones have the protocol of the connection
     check(f["protocols"]["tcp"] <= 3 * 32, f"{f['protocols']['tcp']} are plain exchanges")
 
 
 @test(vm="nightly", deadline=240)
 def unix():
-    """The same on a Unix socket, against what Redis counts."""
+    """The count of requests on a Unix socket is that of Redis itself."""
     path = f"/run/{scenario.prefix}-redis-missed.sock"
     u = attach(Unit(f"/usr/bin/redis-server --port 0 --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C"))
     u.start()

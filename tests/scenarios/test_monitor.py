@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Readings at an interval, as qosctl monitor --interval= shows them."""
+"""Snapshots at an interval, as qosctl monitor --interval= prints them."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from scenario import check, equal, fail, load, qosctl, snapshot, start_served, t
 
 
 class Monitored:
-    """Lines of qosctl monitor --interval=100ms."""
+    """A running qosctl monitor --interval=100ms."""
 
     def __init__(self, *arguments):
         self.process = subprocess.Popen(["qosctl", "--no-pager", "monitor", "--interval=100ms", *arguments],
@@ -21,7 +21,7 @@ class Monitored:
         return line.rstrip("\n")
 
     def until(self, what, probe):
-        """The first line that probe() likes."""
+        """Reads lines until probe() accepts one, and returns it."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             line = self.line()
@@ -30,7 +30,7 @@ class Monitored:
         fail(f"waited in vain until {what}; last line: {line!r}")
 
     def ends(self):
-        """By itself. What it said then."""
+        """Waits until qosctl exits by itself with status 3, and returns its standard error."""
         try:
             out, err = self.process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
@@ -46,21 +46,22 @@ class Monitored:
 
 @test(vm="nightly", deadline=150)
 def readings_as_json():
-    """Each unit once per interval, with all that was answered until then; also units that are attached later, and none after the end."""
+    """Prints a snapshot of each unit per interval. Units that are attached later are included; when the only unit is detached, qosctl
+    exits with an error."""
     a = start_served()
     m = Monitored(a.name, "--window=total", "--json=short")
     seen = {}
 
     def is_read(line, unit, n):
         s = json.loads(line)["snapshot"]
-        # The same reading may be shown twice, if nothing is new
-        check(s["timestamp"] >= seen.get(s["unit"], 0), f"readings of {s['unit']} in order")
+        # A snapshot may be printed twice if there is no newer one
+        check(s["timestamp"] >= seen.get(s["unit"], 0), f"snapshots of {s['unit']} are out of order")
         seen[s["unit"]] = s["timestamp"]
         return s["unit"] == unit.name and s["requests"]["server"]["count"] == n
 
-    m.until("nothing was answered yet", lambda line: is_read(line, a, 0))
+    m.until("the count is 0", lambda line: is_read(line, a, 0))
     load(a, number=123)
-    m.until("all is answered", lambda line: is_read(line, a, 123))
+    m.until("all requests are counted", lambda line: is_read(line, a, 123))
     equal(set(seen), {a.name}, "units")
 
     everything = Monitored("--window=total", "--json=short")
@@ -75,7 +76,7 @@ def readings_as_json():
 
 @test(deadline=150)
 def readings_for_people():
-    """Lines below one header, in columns that all lines have: nothing gets wider where nothing happens."""
+    """Lines of all units are aligned with the single header."""
     a, b = start_served(), start_served()
     for u in (a, b):
         wait_for("qosd knows that it runs", lambda: snapshot(u)["activeState"] == "active")
@@ -94,7 +95,7 @@ def readings_for_people():
 
     m = Monitored(a.name, "--no-legend")
     check("TIME" not in m.line(), "a header that was not wanted")
-    # Whoever reads closes the pipe
+    # A closed pipe ends qosctl
     m.process.stdout.close()
     check(m.process.wait(60) != 0, "it goes on without a reader")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Listeners of MPTCP, as all programs in Go have them since 1.24, and connections that were not seen from their beginning."""
+"""MPTCP listeners, which are the default in Go since 1.24, and connections that are older than the attach."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ IPPROTO_MPTCP = 262
 
 
 class Caddy(Unit):
-    """Older than the attach. On one port HTTP/1.1 and HTTP/2 in plain text, on the other TLS."""
+    """Caddy, started before it is attached, with HTTP/1.1 and cleartext HTTP/2 on one port and TLS on the other."""
 
     def __init__(self):
         self.directory = f"/run/{scenario.prefix}-caddy"
@@ -30,7 +30,7 @@ class Caddy(Unit):
                     f"http://:{self.port} {{\n respond /bad no 500\n respond hello\n}}\n"
                     f"https://localhost:{self.tls_port} {{\n tls {self.certificate} {self.key}\n respond hello\n}}\n")
         super().__init__(f"/usr/bin/caddy run --adapter caddyfile --config {self.directory}/Caddyfile", type="exec",
-                         # What programs have that are written for Go 1.24
+                         # The default of programs whose go.mod has Go 1.24 or later
                          settings=f"Environment=HOME={self.directory} GODEBUG=multipathtcp=2")
         self.start()
         for port in (self.port, self.tls_port):
@@ -40,7 +40,7 @@ class Caddy(Unit):
 
 
 def figures(unit, quality, **protocols):
-    """All that came is known: of each its protocol, and when it came."""
+    """Checks that each request has its protocol and its latency, and that there are no errors. Returns the server's figures."""
     n = sum(protocols.values())
     expect_total(unit, n)
     f = server_figures(unit)
@@ -96,7 +96,7 @@ def server_in_go():
 
 
 class Server(Unit):
-    """In Python, older than the attach."""
+    """The HTTP server in Python, started before it is attached."""
 
     def __init__(self, *arguments):
         self.port = unused_port()
@@ -106,7 +106,7 @@ class Server(Unit):
 
 @test()
 def continued():
-    """A request that waits for leave to go on is one."""
+    """A request with Expect: 100-continue is counted once."""
     u = attach(Server("mptcp"))
     with Client(u.port) as c:
         c.send("POST /size/5 HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
@@ -118,7 +118,7 @@ def continued():
 
 @test()
 def accepted_after_the_attach():
-    """Connections that waited to be accepted when the unit was attached: their first request is understood as well."""
+    """The first request of a connection that was in the accept queue at the attach is parsed, too."""
     for arguments in (), ("mptcp",):
         u = Server(*arguments)
         u.kill("SIGSTOP", whom="main")
@@ -139,7 +139,7 @@ def accepted_after_the_attach():
 
 @test()
 def both_sides():
-    """What is asked and answered where the client has MPTCP, too, is not known: that is said."""
+    """Requests on a connection with MPTCP on both sides are not counted; quality is partial, and the connection is in unparsed."""
     for first in False, True:
         u = Server("mptcp")
         if first:

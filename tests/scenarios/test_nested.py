@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Units in units, both attached: the inner one has its own requests, the outer one its own and those of all in it. What
-the clients counted is the truth for both, whatever was attached first and whatever happens meanwhile."""
+"""Attached units that contain attached units. A unit has its own requests and those of its descendants, whatever the order of attaches and
+detaches. Counts are compared with those of the clients."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, e
 
 
 def new_slice(within=None):
-    """A slice, or one in a slice: both come to be with the first service in them."""
+    """Returns the name of a slice, or of one within another slice. The service manager creates it with its first service."""
     name = unit_name("slice", ".slice") if within is None else within.removesuffix(".slice") + "-inner.slice"
     return name
 
@@ -27,7 +27,7 @@ def detach(unit):
 
 
 def same(unit, n, what=None):
-    """So many requests, in all figures and in all windows that reach back to the attach; and nothing is left over."""
+    """Checks that the unit has this many requests in all counts, in total and over 5 min, and that nothing is in flight or open."""
     expect_total(unit, n, what=what)
     f = wait_for("nothing is in flight and all is closed",
                  lambda: (f := server_figures(unit))["inFlight"] == 0 and lookup(f, "connections.open") == 0 and f)
@@ -51,21 +51,21 @@ def outer_first():
     same(s, 50)
     same(slice, 170)
     check({slice, s.name} <= set(listed()), f"listed: {listed()}")
-    check(f"Descendants: {s.name} (merged)\n" in qosctl("status", slice).stdout, "the slice does not name what is in it")
-    check(f"Parent: {slice}\n" in qosctl("status", s.name).stdout, "the service does not name what it is in")
-    # The inner one goes: what it counted stays the outer one's, and what it would count is
+    check(f"Descendants: {s.name} (merged)\n" in qosctl("status", slice).stdout, "status of the slice does not list the service as descendant")
+    check(f"Parent: {slice}\n" in qosctl("status", s.name).stdout, "status of the service does not have the slice as parent")
+    # The slice retains the requests of the detached service, and counts its later ones itself
     detach(s)
     check(s.name not in listed(), "still listed")
     equal(scenario.varlink_error("Get", unit=s.name), "NotAttached", "error")
     load(s, connections=4, number=30)
     same(slice, 200)
-    # And comes again, afresh
+    # The service begins at 0 when it is attached again
     attach(s)
     same(s, 0, "of one that was attached before")
     load(s, connections=4, number=20)
     same(s, 20)
     same(slice, 220)
-    # The outer one goes: the inner one does not notice
+    # A detach of the slice does not change the service's counters
     detach(slice)
     load(s, connections=4, number=20)
     same(s, 40)
@@ -89,7 +89,7 @@ def inner_first():
     load(other, connections=4, number=5)
     same(s, 150)
     same(slice, 55)
-    # A restart of the one that is known by its own path, in a group that is the other one's
+    # A restart replaces the control group of the service, which is contained in that of the slice
     for n in range(1, 4):
         s.restart()
         load(s, connections=1, number=1)
@@ -105,7 +105,7 @@ def inner_first():
 
 @test()
 def windows_that_begin_later():
-    """A window of a second, long after the attach of both: from the checkpoints of both."""
+    """A window of a second, long after both attaches, is counted from the checkpoints of both units."""
     slice = new_slice()
     s, other = attach(server_in(slice).start()), server_in(slice).start()
     load(s, connections=4, number=100)
@@ -114,7 +114,7 @@ def windows_that_begin_later():
     load(other, connections=4, number=100)
     for _ in range(10):
         wait_for("it was long ago", lambda: server_figures(slice, "1s")["count"] == 0)
-        equal(server_figures(s, "1s")["count"], 0, "count of the inner one in a second of silence")
+        equal(server_figures(s, "1s")["count"], 0, "count of the inner one in a second without requests")
         begin = time.monotonic()
         load(s, connections=2, number=20)
         load(other, connections=2, number=10)
@@ -123,7 +123,7 @@ def windows_that_begin_later():
             equal(inner["count"], 20, "count of the inner one in a second")
             equal(outer["count"], 30, "count of the outer one in a second")
             equal(outer["latency"]["count"], 30, "latency.count of the outer one in a second")
-            check(outer["latency"]["max"] >= inner["latency"]["max"], "the outer one's longest is shorter than the inner one's")
+            check(outer["latency"]["max"] >= inner["latency"]["max"], "latency.max of the outer one is less than that of the inner one")
             detach(slice)
             return
     fail("too slow to be within a second")
@@ -131,7 +131,7 @@ def windows_that_begin_later():
 
 @test(deadline=40)
 def attached_under_load():
-    """The inner one's listeners, connections and requests in flight become its own while they are used."""
+    """Listeners, connections and requests in flight are reassigned to the service, and back to the slice, under load without a loss."""
     slice = attach(new_slice())
     s = server_in(slice, mode="prefork", delay_us=500).start()
     other = server_in(slice).start()
@@ -155,7 +155,7 @@ def attached_under_load():
         same(s, 100, "of the inner one")
         same(slice, sent + sent_other, "of the outer one")
         detach(s)
-    # However often: one map for each of the two
+    # After all attaches there is one map for each of the two units
     attach(s)
     info = varlink("GetStatus")
     check(info["mapMemory"] < (info["units"] + 16) * info["mapMemoryPerUnit"], f"maps pile up: {info}")
@@ -165,8 +165,8 @@ def attached_under_load():
 
 @test(deadline=60)
 def history_and_marks():
-    """The steps of the outer one have what happened in the inner one, from its own attach on; so has what is asked since a
-    mark, whatever is attached and detached meanwhile."""
+    """History and figures since a mark of the slice include the requests of the service since the slice was attached, whether the service
+    was attached at the time or not."""
     slice = new_slice()
     s = attach(server_in(slice).start())
     load(s, connections=4, number=100)
@@ -191,7 +191,7 @@ def history_and_marks():
 
 @test()
 def clients_and_endpoints():
-    """What the units in a unit ask of others, and where they answer, is the outer one's, too."""
+    """A unit's client requests and endpoints include those of its descendants."""
     slice = new_slice()
     first, second = attach(server_in(slice)), server_in(slice)
     first.start(), second.start()
@@ -218,7 +218,7 @@ def clients_and_endpoints():
 
 @test()
 def in_flight():
-    """Requests that are under way go along, from one unit to the other and back."""
+    """Requests in flight are reassigned with their connections when a descendant is attached or detached."""
     slice = attach(new_slice())
     s = server_in(slice).start()
     slow = server_in(slice, delay_us=1500000).start()
@@ -251,8 +251,8 @@ def in_flight():
 
 @test(vm="nightly")
 def three_levels():
-    """A slice, a slice in it, a service in that, and a control group that the service has made: four deep, attached in an
-    order of no sense."""
+    """Four levels: a slice, a slice in it, a service in that, and a delegated control group of the service, attached and detached in an
+    arbitrary order."""
     outer = new_slice()
     inner = new_slice(within=outer)
     port = unused_port()
@@ -287,10 +287,10 @@ wait
             truth[u] = 0
             attach(u)
             serve(20)
-        check(f"Parent: {s.name}\n" in qosctl("status", sub).stdout, "the control group is not part of the service")
+        check(f"Parent: {s.name}\n" in qosctl("status", sub).stdout, "status of the control group does not have the service as parent")
         contained = {u for o in scenario.Varlink().collect("List", unit=outer) for u in o["descendantUnits"]}
-        equal(contained, {inner, s.name, sub}, "what the outermost contains")
-        # One in the middle goes, and comes again
+        equal(contained, {inner, s.name, sub}, "descendants of the outermost slice")
+        # Detach and attach units in the middle of the hierarchy
         detach(inner)
         serve(10)
         detach(s.name)
@@ -311,7 +311,7 @@ wait
 
 @test(own_daemon=True, deadline=60)
 def over_a_crash():
-    """What belongs to whom, what was before, and what was closed: all that is known is known after a crash."""
+    """The hierarchy, counters and retained units survive a crash of qosd; a lease ends with it."""
     slice = new_slice()
     s, gone, leased = server_in(slice).start(), server_in(slice).start(), server_in(slice).start()
     attach(s)
@@ -345,7 +345,8 @@ def over_a_crash():
 
 @test(own_daemon=True)
 def instances():
-    """A socket with Accept=yes, its instances, and the slice they are in, which its own group is not."""
+    """A socket with Accept=yes has the requests of its instances, although their control groups are in a slice that does not contain its
+    own."""
     name, port = unit_name("inetd", ""), unused_port()
     write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nAccept=yes\nMaxConnections=200\n"
                                  "TriggerLimitIntervalSec=0\nPollLimitIntervalSec=0\n")
@@ -361,7 +362,7 @@ def instances():
     load(port, connections=2, number=10, per_connection=1, response=64)
     same(socket, 20)
     expect_total(slice, 10)
-    # One connection that stays is an instance with a name of its own
+    # An open connection keeps its instance, which can be attached by its name
     t = Talk(port, response=64)
     t.say("run 2")
     instance = wait_for("there is an instance", lambda: [u.split()[0] for u in systemctl(
@@ -387,7 +388,7 @@ def instances():
 
 @test()
 def socket_activated():
-    """The socket of a service in a slice: opened by PID 1, before either is attached and after."""
+    """Requests on a socket that PID 1 listens on are counted for the service and its slice, also after restarts of the socket."""
     slice, name, port = new_slice(), unit_name("activated", ""), unused_port()
     write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nSlice={slice}\n")
     s = Unit(server_command(listen_fd=True, mode="thread"), name=name + ".service", settings=f"Slice={slice}")
@@ -413,7 +414,7 @@ def socket_activated():
 
 @test(deadline=60)
 def pipelined_under_load():
-    """Many commands in flight on a connection that becomes another unit's."""
+    """Pipelines in flight are counted once when their connection is reassigned to another unit."""
     slice = attach(new_slice())
     port = unused_port()
     s = Unit(f"/usr/bin/redis-server --port {port} --save '' --protected-mode no --supervised systemd",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Bad networks: what is lost, doubled, out of order, late, reset or never taken invents no request and loses none."""
+"""Bad networks: lost, duplicated, reordered and delayed segments, resets and full queues neither lose nor add a request."""
 
 import os
 import re
@@ -16,8 +16,8 @@ def all_is_over(server):
 
 
 def over_a_bad_cable(cable, per_connection=(0, 1), number=180):
-    """Requests and answers of several segments, both families, kept and new connections. Returns what the cable did,
-    and how many segments the server's kernel sent again."""
+    """Sends requests and responses of several segments over IPv4 and IPv6, on kept and on new connections. Returns what the
+    cable did, and how many segments the server's kernel retransmitted."""
     s = Server(address="::", netns=cable.b, mode="thread", request=5000, response=20000)
     attach(s)
     s.start()
@@ -33,7 +33,7 @@ def over_a_bad_cable(cable, per_connection=(0, 1), number=180):
     f = all_is_over(s)
     equal(f["latency"]["count"], requests, "latency.count")
 
-    # A SYN-ACK that is sent again is no segment of a connection yet; the kernel's counter has it, ours may
+    # The kernel's counter includes retransmitted SYN-ACKs, which belong to no connection yet; qosd's may include them
     sent_again = cable.counter("TcpRetransSegs")
     handshakes = cable.counter("TcpExtTCPSynRetrans")
     expect_total(s, sent_again - handshakes, "requests.server.connections.retransmits", up_to=sent_again)
@@ -43,15 +43,15 @@ def over_a_bad_cable(cable, per_connection=(0, 1), number=180):
 def over_a_relay(must_happen, per_connection=(0, 1), **faults):
     did, sent_again = over_a_bad_cable(Cable(**faults), per_connection)
     for direction, what in must_happen:
-        check(did[direction][what] > 0, f"the cable was good: {did}")
-    equal(did["overflow"], 0, "packets that the relay had no room for")
+        check(did[direction][what] > 0, f"a fault did not happen: {did}")
+    equal(did["overflow"], 0, "packets that overflowed the relay")
     return sent_again
 
 
 @test(deadline=60)
 def lost():
     sent_again = over_a_relay([("forth", "dropped"), ("back", "dropped")], drop=20, delay_us=200, seed=1)
-    check(sent_again > 0, "nothing was sent again")
+    check(sent_again > 0, "nothing was retransmitted")
 
 
 @test(deadline=60)
@@ -72,7 +72,7 @@ def all_at_once():
 
 @test(deadline=60)
 def lost_end_of_the_handshake():
-    """The third packet is lost: the request itself makes the connection, and not always its first segment."""
+    """The last ACK of the handshake is lost: a segment of the request, not always the first, establishes the connection."""
     over_a_relay([("forth", "handshakeDropped"), ("forth", "reordered")], per_connection=(1, 3), drop_handshake=500,
                  reorder=150, delay_us=200, seed=5)
 
@@ -80,12 +80,12 @@ def lost_end_of_the_handshake():
 @test(deadline=60, needs_vm="the development kernel has no netem")
 def netem():
     _, sent_again = over_a_bad_cable(NetemCable(netem="loss 2% duplicate 3% delay 2ms 1ms reorder 20% 50%"), number=60)
-    check(sent_again > 0, "nothing was sent again")
+    check(sent_again > 0, "nothing was retransmitted")
 
 
 @test()
 def fast_open():
-    """The request comes with the first packet of its connection, before there is one."""
+    """A request in a SYN (TCP Fast Open) is counted, although it arrives before the connection is established."""
     cable = Cable()
     for ns in (cable.a, cable.b):
         # The container's own /proc/sys is read-only
@@ -96,7 +96,7 @@ def fast_open():
     s.start()
     load(s, netns=cable.a, address=cable.address_b, connections=4, number=100, per_connection=1, fastopen=True)
     load(s, netns=cable.a, address=cable.address_b, connections=4, number=100, fastopen=True)
-    check(cable.counter("TcpExtTCPFastOpenPassive") >= 90, "no connection was opened fast")
+    check(cable.counter("TcpExtTCPFastOpenPassive") >= 90, "there was no connection with TCP Fast Open")
     expect_total(s, 200)
     expect_total(s, 200 * 64, "requests.server.bytesIn")
     f = all_is_over(s)
@@ -107,7 +107,7 @@ def fast_open():
 
 @test()
 def delayed():
-    """40 ms there and back belong to nobody's latency but the client's."""
+    """A round trip of 40 ms is in the latency that the client measures, and not in that of the server."""
     cable = Cable(delay_us=20000)
     s = Server(address=cable.address_b, netns=cable.b, mode="thread", delay_us=5000)
     attach(s)
@@ -122,7 +122,7 @@ def delayed():
 
 @test()
 def keep_alive_probes():
-    """Idle connections that are probed from both sides ask nothing."""
+    """Keepalive probes from both sides on idle connections count as no requests."""
     cable = Cable()
     s = Server(address=cable.address_b, netns=cable.b, mode="thread", keepalive=True)
     attach(s)
@@ -145,7 +145,7 @@ def keep_alive_probes():
 
 @test()
 def zero_windows():
-    """A server that does not read, and a client that does not read: the other side may not send, and probes."""
+    """Zero window probes, while the server or the client does not read, change no count; requests remain in flight."""
     cable = Cable()
     go = f"/run/{scenario.prefix}-go"
     s = Server(address=cable.address_b, netns=cable.b, mode="thread", request=400000, response=3000000, rcvbuf=16384,
@@ -159,7 +159,7 @@ def zero_windows():
         equal(f["count"], 0, "count while the server does not read")
         equal(f["inFlight"], 2, "inFlight while the server does not read")
         open(go, "w").close()
-        equal(c.wait()["answered"], 2, "answers")
+        equal(c.wait()["answered"], 2, "responses")
         expect_total(s, 2)
     finally:
         if os.path.exists(go):
@@ -168,7 +168,7 @@ def zero_windows():
     t = Talk(s, netns=cable.a, address=cable.address_b, connections=2, rcvbuf=16384)
     for n in range(2, 4):
         t.say("send")
-        wait_for("its answer began", lambda: count(s) == 2 * n, 10)
+        wait_for("its response began", lambda: count(s) == 2 * n, 10)
         before = cable.counter("TcpExtTCPWinProbe")
         wait_for("the server probes the client's window", lambda: cable.counter("TcpExtTCPWinProbe") > before, 10, pause=0.1)
         equal(count(s), 2 * n, "count while the client does not read")
@@ -184,7 +184,7 @@ def zero_windows():
 
 @test(deadline=40)
 def silent_death_of_a_client():
-    """The cable is cut under a question: the kernel of the server gives up some time, until then it is in flight."""
+    """When the network fails during a request, it is in flight until the server's kernel gives up the connection: a timeout."""
     cable = Cable()
     s = Server(address=cable.address_b, netns=cable.b, mode="thread", keepalive=True, hang=True)
     attach(s)
@@ -192,7 +192,7 @@ def silent_death_of_a_client():
     t = Talk(s, netns=cable.a, address=cable.address_b, connections=2)
     t.say("send")
     wait_for("two are in flight", lambda: server_figures(s)["inFlight"] == 2)
-    # From now on the server's probes are not answered
+    # The server's keepalive probes get no response any more
     cable.cut()
     wait_for("the kernel gave up", lambda: server_figures(s)["inFlight"] == 0, 15, pause=0.1)
     equal(count(s), 0, "count")
@@ -208,7 +208,7 @@ def accept_queue_overflows(netns, drops):
     before = drops()
     c = Client(s, netns=netns, connections=20, number=20, timeout_ms=15000, retry=True)
     try:
-        # The kernel takes one more than the backlog, and another one where two come at once, on two CPUs
+        # The accept queue has one entry more than the backlog, and another one where two arrive on two CPUs at once
         def full():
             f, listener = server_figures(s), run(*nsenter(netns), "ss", "-ltnH", f"sport = :{s.port}").stdout.split()
             return f if lookup(f, "connections.acceptQueue") == int(listener[1]) >= 5 else None
@@ -224,10 +224,10 @@ def accept_queue_overflows(netns, drops):
         open(go, "w").close()
     try:
         r = c.wait()
-        equal(r["answered"], 20, "answers")
+        equal(r["answered"], 20, "responses")
         expect_total(s, 20)
         all_is_over(s)
-        # Those that the client closed before it had a question for them are accepted as well
+        # The server also accepts connections that the client closed without a request
         f = wait_for("the accept queue is empty", lambda: (lambda f: f if lookup(f, "connections.acceptQueue") == 0 else None)
                      (server_figures(s)))
         check(f["queue"]["max"] > first, f"the wait for accept() is not in queue: {f['queue']}")
@@ -238,8 +238,9 @@ def accept_queue_overflows(netns, drops):
 
 @test(deadline=40)
 def accept_queue():
-    """Requests that die before accept() are no health: queue, its limit, drops, in flight, age."""
-    cable = Cable()     # only for its namespace, whose counters are nobody else's
+    """A server that does not accept is visible in the accept queue and its limit, in listenDrops, and in the number and age of
+    requests in flight."""
+    cable = Cable()     # only for its namespace, whose counters no other program changes
     s, dropped = accept_queue_overflows(cable.b, lambda: cable.counter("TcpExtListenDrops"))
     check(dropped > 0, "the kernel dropped nothing")
     expect_total(s, dropped, "requests.server.connections.listenDrops")
@@ -247,7 +248,7 @@ def accept_queue():
 
 
 class Connects:
-    """Clients that say nothing, of whom some are turned away."""
+    """Clients that connect and send nothing."""
 
     def __init__(self, netns, port, number):
         self.process = subprocess.Popen(nsenter(netns) + ["python3", "-c", f"""
@@ -269,7 +270,7 @@ def segments_dropped(cable, port):
 
 @test(deadline=40)
 def deferred_accept():
-    """TCP_DEFER_ACCEPT has no use for the acknowledgement that ends a handshake: nobody is turned away by that."""
+    """With TCP_DEFER_ACCEPT the kernel drops the last ACK of each handshake; only dropped connection attempts are in listenDrops."""
     cable = Cable()     # only for its namespace
     s = Server(address="127.0.0.1", netns=cable.b, defer=30, backlog=4, mode="single")
     attach(s)
@@ -280,7 +281,7 @@ def deferred_accept():
     check(segments_dropped(cable, s.port) >= 200, "nothing was deferred")
     equal((cable.counter("TcpExtListenDrops") - before, total(s, "requests.server.connections.listenDrops")), (0, 0), "drops")
 
-    # Handshakes that do not end, where nothing is done against floods of them
+    # Without SYN cookies the queue of incomplete handshakes overflows
     run(*nsenter(cable.b), "sysctl", "-q", "net.ipv4.tcp_syncookies=0")
     c = Connects(cable.b, s.port, 12)
     wait_for("attempts are dropped", lambda: cable.counter("TcpExtListenDrops") - before >= 7)
@@ -292,7 +293,7 @@ def deferred_accept():
 
 @test(deadline=40)
 def deferred_accept_queue():
-    """… unless the accept queue is full."""
+    """With TCP_DEFER_ACCEPT, connections that the kernel drops because the accept queue is full are in listenDrops."""
     cable = Cable()
     s = Server(address="127.0.0.1", netns=cable.b, defer=30, backlog=4, accept_when=f"/run/{scenario.prefix}-never", mode="thread")
     attach(s)
@@ -304,7 +305,7 @@ def deferred_accept_queue():
     c.process.wait(timeout=10)
 
     def counted():
-        """What the kernel has dropped, and why, and what qosd says: some of it comes after the clients are gone."""
+        """Returns the kernel's overflows and drops, and qosd's listenDrops. They may increase after the clients have ended."""
         return (cable.counter("TcpExtListenOverflows"), cable.counter("TcpExtListenDrops") - before,
                 total(s, "requests.server.connections.listenDrops"))
 
@@ -321,7 +322,7 @@ def accept_queue_in_the_main_namespace():
 
 @test()
 def unit_with_its_own_network():
-    """PrivateNetwork= in effect: the sockets are in another namespace, the unit is the same."""
+    """Requests on sockets in another network namespace, as with PrivateNetwork=, are counted for the unit."""
     cable = Cable()
     s = Server(address="127.0.0.1", netns=cable.b, mode="thread").start()
     t = Talk(s, netns=cable.b, connections=3)
@@ -338,7 +339,7 @@ def unit_with_its_own_network():
 
 @test()
 def captured():
-    """The packets themselves: as many answers on the wire as qosd has counted, and as the clients got."""
+    """A packet capture has as many exchanges as qosd has counted, and as the clients have made."""
     s = start_served(mode="prefork")
     capture = scenario.Capture(f"{scenario.tools}/{scenario.prefix}.pcap", s.port)
     load(s, connections=16, number=3000)

@@ -26,7 +26,7 @@ def peers(unit, window="total"):
 
 
 def expect_asked(unit, want, what):
-    """So many of each peer, and all of them together are the unit's; nothing is left over."""
+    """Checks that each peer has this many requests, that the peers add up to the unit's figures, and that nothing is in flight."""
     def settled():
         f = client_figures(unit)
         return {name: r["count"] for name, r in peers(unit).items()} == want and f["inFlight"] == 0
@@ -51,7 +51,7 @@ class ClientUnit(Unit):
                          settings=f"StandardOutput=truncate:{self.said}")
 
     def run(self):
-        """To the end. Returns what it counted."""
+        """Runs the client to its end, and returns its own figures."""
         run_to_its_end(self)
         with open(self.said) as f:
             r = json.load(f)
@@ -95,7 +95,7 @@ def proxy_has_both_roles():
     equal(lookup(snapshot(nginx), "requests.client.count"), 0, "requests of nginx")
     # The request to the backend is part of the client's request
     own = server_figures(proxy)["latency"]["mean"]
-    check(row["latency"]["mean"] < own, f"asking takes {row['latency']['mean']}, answering {own}")
+    check(row["latency"]["mean"] < own, f"the backend's latency is {row['latency']['mean']}, that of the proxy {own}")
     status = qosctl("status", proxy.name, "--window=total").stdout
     check(f"127.0.0.1:{back}" in status and nginx.name in status, f"the status page: {status}")
     for selector in (f":{back}", f"127.0.0.1:{back}", nginx.name):
@@ -108,7 +108,7 @@ def proxy_has_both_roles():
 
 @test(deadline=60)
 def what_keeps_http2_going_asks_nothing():
-    """A proxy with HTTP/2 to its backend sends WINDOW_UPDATE, also after the last response: nothing is in flight then."""
+    """A WINDOW_UPDATE that a proxy sends to its backend after the last response is no request in flight."""
     front, back = unused_ports(2)
     backend = Unit(f"/usr/sbin/nghttpd --no-tls -a 127.0.0.1 -d {scenario.SOURCES} {back}", type="exec").start()
     proxy = attach(Haproxy(front, f"127.0.0.1:{back} proto h2")).start()
@@ -120,13 +120,13 @@ def what_keeps_http2_going_asks_nothing():
         check(answered(), "no response")
     f = wait_for("nothing is in flight", lambda: (f := client_figures(proxy))["inFlight"] == 0 and f)
     equal((f["aborts"], f["errors"]["timeout"]), (0, 0), "aborts and errors")
-    check("count" not in peers(proxy)[f"127.0.0.1:{back}"], "streams are counted, which nobody could")
+    check("count" not in peers(proxy)[f"127.0.0.1:{back}"], "streams have a count, although they overlap")
     backend.stop()
 
 
 @test(deadline=60)
 def pipelines_count():
-    """The counts of Redis and nginx, however many are pipelined, each with its latency. The number of streams is unknown."""
+    """Counts are those of Redis and nginx, however many requests are pipelined, each with its latency. HTTP/2 streams are not counted."""
     r = Redis()
     peer = f"127.0.0.1:{r.port}"
     for pipeline, connections in ((1, 8), (16, 1), (16, 8), (128, 3)):
@@ -142,7 +142,7 @@ def pipelines_count():
         equal(qosctl("show", c.name, "--window=total", "--value", "-P", f"requests.client[{peer}].count").stdout.strip(), str(asked), "the count")
         qosctl("status", c.name, "--window=total")
 
-    # HTTP/2 is made for that
+    # Streams of HTTP/2 overlap by design: the client role has no count, rate or latency
     n = Nghttpd()
     c = attach(Unit(f"/usr/bin/h2load -n 200 -c 2 -m 10 http://127.0.0.1:{n.port}/file", type="exec"))
     run_to_its_end(c)
@@ -150,7 +150,7 @@ def pipelines_count():
     f = peers(c)[f"127.0.0.1:{n.port}"]
     equal((set(f) & {"count", "rate", "latency"}, f["unit"]), (set(), n.name), "what is known of streams")
 
-    # The same over HTTP; and with bodies, large and small, which are none of it
+    # HTTP/1 pipelines, also with request bodies of all sizes, which are not taken for requests
     a, = unused_ports(1)
     nginx = attach(Nginx([f"127.0.0.1:{a}"], location="client_max_body_size 10m; return 200 'ok\\n';")).start()
     for sizes, many in (([0] * 50, 1), ([0, 10, 1000, 100000, 0] * 20, 1), ([0] * 100, 2), ([10, 0] * 50, 10), ([0] * 60, 60)):
@@ -170,13 +170,13 @@ def pipelines_count():
         if many <= 2:
             expect_asked(c, {f"127.0.0.1:{a}": len(sizes)}, f"{many} at a time")
         else:
-            # nginx responds in as many segments, of which the client may find more than four: then the arrival of each is unknown
+            # nginx sends a segment per response. Where the client reads more than four at once, the arrival of each is unknown
             f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
             equal((f["count"], f.get("latency", {}).get("count", len(sizes))), (len(sizes), len(sizes)), f"count of {many} at once, and latency")
 
 
 def program(text, **keywords):
-    """A unit that is this program, in Python."""
+    """Returns a unit that runs this Python program."""
     path = f"/run/{scenario.unit_name('program', '.py')}"
     with open(path, "w") as f:
         f.write(text)
@@ -221,7 +221,7 @@ talk(http, (get(b"/bad") + get(b"/")) * 2 + get(b"/none"), b"none")
 
 @test(deadline=60)
 def responses_that_fail():
-    """Error replies by Redis' own count; of memcached and nginx as many as the client has caused. Alone, pipelined and in pieces, by peer and in total."""
+    """Error responses of Redis, memcached and nginx are counted by peer and in total, whether they are single, pipelined or in pieces."""
     r, m = Redis(), Memcached()
     port, = unused_ports(1)
     nginx = attach(Nginx([f"127.0.0.1:{port}"], location="location /bad { return 503 bad; } location /none { return 404 none; } return 200 ok;")).start()
@@ -256,12 +256,12 @@ async def serve(reader, writer):
         if line.startswith(b'GET /'):
             size = int(line.split()[1][1:])
             await reader.readuntil(b'\\r\\n\\r\\n')
-            answer = b'HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n' % size + b'x' * size
+            response = b'HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n' % size + b'x' * size
         else:
             for _ in range(4):
                 line = await reader.readline()
-            answer = b'$%d\\r\\n' % int(line) + b'x' * int(line) + b'\\r\\n'
-        asyncio.get_running_loop().call_later(.1, writer.write, answer)
+            response = b'$%d\\r\\n' % int(line) + b'x' * int(line) + b'\\r\\n'
+        asyncio.get_running_loop().call_later(.1, writer.write, response)
 async def main():
     await asyncio.start_server(serve, '127.0.0.1', {port})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as n:
@@ -275,15 +275,15 @@ asyncio.run(main())
 import socket, threading, time
 s = socket.create_connection(('127.0.0.1', {port}))
 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-question = b'GET /{size} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' if {http} else b'*2\\r\\n$3\\r\\nGET\\r\\n${len(str(size))}\\r\\n{size}\\r\\n'
+request = b'GET /{size} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' if {http} else b'*2\\r\\n$3\\r\\nGET\\r\\n${len(str(size))}\\r\\n{size}\\r\\n'
 whole = {size} + len(b'HTTP/1.1 200 OK\\r\\nContent-Length: {size}\\r\\n\\r\\n' if {http} else b'${size}\\r\\n\\r\\n')
-asked = []
-def ask():
+sent = []
+def send():
     for _ in range({number}):
-        asked.append(time.monotonic_ns())
-        s.sendall(question)
+        sent.append(time.monotonic_ns())
+        s.sendall(request)
         time.sleep(.02)
-t = threading.Thread(target=ask)
+t = threading.Thread(target=send)
 t.start()
 n, took = 0, []
 while len(took) < {number}:
@@ -291,12 +291,12 @@ while len(took) < {number}:
     assert data
     n += len(data)
     while len(took) < n // whole:
-        took.append(time.monotonic_ns() - asked[len(took)])
+        took.append(time.monotonic_ns() - sent[len(took)])
 t.join()
 open('{said}', 'w').write(str(sum(took) // len(took)))
 """, type="exec"))
         run_to_its_end(c)
-        what = f"{number} questions in {'HTTP' if http else 'RESP'}, {size} bytes each"
+        what = f"{number} requests in {'HTTP' if http else 'RESP'}, {size} bytes each"
         expect_asked(c, {f"127.0.0.1:{port}": number}, what)
         # Between what the server waits, and what the client has seen
         with open(said) as f:
@@ -307,7 +307,7 @@ open('{said}', 'w').write(str(sum(took) // len(took)))
 
 @test(deadline=60)
 def asked_over_a_bad_cable():
-    """Lost, duplicated and reordered segments: the requests, one at a time and pipelined, are those of nginx."""
+    """With lost, duplicated and reordered segments the client has as many requests as nginx, one at a time and pipelined."""
     cable = Cable(drop=15, duplicate=30, reorder=50, delay_us=300, seed=13)
     nginx = attach(test_http.Nginx(netns=cable.b))
     path = f"/run/{scenario.prefix}-bad-cable.py"
@@ -328,7 +328,7 @@ def asked_over_a_bad_cable():
 
 @test()
 def a_pipeline_that_hangs():
-    """All pipelined requests are in flight, and none when the connection ends: that counts once as an error."""
+    """All requests of a pipeline are in flight. A reset of their connection counts as one error."""
     s = Server(mode="thread", hang=True)
     s.start()
     path = f"/run/{scenario.prefix}-hanging.py"
@@ -360,7 +360,7 @@ def proxy_that_splices():
 
 @test()
 def many_at_once_through_a_splice():
-    """haproxy splices requests to Redis, and no program sees the responses on their way: they count nevertheless."""
+    """Pipelined requests that haproxy splices are counted, although no program sees the contents of the responses."""
     front = unused_port()
     r = Redis()
     proxy = attach(Haproxy(front, f"127.0.0.1:{r.port}", mode="tcp", more="option splice-request\n option splice-response")).start()
@@ -374,8 +374,8 @@ def many_at_once_through_a_splice():
 
 @test()
 def many_at_once_and_the_end():
-    """A peer that closes the connection after its responses has responded, whenever they are read; requests without a response are one
-    error."""
+    """Responses that the client reads after the peer has closed the connection count. Any number of requests without a response
+    are one error."""
     port = unused_port()
     program(f"""
 import os, socket
@@ -387,23 +387,23 @@ while True:
     data = b''
     while data.count(b'\\r\\n\\r\\n') < 5:
         data += c.recv(9999)
-    answers = int(data.split(b'/')[1].split()[0])
-    c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 3\\r\\n\\r\\nok\\n' * answers)
+    responses = int(data.split(b'/')[1].split()[0])
+    c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 3\\r\\n\\r\\nok\\n' * responses)
     c.close()
 """).start()
     c = attach(program(f"""
 import socket, time
-for answers in (5, 3, 5, 0):
+for responses in (5, 3, 5, 0):
     s = socket.create_connection(('127.0.0.1', {port}))
-    s.sendall(b'GET /%d HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' % answers * 5)
-    # Both the answers and the end have come. Connections to others may have the same port
+    s.sendall(b'GET /%d HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' % responses * 5)
+    # Wait for CLOSE_WAIT: the responses and the FIN have arrived. Connections to other ports may have the same local port
     ends = b':%04X ' % s.getsockname()[1], b':%04X 08 ' % {port}
     while not any(ends[0] in l and ends[1] in l for l in open('/proc/net/tcp', 'rb')):
         time.sleep(.01)
     n = 0
     while d := s.recv(10):
         n += len(d)
-    assert n == answers * len(b'HTTP/1.1 200 OK\\r\\nContent-Length: 3\\r\\n\\r\\nok\\n')
+    assert n == responses * len(b'HTTP/1.1 200 OK\\r\\nContent-Length: 3\\r\\n\\r\\nok\\n')
     s.close()
 """, type="exec"))
     run_to_its_end(c)
@@ -413,8 +413,8 @@ for answers in (5, 3, 5, 0):
 
 @test()
 def times_are_those_of_the_peer():
-    """The server takes 20.6 ms; the client's stopwatch shows that, and the time to wake up. That is the middle of a bucket of
-    schema 3, and so a quantile is as close as the mean."""
+    """The latency is between the server's delay of 20.6 ms and what the client measures, which includes its wakeup. The delay is in
+    the middle of a bucket of schema 3, so that a quantile is as close as the mean."""
     def measure():
         s = Server(mode="thread", delay_us=20600)
         s.start()
@@ -425,7 +425,7 @@ def times_are_those_of_the_peer():
         d = client_figures(c)["latency"]
         check(20.6 * MSEC <= d["mean"] <= said["latency"]["mean"], f"mean {d['mean']}, the client's {said['latency']['mean']}")
         check(d["max"] <= said["latency"]["max"], f"max {d['max']}, the client's {said['latency']['max']}")
-        # The client's threads have to wake up, which takes what others leave them of the CPUs
+        # The client's own times include the wait of its threads for a CPU
         within(d["mean"], said["latency"]["mean"], 0.02, 5000, "mean")
         within(d["p50"], said["latency"]["p50"], 0.02, 5000, "p50")
         equal(server_figures(c)["count"], 0, "its requests")
@@ -434,7 +434,7 @@ def times_are_those_of_the_peer():
 
 @test()
 def answers_in_parts():
-    """A response takes until its last part, however many there are; a request is one, however it is sent."""
+    """The latency ends with the last part of a response. A request in several segments is counted once."""
     def measure():
         s = Server(mode="thread", parts=4, gap_us=10000, response=400)
         s.start()
@@ -450,7 +450,7 @@ def answers_in_parts():
 
 @test()
 def on_all_kinds_of_connections():
-    """IPv4, IPv6, and IPv4 through a socket for IPv6, which is the same peer; new connections and old ones."""
+    """Requests over IPv4 and IPv6 are counted by peer; an IPv4-mapped address is the same peer as the IPv4 address."""
     a, b = unused_ports(2)
     Nginx([f"127.0.0.1:{a}", f"[::1]:{b}"]).start()
     script = (f"import socket,sys\n"
@@ -477,7 +477,7 @@ def on_all_kinds_of_connections():
 
 @test()
 def connections_that_fail():
-    """Refused at once; without a response; aborted by the client."""
+    """Refused connection attempts count as reset, those without a response as timeout, and those that the client gives up as aborts."""
     port = unused_port()
     path = f"/run/{scenario.prefix}-fail.py"
     with open(path, "w") as f:
@@ -498,7 +498,7 @@ def connections_that_fail():
     equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, scenario.peer_errors(reset=10), 0, 0), "refused")
     equal(set(peers(c)), {f"127.0.0.1:{port}"}, "peers")
 
-    # A listener that lets nobody in any more, and one attempt that is given up
+    # The peer drops all packets. The first attempt times out, the client closes the socket of the second one
     cable = Cable()
     with open(path, "w") as f:
         f.write(f"import socket, errno\n"
@@ -518,7 +518,7 @@ def connections_that_fail():
 
 @test()
 def peers_that_die():
-    """The server is killed with requests in flight: errors of the client role, and nothing stays in flight."""
+    """Requests in flight to a server that is killed are errors of the client role, and those of a killed client are its aborts."""
     s = Server(mode="thread", hang=True)
     s.start()
     idle = scenario.start_served(mode="thread")
@@ -530,7 +530,7 @@ def peers_that_die():
     f = wait_for("they are errors", lambda: (f := client_figures(c))["errors"]["reset"] >= 5 and f)
     equal((f["count"], f["inFlight"], f["aborts"]), (0, 0, 0), "count, in flight, aborts")
 
-    # The other way around: the client is killed
+    # The client is killed
     s.start()
     c = attach(ClientUnit(port=s.port, connections=4, number=4))
     c.start()
@@ -538,7 +538,7 @@ def peers_that_die():
     c.kill()
     f = wait_for("they are given up", lambda: (f := client_figures(c))["aborts"] == 4 and f)
     equal((f["count"], f["inFlight"], f["errors"]), (0, 0, scenario.peer_errors()), "count, in flight, errors")
-    equal(server_figures(idle)["inFlight"], 0, "in flight at somebody else's")
+    equal(server_figures(idle)["inFlight"], 0, "in flight at another server")
 
 
 @test()
@@ -570,7 +570,7 @@ def half_closed_and_closed():
 
 @test(deadline=60)
 def waiting_is_no_latency_of_the_peer():
-    """Blocking commands of Redis are counted, and in no distribution; others are in one."""
+    """Blocking commands of Redis are counted, but are not in the latency."""
     r = Redis()
     path = f"/run/{scenario.prefix}-waits.py"
     with open(path, "w") as f:
@@ -586,12 +586,12 @@ def waiting_is_no_latency_of_the_peer():
     run_to_its_end(c)
     f = wait_for("all are counted", lambda: (f := client_figures(c))["count"] == 20 and f["inFlight"] == 0 and f)
     equal(f["latency"]["count"], 10, "latency.count")
-    check(f["latency"]["max"] < 0.5 * SEC, f"latency.max is {f['latency']['max']}: waiting is in it")
+    check(f["latency"]["max"] < 0.5 * SEC, f"latency.max is {f['latency']['max']}: a blocking command is in it")
 
 
 @test(deadline=60)
 def asked_to_go_on():
-    """"100 Continue" is no response: that comes after the body, as late as the server takes."""
+    """The latency of an upload ends with the final response, not with "100 Continue"."""
     port, path, delay = unused_port(), f"/run/{scenario.prefix}-continue.py", 0.3
     with open(path, "w") as f:
         f.write(f"import socket, sys, time\n"
@@ -639,7 +639,7 @@ while True:
 
 @test()
 def interim_and_final_in_one_segment():
-    """The final response counts when it arrives, with its status, however many interim ones are in front of it, in both roles."""
+    """A final response that is in one segment with interim ones is counted with its own status, in both roles."""
     port, path, n = unused_port(), f"/run/{scenario.prefix}-interim.py", 3
     with open(path, "w") as f:
         f.write(INTERIM)
@@ -665,7 +665,7 @@ def interim_and_final_in_one_segment():
 
 @test(deadline=40)
 def farewells_of_tls():
-    """They get no response, and nothing was aborted."""
+    """A close_notify of the client, which gets no response, is neither an abort nor an error."""
     nginx = test_tls.Nginx()
     nginx.start()
     nginx.listens()
@@ -729,7 +729,7 @@ while True:
 
 @test(deadline=60)
 def alerts_are_no_responses():
-    """A TLS server that ends the handshake, or refuses a client without a certificate behind it: an error each, and only round trips count."""
+    """A TLS alert that ends a handshake, or refuses a client without a certificate after it, is an error and no response."""
     nginx = test_tls.Nginx(label="rejects", root="ssl_reject_handshake on;")
     nginx.start()
     nginx.listens()
@@ -746,13 +746,13 @@ def alerts_are_no_responses():
 
     number = 7
     for version, port in nginx.ports.items():
-        # In the clear: offered HTTP/2 or not
+        # The alert is not encrypted; the client offers HTTP/2 or not
         curl = f"curl -sk https://127.0.0.1:{port}/small; "
         for options in "", "--no-alpn":
             expect(f"/bin/sh -c '{curl.replace('-sk', f'-sk {options}') * number} true'", 0, number, f"curl {options} that is rejected, {version}")
         expect(f"/usr/bin/python3 {path} {version.replace('.', '_')} {port} {number} send", 0, number, f"Python that is rejected, {version}")
 
-    # The server requests a certificate, and the client has none: the alert is encrypted in TLS 1.3, behind the round trip of the handshake
+    # The server requests a certificate, and the client has none: the alert is encrypted in TLS 1.3, after the round trip of the handshake
     for version in nginx.ports:
         port, = unused_ports(1)
         server = Unit(f"/usr/bin/openssl s_server -accept 127.0.0.1:{port} -cert {nginx.certificate} -key {nginx.key} -{version.replace('.', '_').lower().replace('tlsv', 'tls')}"
@@ -761,7 +761,8 @@ def alerts_are_no_responses():
         expect(f"/usr/bin/python3 {path} {version.replace('.', '_')} {port} {number} send", number, number, f"a client without certificate, {version}")
         server.stop()
 
-    # Closed in order by the server, with tickets and without, while it waits: its Finished is no request
+    # The server closes the connection with close_notify while the client waits: the Finished of the client is no request, with session
+    # tickets or without
     server = f"{nginx.directory}/closes.py"
     with open(server, "w") as f:
         f.write(CLOSES)
@@ -776,7 +777,8 @@ def alerts_are_no_responses():
 
 @test(deadline=60)
 def http2_in_tls_ends_in_order():
-    """GOAWAY gets no response: neither an abort nor an error, of curl and Node. A request of HTTP/1 that is known to be one still is."""
+    """The GOAWAY of curl and Node, which gets no response, is neither an abort nor an error. A connection whose ALPN is HTTP/1.1 still
+    has an abort when it is closed during a request."""
     nginx = test_tls.Nginx(http2=True)
     nginx.start()
     nginx.listens()
@@ -811,7 +813,7 @@ def http2_in_tls_ends_in_order():
 
 @test(deadline=60)
 def more_than_there_are_rows():
-    """Thirty peers: some have a row, the rest is one; the sum is exact."""
+    """Of thirty peers some have an entry and the remaining ones are in others; the sum is exact."""
     ports = unused_ports(30)
     Nginx([f"127.0.0.1:{p}" for p in ports]).start()
     path = f"/run/{scenario.prefix}-many.py"
@@ -838,13 +840,13 @@ def more_than_there_are_rows():
     for name, r in rows.items():
         if name != "others":
             want = 2 * (int(name.split(":")[1]) % 7 + 1)
-            check(r["count"] <= want, f"{name} has {r['count']} of {want}")
-    check("others" in qosctl("status", c.name, "--window=total").stdout, "no others on the status page")
+            check(r["count"] <= want, f"{name} has {r['count']} requests instead of at most {want}")
+    check("others" in qosctl("status", c.name, "--window=total").stdout, "there is no others on the status page")
 
 
 @test(deadline=60)
 def attached_under_load():
-    """Old connections are found in the middle of something: what leaves from then on counts."""
+    """Connections under load at the attach are found, and requests that the client sends from then on are counted."""
     s = Server(mode="thread", delay_us=2000)
     s.start()
     c = ClientUnit(port=s.port, connections=8, number=10**9)
@@ -855,19 +857,19 @@ def attached_under_load():
     attach(c)
     after = server_figures(s)["count"]
     wait_for("some are counted", lambda: client_figures(c)["count"] > 200, 20)
-    # No more new ones; those under way are finished
+    # On SIGTERM the client finishes requests in flight and sends no more
     c.kill("SIGTERM")
     wait_for("the client has ended", lambda: scenario.unit_property(c.name, "ActiveState") == "inactive", 20)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
     end = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)["count"]
-    # The server's count is ahead of the client's by what is in flight: a request with a response on its way
+    # A request is counted by the server first, so that the counts differ by what was in flight at the attach
     check(end - after - 8 <= f["count"] <= end - before + 8, f"{f['count']} counted, the server has {end - after} to {end - before}")
     equal((f["errors"], f["aborts"]), (scenario.peer_errors(), 0), "errors and aborts")
 
 
 @test()
 def not_for_everybody():
-    """The peers of a unit are for root. The number of its requests is for all."""
+    """Only root sees the peers of a unit. All users see the number of its requests."""
     s = scenario.start_served(mode="thread")
     c = attach(ClientUnit(port=s.port, number=5))
     c.run()
@@ -877,18 +879,18 @@ def not_for_everybody():
     def as_nobody(*words, ok=True):
         return run(*as_user(65534), "qosctl", "--no-pager", *words, ok=ok)
     x = json.loads(as_nobody("status", c.name, "--window=total", "--json=short").stdout)
-    equal(lookup(x, "requests.client.count"), 5, "what nobody may know")
-    check("peers" not in x["requests"]["client"], f"nobody sees peers: {x['requests']['client']}")
+    equal(lookup(x, "requests.client.count"), 5, "count for user nobody")
+    check("peers" not in x["requests"]["client"], f"user nobody sees peers: {x['requests']['client']}")
     for out in (as_nobody("status", c.name, "--window=total").stdout, as_nobody("show", c.name).stdout,
                 as_nobody("list", c.name, "--json=short").stdout):
-        check(str(s.port) not in out, f"nobody sees the port: {out}")
+        check(str(s.port) not in out, f"user nobody sees the port: {out}")
     for words in (["show", c.name, "-P", f"requests.client[:{s.port}].count"],
                   ["histogram", c.name, f"requests.client[:{s.port}].latency"]):
         r = as_nobody(*words, ok=False)
-        check(r.returncode == 1 and str(s.port) not in r.stdout, f"nobody got an answer: {r.stdout}")
-    # Where it listens, everybody can see
+        check(r.returncode == 1 and str(s.port) not in r.stdout, f"user nobody sees a metric of the peer: {r.stdout}")
+    # Endpoints are visible to all users
     check(as_nobody("show", s.name, "--value", "--window=total", "-P", f"requests.server[:{s.port}].count").stdout.strip() == "5",
-          "nobody may not see endpoints")
+          "user nobody does not see the endpoint")
 
 
 @test(own_daemon=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where the time of threads goes while requests are in flight. The truth: a server with a known number of threads, each of which is
-in one state at any time, what its requests took, and that nothing goes on when nothing is in flight."""
+"""The serving clock, and the states of threads while requests are in flight. Compared with a server with a known number of threads, each
+of which is in one state at any time, and with the latencies of its requests; the clock stands while nothing is in flight."""
 
 import json
 import re
@@ -19,7 +19,7 @@ ROUNDING = 2
 
 
 def serving(unit, window="total"):
-    """What is known of the time in which requests were in flight, in nanoseconds, by state."""
+    """Returns contention.serving of a snapshot, with absolute times in nanoseconds instead of shares."""
     c = lookup(snapshot(unit, window), "contention")
     s = lookup(c, "serving")
     check(s is not None, f"no serving in {c}")
@@ -33,28 +33,28 @@ def serving(unit, window="total"):
 
 
 def stands(unit, window="total"):
-    """Nothing is in flight, and the clock does not go on. Returns what it shows."""
+    """Checks that nothing is in flight and that the serving clock stands. Returns the figures."""
     wait_for("nothing is in flight", lambda: server_figures(unit)["inFlight"] == 0)
     before = serving(unit, window)
     after = wait_for("some time has passed", lambda: (s := serving(unit, window))["covered"] >= before["covered"] + 200 * MSEC and s)
-    check(abs(after["served"] - before["served"]) <= ROUNDING, f"it went on: {before} {after}")
-    check(abs(after["threadTime"] - before["threadTime"]) <= ROUNDING, f"threads went on: {before} {after}")
+    check(abs(after["served"] - before["served"]) <= ROUNDING, f"the clock went on: {before} {after}")
+    check(abs(after["threadTime"] - before["threadTime"]) <= ROUNDING, f"the thread time increased: {before} {after}")
     for state, nsec in after["time"].items():
         all = after["all"]["time"][state]
-        check(nsec <= all + MSEC / 10, f"more {state} while requests were in flight than at all: {nsec} of {all}")
+        check(nsec <= all + MSEC / 10, f"time in {state} while requests were in flight exceeds its total: {nsec} of {all}")
     return after
 
 
 def goes(unit, n, threads=None):
-    """So many are in flight, and the clock goes as time does, for each thread."""
+    """Checks that n requests are in flight, that the serving clock advances with time, and thread time with that of each thread."""
     wait_for(f"{n} are in flight", lambda: server_figures(unit)["inFlight"] == n)
     before = serving(unit)
     after = wait_for("some time has passed", lambda: (s := serving(unit))["covered"] >= before["covered"] + 200 * MSEC and s)
     took = after["covered"] - before["covered"]
-    check(abs(after["served"] - before["served"] - took) <= ROUNDING, f"it does not go as time does, {took}: {before} {after}")
+    check(abs(after["served"] - before["served"] - took) <= ROUNDING, f"the clock did not advance by {took}: {before} {after}")
     if threads:
         check(abs(after["threadTime"] - before["threadTime"] - threads * took) <= threads * ROUNDING,
-              f"not as {threads} threads do, {took}: {before} {after}")
+              f"the thread time did not advance by {threads} times {took}: {before} {after}")
     return after
 
 
@@ -63,13 +63,13 @@ def threads_of(unit):
 
 
 def wait_threads(unit, n):
-    """Each connection has a thread, which is there some time after the connection is."""
+    """Waits for the threads of connections, which the server creates some time after it has accepted them."""
     return wait_for(f"it has {n} threads", lambda: threads_of(unit) == n and n, 20)
 
 
 @test(vm="nightly")
 def while_it_serves():
-    """One request after the other: what they took all together, and in which states the server was then."""
+    """With one request at a time, the serving clock has the sum of their latencies, and the states of the server's thread meanwhile."""
     n, delay = smaller(100), 5 * MSEC
 
     def measure():
@@ -81,14 +81,14 @@ def while_it_serves():
         f = server_figures(s)
         equal(f["latency"]["count"], n, "requests")
         check(after["served"] >= n * delay, f"served for {after['served']}, {n} times {delay} at least")
-        # What is in flight is from the first byte of the question to the last one of the answer, and so is the latency
+        # A request is in flight from its first byte to the last one of its response, which is the latency as well
         within(after["served"], f["latency"]["mean"] * n, 0.02, n * 20000, "time in which requests were in flight, as their latencies")
         within(after["threadTime"], after["served"], 1e-6, 50000, "time of the only thread")
-        # It sleeps for requests alone, and waits for them when there is none
+        # The server sleeps only during requests, and waits on sockets only between them
         within(after["time"]["sleep"], after["all"]["time"]["sleep"], 0.01, MSEC, "sleep for requests")
         waits = ("socket", "poll")
-        check(sum(after["all"]["time"][w] for w in waits) >= n * MSEC, f"it waits for requests: {after['all']['time']}")
-        # From the arrival of a packet until somebody is woken for it: on an emulated CPU that is a millisecond
+        check(sum(after["all"]["time"][w] for w in waits) >= n * MSEC, f"it did not wait for requests: {after['all']['time']}")
+        # A request is in flight before it wakes the thread: on an emulated CPU that takes a millisecond
         most = (0.25 if scenario.in_vm else 0.05) * after["served"]
         within(sum(after["time"][w] for w in waits), 0, 0, most, "waits for requests while there is one")
         s.stop()
@@ -97,7 +97,7 @@ def while_it_serves():
 
 @test()
 def nothing_in_a_window():
-    """When requests are over for longer than a window it has none, and the longer one has all."""
+    """A window since the last request has no serving time, and a longer one has all of it."""
     s = start_served(mode="prefork", workers=3, delay_us=20000)
     qosctl("attach", s.name, "--probes=requests,cpu")
     load(s, connections=6, number=60)
@@ -117,7 +117,7 @@ def nothing_in_a_window():
 
 @test()
 def hangs_and_ends():
-    """The clock goes while somebody waits, and stands after resets, closes, a kill, a restart, and when the unit is attached anew."""
+    """The serving clock advances while requests are in flight, and stands after a reset, a kill, a restart and a new attach."""
     s = start_served(mode="thread", hang=True)
     qosctl("attach", s.name, "--probes=requests,cpu")
     t = Talk(s, connections=5)
@@ -140,24 +140,24 @@ def hangs_and_ends():
     t.say("send")
     goes(s, 2, threads=wait_threads(s, 1 + 2))
     systemctl("restart", s.name)
-    equal(stands(s)["served"] > 0, True, "what was before the restart is there")
+    equal(stands(s)["served"] > 0, True, "served includes the time before the restart")
     t.end()
 
     t = Talk(s, connections=2)
     t.say("send")
     goes(s, 2)
-    # What was asked before it was attached is not counted
+    # Requests from before the attach do not start the clock
     qosctl("detach", s.name)
     qosctl("attach", s.name, "--probes=requests,cpu")
     equal(stands(s)["served"], 0, "served since it was attached anew")
     t.say("reset")
-    equal(stands(s)["served"], 0, "served when what came before is over")
+    equal(stands(s)["served"], 0, "served when the requests from before the attach are over")
     t.end()
 
 
 @test(own_daemon=True)
 def over_a_restart_of_qosd():
-    """What is in flight over a crash was in flight all the time."""
+    """The serving clock includes the time in which qosd was not running."""
     s = start_served(mode="thread", hang=True)
     qosctl("attach", s.name, "--probes=requests,cpu")
     t = Talk(s, connections=2)
@@ -174,7 +174,7 @@ def over_a_restart_of_qosd():
 
 @test()
 def many_at_once():
-    """Questions come and go on all CPUs: whatever meets, in the end nothing is in flight, and the clock stands."""
+    """After concurrent requests on all CPUs nothing is in flight and the serving clock stands."""
     s = start_served(mode="thread")
     qosctl("attach", s.name, "--probes=requests,cpu")
     for connections in (1, 2, 3, 16):
@@ -185,7 +185,7 @@ def many_at_once():
 
 @test(deadline=60)
 def killed_workers():
-    """Workers that die with a question, and clients that give up."""
+    """The serving clock stands after workers were killed during a request, and after clients have reset their connections."""
     s = start_served(mode="fork", delay_us=5000000)
     qosctl("attach", s.name, "--probes=requests,cpu")
     for how in ("kill", "reset"):
@@ -199,13 +199,14 @@ def killed_workers():
             t.say("reset")
         stands(s)
         t.end()
-        # Who was reset goes on sleeping, and ends
+        # The worker of a reset connection finishes its sleep before it exits
         wait_for("all workers have gone", lambda: not run("pgrep", "-P", s.main_pid, ok=False).stdout.split(), 20)
 
 
 @test()
 def units_in_units():
-    """What is in flight goes with the control group: each has a clock, of which the slice's figures are the sum."""
+    """Requests in flight are reassigned to an attached service. Service and slice have a serving clock each, and the slice has the sum
+    of their thread times."""
     slice = unit_name("slice", ".slice")
     s = Server(settings=f"Slice={slice}", mode="thread", hang=True)
     other = Server(settings=f"Slice={slice}", mode="thread", delay_us=20000)
@@ -218,10 +219,10 @@ def units_in_units():
     attach(s, "--probes=requests,cpu")
     wait_for("what is in flight is the service's", lambda: server_figures(s)["inFlight"] == 2)
     goes(s, 2, threads=threads_of(s))
-    # The slice's own clock stands, and two have gone: whether at once nobody knows
+    # Both clocks have advanced, and it is unknown how much of that was at the same time: the slice has no share
     both = serving(slice)
     check("share" not in both and both["threadTime"] > 0, f"of two clocks: {both}")
-    # In a window of which one had nothing that is known: the service's threads alone, each all the time
+    # In a window in which only the service's clock advanced, the slice has its share and its thread time
     def alone():
         c = serving(slice, "300ms")
         return c.get("share") == 1 and abs(c["threadTime"] - threads_of(s) * c["covered"]) <= ROUNDING * 8
@@ -236,7 +237,7 @@ def units_in_units():
 
 @test(deadline=60)
 def streams():
-    """Many questions on one connection, in the clear and sealed; broken off, too."""
+    """The serving clock stands after HTTP/2 requests, overlapping or not, in plain text and with the tls probe."""
     n = test_http2.Nghttpd()
     qosctl("attach", n.name, "--probes=requests,cpu")
     test_http2.h2load(n, smaller(4000), 4, 100, ["/file", "/large"])
@@ -252,14 +253,14 @@ def streams():
     sealed.listens()
     test_tls_probe.placed(sealed)
     sent = smaller(400) // 4 * 4
-    equal(test_tls_probe.h2load(sealed, sealed.ports["TLSv1.3"], sent, 4, 100, ["/small"])[0], sent, "answers")
+    equal(test_tls_probe.h2load(sealed, sealed.ports["TLSv1.3"], sent, 4, 100, ["/small"])[0], sent, "responses")
     test_tls_probe.is_seen(sealed, sent, protocol="http2")
     check(stands(sealed)["served"] > 0, "nothing was served")
 
 
 @test()
 def told_to_wait():
-    """A command that waits as it was told to is in flight, and so the clock goes; of who is subscribed nothing is."""
+    """A blocking command of Redis is in flight, so that the serving clock advances. A subscription is not in flight."""
     r = test_redis.Redis()
     qosctl("attach", r.name, "--probes=requests,cpu")
     with r.connect() as s:
@@ -276,11 +277,11 @@ def told_to_wait():
 
 @test()
 def not_seen_to_end():
-    """Where ends of questions are not seen by themselves it is not there rather than wrong."""
+    """contention.serving is absent for protocols without a visible end of requests."""
     u = test_unix.UnixServer()
     attach(u, "--probes=requests,cpu")
     u.start()
-    check(serving(u)["served"] == 0, "something was asked")
+    check(serving(u)["served"] == 0, "there was time with requests in flight")
     with u.connect() as s:
         test_unix.ask(s)
         wait_for("it is counted", lambda: server_figures(u)["count"] == 1)
@@ -291,20 +292,20 @@ def not_seen_to_end():
 
 @test()
 def a_threshold_of_it():
-    """Metrics of it are metrics as all others are."""
+    """A threshold can be set on a metric of contention.serving."""
     s = start_served(mode="thread", delay_us=50000)
     qosctl("attach", s.name, "--probes=requests,cpu")
     qosctl("set-threshold", s.name, "slow: contention.serving.shares.sleep > 1% over 10s")
 
     def state():
         return next(t["state"] for t in scenario.qosctl_json("list-thresholds", s.name) if t["name"] == "slow")
-    equal(state() in ("ok", "unknown"), True, "before anybody asked")
+    equal(state() in ("ok", "unknown"), True, "before the first request")
     load(s, connections=1, number=20)
     wait_for("it is violated", lambda: state() == "violated")
 
 
 class Phases(Unit):
-    """The server that knows where its time goes. What each phase took by its own clock is there when a client has gone."""
+    """A server that measures the time of each phase of its requests, and writes the sums to a file when a client has disconnected."""
 
     def __init__(self, compute, sleep, lock, pipe, *more):
         self.port = unused_port()
@@ -318,7 +319,7 @@ class Phases(Unit):
             with open(self.took_path) as f:
                 text = f.read()
             return text.endswith("}") and json.loads(text)
-        return wait_for("it says what it took", whole)
+        return wait_for("the server has written its times", whole)
 
 
 def service(unit, window="total"):
@@ -328,7 +329,7 @@ def service(unit, window="total"):
 
 @test()
 def states_of_a_request():
-    """Where the thread was that has read a request and answers it, by its own clock."""
+    """The shares of service time are the states of the thread that reads a request and sends its response, as measured by the server."""
     def measure():
         p = Phases(4, 7, 11, 5)
         attach(p, "--probes=requests,cpu")
@@ -342,13 +343,13 @@ def states_of_a_request():
         took = wait_for("the client has gone", lambda: (t := p.took())["running"] >= n * 4 * MSEC and t)
         all = s["mean"] * n
         within(s["shares"]["running"] * all, took["running"], 0.03, n * MSEC / 2, "running")
-        # A call takes as long as it waits, and until it has a CPU again
+        # The server's time of a call also includes the wait for a CPU after it
         for state, ms in ("sleep", 7), ("lock", 11), ("pipe", 5):
             nsec = s["shares"][state] * all
             if not 0.95 * n * ms * MSEC <= nsec <= took[state] + MSEC:
                 raise Off(f"{state}: {nsec}, of {took[state]}, or {n} times {ms} ms")
         within(sum(s["shares"][state] * all for state in ("running", "runQueue", "sleep", "lock", "pipe")), all, 0.02, 0, "all of these")
-        # It waits for requests in a call on a socket: that is not part of any
+        # The wait for the next request, in a call on a socket, is not part of service time
         within(s["shares"]["socket"] * all, 0, 0, n * MSEC / 10, "socket")
         check(lookup(snapshot(p), "contention.time.socket") >= n * 2 * MSEC, "it did not wait for requests")
         for window in ("10s", "60s"):
@@ -359,7 +360,7 @@ def states_of_a_request():
 
 @test()
 def handed_on():
-    """Who answers is not who has read: nothing is attributed, and nothing said."""
+    """Requests that one thread reads and another one responds to are not attributed, and there are no shares."""
     p = Phases(1, 1, 1, 1, "handed")
     attach(p, "--probes=requests,cpu")
     p.start()
@@ -370,7 +371,8 @@ def handed_on():
 
 @test()
 def held_by_others():
-    """What requests wait for that other requests end. Where a thread without a request ends it nothing of it is so."""
+    """blockedByRequests is the share of service time in which requests waited for other ones, without waits that a thread without a
+    request ends."""
     for options, others in (dict(turn_us=3000), True), (dict(batch=4, cpu_us=3000), False):
         def measure():
             s = Server(program="toiler", **options)
@@ -381,23 +383,23 @@ def held_by_others():
             f = wait_for("all are counted", lambda: (f := service(s))["requests"] == n and f)
             if f["attributed"] < 0.98:
                 raise Off(f"attributed: {f}")
-            # Each waits for three others, or for one batch at least
-            check(f["shares"]["park"] > 0.3, f"they wait for others: {f}")
+            # A request waits for three others, or at least for one batch
+            check(f["shares"]["park"] > 0.3, f"requests do not wait for others: {f}")
             if others:
-                # But for when an answer has left, and the thread is not known to be done with it yet
+                # Less than park, as a thread may wake another one after its response has begun to leave
                 if not 0.9 * f["shares"]["park"] <= f["blockedByRequests"] <= f["shares"]["park"] + 1e-9:
-                    raise Off(f"all that they wait for is held by requests: {f}")
+                    raise Off(f"blockedByRequests is not all of park: {f}")
                 text = qosctl("show", s.name, "-P", "requests.server.service.blockedByRequests", "--value", "--window=total").stdout
                 within(float(text), f["blockedByRequests"], 0.001, 0.001, "the metric by its name")
             else:
-                check(f["blockedByRequests"] < 0.02, f"who ends their waits has no request: {f}")
+                check(f["blockedByRequests"] < 0.02, f"threads that end these waits have no request: {f}")
             s.stop()
         undisturbed(measure)
 
 
 @test(vm="nightly")
 def all_are_attributed():
-    """Threads, processes and one of it all that sleep for a known time; without the probe nothing is said."""
+    """Requests of a server with one thread, with threads and with processes are attributed. Without the cpu probe there are no shares."""
     n = smaller(200)
     for mode in ("thread",) if scenario.in_vm else ("single", "thread", "prefork"):
         s = Server(mode=mode, delay_us=2000)
@@ -412,20 +414,20 @@ def all_are_attributed():
             qosctl("attach", s.name, "--probes=requests,cpu")
             load(s, connections=4, number=n)
             f = wait_for(f"all are counted, {mode}", lambda: (f := service(s))["requests"] == n and f)
-            # An answer that leaves in an interrupt, or on another CPU than the one that its thread was taken off in between, is not: the
-            # more of them, the more others want the CPUs
+            # A response that leaves in an interrupt, or after its thread was migrated to another CPU, is not attributed. The busier the
+            # CPUs, the more of these there are
             if f["attributed"] < 0.98:
                 raise Off(f"attributed, {mode}: {f}")
             return f
         f = undisturbed(measure)
-        # It sleeps for requests, and for nothing else; one that is read while another is served waits for that one's sleep, too
-        check(f["shares"]["sleep"] * f["mean"] * n >= n * 2 * MSEC * 0.9, f"it sleeps for them: {f}")
+        # The server sleeps only during requests. A request that arrives while another one is served waits for that one's sleep, too
+        check(f["shares"]["sleep"] * f["mean"] * n >= n * 2 * MSEC * 0.9, f"the sleep is not in the shares: {f}")
         s.stop()
 
 
 @test()
 def worst_wait():
-    """What a person sees first: what requests wait for, and not what threads do that have nothing to do."""
+    """list and status show as the top wait what requests wait for, not what idle threads do."""
     def shown(unit):
         line = next(l for l in qosctl("list", "--no-legend", "--no-pager", unit.name).stdout.splitlines() if l.startswith(unit.name))
         return line
@@ -440,5 +442,5 @@ def worst_wait():
         out = qosctl("status", s.name, "--no-pager").stdout
         check("SERVING SERVICE" in out, f"the page: {out}")
         return re.search(r" sleep ([6-9]\d|100)% ", shown(s)) and re.search(r"Top wait: sleep \(\d+% of service time\)", out)
-    # A machine that is held up makes them wait for a CPU for once
+    # On a busy machine the top wait may be the run queue at first
     wait_for("it is the sleep", sleeps, timeout=20)

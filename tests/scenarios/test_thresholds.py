@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Thresholds: limits of units, events for subscribers, and no event for what did not happen."""
+"""Thresholds: states by limits of metrics, and an event for subscribers at each change of state and at no other time."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ def set_threshold(unit, threshold):
 
 
 def states(unit):
-    """By the names of the thresholds."""
+    """Returns the state of each threshold by its name."""
     return {t["name"]: t["state"] for t in qosctl_json("list-thresholds", unit.name)}
 
 
@@ -42,7 +42,7 @@ def level(unit, name="slow"):
 
 
 class Monitor(Varlink):
-    """A subscriber; .first is the first reply."""
+    """A subscriber to events. first is the first reply, with the states at the subscription."""
 
     def __init__(self, *units, since=None):
         super().__init__(timeout=30)
@@ -53,16 +53,16 @@ class Monitor(Varlink):
         return self.reply()["event"]
 
     def expect(self, *states, name="slow"):
-        """The next events, and no others between them."""
+        """Checks that the next events are changes of this threshold to these states, and returns them."""
         events = [self.event() for _ in states]
         equal([(e["name"], e["state"]) for e in events], [(name, s) for s in states], "events")
         for e in events:
-            check(("value" in e) == (e["state"] != "unknown"), f"a value: {e}")
+            check(("value" in e) == (e["state"] != "unknown"), f"value of an event: {e}")
         return events
 
 
 class Signals:
-    """What busctl sees of ThresholdCrossed."""
+    """The ThresholdCrossed signals that busctl monitor receives."""
 
     def __init__(self):
         self.process = subprocess.Popen(["busctl", "--system", "--json=short", "--match", "type='signal',member='ThresholdCrossed'", "monitor"],
@@ -71,7 +71,7 @@ class Signals:
                  select.select([self.process.stdout], [], [], 0.1)[0])
 
     def stop(self, unit, n):
-        """The states of this unit, now and before, of n signals and of what came with them. And what they say of shares."""
+        """Returns the states, new and previous, of at least n signals of this unit, and the shares in them."""
         end = "_2e".join(unit.name.replace("-", "_2d").split("."))
         states, shares = [], []
         while len(states) < n or select.select([self.process.stdout], [], [], 0)[0]:
@@ -85,7 +85,7 @@ class Signals:
 
 
 class Traffic:
-    """About a thousand requests a second, each after the response to the one before."""
+    """Up to a thousand requests a second, on connections with one request at a time."""
 
     def __init__(self, redis, connections=10):
         self.ending = False
@@ -108,16 +108,17 @@ class Traffic:
 
 
 def entries(unit):
-    """What the journal has of crossings, in order."""
+    """Returns the journal's entries about threshold crossings of this unit, in order."""
     return [json.loads(line) for line in run("journalctl", "--all", "-o", "json", "--no-pager", "MESSAGE_ID=8272b84be6e04d7c8c0a0281c76e711d",
                                              f"UNIT={unit.name}").stdout.splitlines()]
 
 
 @test(vm="nightly", deadline=90)
 def a_service_that_hangs():
-    """Without responses it is violated all the same; then the service goes on; then there are no requests."""
+    """A threshold on latency is violated while the service hangs and there are no responses, ok when it continues, and unknown
+    without requests."""
     r = Redis()
-    # In the VM a thousand requests take longer than that
+    # Redis is slower in the VM
     threshold = f"slow: requests.server.firstByte.p90 > {500 if scenario.in_vm else 20}ms over {2 if scenario.in_vm else 1}s for 200ms"
     set_threshold(r, threshold)
     signals = Signals()
@@ -130,9 +131,9 @@ def a_service_that_hangs():
     r.kill("SIGSTOP")
     e = m.expect("violated")[0]
     check(e["value"] > e["limit"] and e["slack"] < 0 and e["previous"] == "ok", f"the event: {e}")
-    check(e["shares"] and all(abs(c["share"] - c["usual"]) >= 0.01 for c in e["shares"]), f"where its time goes now: {e}")
+    check(e["shares"] and all(abs(c["share"] - c["usual"]) >= 0.01 for c in e["shares"]), f"the event has no shares, or usual ones: {e}")
     check(level(r), "no file of what is violated")
-    # A later subscriber sees the state, and no event
+    # A later subscriber gets the state in its first reply, and no event
     late = Monitor(r)
     equal([t["state"] for t in late.first["thresholds"]], ["violated"], "what a later subscriber sees")
     check(late.first["seq"] >= e["seq"], f"the newest event: {late.first}")
@@ -149,42 +150,42 @@ def a_service_that_hangs():
     m.expect("unknown")
     late.expect("unknown")
     equal(qosctl("is-ok", r.name, ok=False).returncode, 3, "is-ok")
-    # No event in between
+    # The next event is that of new traffic
     traffic = Traffic(r)
     m.expect("ok")
     traffic.stop()
     m.expect("unknown")
     seen, shares = signals.stop(r, 6)
-    equal(shares[1], e["shares"], "where its time goes, in the signal")
+    equal(shares[1], e["shares"], "shares in the signal")
     equal(seen, [["ok", "unknown"], ["violated", "ok"], ["ok", "violated"], ["unknown", "ok"], ["ok", "unknown"], ["unknown", "ok"]], "signals")
     journal = wait_for("all are in the journal", lambda: len(j := entries(r)) == 6 and j, 10)
     equal([(j["QOS_THRESHOLD"], j["QOS_STATE"]) for j in journal], [("slow", s[0]) for s in seen], "the journal")
     check("QOS_VALUE" in journal[1] and "QOS_VALUE" not in journal[3], "values in the journal")
     equal([bool(j.get("QOS_VERDICT")) for j in journal], [j["QOS_STATE"] == "violated" for j in journal], "verdicts in the journal")
     reading = json.loads(journal[1]["QOS_SNAPSHOT"])
-    equal((reading["unit"], reading["window"], "totals" in reading), (r.name, (2 if scenario.in_vm else 1) * SEC, False), "the reading in the journal")
-    check(reading["requests"]["server"]["inFlight"] > 0, f"what is in flight when it hangs: {reading}")
+    equal((reading["unit"], reading["window"], "totals" in reading), (r.name, (2 if scenario.in_vm else 1) * SEC, False), "the snapshot in the journal")
+    check(reading["requests"]["server"]["inFlight"] > 0, f"the snapshot has no requests in flight: {reading}")
     m.close()
     late.close()
 
 
 @test()
 def who_asks_to_wait_does_not_hang():
-    """BLPOP waits by intent: that is no violation, a request beside it that hangs is."""
+    """A blocking BLPOP does not violate a threshold on latency; another request that hangs does."""
     r = Redis()
     with r.connect() as s, r.connect() as other:
         s.sendall(command("BLPOP", "nothing", 0))
         wait_for("it waits", lambda: server_figures(r)["inFlight"] == 1)
         m = Monitor(r)
         set_threshold(r, "slow: requests.server.firstByte.p99 > 20ms over 500ms")
-        # Some looks are over
+        # The threshold has been evaluated several times by then
         wait_for("it has waited", lambda: server_figures(r).get("oldestInFlight", 0) > 1.5 * SEC)
         equal(states(r), {"slow": "unknown"}, "with one that waits")
         r.kill("SIGSTOP")
         other.sendall(command("PING"))
         e = m.expect("violated")[0]
-        equal(e["samples"], 1, "requests that it was taken from")
-        check(e["value"] < 1.5 * SEC, f"the age of the other one: {e}")
+        equal(e["samples"], 1, "samples of the value")
+        check(e["value"] < 1.5 * SEC, f"age of the PING: {e}")
         r.kill("SIGCONT")
         m.expect("unknown")
     m.close()
@@ -192,7 +193,7 @@ def who_asks_to_wait_does_not_hang():
 
 @test(own_daemon=True, deadline=120)
 def restarts_make_no_news():
-    """qosd is killed, restarted, reloaded; the service manager is; the service is: what is violated stays it, what is not, too."""
+    """States, their times and their files survive a crash, a restart and a reload of qosd and a daemon-reload, without an event."""
     bad = start_served(mode="thread", delay_us=60000)
     good = start_served(mode="thread")
     loads = [Client(s, connections=8, duration_ms=90000, think_us=5000) for s in (bad, good)]
@@ -214,7 +215,7 @@ def restarts_make_no_news():
         equal((now.st_ino, now.st_mtime_ns), (inode.st_ino, inode.st_mtime_ns), f"the file {what}")
         check(not level(good), f"a file of what is not violated {what}")
 
-    # What a crash may leave behind, and take away
+    # Files that a crash may leave behind, of a threshold that is ok, and of one that does not exist
     os.makedirs(f"{VIOLATED}/{good.name}")
     for name in ("", "slow", "other"):
         if name:
@@ -223,7 +224,7 @@ def restarts_make_no_news():
         shutil.chown(f"{VIOLATED}/{good.name}/{name}", "qosd")
     kill_qosd()
     as_before("after a crash")
-    check(not os.path.exists(f"{VIOLATED}/{good.name}"), "what a crash has left is there")
+    check(not os.path.exists(f"{VIOLATED}/{good.name}"), "stale files are not removed after a crash")
     pid = qosd_pid()
     systemctl("restart", "qosd.service")
     wait_qosd(pid)
@@ -231,12 +232,12 @@ def restarts_make_no_news():
     systemctl("reload", "qosd.service")
     systemctl("daemon-reload")
     as_before("after a reload")
-    # With a reading since then, which looks at all of it
+    # This takes at least a second, in which the thresholds are evaluated again
     for s in (bad, good):
         qosctl("wait", s.name, "requests.server.rate > 10 over 2s for 1s", "--timeout=20s")
     as_before("later")
 
-    # All that happens after all that
+    # The only events since the beginning are those of the end of load
     m = Monitor(bad, good, since=seq)
     check("missedEvents" not in m.first and m.first["seq"] == seq, f"events in between: {m.first}")
     for c in loads:
@@ -250,7 +251,7 @@ def restarts_make_no_news():
 
 @test(deadline=60)
 def a_service_that_restarts():
-    """Requests that come before and after are one window; the short time in between is no news."""
+    """A window spans a restart of the service, and the time without requests meanwhile causes no event."""
     s = start_served(mode="thread")
     set_threshold(s, "slow: requests.server.latency.p50 > 1s over 5s for 5s, clear 1s for 0s")
     m = Monitor(s)
@@ -260,7 +261,7 @@ def a_service_that_restarts():
     m.expect("ok")
     wait_for("it is quiet", lambda: states(s)["slow"] == "unknown", 30)
     m.expect("unknown")
-    # Stopped: it has no figures, and there is no event
+    # A stop while the state is unknown causes no event
     s.stop()
     s.start()
     scenario.load(s, connections=4, number=200)
@@ -270,7 +271,8 @@ def a_service_that_restarts():
 
 @test(deadline=90)
 def subscribers_of_all_kinds():
-    """Subscribers come, leave, die, or do not read: those that read get each event once and in order; the others get an error."""
+    """Subscribers that read get each event once and in order, whatever others do. Those that do not read get the error TooSlow, and
+    can continue from the last event that they have."""
     began = int(time.time())
     r = Redis()
     names = [f"busy{n}" for n in range(8)]
@@ -304,19 +306,19 @@ def subscribers_of_all_kinds():
             receive(s, len(b"+PONG\r\n"))
             turn("ok")
             if not n % 2:
-                equal({passing.event()["state"] for _ in names}, {"ok"}, "events of one who came by")
+                equal({passing.event()["state"] for _ in names}, {"ok"}, "events of a passing subscriber")
                 passing.close()
             number += 2 * len(names)
 
-    # Events of other units have numbers in between
+    # The sequence numbers of other units' events are in between
     numbers = [e["seq"] for e in got[steady[0]]]
     equal((len(numbers), numbers), (number, sorted(set(numbers))), "numbers of the events")
-    check(numbers[0] > begin, "an event of before")
+    check(numbers[0] > begin, "an event from before the subscription")
     for m in steady:
-        equal([e["seq"] for e in got[m]], numbers, "numbers of the events of another")
+        equal([e["seq"] for e in got[m]], numbers, "sequence numbers at another subscriber")
         m.close()
-    # They are given some time
-    wait_for("those who do not read get no more", lambda: run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat", f"--since=@{began}")
+    # qosd drops a subscriber some time after it has stopped reading
+    wait_for("subscribers that do not read are dropped", lambda: run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat", f"--since=@{began}")
              .stdout.count("to thresholds is too slow") >= 3, 40)
     for m in stalled:
         kept = []
@@ -325,15 +327,15 @@ def subscribers_of_all_kinds():
                 kept.append(m.event()["seq"])
         except VarlinkError as e:
             equal(e.name, scenario.VARLINK + "TooSlow", "how it ended")
-            # Events of other units may come behind the last one
+            # The sequence number in the error may be that of another unit's event
             equal([n for n in numbers if n <= e.parameters["seq"]], kept, "events up to the number to go on from")
-        equal(kept, numbers[:len(kept)], "what was kept for one who did not read")
-        check(len(kept) < number, f"all {number} events were kept for one who did not read")
-        # It goes on where it was
+        equal(kept, numbers[:len(kept)], "events that were queued for a subscriber that did not read")
+        check(len(kept) < number, f"all {number} events were queued for a subscriber that did not read")
+        # A new subscription continues after the last event received
         with Monitor(r, since=kept[-1]) as again:
             equal([again.event()["seq"] for _ in numbers[len(kept):]], numbers[len(kept):], "events once more")
         m.close()
-    # So does qosctl
+    # qosctl monitor subscribes again by itself
     asleep.send_signal(signal.SIGCONT)
     seen = []
     while len(seen) < number:
@@ -348,7 +350,7 @@ def subscribers_of_all_kinds():
 
 @test(deadline=60)
 def all_at_once():
-    """More at once than the socket of a reader takes, and than one that reads later may leave: none is lost."""
+    """Bursts of events, more than fit into the socket of a subscriber that reads late, are received completely."""
     r = Redis()
     names = [f"busy{n}" for n in range(32)]
     for name in names:
@@ -364,8 +366,8 @@ def all_at_once():
                 equal(({e["name"] for e in events}, {e["state"] for e in events}), (set(names), {state}), "events")
                 numbers += [e["seq"] for e in events]
             receive(s, len(b"+PONG\r\n"))
-        equal([late.event()["seq"] for _ in numbers], numbers, "events of one who reads later")
-        # It is a subscriber that gets events at once again
+        equal([late.event()["seq"] for _ in numbers], numbers, "events of the late subscriber")
+        # From then on it gets events immediately again
         s.sendall(word[:6])
         equal([late.event()["seq"] for _ in names], [steady.event()["seq"] for _ in names], "events of both")
         s.sendall(word[6:])
@@ -374,7 +376,7 @@ def all_at_once():
 
 @test(own_daemon=True, deadline=90)
 def a_journal_that_does_not_read():
-    """Subscribers get events all the same, and the journal when it reads again."""
+    """While journald is stopped subscribers get all events, and the journal gets them when it continues."""
     r = Redis()
     names = [f"busy{n}" for n in range(8)]
     for name in names:
@@ -398,17 +400,17 @@ def a_journal_that_does_not_read():
             os.kill(journald, signal.SIGCONT)
     journal = wait_for("all are in the journal", lambda: len(j := entries(r)) >= len(numbers) and j, 30)
     equal([int(j["QOS_SEQ"]) for j in journal], numbers, "events in the journal")
-    check("QOS_SNAPSHOT" in journal[8], "the reading of the first one")
+    check("QOS_SNAPSHOT" in journal[8], "the snapshot of the first violation")
     daemon_is_well()
 
 
 @test()
 def as_long_as_who_asked():
-    """Leases go with the connection, all others with the unit, and waiting ends when there is nothing to wait for."""
+    """A threshold with a lease ends with the connection that set it, others with the unit; a detach also ends waits and subscriptions."""
     s = start_served(mode="thread")
     with Varlink() as v:
         equal(v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5 over 1s", lease=True)["unit"], s.name, "unit")
-        # No requests: that is a rate of 0
+        # The rate without requests is 0, not absent
         wait_for("it is below its limit", lambda: states(s) == {"mine": "ok"})
         equal(varlink_error("ClearThreshold", unit=s.name, name="mine"), "ThresholdExists", "somebody else's")
         equal(varlink_error("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5"), "ThresholdExists", "somebody else's")
@@ -428,7 +430,7 @@ def as_long_as_who_asked():
     wait_for("it has gone with the connection", lambda: states(s) == {})
     equal([e["previous"] for e in m.expect("unknown", name="mine")], ["ok"], "before")
     m.close()
-    # busctl leaves the bus at once
+    # busctl exits right after the call, which ends the lease
     busctl_call("SetThreshold", "ssb", s.name, "mine: requests.server.rate > 5", "true")
     wait_for("it has gone with the bus name", lambda: states(s) == {})
 
@@ -441,7 +443,7 @@ def as_long_as_who_asked():
     path = busctl_call("GetUnit", "s", s.name)[0]
     out = json.loads(run("busctl", "--json=short", "get-property", "org.qosd1", path, "org.qosd1.Unit", "Thresholds").stdout)["data"]
     equal([t[0::2] for t in out], [["idle", "violated"]], "the property")
-    # The same again changes nothing, something else does
+    # Setting an identical rule keeps the state, another rule of the name resets it
     since = qosctl_json("list-thresholds", s.name)[0]["since"]
     set_threshold(s, "idle: requests.server.rate < 5 over 1s")
     equal(qosctl_json("list-thresholds", s.name)[0]["since"], since, "since when")
@@ -480,33 +482,33 @@ def as_long_as_who_asked():
 
 @test()
 def waiting():
-    """qosctl wait ends when it is true, and not before."""
+    """qosctl wait exits when its condition is true, or with status 1 at its timeout."""
     s = start_served(mode="thread")
     equal(qosctl("wait", s.name, "requests.server.connections.open < 1").returncode, 0, "what is true already")
     r = qosctl("wait", s.name, "requests.server.rate > 100 over 1s", "--timeout=300ms", ok=False)
     equal(r.returncode, 1, "exit status")
-    check("Timed out waiting for" in r.stderr, f"what it says: {r.stderr}")
-    # Whole windows only: what is young has no count to be compared
+    check("Timed out waiting for" in r.stderr, f"standard error: {r.stderr}")
+    # A count is compared over whole windows only, which a unit has when it is attached for that long
     equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=500ms", ok=False).returncode, 1, "a unit that is too young")
     equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=20s").returncode, 0, "a unit that is old enough")
     waiter = subprocess.Popen(["qosctl", "--json=short", "wait", s.name, "requests.server.count > 99 over 5s"], stdout=subprocess.PIPE, text=True)
     scenario.load(s, connections=1, number=50)
-    equal(qosctl("wait", s.name, "requests.server.count > 49 over 5s", "--timeout=20s").returncode, 0, "half of it")
-    equal(waiter.poll(), None, "the one who waits for more")
+    equal(qosctl("wait", s.name, "requests.server.count > 49 over 5s", "--timeout=20s").returncode, 0, "the wait for 50 requests")
+    equal(waiter.poll(), None, "status of the wait for 100 requests")
     scenario.load(s, connections=1, number=50)
     out = waiter.communicate(timeout=20)[0]
-    equal((waiter.returncode, json.loads(out)["value"]), (0, 100), "the one who waits for more")
+    equal((waiter.returncode, json.loads(out)["value"]), (0, 100), "status and value of the wait for 100 requests")
 
 
 @test(deadline=60)
 def acts_through_a_path_unit():
-    """The example of the documentation starts what it names once for each violation, and ends it with it."""
+    """The example path unit of the documentation starts its service once per violation; the service ends with the violation."""
     s = start_served(mode="thread")
     example = os.path.join(scenario.SOURCES, "../../docs/examples/qos-violated@.path")
     template = scenario.unit_name("violated", "@.path")
     shutil.copy(example, os.path.join(scenario.UNIT_DIR, template))
     service = template.replace(".path", ".service")
-    # As the example's, but for what it does meanwhile
+    # The loop of the example's service without its action
     scenario.write_unit(service, "[Service]\nType=oneshot\nExecStart=sh -c 'while test -e \"/run/qosd/violated/$1\"; do sleep 0.1; done' sh %I\n")
     with open(os.path.join(os.path.dirname(example), "qos-violated@.service")) as f:
         check('while test -e "/run/qosd/violated/$1"' in f.read(), "the example's service")
@@ -516,7 +518,7 @@ def acts_through_a_path_unit():
     systemctl("start", path)
     set_threshold(s, "busy: requests.server.connections.open > 0 over 100ms")
     wait_state(s, "busy", "ok")
-    equal(scenario.unit_property(acting, "ActiveState"), "inactive", "who acts, before")
+    equal(scenario.unit_property(acting, "ActiveState"), "inactive", "ActiveState of the service before the violation")
     for _ in range(2):
         talk = scenario.Talk(s, connections=1)
         wait_for("it acts", lambda: scenario.unit_property(acting, "ActiveState") == "activating")
@@ -529,7 +531,7 @@ def acts_through_a_path_unit():
 
 @test()
 def good_and_total():
-    """An objective counts the requests within it, by the times that the server was given."""
+    """good, total and burn rates of a threshold on latency are those of servers with a known delay."""
     s = start_served(mode="thread")
     slow = start_served(mode="thread", delay_us=60000)
     for u in (s, slow):
@@ -541,11 +543,12 @@ def good_and_total():
     scenario.load(slow, connections=4, number=20)
     scenario.expect_total(s, 310)
     scenario.expect_total(slow, 30)
-    # None of the one, all of the other, where a tenth may: of which those before count in the windows alone
+    # All requests of the one server are good and none of the other one. p90 allows a tenth to be bad, so that the burn rate is 0 or 10.
+    # Requests from before the threshold was set are in the windows of the burn rates, and not in total
     for u, good, total, burn in ((s, 300, 300, 0), (slow, 0, 20, 10)):
         t = {t["name"]: t for t in qosctl_json("list-thresholds", u.name)}
         equal((t["slow"]["total"], "total" in t["idle"]), (total, False), f"all of {u.name}")
-        # Somebody else may have had the processor
+        # On a busy machine a few requests may be slower
         check(abs(t["slow"]["good"] - good) <= total // 20, f"good of {u.name}: {t['slow']}")
         check(abs(t["slow"]["burnRate60s"] - burn) <= 0.5 and abs(t["slow"]["burnRate5min"] - burn) <= 0.5, f"burn rate of {u.name}: {t['slow']}")
     b = busctl_call("ListThresholds", "s", slow.name)[0]
@@ -554,7 +557,7 @@ def good_and_total():
 
 @test(deadline=60)
 def of_one_endpoint():
-    """Requests to one address are not those to another; without any the state is unknown."""
+    """A threshold on an endpoint does not depend on requests to other endpoints. Without an endpoint its state is unknown."""
     a, b, c = unused_ports(3)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
     set_threshold(u, "all: requests.server.count > 50 over 2s")
@@ -564,7 +567,7 @@ def of_one_endpoint():
     equal([t["threshold"] for t in qosctl_json("list-thresholds", u.name) if t["name"] == "busy"], [whole], "the whole of it")
 
     def until(name, port):
-        """Sends requests there until they are too many."""
+        """Sends requests to the port until the threshold is violated."""
         def asked():
             ab(port, 100)
             return states(u)[name] == "violated"
@@ -576,7 +579,7 @@ def of_one_endpoint():
         equal({n: s for n, s in states(u).items() if n != "all"}, {"busy": "ok", "none": "unknown"}, "the others")
         until("busy", b)
         wait_state(u, "busy", "ok")
-        equal(states(u)["none"], "unknown", "where nobody listens")
+        equal(states(u)["none"], "unknown", "state of a threshold without an endpoint")
         until("busy", b)
         events = []
         while len(events) < 4:
@@ -594,7 +597,7 @@ def of_one_endpoint():
 
 @test()
 def bad_input():
-    """Each says what was wrong and what was expected, on all ways in."""
+    """Errors about invalid thresholds name what is wrong and what is expected, in qosctl, varlink and D-Bus."""
     s = start_served(mode="thread")
     bad = {
         "": "expected a name and a colon",
@@ -642,7 +645,7 @@ def bad_input():
         v.send("Monitor", {"since": -1}, more=True)
         equal(v.receive().get("error"), "org.varlink.service.InvalidParameter", "error")
         v.send("Monitor", {"since": 2 ** 50}, more=True)
-        check("thresholds" in v.reply(), "a number that has not been yet")
+        check("thresholds" in v.reply(), "a sequence number in the future")
 
     for n in range(32):
         set_threshold(s, f"x{n}: requests.server.rate > 5")
@@ -654,7 +657,7 @@ def bad_input():
 
 @test()
 def who_may():
-    """Everybody may see and wait; to set takes root, or polkit."""
+    """All users may list thresholds, wait and subscribe. To set and to clear them requires root or polkit."""
     s = start_served(mode="thread")
     set_threshold(s, "x: requests.server.rate > 5")
     with as_nobody():
@@ -666,22 +669,22 @@ def who_may():
                 except VarlinkError as e:
                     check(e.name in REFUSED, f"{method} by nobody: {e}")
         with Varlink() as v:
-            equal(v.collect("ListThresholds", unit=s.name)[0]["threshold"]["name"], "x", "what nobody sees")
-            equal(v.call("Wait", unit=s.name, condition="requests.server.connections.open < 1")["value"], 0, "what nobody waits for")
-        # Peers are not visible to all users, not in this way either
+            equal(v.collect("ListThresholds", unit=s.name)[0]["threshold"]["name"], "x", "threshold that user nobody lists")
+            equal(v.call("Wait", unit=s.name, condition="requests.server.connections.open < 1")["value"], 0, "value that user nobody waited for")
+        # A wait for a metric of a peer would reveal the peer
         with Varlink() as v:
             try:
                 v.call("Wait", unit=s.name, condition="requests.client[127.0.0.1:1].count < 1 over 2s")
-                fail("nobody waits for what happens to a peer")
+                fail("user nobody waits for a metric of a peer")
             except VarlinkError as e:
                 check(e.name in REFUSED, f"a peer, by nobody: {e}")
         with Varlink() as v:
             v.send("Monitor", {"units": [s.name]}, more=True)
-            equal(len(v.reply()["thresholds"]), 1, "what nobody subscribes to")
+            equal(len(v.reply()["thresholds"]), 1, "thresholds in the subscription of user nobody")
     error = dbus_error("SetThreshold", f"string:{s.name}", "string:y: requests.server.rate > 5", "boolean:false", user=NOBODY)
     check(error in ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"), f"by nobody: {error}")
     equal(list(states(s)), ["x"], "thresholds")
-    check(run(*as_user(NOBODY), "ls", VIOLATED).returncode == 0, "what nobody lists")
+    check(run(*as_user(NOBODY), "ls", VIOLATED).returncode == 0, "user nobody may not list the directory")
 
 
 @test(deadline=150)
@@ -696,16 +699,16 @@ def peers_are_not_for_everybody():
             nobody = Monitor(c)
         c.run()
         event = root.event()
-        equal((event["state"], event["metric"]), ("violated", metric), "what root sees")
+        equal((event["state"], event["metric"]), ("violated", metric), "event for root")
         check(event["threshold"].startswith(f"few: {metric} < "), f"the rule, for root: {event}")
         told = [nobody.first, nobody.event()]
-        equal((told[1]["state"], told[1]["metric"], told[1]["seq"]), ("violated", hidden, event["seq"]), "what nobody sees")
+        equal((told[1]["state"], told[1]["metric"], told[1]["seq"]), ("violated", hidden, event["seq"]), "event for user nobody")
         nobody.close()
         with as_nobody():
             nobody = Monitor(c, since=event["seq"] - 1)
         told.append(nobody.event())
         nobody.close()
-    equal([t["metric"] for t in qosctl_json("list-thresholds", c.name)], [metric], "what root lists")
+    equal([t["metric"] for t in qosctl_json("list-thresholds", c.name)], [metric], "metrics that root lists")
     for words in (["list-thresholds", c.name], ["list-thresholds", c.name, "--json=short"], ["list", c.name, "--json=short"], ["status", c.name]):
         told.append(run(*as_user(NOBODY), "qosctl", "--no-pager", *words).stdout)
     path = busctl_call("GetUnit", "s", c.name)[0]
@@ -717,14 +720,15 @@ def peers_are_not_for_everybody():
     equal((found[0]["QOS_METRIC"], found[0]["QOS_STATE"]), (hidden, "violated"), "the journal")
     told.append(found[0])
     for what in told:
-        check(s.name not in str(what), f"nobody is to know the peer: {what}")
+        check(s.name not in str(what), f"the peer is visible to all users: {what}")
     for what in told[1:]:
-        check("few" in str(what), f"nobody is to know the threshold: {what}")
+        check("few" in str(what), f"the threshold is not visible to all users: {what}")
 
 
 @test(own_daemon=True, deadline=90)
 def who_says_too_much():
-    """A user with thresholds that change all the time does not get all changes, but the number of those missing, and the final state."""
+    """Events of a user whose thresholds change all the time are limited: later events have the number of suppressed ones, and the last
+    event of each threshold has its final state."""
     rules = "/etc/polkit-1/rules.d/00-qosd-scenario.rules"
     r = Redis()
     names = [f"busy{n}" for n in range(32)]
@@ -754,7 +758,7 @@ def who_says_too_much():
                     wait_for(f"all are {state}", lambda: set(states(r).values()) == {state})
                     changes += len(names)
                 receive(s, len(b"+PONG\r\n"))
-            # What the subscriber knows becomes what is true
+            # previous is the state that the subscriber knows, although events in between were suppressed
             knows, told, left_out = {name: "ok" for name in known}, 0, 0
             while told + left_out < changes:
                 e = m.event()
@@ -762,7 +766,7 @@ def who_says_too_much():
                 knows[e["name"]] = e["state"]
                 told += 1
                 left_out += e.get("suppressed", 0)
-            equal((told + left_out, set(knows.values()), len(knows)), (changes, {"ok"}, len(names)), "changes, and what is known in the end")
+            equal((told + left_out, set(knows.values()), len(knows)), (changes, {"ok"}, len(names)), "changes and final states")
             check(left_out > 0, f"all {changes} changes were sent")
     finally:
         os.unlink(rules)
@@ -771,7 +775,7 @@ def who_says_too_much():
 
 @test(own_daemon=True)
 def nobody_is_waked_up():
-    """Without a threshold nothing is looked at; with the last one it ends."""
+    """qosd has no timer for thresholds when the last one is cleared, and is not woken up."""
     fresh_qosd()
     s = start_served(mode="thread")
     set_threshold(s, "x: requests.server.rate > 5 over 1s")
@@ -779,7 +783,7 @@ def nobody_is_waked_up():
     qosctl("clear-threshold", s.name, "x")
 
     def timers():
-        # The timers' descriptors show when they are due
+        # fdinfo of a timerfd has the time until it expires
         due = []
         for fd in os.listdir(f"/proc/{qosd_pid()}/fdinfo"):
             with contextlib.suppress(OSError), open(f"/proc/{qosd_pid()}/fdinfo/{fd}") as f:
@@ -789,7 +793,7 @@ def nobody_is_waked_up():
                         due.append(int(seconds) * SEC + int(nsec))
         return [d for d in due if 0 < d < SEC]
 
-    # That of the history and of the watchdog are further away than a second, most of the time
+    # The timers of history and watchdog mostly expire in more than a second
     wait_for("no timer is due soon", lambda: timers() == [], 10)
     set_threshold(s, "x: requests.server.rate > 5 over 1s")
     wait_for("a timer is due soon", lambda: timers() != [], 2)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where the time goes: the four phases against servers with known delays and the client's stopwatch. The tolerances
-are those that the product promises, with delays long enough for them."""
+"""The four phases of a request, compared with known delays of the server and with the times that the client measures. The
+tolerances are those that qosd promises; the delays are long enough for them."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from scenario import (MSEC, SEC, Client, Server, Talk, attach, check, count, equ
 
 
 def phases_add_up(f):
-    """Means add, also those of the parts to the whole."""
+    """Checks that the means of the phases add up to those of firstByte and latency."""
     parts = [f[p]["mean"] for p in ("receive", "queue", "service")]
     within(sum(parts), f["firstByte"]["mean"], 0.001, 3, "receive + queue + service (means)")
     within(sum(parts) + f["answer"]["mean"], f["latency"]["mean"], 0.001, 4, "all four phases (means)")
@@ -22,7 +22,7 @@ def one_thread_sixteen_clients_once():
     f = server_figures(s)
     equal(f["count"], c["answered"], "count")
     phases_add_up(f)
-    # The first round fills the queue, one request after the other: it is in both
+    # Waits increase while the first 16 requests fill the queue, for the client as well as for qosd
     within(f["latency"]["p50"], c["latency"]["p50"], 0.03, 5000, "latency.p50")
     within(f["latency"]["p95"], c["latency"]["p95"], 0.03, 5000, "latency.p95")
     within(f["latency"]["mean"], c["latency"]["mean"], 0.02, 5000, "latency.mean")
@@ -33,7 +33,7 @@ def one_thread_sixteen_clients_once():
 
 @test(quiet=True, deadline=60)
 def one_thread_sixteen_clients():
-    """A server of one thread that takes 10 ms, asked by 16: clients wait 160 ms, and nearly all of it in the queue."""
+    """A server with one thread, 10 ms of service time and 16 clients has a latency of 160 ms, nearly all of it in queue."""
     undisturbed(one_thread_sixteen_clients_once)
 
 
@@ -43,7 +43,7 @@ def known_delay(phase, length, server, client):
     f = server_figures(s)
     equal(f["count"], 24, "count")
     phases_add_up(f)
-    # A sleep is at least as long as asked for; on a busy machine longer, which the client's stopwatch sees, too
+    # A sleep may take longer on a busy machine, and the client's times include that
     check(f[phase]["mean"] > 0.99 * length, f"{phase}.mean {f[phase]['mean']} with {server}")
     within(f["latency"]["mean"], c["latency"]["mean"], 0.02, 5000, f"latency.mean with {server}")
     within(f["latency"]["p50"], c["latency"]["p50"], 0.03, 5000, f"latency.p50 with {server}")
@@ -54,21 +54,21 @@ def known_delay(phase, length, server, client):
 
 @test(quiet=True, deadline=60)
 def known_delays():
-    """Each phase alone, of a known length."""
+    """A known delay in one phase of a request is in that phase alone."""
     for phase, length, server, client in (
             ("service", 30 * MSEC, {"delay_us": 30000, "mode": "thread"}, {}),
             ("receive", 40 * MSEC, {"mode": "thread", "request": 5000}, {"segments": 5, "segment_us": 10000}),
             ("answer",  40 * MSEC, {"mode": "thread", "parts": 5, "gap_us": 10000, "response": 5000}, {}),
-            # One byte is not read but after 30 ms
+            # The server reads the request after 30 ms
             ("queue",   30 * MSEC, {"mode": "thread", "read_us": 30000}, {"per_connection": 1}),
-            # The accept queue is a queue too
+            # The wait for accept() is in queue, too
             ("queue",   30 * MSEC, {"mode": "iterate", "accept_us": 30000, "after": "close"}, {"per_connection": 1})):
         undisturbed(lambda: known_delay(phase, length, server, client))
 
 
 @test(deadline=40)
 def slow_reader():
-    """20 MB to a reader of 2 MB/s: first byte at once, and ten seconds in the answer."""
+    """A response of 20 MB to a client that reads 2 MB/s has its first byte at once, and ten seconds in `answer`."""
     s = start_served(mode="thread", response=20000000)
     c = load(s, connections=1, number=1, read_rate=2000000, rcvbuf=32768)
     f = server_figures(s)
@@ -76,26 +76,25 @@ def slow_reader():
     check(f["firstByte"]["max"] < SEC / 10, f"firstByte {f['firstByte']}")
     within(f["latency"]["max"], c["latency"]["max"], 0.03, 0, "latency.max")
     check(f["latency"]["max"] > 9 * SEC, f"latency {f['latency']}")
-    check(f["answer"]["max"] > 0.97 * f["latency"]["max"], f"not in answer: {f}")
+    check(f["answer"]["max"] > 0.97 * f["latency"]["max"], f"the latency is not in 'answer': {f}")
 
 
 @test(deadline=40)
 def slow_upload():
-    """10 MB at 2 MB/s: in receive, not in service."""
+    """The time of a slow upload is in receive, not in service."""
     s = start_served(mode="thread", request=10000000)
     c = load(s, connections=1, number=1, send_rate=2000000)
     f = server_figures(s)
     equal(f["count"], 1, "count")
     within(f["latency"]["max"], c["latency"]["max"], 0.03, 0, "latency.max")
     check(f["receive"]["max"] > 4.5 * SEC, f"receive {f['receive']}")
-    check(f["receive"]["max"] > 0.97 * f["latency"]["max"], f"not in receive: {f}")
+    check(f["receive"]["max"] > 0.97 * f["latency"]["max"], f"the latency is not in receive: {f}")
     check(f["service"]["max"] < SEC / 10, f"service {f['service']}")
 
 
 @test(deadline=60)
 def burst_and_silence():
-    """After a burst and several lengths of the ring the windows are empty again, and the total is what it was; what
-    comes then is counted as before."""
+    """After a burst, windows that no longer cover it are empty, the total remains, and later requests are counted in both."""
     s = start_served(mode="prefork")
     load(s, connections=32, number=5000)
     f = server_figures(s, "10s")
@@ -121,7 +120,7 @@ def burst_and_silence():
 
 @test()
 def steady_rate():
-    """A known rate over a window that rolls: not lower at its edges, not higher."""
+    """The rate in a rolling window does not exceed that of the clients, and is the count divided by the time covered."""
     s = start_served(mode="thread")
     c = Client(s, connections=4, think_us=10000, duration_ms=6000)
     time.sleep(2.5)
@@ -130,7 +129,7 @@ def steady_rate():
         f = lookup(x, "requests.server")
         within(f["rate"] * x["covered"] / SEC, f["count"], 0, 0.01, "rate x covered")
         equal(f["latency"]["count"], f["count"], "latency.count")
-        # Steps of at most a sixth: the window may be that much older or shorter, and a client sleeps at least 10 ms
+        # Windows begin at steps of a sixth of their length at most, and each of 4 clients has a pause of at least 10 ms
         check(x["window"] == SEC, f"window {x['window']}")
         check(5 * SEC / 6 <= x["covered"] <= 7 * SEC / 6, f"covered {x['covered']}")
         check(f["count"] <= 1.1 * 400 * x["covered"] / SEC, f"{f['count']} in {x['covered']} ns, there were at most 400/s")
@@ -141,7 +140,7 @@ def steady_rate():
 
 @test()
 def covered_is_what_was_attached():
-    """Right after the attach a window is not yet covered, and rates go by what is."""
+    """Rates are by the time covered, which is shorter than the window right after the attach."""
     s = start_served()
     load(s, connections=1, number=50)
     x = snapshot(s, "60s")
@@ -167,13 +166,13 @@ def which_quantiles():
             check("max" in d and "mean" in d, f"{name} without max or mean: {d}")
             equal([q for q in ("p50", "p90", "p95", "p99", "p999") if q in d], there, f"quantiles of {name} with {upto}")
             values = [d[q] for q in there] + [d["max"]]
-            # A quantile is a bucket's: at most the width of one above the greatest value
+            # A quantile may exceed max by at most the width of a bucket
             check(all(a <= b * 1.1 for a, b in zip(values, values[1:])), f"{name} does not ascend: {d}")
 
 
 @test()
 def histogram_is_the_distribution():
-    """Its buckets sum to the count, and hold the quantiles."""
+    """The buckets of a histogram add up to the count, and contain the quantiles."""
     s = start_served(mode="thread", delay_us=2000)
     load(s, connections=4, number=600)
     h = json.loads(qosctl("histogram", s.name, "requests.server.latency", "--window=total", "--json=short").stdout)
@@ -193,7 +192,7 @@ def histogram_is_the_distribution():
             if seen >= rank:
                 check(b["lower"] <= f[q] <= b["upper"], f"{q} {f[q]} is not in {b}")
                 break
-    # 32 buckets to the doubling for the latency
+    # Bounds of the latency grow by a factor of 2 per 32 buckets
     for b in h["buckets"]:
         if b["lower"] >= 1000000:
             within(b["upper"] / b["lower"], 2 ** (1 / 32), 0.001, 0, "ratio of a bucket's bounds")
@@ -201,7 +200,7 @@ def histogram_is_the_distribution():
 
 @test()
 def time_to_the_first_byte_of_a_slow_answer():
-    """A client that does not read at all: the answer is under way, in flight, and was counted when it began."""
+    """A request is counted at the first byte of its response, and is in flight until the client has read all of it."""
     s = start_served(mode="thread", response=30000000)
     t = Talk(s, rcvbuf=32768)
     t.say("send")
@@ -218,7 +217,7 @@ def time_to_the_first_byte_of_a_slow_answer():
 
 @test()
 def attached_by_path():
-    """A control group path stands for a unit."""
+    """A control group path can be attached like a unit."""
     s = Server(mode="thread").start()
     path = s.control_group
     attach(path)

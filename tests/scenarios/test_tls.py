@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""TLS without its keys: nginx with OpenSSL, and OpenSSL's client by way of Python, count for themselves."""
+"""TLS without the tls probe: the counts of servers are compared with those of their clients."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ IDLE_SEC = 2
 
 
 class Nginx(Unit):
-    """One port for each version. Connections that are idle for so many seconds are closed."""
+    """nginx with one port for each version of TLS, which closes connections that are idle."""
 
     def __init__(self, certificates=False, http2=False, label="tls", curve="auto", root="", cable=None, idle=IDLE_SEC):
         self.directory = f"/run/{scenario.prefix}-{label}"
@@ -45,7 +45,7 @@ class Nginx(Unit):
         wait_for("it listens", lambda: all(str(p) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{p}").stdout for p in self.ports.values()))
 
     def given_up(self):
-        """Handshakes that clients have given up, by its own log."""
+        """Returns the number of handshakes that clients have aborted, according to the error log."""
         with open(f"{self.directory}/error") as f:
             return sum("peer closed connection in SSL handshake" in line for line in f)
 
@@ -63,7 +63,8 @@ class Nginx(Unit):
 
 
 class Apache(Unit):
-    """mod_ssl reads the socket itself, up to 8,000 bytes at a time, whatever OpenSSL asks for. One port for each version."""
+    """Apache with one port for each version of TLS. mod_ssl reads up to 8,000 bytes at a time from the socket, whatever size OpenSSL
+    requests."""
 
     listens, connect = Nginx.listens, Nginx.connect
     netns = None
@@ -104,7 +105,7 @@ def farewell(s):
     try:
         s.unwrap()
     except OSError:
-        pass # the server need not answer to it
+        pass # the server need not send a close_notify of its own
     s.close()
 
 
@@ -113,12 +114,12 @@ def ask(s, path="/small", size=5):
     head = b""
     while b"\r\n\r\n" not in head:
         part = s.recv(65536)
-        check(part, "the server hung up")
+        check(part, "the server closed the connection")
         head += part
     body = len(head.split(b"\r\n\r\n", 1)[1])
     while body < size:
         body += len(s.recv(65536))
-    equal(body, size, "size of the answer")
+    equal(body, size, "size of the response")
 
 
 def served(**options):
@@ -130,31 +131,31 @@ def served(**options):
 
 
 def is_clean(unit, count, aborts=0):
-    """So many exchanges, each of them encrypted, and nothing else but handshakes that clients have given up."""
+    """Checks that all requests are exchanges of TLS, and that nothing but aborted handshakes is in clientAborts. Returns the figures."""
     expect_total(unit, count)
     equal(total(unit, "requests.server.protocols.tls"), count, "protocols.tls")
     f = wait_for("nothing is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(unit)))
     equal(f["latency"]["count"], count, "latency.count")
-    equal((f["clientAborts"], f["errors"]["reset"]), (aborts, 0), "connections that ended with a request or a handshake open")
+    equal((f["clientAborts"], f["errors"]["reset"]), (aborts, 0), "connections that ended during a request or a handshake")
     return f
 
 
 @test(vm="nightly")
 def http2_is_said_to_overlap():
-    """How many requests of HTTP/2 lie under the seal nobody can tell: there is no count then, also where none overlap."""
+    """The number of HTTP/2 requests in TLS is unknown: quality is overlapping and there is no count, also with one stream at a time."""
     for version in VERSIONS:
         for streams in (1, 100):
             u = served(http2=True)
             run("h2load", "-n", "400", "-c", "2", "-m", str(streams), f"https://127.0.0.1:{u.ports[version]}/small", timeout=60)
             with u.connect(version, offers=["h2", "http/1.1"], name="localhost") as s:
-                equal(s.selected_alpn_protocol(), "h2", "what is spoken")
-            r = wait_for("it is said", lambda: (r := scenario.snapshot(u)["requests"]).get("quality") == "overlapping" and r)
+                equal(s.selected_alpn_protocol(), "h2", "protocol")
+            r = wait_for("quality is overlapping", lambda: (r := scenario.snapshot(u)["requests"]).get("quality") == "overlapping" and r)
             check("count" not in r["server"], f"a count with {streams} streams and {version}: {r['server']}")
             u.stop()
 
 
 class Streams:
-    """A client of HTTP/2 on a connection of its own; all that is asked at once is in one record."""
+    """An HTTP/2 client with one connection. The requests of one call of ask() are in one TLS record."""
 
     def __init__(self, s):
         self.s, self.client = s, h2.connection.H2Connection()
@@ -176,7 +177,7 @@ class Streams:
 
 @test()
 def http2_among_many_others():
-    """Connections with many streams at once hide their own requests, and no others."""
+    """A connection with overlapping streams is in unparsed, and requests of other connections are still counted."""
     for version in VERSIONS:
         u = served(http2=True)
         run("h2load", "--h1", "-n", "2000", "-c", "4", f"https://127.0.0.1:{u.ports[version]}/small", timeout=60)
@@ -185,7 +186,7 @@ def http2_among_many_others():
             client = Streams(s)
             for _ in range(3):
                 client.ask(100)
-        r = wait_for("it is said", lambda: (r := scenario.snapshot(u)["requests"])["server"]["unparsed"]["connections"] == 1 and r)
+        r = wait_for("the connection is unparsed", lambda: (r := scenario.snapshot(u)["requests"])["server"]["unparsed"]["connections"] == 1 and r)
         equal((r["server"]["count"], r["server"]["latency"]["count"]), (2000, 2000), f"counts with {version}")
         check(r["server"]["unparsed"]["bytes"] > 0 and r["quality"] in ("exchanges", "partial"), f"with {version}: {r}")
         u.stop()
@@ -193,20 +194,20 @@ def http2_among_many_others():
 
 @test()
 def http2_idle():
-    """What a client acknowledges when it has its answer is no question: nothing is in flight on a connection that idles."""
+    """A WINDOW_UPDATE that the client sends after the response is no request: nothing is in flight on the idle connection."""
     u = served(http2=True)
     for version in VERSIONS:
         with u.connect(version, offers=["h2"], name="localhost") as s:
             client = Streams(s)
             for _ in range(3):
                 client.ask(1)
-                # After the answer, in a record of its own
+                # The WINDOW_UPDATE is in a record of its own
                 client.client.increment_flow_control_window(1000)
                 client.say()
                 f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f)
                 check("oldestInFlight" not in f, f"in flight: {f}")
     f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
-    equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended with a question open")
+    equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended during a request")
 
 
 NODE = """
@@ -225,8 +226,8 @@ ask(20);
 
 @test(deadline=60)
 def http2_ends_in_order():
-    """curl and Node end a connection with GOAWAY, of different lengths. By its length the record may be a request without a response, but
-    that counts neither as an error nor as an abort."""
+    """curl and Node end a connection with a GOAWAY, of different lengths. The length of its record may be that of a request, but it counts
+    neither as an error nor as an abort."""
     u = served(http2=True)
     script = f"{u.directory}/ask.js"
     with open(script, "w") as f:
@@ -237,11 +238,11 @@ def http2_ends_in_order():
         run("node", script, port)
         f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["inFlight"] == 0 and f)
         equal(f["connections"]["accepted"], 40 * (i + 1), "connections.accepted")
-        equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended with a question open")
+        equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended during a request")
 
 
 def hanging(u, version, **options):
-    """A connection with a request that gets no response."""
+    """Opens a connection with a request that gets no response, after one that does."""
     s = u.connect(version, **options)
     ask(s)
     s.sendall(b"GET /hang HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -249,7 +250,7 @@ def hanging(u, version, **options):
 
 
 def given_up_and_broken_off(begin):
-    """Connections with an HTTP/1 request that is known to be one, ended without a response, by the client and by the server."""
+    """An HTTP/1 request without a response is an abort if the client ends the connection, and a reset if the server does."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as nobody:
         u = Nginx(root=f"location /hang {{ proxy_pass http://127.0.0.1:{nobody.getsockname()[1]}; }}")
         begin(u)
@@ -283,12 +284,12 @@ def http1_given_up_and_broken_off():
 
 @test()
 def http1_with_a_choice():
-    """Clients that would speak HTTP/2, and a server that does not."""
+    """Requests of HTTP/1.1 are counted also when the client has offered HTTP/2 in ALPN."""
     u = served()
     for version in VERSIONS:
         for name in None, "localhost":
             s = u.connect(version, offers=["h2", "http/1.1"], name=name)
-            equal(s.selected_alpn_protocol(), "http/1.1", "what is spoken")
+            equal(s.selected_alpn_protocol(), "http/1.1", "protocol")
             for _ in range(20):
                 ask(s)
             farewell(s)
@@ -302,7 +303,7 @@ def handshake_and_farewell_are_no_requests():
 
 @test()
 def greeted_twice():
-    """A server that wants another key than the client has guessed."""
+    """A handshake with HelloRetryRequest, because the server requires another group than that of the client's key share, is no request."""
     are_no_requests(served(curve="secp521r1"))
 
 
@@ -312,7 +313,7 @@ def are_no_requests(u):
         for polite in (False, True):
             for i in range(10):
                 s = u.connect(version)
-                for _ in range(i % 4): # some only shake hands
+                for _ in range(i % 4): # some connections have only a handshake
                     ask(s)
                     n += 1
                 if i % 5 == 4:
@@ -339,7 +340,7 @@ def client_certificates():
 
 @test()
 def idle_connections():
-    """The server says goodbye after a while: that is not a part of the last answer."""
+    """The close_notify by which the server ends an idle connection is no part of the last response."""
     u = served()
     for version in VERSIONS:
         s = u.connect(version)
@@ -347,7 +348,7 @@ def idle_connections():
         equal(s.recv(1), b"", "what came when the connection was idle")
         s.close()
     f = is_clean(u, 2)
-    check(f["latency"]["max"] < IDLE_SEC * 1000 * MSEC, f"the farewell made an answer grow: {f['latency']}")
+    check(f["latency"]["max"] < IDLE_SEC * 1000 * MSEC, f"the close_notify is in the latency: {f['latency']}")
 
 
 @test()
@@ -368,7 +369,7 @@ def older_than_the_attach():
 
 @test()
 def under_load():
-    """wrk's own connections end in the middle of something."""
+    """All requests of wrk are counted; at its end each of its 8 connections may have one more."""
     u = served()
     for port in u.ports.values():
         before = total(u)
@@ -383,16 +384,16 @@ def under_load():
 
 @test(deadline=60)
 def on_a_bad_cable():
-    """Records that are lost, doubled and overtaken by others, with connections that are kept and a new one for each request."""
+    """With lost, duplicated and reordered segments all requests are counted, on kept connections and on new ones."""
     cable = Cable(drop=10, duplicate=30, reorder=50, delay_us=300, seed=17)
     u = served(cable=cable)
     sent = 0
     for port in u.ports.values():
         for number, path, options in ((200, "small", ["-k"]), (60, "small", []), (20, "large", ["-k"])):
             out = run(*nsenter(cable.a), "ab", "-q", "-n", number, "-c", "10", *options, f"https://{cable.address_b}:{port}/{path}", timeout=50).stdout
-            check(f"Complete requests:      {number}\n" in out and "Failed requests:        0\n" in out, f"ab said: {out}")
+            check(f"Complete requests:      {number}\n" in out and "Failed requests:        0\n" in out, f"output of ab: {out}")
             sent += number
-    # When ab has all responses it may have begun more connections than it needs
+    # ab may have started more handshakes than it needs, and aborts them when it has all responses
     is_clean(u, sent, aborts=u.given_up())
-    check(cable.counter("TcpRetransSegs") > 0, "nothing was sent again")
+    check(cable.counter("TcpRetransSegs") > 0, "nothing was retransmitted")
     cable.cut()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""UDP: many outstanding on one port, answers in any order or none; what is no request."""
+"""Requests over UDP: many in flight on one port, responses in any order or none, and datagrams that are no requests."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def ask(s, request=b"q", answers=1):
 
 
 def expect_exchanges(unit, n, quality="exchanges"):
-    """So many requests on UDP, and no other; each with its latency."""
+    """Checks that there are n requests over UDP, each with its latency, and no others. Returns the figures."""
     expect_total(unit, n)
     f = server_figures(unit)
     equal({k: v for k, v in f["protocols"].items() if v}, {"udp": n} if n else {}, "protocols")
@@ -48,7 +48,8 @@ def settled(unit, n):
 
 @test(vm=True)
 def exchanges():
-    """IPv4, IPv6, and IPv4 on a socket of IPv6; from the first datagram on; also when it is older than the attach."""
+    """Requests are counted from the first datagram on, over IPv4, IPv6 and IPv4 on an IPv6 socket, also on sockets that are older than
+    the attach."""
     for address, client in (("127.0.0.1", None), ("::1", None), ("::", "127.0.0.1")):
         for first in (True, False):
             u = UdpServer(address=address)
@@ -69,7 +70,7 @@ def exchanges():
 
 @test()
 def times_and_answers_of_several():
-    """How long it takes; an answer of several datagrams is one; a question that is not answered is in flight for a while."""
+    """A response of several datagrams is one. A request without a response is in flight until its timeout."""
     u = attach(UdpServer()).start()
     with u.connect() as s, u.connect() as other:
         ask(s, b"sleep=0.05")
@@ -83,28 +84,28 @@ def times_and_answers_of_several():
         other.send(b"hang")
         f = wait_for("one is in flight", lambda: (f := server_figures(u))["inFlight"] == 1 and f)
         check("oldestInFlight" in f, "no oldestInFlight")
-        wait_for("nobody waits for it any more", lambda: server_figures(u)["inFlight"] == 0, 15, pause=0.5)
+        wait_for("it has timed out", lambda: server_figures(u)["inFlight"] == 0, 15, pause=0.5)
         ask(other)
         settled(u, 8)
 
 
 @test()
 def bytes_of_several_open():
-    """Several questions of one client, before the first answer: each byte counts once."""
+    """Bytes of several requests of one client, sent before the first response, are counted once."""
     u = attach(UdpServer()).start()
     questions = [b"sleep=0.3", b"size=500".ljust(300), b"size=700".ljust(1000), b"size=1".ljust(20)]
     with u.connect() as s:
         for q in questions:
             s.send(q)
         answers = [s.recv(65536) for _ in questions]
-    # They overlap, so that there is no count
+    # The requests overlap, so that the unit has no count
     expect_total(u, sum(map(len, answers)), "requests.server.bytesOut")
     expect_total(u, sum(map(len, questions)), "requests.server.bytesIn")
 
 
 @test(deadline=60)
 def dns_out_of_order():
-    """A hundred outstanding on one port, in any order, a tenth without an answer."""
+    """With a hundred DNS queries in flight on one port, as many are counted as have a response: a tenth has none."""
     u = attach(UdpServer("dns")).start()
     path = f"/run/{scenario.prefix}-questions"
     with open(path, "w") as f:
@@ -119,7 +120,7 @@ def dns_out_of_order():
 
 @test(deadline=60)
 def unbound():
-    """A real resolver, over UDP."""
+    """The count of unbound's responses is that of dnsperf."""
     port = unused_port()
     path = f"/run/{scenario.prefix}-unbound.conf"
     with open(path, "w") as f:
@@ -146,7 +147,7 @@ remote-control:
         f.write("www.example A\nnone.example A\n")
     n = smaller(20000)
     out = run("dnsperf", "-s", "127.0.0.1", "-p", port, "-d", questions, "-c", 4, "-q", 50, "-n", n // 2, timeout=60).stdout
-    equal(int(re.search(r"Queries completed: +(\d+)", out)[1]), n // 2 * 2, "answers")
+    equal(int(re.search(r"Queries completed: +(\d+)", out)[1]), n // 2 * 2, "responses")
     settled(u, n // 2 * 2)
     os.unlink(path)
     os.unlink(questions)
@@ -154,7 +155,7 @@ remote-control:
 
 @test()
 def no_requests():
-    """A sink, a client with a port of its own, QUIC: nothing is counted, and nothing in flight."""
+    """Datagrams without responses, responses to a client with a bound port, and QUIC are no requests, and not in flight."""
     sink, quic, server = (attach(UdpServer(mode)).start() for mode in ("sink", "echo", "echo"))
     client = attach(UdpServer("ask", port=server.port))
     with sink.connect() as s:
@@ -181,10 +182,10 @@ def no_requests():
 
 @test()
 def in_the_middle():
-    """Attached while questions are answered: from then on all, and none of before."""
+    """When a unit is attached under load, only later requests are counted, and all of these."""
     u = UdpServer().start()
     stop = threading.Event()
-    asked = []
+    sent = []
 
     def load():
         with u.connect() as s:
@@ -192,7 +193,7 @@ def in_the_middle():
             while not stop.is_set():
                 ask(s)
                 n += 1
-            asked.append(n)
+            sent.append(n)
     threads = [threading.Thread(target=load) for _ in range(2)]
     for t in threads:
         t.start()
@@ -202,7 +203,7 @@ def in_the_middle():
     for t in threads:
         t.join()
     before = total(u)
-    check(before <= sum(asked), f"{before} were counted of {sum(asked)}")
+    check(before <= sum(sent), f"{before} were counted of {sum(sent)}")
     with u.connect() as s:
         for _ in range(50):
             ask(s)

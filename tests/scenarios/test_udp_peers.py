@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Requests of a unit over UDP: DNS queries, compared with the counts of the clients."""
+"""Client requests over UDP: DNS queries, compared with the counts of the clients."""
 
 import os
 import re
@@ -10,12 +10,12 @@ from test_peers import client_figures, expect_asked, peers, run_to_its_end
 from test_udp import UdpServer
 from test_unix_peers import script
 
-# The timeout of a query, a second until it is noticed, and some more where the machine is busy.
+# Seconds: the timeout of a query, one more until qosd evaluates it, and a reserve for a busy machine
 GIVEN_UP = 30
 
 
 class Dnsperf(Unit):
-    """A program that sends queries, and counts the responses."""
+    """dnsperf as a unit."""
 
     def __init__(self, address, port, names, *options, netns=None):
         name = scenario.unit_name("dnsperf")
@@ -36,7 +36,7 @@ class Dnsperf(Unit):
 
 
 def unbound():
-    """A resolver that knows a name, over IPv4 and IPv6."""
+    """Starts a resolver with one name, over IPv4 and IPv6."""
     port = unused_port()
     path = f"/run/{scenario.prefix}-unbound-peer.conf"
     with open(path, "w") as f:
@@ -61,7 +61,7 @@ remote-control:
 
 @test(vm="nightly", deadline=60)
 def dnsperf_and_unbound():
-    """A hundred in flight: each query has a response, by peer; and unbound sends as many."""
+    """With a hundred queries in flight, the client has as many requests by peer as dnsperf, and unbound as many responses."""
     u = unbound()
     n = smaller(10000) // 2 * 2
     answered = 0
@@ -81,9 +81,9 @@ def dnsperf_and_unbound():
 
 @test(deadline=90)
 def one_in_ten_is_not_answered():
-    """Lost ones are errors, whether their IDs are used again or not; the others are exact."""
+    """Queries without a response are timeouts, whether their IDs are reused or not; the others are counted exactly."""
     s = attach(UdpServer("dns")).start()
-    # A tenth of them is waited for to the end, a hundred at a time; and qosd waits twice as long, so that both agree on what is lost
+    # dnsperf gives up a tenth of the queries after 5 s. The timeout of qosd is twice that, so that both have the same queries as lost
     c = attach(Dnsperf("127.0.0.1", s.port, [f"name{i}.example" for i in range(1000)], "-c", 1, "-q", 100, "-t", 5, "-n", 1))
     sent, completed, lost = c.run()
     check(lost > 0.05 * sent, f"only {lost} of {sent} were lost")
@@ -122,7 +122,8 @@ def asks_at_once(s, ids):
 
 @test(vm="nightly")
 def on_all_kinds_of_sockets():
-    """Connected or not, bound or not, several in one call, IPv4 through a socket for IPv6, the same ID to two peers."""
+    """Queries are counted on connected and unconnected, bound and unbound sockets, with sendmmsg(), over IPv4-mapped addresses, and with
+    the same ID to two peers."""
     u, other = unbound(), UdpServer("dns").start()
     c = attach(script(QUESTIONS + f"""
 four, six, port = socket.AF_INET, socket.AF_INET6, {u.port}
@@ -131,7 +132,7 @@ asks(s, range(1, 51)); hears(s, range(1, 51))
 asks_at_once(s, range(100, 120)); hears(s, range(100, 120))
 s = socket.socket(four, socket.SOCK_DGRAM)
 asks(s, range(1, 41), ('127.0.0.1', port)); hears(s, range(1, 41))
-# musl asks all it knows with the same ID
+# musl sends a query to all name servers, with the same ID
 asks(s, range(1, 10), ('127.0.0.1', port)); asks(s, range(1, 10), ('127.0.0.1', {other.port}))
 for _ in range(18): s.recv(9999)
 s = socket.socket(four, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0))
@@ -140,10 +141,10 @@ s = socket.socket(six, socket.SOCK_DGRAM)
 asks(s, range(1, 21), ('::1', port)); hears(s, range(1, 21))
 s = socket.socket(six, socket.SOCK_DGRAM); s.connect(('::ffff:127.0.0.1', port))
 asks(s, range(1, 11)); hears(s, range(1, 11))
-# To all and to a group, and what is no question
+# Multicast, and a datagram that is no DNS query
 s = socket.socket(four, socket.SOCK_DGRAM)
 for to in (('224.0.0.251', port), ('127.0.0.1', port)):
-    try: s.sendto(question(7) if to[0] != '127.0.0.1' else b'no question of DNS', to)
+    try: s.sendto(question(7) if to[0] != '127.0.0.1' else b'not a DNS datagram', to)
     except OSError: pass
 """))
     run_to_its_end(c)
@@ -155,7 +156,7 @@ for to in (('224.0.0.251', port), ('127.0.0.1', port)):
 
 @test(deadline=90)
 def asked_in_vain():
-    """In flight until the timeout, or until it is repeated; a response without a query does not count."""
+    """A query without a response is in flight until its timeout, or until another one has its ID; both count as timeouts."""
     s = UdpServer("sink").start()
     go = f"/run/{scenario.prefix}-udp-go"
     c = attach(script(QUESTIONS + f"""
@@ -176,7 +177,7 @@ time.sleep(1000)
 
 @test(deadline=60)
 def attached_under_load():
-    """From the attach on what the resolver counts, but for what is open at that moment."""
+    """After an attach under load, the client has the count of the resolver's responses, except for queries in flight at the attach."""
     u = unbound()
     c = Dnsperf("127.0.0.1", u.port, ["www.example"], "-c", 2, "-q", 20, "-l", 1000).start()
     wait_for("load", lambda: server_figures(u)["count"] > 500, 20)
@@ -188,7 +189,7 @@ def attached_under_load():
     end = wait_for("all have a response", lambda: (a := server_figures(u), b := client_figures(c)) and a["inFlight"] == 0 == b["inFlight"]
                    and a["count"])
     f = client_figures(c)
-    # Those in flight at the attach, twenty of each of both, were sent before it
+    # Up to 20 queries of each of the two clients were in flight at the attach and are not counted
     check(end - after - 40 <= f["count"] <= end - before, f"{f['count']} counted, unbound has {end - after} to {end - before}")
     equal(f["errors"]["timeout"], 0, "errors")
     c.kill("SIGKILL")
@@ -196,8 +197,8 @@ def attached_under_load():
 
 @test(deadline=90)
 def on_a_bad_cable():
-    """Lost, duplicated and reordered queries and responses. The client counts each response once; the server counts its responses, by
-    the kernel's own count; a lost one is an error, and neither has invented anything."""
+    """With lost, duplicated and reordered datagrams the client has each response once and each loss as a timeout, as dnsperf has. The server
+    has as many responses as the kernel has sent."""
     cable = Cable(drop=20, duplicate=50, reorder=50, delay_us=200, seed=5)
     s = attach(UdpServer("dns", address=cable.address_b, settings=f"NetworkNamespacePath=/run/netns/{cable.b}")).start()
     answered = cable.counter("UdpOutDatagrams")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Units live their lives: they start later, restart, stop, fail, make control groups, come from sockets."""
+"""Units through their life: attached before their start, restarted, stopped, failed, with new control groups, and socket-activated."""
 
 import json
 import os
@@ -30,13 +30,13 @@ def attached_before_the_first_start():
 
 @test()
 def first_request_while_it_starts():
-    """The listener is there before the unit is: requests that wait for it count from the first one."""
+    """Requests are counted from the first one, also if clients connect while the unit starts."""
     port = unused_port()
     s = Server(port=port, mode="thread")
     attach(s)
     c = Client(port, connections=8, number=400, retry=True)
     s.start()
-    equal(c.wait()["answered"], 400, "answers")
+    equal(c.wait()["answered"], 400, "responses")
     expect_total(s, 400)
 
 
@@ -46,7 +46,7 @@ def restart_keeps_totals():
     invocations = set()
     sent = 0
     for _ in range(4):
-        # The very first request of each invocation, then kept and new connections
+        # The first request of each invocation, then kept and new connections
         load(s, connections=1, number=1)
         load(s, connections=4, number=100)
         load(s, connections=4, number=99, per_connection=1)
@@ -62,7 +62,7 @@ def restart_keeps_totals():
 
 @test()
 def stopped_and_started():
-    """A unit that stops is shown as such, keeps its totals, and comes back by itself."""
+    """A stopped unit is inactive and retains its totals, and is counted again when it is started."""
     s = start_served(mode="thread")
     load(s, connections=4, number=100)
     s.stop()
@@ -79,7 +79,7 @@ def stopped_and_started():
 
 @test()
 def failed_and_restarted_by_the_manager():
-    """Killed, and started again by Restart=: PID 1's doing, not ours."""
+    """Totals continue when the service manager restarts a killed service (Restart=). A service that fails to start is shown as failed."""
     s = Server(mode="thread", settings="Restart=always\nRestartSec=100ms")
     attach(s)
     s.start()
@@ -97,8 +97,8 @@ def failed_and_restarted_by_the_manager():
 
 @test(vm="nightly")
 def control_groups_made_later():
-    """A delegated unit makes control groups below its own, after the attach, and serves from there: from a process
-    that was moved, and from one that was born there."""
+    """Requests are counted in control groups that a delegated unit creates after the attach, of processes that were moved there and of
+    those that were forked there."""
     go = f"/run/{scenario.prefix}-go"
     ports = [unused_port() for _ in range(3)]
     script = f"/var/tmp/{scenario.prefix}.sh"  # /run may be mounted noexec
@@ -125,7 +125,7 @@ wait
         for port, sum in ((ports[1], 300), (ports[2], 500)):
             load(port, connections=4, number=200, retry=True)
             expect_total(u, sum, what="count with control groups that were made after the attach")
-        # And those that were there before it
+        # Attach again, with control groups that exist already
         qosctl("detach", u.name)
         attach(u)
         for n, port in enumerate(ports):
@@ -139,7 +139,7 @@ wait
 
 @test()
 def socket_activated():
-    """systemd makes the listener, the service serves: the requests are the service's, the first one included."""
+    """Requests on a listener of a socket unit are the service's, including the first one, which starts it."""
     name = unit_name("activated", "")
     port = unused_port()
     write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\n")
@@ -150,7 +150,7 @@ def socket_activated():
     expect_total(s, 1)
     load(port, connections=8, number=300)
     expect_total(s, 301)
-    # Again, with the listener that outlives the service
+    # The listener remains open while the service is stopped, and starts it again
     s.stop()
     load(port, connections=8, number=100, per_connection=1)
     expect_total(s, 401)
@@ -203,7 +203,7 @@ def an_alias_is_the_same_unit():
 
 @test()
 def short_names():
-    """As in systemctl."""
+    """Unit names without a type are services, as in systemctl."""
     s = Server()
     short = s.name.removesuffix(".service")
     attach(short)
@@ -214,7 +214,7 @@ def short_names():
 
 @test()
 def slice_and_scope():
-    """Other units with control groups: a slice has all that is in it, a scope its processes."""
+    """A slice has the requests of all units in it, and a scope those of its processes."""
     slice = unit_name("slice", ".slice").replace("-", "")
     attach(slice)
     a = Server(mode="thread", settings=f"Slice={slice}").start()
@@ -238,7 +238,7 @@ def slice_and_scope():
 
 @test()
 def holds():
-    """The administrator's hold and leases are apart; --for ends by itself; the unit goes with the last one."""
+    """A unit remains attached until its last hold ends: the administrator's, a lease, or one with --for=."""
     s = start_served(mode="thread")
     with scenario.Varlink() as v:
         v.call("Attach", unit=s.name, lease=True)
@@ -265,7 +265,7 @@ def held(unit):
 
 @test()
 def again_is_the_same():
-    """Attaching twice is once, and does not start the totals anew."""
+    """A second attach of an attached unit changes neither its holds nor its totals."""
     s = start_served(mode="thread")
     load(s, connections=4, number=100)
     attach(s)
@@ -279,8 +279,8 @@ def again_is_the_same():
 
 @test(own_daemon=True, deadline=60)
 def twenty_restarts_under_load():
-    """20 restarts of the unit and 5 of qosd while clients ask on kept and on new connections: what qosd has counted is
-    what the clients got, and what was on the wire."""
+    """The count over 20 restarts of the unit and 5 of qosd, under load on kept and on new connections, is that of the clients and of a
+    packet capture."""
     s = start_served(mode="prefork", workers=3)
     capture = scenario.Capture(f"{scenario.tools}/{scenario.prefix}.pcap", s.port)
     clients = [Client(s, connections=8, duration_ms=60000, think_us=2000, retry=True),
@@ -292,8 +292,8 @@ def twenty_restarts_under_load():
     scenario.wait_qosd()
     results = [c.stop() for c in clients]
     answered = sum(r["answered"] for r in results)
-    equal(sum(r["partial"] for r in results), 0, "answers that came in part")
-    check(sum(r["failed"] for r in results) > 0, "the restarts hurt nobody: this was no test")
+    equal(sum(r["partial"] for r in results), 0, "partial responses")
+    check(sum(r["failed"] for r in results) > 0, "no request failed: the restarts were not under load")
     path = capture.stop()
     seen = exchanges(path, s.port)
     os.unlink(path)
@@ -305,7 +305,7 @@ def twenty_restarts_under_load():
 
 @test(own_daemon=True)
 def killed_qosd_loses_nothing():
-    """kill -9 of qosd under load: counting goes on without it, totals, windows and holds are there again."""
+    """After a kill of qosd under load, totals, windows and holds are complete: requests are counted without qosd."""
     s = start_served(mode="prefork")
     t = Talk(s, connections=3)
     t.say("run 10")
@@ -315,8 +315,8 @@ def killed_qosd_loses_nothing():
         scenario.kill_qosd()
     after = snapshot(s)
     equal(after["attachedSince"], before["attachedSince"], "attachedSince")
-    # Who has the last one tells the next by it
-    check(after["seq"] > before["seq"], f"seq {after['seq']} comes after {before['seq']}")
+    # Clients recognize a new snapshot by a greater seq, also after a crash
+    check(after["seq"] > before["seq"], f"seq {after['seq']} after {before['seq']}")
     r = c.stop()
     equal(r["failed"], 0, "failures at the client")
     expect_total(s, r["answered"] + 30)
@@ -327,13 +327,13 @@ def killed_qosd_loses_nothing():
     equal(f["inFlight"], 0, "inFlight")
     equal(lookup(f, "connections.open"), 3, "connections.open")
     equal([h["type"] for h in held(s)], ["administrator"], "holds")
-    # The windows too: all of this is not a minute old
+    # All requests are less than a minute old, and are in that window
     equal(server_figures(s, "60s")["count"], r["answered"] + 60, "count in the window of 60 s")
     t.end()
 
 
 def kill_qosd_before_it_noted(name):
-    """As a crash in the midst of an attach: what is in the kernel and in the descriptor store nobody knows of."""
+    """Simulates a crash during an attach: the unit is in the kernel's maps and in the descriptor store, but not in the state file."""
     pid = scenario.qosd_pid()
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -352,7 +352,8 @@ def kill_qosd_before_it_noted(name):
 
 @test(own_daemon=True)
 def killed_qosd_in_the_midst_of_an_attach():
-    """What was being attached is not, leaves nothing behind, and its requests are nobody else's."""
+    """After a crash during an attach the unit is not attached, its descriptors are closed, and its requests are not those of the unit that
+    gets its slot."""
     scenario.fresh_qosd()
     slice = attach(unit_name("slice", ".slice"))
     store = int(unit_property("qosd.service", "NFileDescriptorStore"))
@@ -369,7 +370,7 @@ def killed_qosd_in_the_midst_of_an_attach():
     wait_for("what was left is gone", lambda: int(unit_property("qosd.service", "NFileDescriptorStore")) == store + maps)
     pid = scenario.qosd_pid()
 
-    # Into the slot that it had
+    # The new unit gets the slot of the one that is not attached
     attach(c)
     t.say("run 10")
     load(b, connections=4, number=40)
@@ -377,7 +378,7 @@ def killed_qosd_in_the_midst_of_an_attach():
     load(a, connections=4, number=60)
     expect_total(c, 50)
     expect_total(a, 60)
-    # Around it there is still somebody, who has its groups and its sockets again
+    # Its control groups and sockets are those of its ancestor again
     before = count(slice)
     t.say("run 10")
     load(b, connections=4, number=40)
@@ -393,11 +394,11 @@ def killed_qosd_in_the_midst_of_an_attach():
 
 @test(own_daemon=True)
 def unit_restarts_while_qosd_is_away():
-    """What happens in qosd's absence happens to the unit all the same: restarted, stopped, started first."""
+    """A restart, a stop and a first start of units while qosd does not run are noticed when it runs again."""
     a, b, c = start_served(mode="thread"), start_served(mode="thread"), Server(mode="thread")
     attach(c)
     pid = scenario.qosd_pid()
-    os.kill(pid, signal.SIGSTOP)    # stopped: as far away as it can be without its manager noticing
+    os.kill(pid, signal.SIGSTOP)    # stopped, so that the service manager does not restart it
     try:
         a.restart()
         load(a, connections=4, number=100)
@@ -420,7 +421,7 @@ def unit_restarts_while_qosd_is_away():
 
 @test()
 def slice_changes_while_it_is_stopped():
-    """Attached again, it is still one unit, which goes on where it will be started."""
+    """A second attach of a stopped unit whose Slice= has changed keeps its totals, and takes its new control group."""
     s = Server(mode="thread")
     attach(s)
     s.start()
@@ -440,7 +441,7 @@ def slice_changes_while_it_is_stopped():
 
 @test()
 def accept_yes():
-    """A .socket with Accept=yes stands for its instances, one for each connection."""
+    """A socket unit with Accept=yes has the requests of its instances, one for each connection."""
     name = unit_name("inetd", "")
     port = unused_port()
     write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nAccept=yes\n")
@@ -448,6 +449,6 @@ def accept_yes():
                "StandardInput=socket\nStandardOutput=socket\n")
     attach(name + ".socket")
     systemctl("start", name + ".socket")
-    # cat answers with what it is asked
+    # The response of cat is the request
     load(port, connections=4, number=20, per_connection=4, response=64)
     expect_total(name + ".socket", 20)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Unix sockets: exchanges that are counted by the client, with a real database, and with servers that read and write in
-every way."""
+"""Requests over Unix sockets, compared with the counts of clients: a database, and servers with all kinds of system calls."""
 
 import json
 import os
@@ -14,7 +13,7 @@ from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, l
 
 
 class UnixServer(Unit):
-    """The Python server, at a path of its own."""
+    """The Python server, with its own path."""
 
     def __init__(self, kind="stream", path=None, passed=False, held_up=False, **keywords):
         name = keywords.pop("name", None) or unit_name("unix")
@@ -32,26 +31,26 @@ class UnixServer(Unit):
 
 
 def ends_are_told():
-    """Not all kernels report that a Unix socket is closed."""
+    """Returns whether the kernel reports that a Unix socket is closed, which not all kernels do."""
     state = next(p["state"] for p in scenario.programs() if p["program"] == "requests_unix_close")
-    # Where this may not be skipped: Debian's kernel
+    # Debian's kernel, in the VM, does report it
     check(state == "attached" or not scenario.in_vm, "requests_unix_close is not attached")
     return state == "attached"
 
 
 def ask(s, request="", size=3):
-    """One request, and its response."""
+    """Sends a request and reads its response."""
     s.sendall(request.encode() + b"\n")
-    answer = b""
-    while len(answer) < size:
+    response = b""
+    while len(response) < size:
         more = s.recv(65536)
-        check(more, f"the connection ended after {len(answer)} bytes")
-        answer += more
-    return answer
+        check(more, f"the connection ended after {len(response)} bytes")
+        response += more
+    return response
 
 
 def expect_exchanges(unit, n, timed=None, latency=None):
-    """So many requests on Unix sockets, and no other; each with its times, but for those whose arrival nobody saw."""
+    """Checks that there are n requests over Unix sockets and no others, and that `timed` of them, or all, have the time of their arrival."""
     expect_total(unit, n)
     f = wait_for("nothing is in flight", lambda: (f := server_figures(unit))["inFlight"] == 0 and f)
     equal({k: v for k, v in f["protocols"].items() if v}, {"unix": n} if n else {}, "protocols")
@@ -64,13 +63,13 @@ def expect_exchanges(unit, n, timed=None, latency=None):
 
 
 def stay(unit, n):
-    """Nothing more is counted, and nothing in flight."""
+    """Checks that n requests are counted and none is in flight."""
     f = server_figures(unit)
     equal((f["count"], f["inFlight"]), (n, 0), "count and in flight")
 
 
 def crowd(unit, threads, number, request="", size=3):
-    """Clients with requests one after the other, each on a connection of its own."""
+    """Runs clients in threads, each with its own connection and one request at a time."""
     failed = []
 
     def one():
@@ -90,7 +89,7 @@ def crowd(unit, threads, number, request="", size=3):
 
 @test(vm=True)
 def exchanges():
-    """Stream, seqpacket and an abstract name: each exchange once, with its times and bytes."""
+    """Each exchange is counted once, with its times and bytes, on stream and seqpacket sockets and on an abstract address."""
     for kind, path in (("stream", None), ("seqpacket", None), ("stream", "@" + unit_name("abstract", ""))):
         u = attach(UnixServer(kind, path)).start()
         n = smaller(500)
@@ -107,7 +106,7 @@ def exchanges():
 
 @test()
 def path_that_is_no_text():
-    """A name of any bytes is shown with "?" for those that are no text, and hides neither the unit nor others."""
+    """A socket path that is not UTF-8 is shown with "?" for its invalid bytes, in all views and in metric names."""
     name = unit_name("unix")
     path = f"/run/{name}-\udcff\udce9.sock"
     u = attach(Unit(f"/bin/sh -c 'exec /usr/bin/python3 -B {SOURCES}/unixserver.py stream \"$(printf /run/{name}-\\\\\\\\377\\\\\\\\351.sock)\"'",
@@ -132,7 +131,7 @@ def path_that_is_no_text():
 
 @test()
 def path_is_not_for_everybody():
-    """Nobody but root and the owner of the control group can confirm a guess."""
+    """Other users than root and the owner of the control group get the same error for an existing and a guessed path."""
     u = attach(UnixServer()).start()
     with u.connect() as s:
         ask(s)
@@ -151,7 +150,7 @@ def path_is_not_for_everybody():
 
 @test()
 def ways_to_read_and_write():
-    """Byte by byte, peeked at first, spliced; responses in pieces and larger than any buffer."""
+    """Requests count once when they are read byte by byte, peeked at or spliced, and when responses are in pieces or exceed buffers."""
     u = attach(UnixServer()).start()
     n = 0
     for how in ("", "peek", "bytewise", "splice"):
@@ -159,7 +158,7 @@ def ways_to_read_and_write():
             for _ in range(20):
                 ask(s, how)
             n += 20
-            # In two sends, and the second one later
+            # The second half of the request is sent later
             s.sendall(b"size=3 ")
             time.sleep(0.01)
             ask(s)
@@ -176,7 +175,7 @@ def ways_to_read_and_write():
 
 @test(vm="nightly")
 def datagrams():
-    """A connected socket with a name has requests; one without cannot get responses, and only logs."""
+    """Datagrams of a client with an address are requests once there is a response; those of a client without one are not."""
     u = attach(UnixServer("dgram")).start()
 
     def connect(name):
@@ -214,7 +213,7 @@ def datagrams():
 
 @test()
 def in_flight_and_gone():
-    """What hangs is in flight as long as both ends are there."""
+    """A request without a response is in flight until either end closes the connection."""
     u = attach(UnixServer()).start()
     with u.connect() as a, u.connect() as b:
         a.sendall(b"hang\n")
@@ -228,13 +227,13 @@ def in_flight_and_gone():
     equal(total(u), 1, "count")
     with u.connect() as a:
         a.sendall(b"close\n")
-        equal(a.recv(10), b"", "what a server says that hangs up")
+        equal(a.recv(10), b"", "data before the server's close")
         stay(u, 1)
-        # Half closed, with the response then
+        # A client that has shut down writing still gets its response
     with u.connect() as a:
         a.sendall(b"sleep=0.1\n")
         a.shutdown(socket.SHUT_WR)
-        equal(a.recv(10), b"ok\n"[:0] + b"xx\n", "answer")
+        equal(a.recv(10), b"ok\n"[:0] + b"xx\n", "response")
         expect_exchanges(u, 2)
     with u.connect() as a:
         a.sendall(b"hang\n")
@@ -245,7 +244,8 @@ def in_flight_and_gone():
 
 @test(vm="nightly")
 def ends():
-    """Connections closed with a request open, where the kernel reports it; ones with a response, a farewell, or idle, are no error."""
+    """A connection that is closed during a request is an abort or a reset, where the kernel reports the close. One that is closed after a
+    response, after PostgreSQL's Terminate message, or idle, is neither."""
     u = attach(UnixServer()).start()
     aborts = resets = 0
 
@@ -260,7 +260,7 @@ def ends():
         row, = server_figures(u)["endpoints"]
         equal((row["errors"], row["clientAborts"]), ({"reset": resets}, aborts), f"those of the endpoint, {what}")
 
-    # An endpoint without any response may be one that only listens
+    # An endpoint without any response may be that of a sink
     with u.connect() as s:
         s.sendall(b"hang\n")
         wait_for("it is in flight", lambda: server_figures(u)["inFlight"] == 1)
@@ -270,25 +270,25 @@ def ends():
         s.sendall(b"hang\n")
         wait_for("it is in flight", lambda: server_figures(u)["inFlight"] == 1)
     aborts += 1
-    expect(1, "the client hangs up")
+    expect(1, "the client closes the connection")
     for _ in range(10):
         with u.connect() as s:
             s.sendall(b"hang\n")
         aborts += 1
-    expect(1, "it does so at once")
+    expect(1, "the client closes it at once")
     with u.connect() as s:
         s.sendall(b"close\n")
-        equal(s.recv(10), b"", "what a server says that hangs up")
+        equal(s.recv(10), b"", "data before the server's close")
     resets += 1
-    expect(1, "the server hangs up")
+    expect(1, "the server closes the connection")
     with u.connect() as s, u.connect() as idle:
         for c in (s, idle):
             ask(c)
-        s.sendall(b"X\0\0\0\4") # PostgreSQL's farewell
+        s.sendall(b"X\0\0\0\4") # PostgreSQL's Terminate
     with u.connect() as s:
         s.sendall(b"sleep=0.1\n")
         s.shutdown(socket.SHUT_WR)
-        equal(s.recv(10), b"xx\n", "answer")
+        equal(s.recv(10), b"xx\n", "response")
     expect(4, "nothing is wrong")
     with u.connect() as a, u.connect() as b, u.connect() as c, u.connect():
         for s in (a, b):
@@ -301,7 +301,7 @@ def ends():
 
 @test()
 def attach_in_the_middle():
-    """Connections and listeners that are older than the attach; a restart; detach and attach again."""
+    """Requests on connections and listeners that are older than the attach are counted, also after a restart and another attach."""
     u = UnixServer().start()
     with u.connect() as s:
         ask(s)
@@ -322,7 +322,7 @@ def attach_in_the_middle():
 
 @test()
 def a_client_is_no_server():
-    """Requests of a unit to others on Unix sockets, socket pairs, and those of others to others, are not its requests."""
+    """The server role of a unit has neither its own requests to others, nor exchanges over socket pairs."""
     server = attach(UnixServer()).start()
     other = UnixServer().start()
     client = Unit(f"/usr/bin/python3 -c \"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{server.path}');"
@@ -337,7 +337,7 @@ def a_client_is_no_server():
 
 @test()
 def pipelines_are_said():
-    """Requests that arrive while one is open: not guessed."""
+    """Requests that arrive during another one on their connection make quality overlapping, and the count absent."""
     u = attach(UnixServer()).start()
     with u.connect() as s:
         for _ in range(20):
@@ -354,7 +354,7 @@ def pipelines_are_said():
 
 @test(deadline=60)
 def postgresql():
-    """A round trip is an exchange: as many as the clients make, simple and prepared."""
+    """Each round trip of a client of PostgreSQL is an exchange, with simple and with prepared statements."""
     directory = f"/run/{scenario.prefix}-pg"
     binaries = "/usr/lib/postgresql/17/bin"
     run("install", "-d", "-o", "postgres", directory)
@@ -377,7 +377,7 @@ def postgresql():
         n = bench(*options)
         return n, lambda: total(u) - before
 
-    # Further requests: the start of each connection, and those of pgbench before it begins
+    # More than the transactions: the start of each connection, and queries of pgbench at its start
     n, counted = more("-f", f"{directory}/script", "-c", 1, "-t", 1)
     wait_for("they are counted", lambda: counted() > n)
     for protocol in ("simple", "prepared"):
@@ -396,7 +396,7 @@ def postgresql():
     equal(snapshot(u)["requests"]["quality"], "exchanges", "quality")
     equal((server_figures(u)["errors"]["reset"], server_figures(u)["clientAborts"]), (0, 0), "errors")
 
-    # As a unit of its own it has as many requests as there are responses
+    # pgbench as a unit has as many client requests as PostgreSQL has responses
     before = total(u)
     c = attach(Unit(f"{binaries}/pgbench -h {directory} -U postgres -n -f {directory}/script -c 4 -j 2 -t {smaller(2000)} postgres", type="exec"))
     c.start()
@@ -412,7 +412,7 @@ def postgresql():
 
 @test()
 def endpoints():
-    """A server at a port and at a path: each has its own figures, and both are the unit's."""
+    """A port and a path of a server have figures of their own, which add up to those of the unit."""
     path, port = f"/run/{scenario.prefix}-redis.sock", scenario.unused_port()
     u = Unit(f"/usr/bin/redis-server --port {port} --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C")
     attach(u)

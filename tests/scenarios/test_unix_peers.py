@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a unit asks of others over Unix sockets: both ends are compared, and with programs that count themselves."""
+"""Client requests over Unix sockets, compared with the figures of the server and with the counts of programs."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from test_unix import UnixServer, ends_are_told
 
 
 def script(text, **keywords):
-    """A unit that is this program, in Python."""
+    """Returns a unit that runs this Python program."""
     path = f"/run/{scenario.unit_name('ask', '.py')}"
     with open(path, "w") as f:
         f.write("import os, socket, sys, threading, time\n" + text)
@@ -57,16 +57,17 @@ def expect_asked(unit, want, what):
     for name, r in peers(unit).items():
         equal(r["latency"]["count"], r["count"], f"latency.count of {name} {what}")
         if name[0] in "/@":
-            equal(set(r) & {"bytesIn", "bytesOut"}, set(), f"what is not known of {name}")
+            equal(set(r) & {"bytesIn", "bytesOut"}, set(), f"absent figures of {name}")
             if ends_are_told():
                 equal((r["errors"], r["aborts"]), ({"reset": 0}, 0), f"errors of {name}")
             else:
-                equal(set(r) & {"errors", "aborts"}, set(), f"what this kernel does not tell of {name}")
+                equal(set(r) & {"errors", "aborts"}, set(), f"figures without support by this kernel, of {name}")
 
 
 @test(vm="nightly", deadline=60)
 def both_ends():
-    """Stream, seqpacket, an abstract name; one connection for all, and one for each: what is asked is what is answered."""
+    """The client's count by peer is the server's count, on stream and seqpacket sockets and on an abstract address, with one request per
+    connection or many."""
     for kind, path, constant in (("stream", None, "socket.SOCK_STREAM"), ("seqpacket", None, "socket.SOCK_SEQPACKET"),
                                  ("stream", "@" + scenario.unit_name("abstract", ""), "socket.SOCK_STREAM")):
         s = attach(UnixServer(kind, path)).start()
@@ -78,8 +79,8 @@ def both_ends():
         scenario.expect_total(s, n)
         row = peers(c)[s.path]
         equal(row["unit"], s.name, "the peer's unit")
-        equal(server_figures(c)["count"], 0, "what it answers")
-        equal(client_figures(s)["count"], 0, "what the server asks")
+        equal(server_figures(c)["count"], 0, "server requests of the client")
+        equal(client_figures(s)["count"], 0, "client requests of the server")
         for selector in (s.path, s.name):
             equal(varlink("Get", unit=c.name, window=0, metrics=[f"requests.client[{selector}].count"])["values"],
                   {f"requests.client[{selector}].count": n}, f"count of {selector}")
@@ -90,11 +91,11 @@ def both_ends():
 
 @test(deadline=60, quiet=True)
 def held_up():
-    """Between what is sent and the moment at which the kernel says so anything may happen: the other end has read it, answered, and is gone."""
+    """Requests are counted although qosd sees a send late, when the peer has already read it, sent its response and closed the connection."""
     directory = f"/run/{scenario.unit_name('held', '')}"
     pin = f"/sys/fs/bpf/{scenario.unit_name('held', '')}"
     os.makedirs(directory)
-    # Before any program of qosd's, so that it is first
+    # Attached before the programs of qosd, so that it runs first
     scenario.fresh_qosd()
     run("clang", "-O2", "-g", "-target", "bpf", "-isystem", f"/usr/include/{platform.machine()}-linux-gnu", "-c", f"{SOURCES}/held_up.bpf.c",
         "-o", f"{directory}/o")
@@ -103,7 +104,7 @@ def held_up():
         for kind, constant in (("seqpacket", "socket.SOCK_SEQPACKET"), ("stream", "socket.SOCK_STREAM")):
             n = smaller(500)
             s = attach(UnixServer(kind, held_up=True)).start()
-            # Up to three questions on each connection, whose answers are waited for without sleeping
+            # Up to three requests on each connection. The client polls for the responses and does not sleep
             c = attach(script(ASK + f"""
 for i in range({n}):
     s = connect({s.path!r}, {constant})
@@ -119,12 +120,12 @@ for i in range({n}):
     s.close()
 """))
             run_to_its_end(c)
-            asked = sum(1 + i % 3 for i in range(n))
-            # Who shares the CPU may be held up behind the question, too, at the same moment: a few of these are lost
-            for what, unit, figures in (("answered", s, server_figures), ("asked", c, client_figures)):
-                wait_for(f"nothing is in flight of what is {what}", lambda: figures(unit)["inFlight"] == 0)
-                wait_for(f"it is counted what is {what}", lambda: figures(unit)["count"] >= asked * 0.99)
-                check(figures(unit)["count"] <= asked, f"{figures(unit)['count']} of {asked} are {what} over {kind}")
+            sent = sum(1 + i % 3 for i in range(n))
+            # A few requests are lost: those where client and server are delayed at the same time, on the same CPU
+            for what, unit, figures in (("received", s, server_figures), ("sent", c, client_figures)):
+                wait_for(f"nothing is in flight of requests that were {what}", lambda: figures(unit)["inFlight"] == 0)
+                wait_for(f"requests are counted that were {what}", lambda: figures(unit)["count"] >= sent * 0.99)
+                check(figures(unit)["count"] <= sent, f"{figures(unit)['count']} instead of {sent} requests were {what} over {kind}")
             s.stop()
     finally:
         os.unlink(pin)
@@ -132,7 +133,7 @@ for i in range({n}):
 
 @test()
 def times_are_those_of_the_peer():
-    """A known delay; answers in pieces; questions in parts."""
+    """Latencies of the client are those of the server with a known delay, also with responses in pieces and requests in parts."""
     s = attach(UnixServer()).start()
     c = attach(script(ASK + f"s = connect({s.path!r})\n"
                       "for _ in range(20): ask(s, 'sleep=0.02')\n"
@@ -147,7 +148,7 @@ def times_are_those_of_the_peer():
 
 @test(vm="nightly")
 def ends():
-    """Who hangs up with a question open, the unit or the peer, where the kernel tells it."""
+    """A close during a request is an abort if the unit closes the connection, and a reset if the peer does, where the kernel reports it."""
     s = attach(UnixServer()).start()
     c = attach(script(ASK + f"""
 def connect_and_send(request):
@@ -166,7 +167,7 @@ last = connect_and_send(b'hang\\n')
 """))
     run_to_its_end(c)
     if not ends_are_told():
-        expect_asked(c, {s.path: 2}, "where nobody tells of ends")
+        expect_asked(c, {s.path: 2}, "without reports of closed sockets")
         return
     want = (2, 4, {"reset": 2})
     wait_for(f"count, aborts and errors are {want}", lambda: (r := peers(c)[s.path]) and (r["count"], r["aborts"], r["errors"]) == want)
@@ -177,7 +178,7 @@ last = connect_and_send(b'hang\\n')
 
 @test()
 def what_asks_nothing():
-    """The journal, the bus, notifications, socket pairs, datagrams, and a stream that nobody answers."""
+    """Streams without responses, the journal, the bus, notifications, datagrams and socket pairs are no client requests."""
     s = UnixServer().start()
     c = attach(script(ASK + f"""
 for i in range(100): print('hello', i, flush=True)
@@ -191,16 +192,16 @@ n.sendall(b'hang')
 time.sleep(1000)
 """, settings="NotifyAccess=all\nStandardOutput=journal\nStandardError=journal"))
     c.start()
-    wait_for("it is through", lambda: s.path in run("ss", "-xH").stdout)
+    wait_for("the program has connected", lambda: s.path in run("ss", "-xH").stdout)
     run("journalctl", "--sync")
-    check("hello 99" in run("journalctl", "-u", c.name, "-o", "cat").stdout, "it said nothing")
+    check("hello 99" in run("journalctl", "-u", c.name, "-o", "cat").stdout, "the journal does not have its output")
     f = client_figures(c)
     equal((f["count"], f["inFlight"], f.get("peers", [])), (0, 0, []), "count, in flight, peers")
 
 
 @test()
 def in_flight():
-    """One that waits, until it is answered, or an end goes away."""
+    """A request is in flight until its response, or until an end closes the connection."""
     s = UnixServer().start()
     go = f"/run/{scenario.prefix}-unix-go"
     c = attach(script(ASK + f"s = connect({s.path!r})\nask(s)\ns.sendall(b'hang\\n')\n"
@@ -208,12 +209,12 @@ def in_flight():
     c.start()
     wait_for("it waits", lambda: client_figures(c)["inFlight"] == 1)
     equal(peers(c)[s.path]["inFlight"], 1, "in flight at the peer")
-    equal(server_figures(c)["inFlight"], 0, "in flight of what it answers")
+    equal(server_figures(c)["inFlight"], 0, "server requests in flight")
     open(go, "w").close()
-    wait_for("it is answered", lambda: client_figures(c)["count"] == 2)
+    wait_for("it has a response", lambda: client_figures(c)["count"] == 2)
     wait_for("the next waits", lambda: client_figures(c)["inFlight"] == 1)
     s.kill()
-    wait_for("nobody is there for it", lambda: client_figures(c)["inFlight"] == 0)
+    wait_for("the server has ended", lambda: client_figures(c)["inFlight"] == 0)
     s.start()
     c.restart()
     wait_for("it waits again", lambda: client_figures(c)["inFlight"] == 1)
@@ -223,15 +224,15 @@ def in_flight():
 
 @test(deadline=60)
 def redis_by_its_socket():
-    """redis-benchmark as a unit, one command at a time: as many as Redis counts."""
+    """redis-benchmark, with one command at a time on each connection, has as many requests as Redis."""
     path = f"/run/{scenario.prefix}-redis-peer.sock"
     r = attach(Unit(f"/usr/bin/redis-server --port 0 --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C"))
     r.start()
     n = smaller(20000)
     c = attach(Unit(f"/usr/bin/redis-benchmark -q -s {path} -c 8 -n {n} -t get,set", type="exec"))
     run_to_its_end(c)
-    wait_for("it is through", lambda: server_figures(r)["inFlight"] == 0)
-    # Beside these it asks for the configuration
+    wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0)
+    # redis-benchmark also requests the configuration
     total = server_figures(r)["count"]
     check(2 * n <= total <= 2 * n + 10, f"count of Redis: {total}")
     expect_asked(c, {path: total}, "of Redis")
@@ -253,6 +254,6 @@ def attached_under_load():
     wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
     f = client_figures(c)
     equal(f["inFlight"], 0, "in flight")
-    # What one end has counted since, the other has, but for the three that were open at either moment
+    # Both have the same count since, except for a request on each of the three connections at either moment
     n = server_figures(s)["count"] - its
     check(f["count"] - second - 3 <= n <= f["count"] - first + 3, f"the server {n}, the client {f['count'] - first} to {f['count'] - second}")

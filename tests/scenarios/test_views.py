@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""All views show one reading: D-Bus, varlink and qosctl agree, and are what their tools expect."""
+"""D-Bus, varlink and qosctl show the same snapshot, in the form that busctl and varlinkctl expect."""
 
 import json
 import os
@@ -18,7 +18,7 @@ SEQ_TRIES = 20
 
 
 def flat(object, path=""):
-    """A snapshot's metrics by their paths."""
+    """Returns the values of a snapshot by their paths, without lists."""
     values = {}
     for key, value in object.items():
         name = f"{path}.{key}" if path else key
@@ -39,7 +39,7 @@ def catalogue():
 
 
 def same(a, b, what):
-    """Doubles go through text: seventeen digits are enough for either."""
+    """Checks that metrics are equal, except for the rounding of doubles in JSON."""
     equal(set(a), set(b), f"metrics of {what}")
     for name in a:
         if isinstance(a[name], float) or isinstance(b[name], float):
@@ -60,8 +60,8 @@ def dbus_properties(unit, interface="Requests"):
 
 @test(vm="nightly", deadline=60)
 def equal_at_one_seq():
-    """With a connection open and one request in flight, so that gauges are not 0; over the default window and since
-    attach."""
+    """Snapshots with the same seq have the same values in varlink, D-Bus and qosctl. A connection is open and a request in flight, so
+    that gauges are not 0."""
     s = start_served(mode="thread", delay_us=1000, workers=2)
     hung = start_served(mode="thread", hang=True)
     load(s, connections=8, number=600)
@@ -76,11 +76,11 @@ def equal_at_one_seq():
                 c = snapshot(unit, window)
                 if a["seq"] == b["seq"] == c["seq"]:
                     break
-                # A window that rolls is a new reading each time it rolls; a unit with a question in flight too
+                # seq changes when a window rolls, and while a request is in flight
                 time.sleep(0.02)
             else:
                 if unit is hung:
-                    continue    # its age is never twice the same: only what does not move can be compared
+                    continue    # the age of the request changes all the time, so that there may be no two equal snapshots
                 fail(f"no seq twice in {SEQ_TRIES} tries: {a['seq']}, {b['seq']}, {c['seq']}")
             same(flat(a), flat(c), "varlink and qosctl")
             m = metrics(a)
@@ -93,7 +93,7 @@ def equal_at_one_seq():
 
 
 def published():
-    """Metrics by their interface and D-Bus property, from the XML that is the contract."""
+    """Returns the metric of each D-Bus property, according to the XML of the interfaces."""
     metrics = {}
     for interface in ("Requests", "Contention"):
         with open(os.path.join(scenario.SOURCES, f"../../dbus/org.qosd1.{interface}.xml")) as f:
@@ -104,7 +104,7 @@ def published():
 
 @test()
 def properties_are_the_default_window():
-    """Each property is the metric that its name stands for; an absent one is the greatest number, NaN or no word."""
+    """Each property has the value of its metric over the default window. That of an absent metric is UINT64_MAX, NaN or an empty string."""
     s = start_served(mode="thread", delay_us=1000)
     load(s, connections=4, number=60)
     names = published()
@@ -124,7 +124,7 @@ def properties_are_the_default_window():
         if name in m:
             same({name: value}, {name: m[name]}, "D-Bus and qosctl")
         else:
-            # NaN has no JSON, busctl makes it null
+            # busctl prints NaN as null
             check(value in (2 ** 64 - 1, None, ""), f"{property} is {value!r}, {name} is absent")
     for name in ("requests.server.count", "requests.server.rate", "requests.server.latency.p50"):
         check(name in m, f"{name} is absent")
@@ -143,7 +143,7 @@ def show_for_scripts():
         check(name in lines, f"{name} is not in show")
     check("requests.server.latency.p99" not in lines, "p99 of 60 samples")
     r = qosctl("show", s.name, "-P", "requests.server.nonsense", "--value", ok=False)
-    check(r.returncode != 0 and r.stderr.strip(), "an unknown metric is nothing")
+    check(r.returncode != 0 and r.stderr.strip(), "an unknown metric is no error")
 
 
 @test()
@@ -160,7 +160,7 @@ def lists():
     check(a.name in text, f"not in the table: {text}")
     text = qosctl("--no-legend", "list").stdout
     check(a.name in text.splitlines()[0] or b.name in text, f"a legend: {text}")
-    # Who listens and is not attached
+    # A unit with a listener that is not attached
     c = Server(mode="thread").start()
     check(c.name not in listed(), "a unit that was never attached is listed")
     check(c.name in qosctl("list", "--all").stdout, "list --all does not have a unit that listens")
@@ -168,14 +168,14 @@ def lists():
 
 @test(deadline=60)
 def list_byte_for_byte():
-    """The entries of a list that others follow are formatted by the daemon itself: byte for byte as the library formats the same reading."""
+    """An entry of varlink's List with continues, which qosd formats itself, has the bytes of the reply that libsystemd formats."""
     units = [start_served(mode="thread") for _ in range(2)]
     for u in units:
         load(u, connections=4, number=60)
     more = b',"continues":true}'
 
     def listed_as_text():
-        """What a list says of the first of the units that is not its last one."""
+        """Returns the first entry of the two units in a list that is not the last one of the list."""
         with scenario.Varlink() as v:
             v.send("List", more=True)
             while (message := v.receive_raw()) is not None and message.endswith(more):
@@ -185,7 +185,7 @@ def list_byte_for_byte():
         return None
 
     def same_reading():
-        """Both ways, as soon as they have the same reading."""
+        """Returns the unit's entry in both forms, or False unless both have the same seq."""
         unit, text = listed_as_text()
         with scenario.Varlink() as v:
             v.send("List", {"unit": unit}, more=True)
@@ -200,7 +200,7 @@ def list_byte_for_byte():
 
 
 def on_terminal(*command, **environment):
-    """What a command prints on a terminal."""
+    """Runs a command on a terminal, and returns its output."""
     pid, fd = pty.fork()
     if pid == 0:
         os.execvpe(command[0], command, dict(os.environ, TERM="xterm-256color", **environment))
@@ -228,7 +228,7 @@ def status_for_people():
     check("\033[" not in text, "colours without a terminal")
     check("\033[" in on_terminal("qosctl", "--no-pager", "status", s.name), "no colours on a terminal")
     check("\033[" not in on_terminal("qosctl", "--no-pager", "status", s.name, NO_COLOR="1"), "colours despite NO_COLOR")
-    # No side effects
+    # status does not attach a unit
     other = scenario.Server(mode="thread").start()
     equal(qosctl("status", other.name, ok=False).returncode, 3, "exit status for a unit that is not attached")
     check(other.name not in listed(), "status has attached a unit")
@@ -251,7 +251,7 @@ def top_in_a_pipe():
 
 @test()
 def top_leases():
-    """A named unit that is not attached is leased for as long as top runs."""
+    """top attaches a named unit with a lease, for as long as it runs."""
     s = scenario.Server(mode="thread").start()
     p = subprocess.Popen(["qosctl", "--no-pager", "top", "--batch", s.name], stdout=subprocess.PIPE, text=True)
     wait_for("it is attached", lambda: s.name in listed())
@@ -262,14 +262,14 @@ def top_leases():
 
 @test()
 def catalogue_and_probes():
-    """Every metric of a snapshot is in the catalogue, with a description; every program says what it is."""
+    """Every metric of a snapshot is in the catalogue, with a description. Every unavailable program has a reason."""
     s = start_served(mode="thread")
     load(s, connections=4, number=600)
     known = catalogue()
     for name in metrics(snapshot(s)):
-        check(name in known, f"{name} is in no catalogue")
+        check(name in known, f"{name} is not in the catalogue")
     for name in snapshot(s)["totals"]:
-        check(name in known, f"{name} of totals is in no catalogue")
+        check(name in known, f"{name} of totals is not in the catalogue")
         equal(known[name]["kind"], "counter", f"kind of {name}")
     for m in known.values():
         check(m["description"], f"{m['name']} has no description")
@@ -280,13 +280,13 @@ def catalogue_and_probes():
     check(any(p["state"] == "attached" for p in probes), f"no program is attached: {probes}")
     for p in probes:
         check(p["state"] in ("idle", "attached", "unavailable"), f"state of {p}")
-        # An idle program may wait for something, or another one is used instead
+        # An idle program may have a reason, such as another one that is used instead
         check(p["state"] == "idle" or (p["state"] == "unavailable") == bool(p.get("reason")), f"reason of {p}")
 
 
 @test()
 def tools_of_the_buses():
-    """busctl and varlinkctl work as their users expect."""
+    """busctl and varlinkctl can introspect and call qosd."""
     s = start_served(mode="thread")
     text = run("busctl", "introspect", "org.qosd1", "/org/qosd1").stdout
     for word in ("org.qosd1.Manager", "AttachUnit", "DetachUnit", "ListUnits", "Snapshot", "Subscribe"):
@@ -320,13 +320,13 @@ def log_level_over_the_bus():
 
 @test()
 def signals():
-    """UnitAttached and UnitDetached, for whoever listens."""
+    """qosd sends UnitAttached and UnitDetached."""
     m = subprocess.Popen(["busctl", "--json=short", "monitor", "org.qosd1"], stdout=subprocess.PIPE, text=True)
     s = scenario.Server(mode="thread").start()
     seen = []
 
     def attach_and_see():
-        """busctl does not say when it listens: attach until it shows."""
+        """busctl does not report when it is subscribed, so that attaches are repeated until it is."""
         attach(s)
         qosctl("detach", s.name)
         while select.select([m.stdout], [], [], 0.3)[0]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Wait targets, wakers, and each thread's states. The truth: programs that know how often each of their threads has waited, for what,
+"""Wait targets, wakers, and each thread's states, compared with programs that count how often each of their threads has waited, for what,
 and for which thread."""
 
 import json
@@ -16,7 +16,7 @@ TURNS = 50
 
 
 class Turns(Unit):
-    """The program reports its threads at its end."""
+    """A program with known waits. When they are over, its status has the IDs of its threads."""
 
     def __init__(self, turns=TURNS, how="", **options):
         super().__init__(f"{scenario.tools}/turns {turns} {how}".strip(), **options)
@@ -45,7 +45,7 @@ def thread_ids(unit):
 
 
 def adds_up(unit):
-    """All waits that have begun are in one row, and each is in a thread's account."""
+    """Checks that the rows of resources add up to the waits of the unit in each state."""
     unit.kill("SIGSTOP")
     wait_for("all threads are stopped", lambda: all(t["state"] == "stopped" for t in threads(unit)))
     c = varlink("Get", unit=unit.name, window=0)["contention"]
@@ -57,47 +57,47 @@ def adds_up(unit):
 
 @test(vm="nightly")
 def turns():
-    """A mutex and its holder, a pipe and its writer: each wait counts once, and each is ended by the thread that did."""
+    """Each wait for a mutex or a pipe is counted once, with the thread that ended it as its waker."""
     u = Turns()
     attach(u, "--probes=cpu")
     u.start()
-    who = u.who()
-    # A name that is not found in time is not waited for
+    report = u.who()
+    # Resources has no name of a lock until its lookup is complete
     rows = wait_for("the lock has its name", lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
 
     lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
     equal(lock["waits"], TURNS + 1, "waits for the lock")
-    equal(lock["pid"], u.main_pid, "the lock's owner")
+    equal(lock["pid"], u.main_pid, "the lock's process")
     check(lock["time"] > 0, f"{lock}")
-    equal(lock["wakers"], [{"name": "holder", "tid": who["holder"], "unit": u.name, "waits": TURNS}], "the holder of the lock")
+    equal(lock["wakers"], [{"name": "holder", "tid": report["holder"], "unit": u.name, "waits": TURNS}], "the holder of the lock")
 
-    # There is another pipe, for the responses
-    writer = {"name": "writer", "tid": who["writer"], "unit": u.name, "waits": TURNS}
+    # Another pipe has the writer as its reader
+    writer = {"name": "writer", "tid": report["writer"], "unit": u.name, "waits": TURNS}
     pipe = one(rows, kind="pipe", wakers=[writer])
     equal(pipe["waits"], TURNS + 1, "waits for the pipe")
     check(re.fullmatch(r"pipe:\[\d+\]", pipe["name"]), pipe["name"])
 
     all = threads(u)
     equal({t["tid"] for t in all}, thread_ids(u), "threads")
-    for name, state, pid in (("victim", "lock", u.main_pid), ("reader", "pipe", who["reader"])):
+    for name, state, pid in (("victim", "lock", u.main_pid), ("reader", "pipe", report["reader"])):
         t = one(all, name=name)
-        equal((t["tid"], t["pid"], t["state"]), (who[name], pid, state), f"who {name} is")
+        equal((t["tid"], t["pid"], t["state"]), (report[name], pid, state), f"thread {name}: ID, process and state")
         equal(t["waits"][state], TURNS + 1, f"waits of {name}")
         equal(t["voluntary"], sum(t["waits"].values()), "voluntary switches")
-    equal(one(all, name="holder")["state"], "sleep", "what the holder does")
-    # The kernel has counted the same
+    equal(one(all, name="holder")["state"], "sleep", "state of the holder")
+    # Switches are those of the kernel
     for t in (one(all, name="victim"), one(all, name="reader")):
         with open(f"/proc/{t['tid']}/status") as f:
             status = dict(line.split(":", 1) for line in f)
         equal(t["voluntary"], int(status["voluntary_ctxt_switches"]), f"voluntary switches of {t['name']}")
         equal(t["involuntary"], int(status["nonvoluntary_ctxt_switches"]), f"involuntary switches of {t['name']}")
 
-    # What goes on grows, what has ended does not
+    # The time includes waits under way, and increases without new waits
     again = one(resources(u), state="lock", kind="futex", name="turns:the_lock")
     check(again["time"] > lock["time"] and again["waits"] == lock["waits"], f"{again} after {lock}")
 
     out = qosctl("resources", u.name).stdout
-    check(re.search(rf"^lock +futex +turns:the_lock +{TURNS + 1} .* holder {who['holder']}$", out, re.M), out)
+    check(re.search(rf"^lock +futex +turns:the_lock +{TURNS + 1} .* holder {report['holder']}$", out, re.M), out)
     out = qosctl("resources", u.name, "--for=10ms").stdout
     check(re.search(r"^lock +futex +turns:the_lock +0 ", out, re.M), out)
     rows = json.loads(qosctl("resources", u.name, "--json=short").stdout)["resources"]
@@ -105,35 +105,35 @@ def turns():
     rows = json.loads(qosctl("resources", u.name, "--json=short", "--for=10ms").stdout)["resources"]
     equal(one(rows, name="turns:the_lock")["waits"], 0, "waits of 10 ms as JSON")
     out = qosctl("threads", u.name, "--for=10ms").stdout
-    check(re.search(rf"^ *{who['victim']} .*victim +lock .* 100.0%", out, re.M), out)
+    check(re.search(rf"^ *{report['victim']} .*victim +lock .* 100.0%", out, re.M), out)
     equal(json.loads(qosctl("threads", u.name, "--json=short").stdout).keys(), {"timestamp", "threads"}, "threads as JSON")
     adds_up(u)
 
 
 @test(vm="nightly", quiet=True, deadline=60)
 def woken_on_the_way_off_the_cpu():
-    """A thread that releases a lock while the other one is about to sleep is counted as its holder, too."""
+    """A thread that releases a lock while another one is about to sleep for it is counted as its waker, too."""
     turns = 2 * smaller(1000)
     u = Turns(turns, "fast")
     attach(u, "--probes=cpu")
     u.start()
-    who = u.who()
+    report = u.who()
     rows = wait_for("the lock has its name", lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
     lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
-    check(who["slept"] > turns // 100, f"only {who['slept']} of {turns} turns were waits")
-    equal(lock["waits"], who["slept"] + 1, "waits for the lock")
-    # On a busy machine a wake-up in thousands is seen by no program
-    equal([w["tid"] for w in lock["wakers"]], [who["holder"]], "the holder of the lock")
-    check(0.995 * who["slept"] <= lock["wakers"][0]["waits"] <= who["slept"], f"{lock['wakers']} of {who['slept']}")
+    check(report["slept"] > turns // 100, f"only {report['slept']} of {turns} turns were waits")
+    equal(lock["waits"], report["slept"] + 1, "waits for the lock")
+    # On a busy machine one wakeup in thousands may be missing
+    equal([w["tid"] for w in lock["wakers"]], [report["holder"]], "the holder of the lock")
+    check(0.995 * report["slept"] <= lock["wakers"][0]["waits"] <= report["slept"], f"{lock['wakers']} of {report['slept']}")
 
 
 @test(vm="nightly")
 def since_before():
-    """Waits that have begun before the attach: the target is found, the waker is seen when they end."""
+    """The targets of waits that began before the attach are found. Their wakers are unknown until they end."""
     u = Turns().start()
     who = u.who()
     attach(u, "--probes=cpu")
-    # The lookup of names has a fifth of a second each time
+    # The lookup of names is limited to a fifth of a second each time
     rows = wait_for("all are found", lambda: len(threads(u)) == len(thread_ids(u)) and (rows := resources(u)) and
                     any(r.get("name") == "turns:the_lock" for r in rows) and rows)
     lock = one(rows, state="lock", kind="futex")
@@ -145,29 +145,29 @@ def since_before():
 
 @test(deadline=60, quiet=True)
 def woken_early():
-    """A thread is woken when the kernel has it off the CPU, and qosd does not know of that yet: the wait is ended by the one who did."""
+    """The waker is counted also if it wakes a thread after the kernel has switched it out and before qosd has seen the switch."""
     if os.cpu_count() < 2:
         return
     pin = f"/sys/fs/bpf/{unit_name('held', '')}"
     program = f"/run/{unit_name('held', '.o')}"
-    # Before any program of qosd's, so that it is first
+    # Attached before the programs of qosd, so that it runs first
     scenario.fresh_qosd()
     run("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-isystem", f"/usr/include/{platform.machine()}-linux-gnu",
         f"-D__TARGET_ARCH_{'x86' if platform.machine() == 'x86_64' else 'arm64'}", "-c", f"{SOURCES}/held_switch.bpf.c", "-o", program)
     run("bpftool", "prog", "loadall", program, pin, "autoattach")
     try:
-        # No other thread keeps the one that checks whether the other one sleeps from its CPU
+        # Real-time priority, so that the thread that polls whether the other one sleeps is not preempted
         u = Turns(how="apart", settings="CPUSchedulingPolicy=fifo\nCPUSchedulingPriority=1")
         attach(u, "--probes=cpu")
         u.start()
         who = u.who()
         early = json.loads(run("bpftool", "--json", "map", "dump", "name", "woken_early").stdout)
-        check(early[0]["formatted"]["value"] > 0, f"how many were woken before their wait was known: {early}")
+        check(early[0]["formatted"]["value"] > 0, f"no thread was woken before its switch was seen: {early}")
         rows = wait_for("the lock has its name", lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
         lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
-        equal(lock["wakers"], [{"name": "holder", "tid": who["holder"], "unit": u.name, "waits": TURNS}], f"who held the lock: {lock}, {early}")
+        equal(lock["wakers"], [{"name": "holder", "tid": who["holder"], "unit": u.name, "waits": TURNS}], f"wakers of the lock: {lock}, {early}")
         writers = [{"name": "writer", "tid": who["writer"], "unit": u.name, "waits": TURNS}]
-        check(any(r.get("wakers") == writers for r in rows if r["kind"] == "pipe"), f"who wrote to the pipe: {rows}, {early}")
+        check(any(r.get("wakers") == writers for r in rows if r["kind"] == "pipe"), f"wakers of the pipe: {rows}, {early}")
         u.stop()
     finally:
         for name in os.listdir(pin):
@@ -179,7 +179,7 @@ BUSY = "while :; do :; done"
 
 
 def used(unit):
-    """CPU time in ns, by the kernel's own count."""
+    """Returns the CPU time of the control group in ns, from cpu.stat."""
     with open(f"/sys/fs/cgroup{unit.control_group}/cpu.stat") as f:
         return int(dict(line.split() for line in f)["usage_usec"]) * 1000
 
@@ -190,20 +190,20 @@ def turns_of(unit):
 
 @test(vm="nightly", quiet=True, deadline=60)
 def who_has_the_cpu():
-    """A thread that waits for a CPU waits for as long as the other one on it runs, and for that one; or for others of its own unit. Each
-    wait is in one row, and in the rest what is not known."""
+    """The time in runQueue is by the unit that had the CPU meanwhile, which may be the unit itself. The rows add up to the total of
+    the unit."""
     def busy(label, settings="CPUAffinity=0"):
         return Unit(f"/bin/sh -c '{BUSY}'", name=unit_name(label), type="exec", settings=settings).start()
 
     u = busy("unit")
-    # One of them has it for longer than the other
+    # The one without Nice= has more of the CPU
     hogs = [busy("hog"), busy("hog", "CPUAffinity=0\nNice=4")]
-    # On the other CPU, if there is one, and so in nobody's way
+    # A unit on another CPU, for which no thread waits
     beside = busy("beside", "CPUAffinity=1") if os.cpu_count() > 1 else None
     attach(u, "--probes=cpu")
 
     before = [used(h) for h in hogs]
-    # A process that reads all the time has the CPU, too
+    # Seldom, as each read of the figures takes CPU time, too
     wait_for("it has waited", lambda: sum(r["time"] for r in turns_of(u)) > 10**9, timeout=20, pause=0.5)
     ran = [used(h) - b for h, b in zip(hogs, before)]
     u.kill("SIGSTOP")
@@ -214,12 +214,12 @@ def who_has_the_cpu():
         row = one(rows, kind="cpu", name=hog.name)
         equal(row["unit"], hog.name, "the owner")
         found.append(row["time"])
-    # Not the time itself: they run on while this looks
-    within(found[0] / sum(found), ran[0] / sum(ran), 0.1, 0, f"who had the CPU for how much of the time: {rows}, {ran}")
-    check(sum(found) > 0.8 * total, f"who had the CPU: {rows}")
+    # The ratio is compared and not the times, which increase between the reads
+    within(found[0] / sum(found), ran[0] / sum(ran), 0.1, 0, f"shares of the CPU: {rows}, {ran}")
+    check(sum(found) > 0.8 * total, f"units that had the CPU: {rows}")
     equal([r for r in rows if r["name"].endswith("/")], [], "control groups without a name")
     if beside:
-        check(not any(r["name"] == beside.name and r["time"] > 10**7 for r in rows), f"who is beside it: {rows}")
+        check(not any(r["name"] == beside.name and r["time"] > 10**7 for r in rows), f"the unit on the other CPU has a row: {rows}")
     c = varlink("Get", unit=u.name, window=0)["contention"]
     equal(sum(r["waits"] for r in rows), c["runQueueLatency"]["count"], "waits in all")
     within(total, c["time"]["runQueue"], 0.001, 10**6, "time in all")
@@ -228,18 +228,19 @@ def who_has_the_cpu():
     for hog in hogs:
         hog.stop()
 
-    # Two of one unit
+    # Two processes of one unit
     own = Unit(f"/bin/sh -c '({BUSY}) & {BUSY}'", name=unit_name("own"), type="exec", settings="CPUAffinity=0").start()
     attach(own, "--probes=cpu")
     wait_for("they have waited for each other",
              lambda: sum(r["time"] for r in turns_of(own) if r.get("unit") == own.name) > 10**9, timeout=20, pause=0.5)
     rows = turns_of(own)
-    check(one(rows, kind="cpu", name=own.name)["time"] > 0.8 * sum(r["time"] for r in rows), f"whom they wait for: {rows}")
+    check(one(rows, kind="cpu", name=own.name)["time"] > 0.8 * sum(r["time"] for r in rows), f"waits of the unit for its own processes: {rows}")
 
 
 @test(quiet=True)
 def units_that_had_the_cpu_and_are_gone():
-    """A unit that ended before anybody looked, and one with two control groups: each is one row, with its name."""
+    """A unit that had the CPU has one row with its name, also if it ended before the first read of resources, or has several control
+    groups."""
     u = Unit(f"/bin/sh -c '{BUSY}'", type="exec", settings="CPUAffinity=0").start()
     attach(u, "--probes=cpu")
     groups = ("for g in a b; do mkdir $$d/$$g; /bin/sh -c \"echo 0 >$$d/$$g/cgroup.procs; " + BUSY + "\" & done; wait")
@@ -249,23 +250,23 @@ def units_that_had_the_cpu_and_are_gone():
 
     def waited():
         return varlink("Get", unit=u.name, window=0)["contention"]["time"]["runQueue"]
-    # No reading of resources meanwhile
+    # Resources must not be read before the units have ended
     wait_for("it has waited for the others", lambda: waited() > 3 * 10**9, timeout=20)
     gone.stop()
     two.stop()
     rows = turns_of(u)
     for other in gone, two:
         row = one(rows, kind="cpu", name=other.name)
-        equal((row["unit"], row.get("controlGroup")), (other.name, None), f"its unit, and its group if that exists: {rows}")
+        equal((row["unit"], row.get("controlGroup")), (other.name, None), f"unit and control group: {rows}")
         check(row["time"] > 5 * 10**8, f"how long it had the CPU: {rows}")
-    # Of those that had it in passing, before another one, only the id is known
+    # Only the ID may be known of a control group that had the CPU briefly
     unknown = sum(r["time"] for r in rows if r["name"].startswith("another control group"))
     check(unknown < 0.05 * sum(r["time"] for r in rows), f"without a name: {rows}")
 
 
 @test(vm="nightly", quiet=True, deadline=60)
 def who_calls_a_group_as_another_unit():
-    """A user may give any name to a group inside the own one: what runs there is shown as that user's."""
+    """A control group that a user has created in its own unit, with the name of another unit, is shown as part of the user's unit."""
     u = Unit(f"/bin/sh -c '{BUSY}'", name=unit_name("unit"), type="exec", settings="CPUAffinity=0").start()
     framed = Unit("/bin/sleep infinity", name=unit_name("framed"), type="exec").start()
     own = f"/sys/fs/cgroup$$(sed -n s/^0:://p /proc/self/cgroup)/{framed.name}"
@@ -274,16 +275,16 @@ def who_calls_a_group_as_another_unit():
     attach(u, "--probes=cpu")
     name = f"{hog.name}/{framed.name}"
     wait_for("it has waited", lambda: sum(r["time"] for r in turns_of(u) if r["name"] == name) > 10**9, timeout=20, pause=0.5)
-    check(not any(framed.name in (r["name"], r.get("unit")) for r in turns_of(u)), f"who had the CPU: {turns_of(u)}")
+    check(not any(framed.name in (r["name"], r.get("unit")) for r in turns_of(u)), f"units that had the CPU: {turns_of(u)}")
     out = qosctl("diagnose", u.name, "--for=2s", ok=False).stdout
-    check(not re.search(rf"(?<!/){re.escape(framed.name)}", out), f"who is named: {out}")
+    check(not re.search(rf"(?<!/){re.escape(framed.name)}", out), f"the other unit is named: {out}")
     for unit in hog, framed, u:
         unit.stop()
 
 
 @test()
 def somebody_elses():
-    """The waker is in another unit, which is not observed; the FIFO has a name."""
+    """A waker in another unit, which is not attached, is shown with its unit. A FIFO has the name of its file."""
     fifo = f"/run/{unit_name('fifo', '')}"
     os.mkfifo(fifo)
     reader = Unit(f"/bin/sh -c 'exec cat <>{fifo}'", type="exec")
@@ -306,7 +307,7 @@ def somebody_elses():
 
 @test()
 def slow_server():
-    """A client that waits for a server: by the server's address, and by its name while it is attached."""
+    """The wait of a client for a server is shown by the server's address, or by its unit while that is attached."""
     s = Server(mode="thread", delay_us=20000).start()
     u = Unit(f"{scenario.tools}/client --port {s.port} --connections 1 --number 1000000", type="exec")
     attach(u, "--probes=cpu")
@@ -317,12 +318,12 @@ def slow_server():
         return rows and rows[0]["waits"] >= 20 and rows[0]
     row = wait_for("it has waited", waits, timeout=15)
     equal((row["state"], row["name"], row.get("unit")), ("socket", f"127.0.0.1:{s.port}", None), "the server")
-    # Each took as long as the server, at least: the last one goes on
+    # Each wait took at least as long as the server, except for the one under way
     check(row["time"] >= (row["waits"] - 2) * 15e6, f"{row}")
     attach(s, "--probes=requests,cpu")
     row = wait_for("it has a name", lambda: (r := waits()) and r.get("unit") and r)
     equal((row["name"], row["unit"]), (s.name, s.name), "the server")
-    # The server's own side: it waits for the next request of its clients, at its port
+    # The server waits for the next request of its clients, at its port
     row = wait_for("the server waits", lambda: [r for r in resources(s) if r["kind"] == "socket"])[0]
     equal((row["name"], row["address"]), (f"clients of *:{s.port}", f"*:{s.port}"), "the server's side")
     u.stop()
@@ -330,7 +331,7 @@ def slow_server():
 
 @test()
 def each_kind():
-    """Threads that wait for one thing each, permanently."""
+    """Each kind of wait has its state, its kind and its name."""
     u = Unit(f"{scenario.tools}/waiter mutex:3 pipe:2 accept:1 epoll:2 eventfd:1 poll:1 poll-one:2 queue:1 flock:2 condition:2 sleep:2")
     attach(u, "--probes=cpu")
     u.start()
@@ -339,8 +340,8 @@ def each_kind():
     def all_wait():
         states = [t["state"] for t in threads(u)]
         return all(states.count(s) == n for s, n in want.items())
-    wait_for("each thread is where it should be", all_wait)
-    # Their lookup has a fifth of a second each time
+    wait_for("each thread is in its state", all_wait)
+    # The lookup of names is limited to a fifth of a second each time
     rows = wait_for("names are known", lambda: (r := resources(u)) and "name" in one(r, kind="futex", state="lock") and
                     one(r, kind="futex", state="lock")["name"] == "waiter:mutex" and r)
 
@@ -348,7 +349,7 @@ def each_kind():
         found = [r for r in rows if all(r.get(k) == v for k, v in want.items())]
         return sum(r["waits"] for r in found), len(found)
     equal(one(rows, kind="futex", state="lock")["waits"], 3, "waits for the mutex")
-    equal(sums(kind="file", state="lock"), (2, 1), "waits for the file lock, which is one")
+    equal(sums(kind="file", state="lock"), (2, 1), "waits for the file lock, in one row")
     equal(sums(kind="epoll"), (2, 2), "instances of epoll")
     equal(sums(kind="pipe", state="poll"), (2, 2), "pipes as the only descriptor of poll(2)")
     equal(sums(kind="rest", state="poll"), (1, 1), "poll(2) for none")
@@ -360,7 +361,7 @@ def each_kind():
 
 @test()
 def files_that_are_no_disk():
-    """The kernel's messages and traces are regular files, whose readers wait for events."""
+    """Readers of kmsg and trace_pipe wait for events (poll), not for a disk, although these are regular files."""
     u = Unit("/usr/bin/unshare --mount /bin/sh -c 'mount -t proc proc /mnt && exec cat /mnt/kmsg >/dev/null'", type="exec")
     t = Unit("/usr/bin/unshare --mount /bin/sh -c 'mount -t tracefs tracefs /mnt && exec cat /mnt/trace_pipe >/dev/null'", type="exec")
     for unit in u, t:
@@ -373,7 +374,7 @@ def files_that_are_no_disk():
 
 @test(deadline=60)
 def thousands():
-    """More threads than are shown: none is missing in the sums, and those that work are among them."""
+    """Of more than 1000 threads those that run are shown, and the sums include the others."""
     u = Unit(f"{scenario.tools}/waiter condition:1500 work:2", settings="TasksMax=infinity")
     attach(u, "--probes=cpu")
     u.start()
@@ -388,7 +389,7 @@ def thousands():
     c = varlink("Get", unit=u.name, window=0)["contention"]
     for state in STATES[3:]:
         equal(sum(t["waits"][state] for t in r["threads"] + [r["rest"]]), c["waits"][state], f"waits of {state}")
-    # A thread that did not run for longer than clocks differ may be off by that
+    # Times of short runs may differ by the difference of the clocks
     within(sum(t["times"]["running"] for t in r["threads"] + [r["rest"]]), c["time"]["running"], 0.01, 10e6, "time")
 
 
@@ -406,19 +407,20 @@ for reply in data.split(b"\\0")[:2]:
 
 @test(deadline=60)
 def one_reading_for_all():
-    """A reading of many threads serves all users for a second, and root has a new one each time."""
+    """The threads of a large unit are read at most once a second for users other than root, and for each request of root."""
     u = Unit(f"{scenario.tools}/waiter condition:1500", settings="TasksMax=infinity\nUser=nobody\nDelegate=yes").start()
     group = u.control_group
     run(*as_user(65534), "qosctl", "attach", "--probes=cpu", group)
     first, second = (int(n) for n in run(*as_user(65534), "python3", "-c", TWO_READINGS, group).stdout.split())
-    equal(second, first, "when the second one was read")
-    check(varlink("Threads", unit=group)["timestamp"] > first, "root has an old reading")
+    equal(second, first, "timestamp of the second result")
+    check(varlink("Threads", unit=group)["timestamp"] > first, "root has got an old result")
     run(*as_user(65534), "qosctl", "detach", group)
 
 
 @test(deadline=90)
 def detached_while_it_is_read():
-    """Readings of many threads that a detach, and an attach after it, come in between: the threads of one attach, or none."""
+    """Requests for the threads or resources of a large unit, in progress during a detach and another attach, get those of one attach, or an
+    error."""
     u = Unit(f"{scenario.tools}/waiter condition:1500", settings="TasksMax=infinity").start()
     n = len(thread_ids(u))
     clients = {method: [scenario.Varlink() for _ in range(4)] for method in ("Threads", "Resources")}
@@ -447,7 +449,7 @@ def kernel_has(name):
         return any(line.split()[2] == name for line in f)
 
 
-# Four that want one thing all the time, and nothing else
+# Four processes that contend for one lock
 FOUR = """import os
 for i in range(4):
     if os.fork() == 0:
@@ -460,8 +462,8 @@ MAKE = "d = f'{}/{{i}}'\n        os.mkdir(d)\n        while True: os.mkdir(f'{{d
 
 @test(vm=True, deadline=90)
 def kernel_locks():
-    """Locks of the kernel: that of a file, which is one of many, by the function that takes it; that of all control groups by its name,
-    if this kernel knows the names of its variables. The latter is shared, so that others release it as well."""
+    """A lock of a file in the kernel is shown by the function that takes it, and cgroup_mutex by its name, if kallsyms has variables.
+    Other processes may be wakers of cgroup_mutex, which is global."""
     name = unit_name("locks", "")
     groups = r"(cgroup_mutex)" if kernel_has("cgroup_mutex") else r"lock in (cgroup_\w+)\(\)"
     for code, place, lock in ((WRITE, f"/run/{name}", r"lock in (\w*write_iter)\(\)"), (MAKE, f"/sys/fs/cgroup/{name}", groups)):
@@ -475,15 +477,15 @@ def kernel_locks():
 
         def waited():
             found = [r for r in resources(u) if r["kind"] == "kernel" and re.fullmatch(lock, r["name"])]
-            # The kernel's own workers take away groups of units that are gone, and have the lock for that
+            # Kernel workers that remove control groups of units that have ended hold the lock, too
             return found and found[0]["waits"] >= 20 and any(w.get("unit") == u.name for w in found[0].get("wakers", [])) and found[0]
         try:
             row = wait_for("they have waited", waited, 30)
-            equal(row["state"], "disk", f"in which state they wait: {row}")
-            check(kernel_has(re.fullmatch(lock, row["name"]).group(1)), f"the kernel has no such thing: {row}")
+            equal(row["state"], "disk", f"state of the waits: {row}")
+            check(kernel_has(re.fullmatch(lock, row["name"]).group(1)), f"the kernel does not have the symbol: {row}")
             tids = thread_ids(u)
             mine = [w for w in row["wakers"] if w.get("tid") in tids and w.get("unit") == u.name]
-            check(mine and (code == MAKE or mine == row["wakers"]), f"who had it: {row}, {tids}")
+            check(mine and (code == MAKE or mine == row["wakers"]), f"wakers: {row}, {tids}")
             check(re.search(rf"^disk +kernel +{re.escape(row['name'])} ", qosctl("resources", u.name).stdout, re.M), "for people")
             adds_up(u)
         finally:
@@ -493,7 +495,7 @@ def kernel_locks():
 
 @test()
 def whose_business():
-    """Threads and files are for root, and for users that polkit authorizes."""
+    """Threads and Resources are for root, and for users that polkit authorizes."""
     u = Turns()
     attach(u, "--probes=requests")
     u.start()
@@ -515,7 +517,7 @@ def whose_business():
 
 @test(own_daemon=True)
 def restart_of_qosd():
-    """All of it goes on: nothing is counted twice, nothing is lost."""
+    """Waits, wakers and threads are the same after a restart and after a crash of qosd, and waits under way continue."""
     u = Turns()
     attach(u, "--probes=cpu")
     u.start()
@@ -526,6 +528,6 @@ def restart_of_qosd():
         wait_qosd()
         after = one(resources(u), name="turns:the_lock")
         equal((after["waits"], after["wakers"]), (before["waits"], before["wakers"]), "the lock")
-        check(after["time"] > before["time"], "time stood still")
+        check(after["time"] > before["time"], "the time of the wait under way did not increase")
         equal(one(threads(u), name="victim")["waits"]["lock"], TURNS + 1, "waits of the victim")
         equal(one(threads(u), name="victim")["tid"], who["victim"], "the victim")

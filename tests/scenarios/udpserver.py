@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A server on UDP.
 
-  udpserver.py ADDRESS PORT MODE [--passed]    --passed: the service manager has opened the socket
+  udpserver.py ADDRESS PORT MODE [--passed]    --passed: use the socket that the service manager has opened
 
 Modes:
-  echo     answers each datagram; "size=N" asks for N bytes, "pieces=N" for N datagrams, "sleep=S" to wait first, "hang" for none
-  dns      answers questions of DNS with what they are, in pairs the later one first; none whose ID can be divided by 10
-  sink     answers nothing
-  ask      as a client: asks the given port, again and again, from a port of its own, and never answers
+  "echo"   sends a response to each datagram. Words in the datagram change it: "size=N" to N bytes, "pieces=N" to N datagrams,
+           "sleep=S" delays it by S seconds, "hang" omits it
+  "dns"    sends each DNS query back as its response, of two queries the later one first; no response if the ID is a multiple of 10
+  "sink"   sends no responses
+  "ask"    is a client: sends requests to PORT, one after the other, from a port of its own that never sends a response
 """
 
 import os
@@ -55,7 +56,7 @@ def dns(s):
 
 
 def ask(port):
-    # A port of its own, and far away from those of the tests' servers
+    # A port outside of the ranges that unused_port() and the kernel give to the tests' servers and clients
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.bind(("127.0.0.1", 32000 + os.getpid() % 700))
     s.settimeout(1)

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A server on Unix sockets that does what it is told by each request: a letter and a number of words.
+"""A server on Unix sockets.
 
-  unixserver.py TYPE PATH [--passed] [--held-up]     TYPE: stream, seqpacket or dgram; --passed: the service manager has opened it;
-                                                     --held-up: its threads are called so
+  unixserver.py TYPE PATH [--passed] [--held-up]     TYPE: stream, seqpacket or dgram
+                                                     --passed: use the socket that the service manager has opened
+                                                     --held-up: name the threads "held-up"
 
-Requests are lines. What one asks for, in this order:
-  size=N       an answer of N bytes (default 3, "ok\\n")
-  pieces=N     … in N sends
-  sleep=S      first wait
-  hang         never answer
-  close        close the connection instead
-  peek         (of the connection from now on) look at each request before it is read
-  bytewise     … read it byte by byte
-  splice       … read it by splice
-  exit         the process ends at once
+A request is a line of words, which determine its response. On sockets of type dgram only "hang" has an effect.
+  size=N       send a response of N bytes (default 3)
+  pieces=N     send the response in N pieces
+  sleep=S      wait for S seconds before that
+  hang         send no response
+  close        close the connection instead of sending a response
+  peek         from now on, peek at each request of the connection before reading it
+  bytewise     from now on, read requests of the connection byte by byte
+  splice       from now on, read requests of the connection with splice()
+  exit         exit at once
 """
 
 import os
@@ -29,7 +30,7 @@ def notify(message):
 
 
 def read(s, how, packets):
-    """One request, as bytes; nothing at the end."""
+    """Returns the next request, or several that were sent at once; nothing at the end of the connection."""
     if packets:
         return s.recv(65536)
     if how == "peek":
@@ -59,7 +60,7 @@ def serve(s, packets):
             data = read(s, how, packets)
             if not data:
                 return
-            # What came together is answered together
+            # Requests that were read at once have one response
             size, pieces, close = 0, 1, False
             for line in data.decode().splitlines():
                 words = dict((w.split("=") + [None])[:2] for w in line.split())

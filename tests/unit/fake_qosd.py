@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A qosd that only pretends: it serves readings that a test made up, over the real protocol.
+"""A fake of qosd that serves the figures of a test over Varlink.
 
-Run by itself (fake_qosd.py SOCKET) it is something to try qosctl on: QOSD_ADDRESS=SOCKET qosctl."""
+As a program, fake_qosd.py SOCKET serves examples to qosctl: QOSD_ADDRESS=SOCKET qosctl."""
 
 import copy
 import json
@@ -18,7 +18,7 @@ PREFIX = "org.qosd.QoS."
 
 
 def distribution(count, scale, heavy=1):
-    """Durations around scale ns, with the quantiles that so many carry."""
+    """Returns a distribution around scale ns, with those quantiles that count samples are enough for."""
     d = {"count": count}
     if count:
         d["mean"] = int(scale * 1.1)
@@ -32,7 +32,7 @@ def distribution(count, scale, heavy=1):
 
 
 def snapshot(unit, rate, window, scale=109000, total=None, now=None, age=600, **more):
-    """What Get replies: a unit that answers rate requests a second and is attached for age seconds."""
+    """Returns a reply of Get for a unit that serves rate requests per second, and was attached age seconds ago."""
     now = now or time.time_ns()
     covered = min(window or age * SEC, age * SEC)
     count = int(rate * covered / SEC)
@@ -63,7 +63,7 @@ def snapshot(unit, rate, window, scale=109000, total=None, now=None, age=600, **
 
 
 def histogram(count, scale=109000):
-    """Buckets of schema 5 with a bump at scale and a small one at 16 times that."""
+    """Returns a histogram of schema 5 with a peak at scale, and a small one at 16 times that."""
     weights = {}
     for center, height, width in ((scale, 1, 12), (scale * 16, .02, 8)):
         middle = round(math.log2(center / SEC) * 32)
@@ -81,7 +81,7 @@ def histogram(count, scale=109000):
 
 
 def history(unit, n, step=10 * SEC, begin=1763683200 * SEC, gap=(), scale=109000):
-    """n steps, each with the requests of a second more than the one before, and four times the latency in the middle of them."""
+    """Returns n steps with an increasing number of requests, and four times the latency in the middle."""
     steps = []
     for i in range(n):
         if i in gap:
@@ -104,7 +104,7 @@ class Error(Exception):
 
 
 class FakeQosd:
-    """units: name to a function of the window that gives the snapshot, and what List says beside it."""
+    """The server. Of each unit, it has the item in replies of List, and a function that returns the snapshot of a window."""
 
     def __init__(self, path):
         self.path = path
@@ -126,7 +126,7 @@ class FakeQosd:
             {"name": "requests.quality", "kind": "gauge", "unit": "", "probe": "requests",
              "description": "What is known of the figures: \"exact\", \"exchanges\" or \"overlapping\""},
             {"name": "requests.server.count", "kind": "counter", "unit": "1", "probe": "requests",
-             "description": "Requests whose first answer byte left"},
+             "description": "Requests with a first response byte"},
             {"name": "requests.server.connections.acceptQueueMax", "kind": "gauge", "unit": "1", "probe": "requests",
              "description": "The backlog limits of all listeners together, which is how many connections may wait"},
         ] + [{"name": f"requests.server.{d}.{q}", "kind": "gauge", "unit": "ns", "probe": "requests",

@@ -21,8 +21,8 @@ static void test_dns(void) {
         check(classify(60, 0x12, 0x34, 0x83, 0x83, 0, 1, 0, 0, 0, 1, 0, 0) == DATAGRAM_DNS_ANSWER);
         check(classify(12, 0x12, 0x34, 0x81, 0x01, 0, 0, 0, 0, 0, 0, 0, 0) == DATAGRAM_DNS_ANSWER);
 
-        /* Too short; two questions (QDCOUNT); a result in a query; the bit that is zero; operations that
-         * do not exist */
+        /* Too short; a QDCOUNT of two; a result in a query; the bit that must be zero; operations that do
+         * not exist */
         check(classify(16, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0) == DATAGRAM_PLAIN);
         check(classify(11, 0, 0, 0x81, 0, 0, 0, 0, 0, 0, 0, 0) == DATAGRAM_PLAIN);
         check(classify(40, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0) == DATAGRAM_PLAIN);

@@ -457,7 +457,8 @@ static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
         };
 }
 
-/* Endpoints and peers: their figures, what is known of them, and who may see them. */
+/* Endpoints and peers have figures of their own, as far as they are known. Peers are left out for users that
+ * may not see them. */
 static void test_rows(void) {
         static const char figures[] =
                 "\"count\":1,"

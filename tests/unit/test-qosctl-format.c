@@ -298,11 +298,11 @@ static void test_table(void) {
         w = table_new(described, ELEMENTSOF(described));
         CHECK(w);
         table_add(w, COLOR_NONE, "a.b");
-        table_add(w, COLOR_NONE, "it takes a while to tell");
+        table_add(w, COLOR_NONE, "it takes a while to read");
         check_freed(print_table(w, 16, false, false),
                     "a.b    it takes\n"
                     "       a while\n"
-                    "       to tell\n");
+                    "       to read\n");
 }
 
 /* ---- values and histograms ---------------------------------------------------------------------------- */

@@ -231,7 +231,7 @@ static void test_bad(void) {
                 { "x: " FIRST_BYTE " > 20ms over total",        "got 'total'" },
                 { "x: " FIRST_BYTE " > 20ms over 10",           "got '10'" },
                 { "x: " FIRST_BYTE " > 20ms for",               "after 'for', got ''" },
-                { "x: " FIRST_BYTE " > 20ms for ever",          "got 'ever'" },
+                { "x: " FIRST_BYTE " > 20ms for good",          "got 'good'" },
                 { "x: " FIRST_BYTE " > 20ms for 25h",           "up to 24h" },
                 { "x: " FIRST_BYTE " > 20ms for 2s over 10s",
                   "expected 'over', 'for', ', clear' or the end, got 'over 10s'" },

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""docs/LIMITS.md says what the code says: each limit in its tables has the value there, and no limit is missing."""
+"""The tables of docs/LIMITS.md have each limit of the code, with its value."""
 
 import re
 import sys
 from pathlib import Path
 
-# In these folders each #define of a maximum is in a table …
+# Each #define of a maximum in these folders has to be in a table, if it is not in NO_LIMITS
 FOLDERS = "src/core", "src/server", "src/probe", "src/generator", "src/exporter"
-# … but for those that nobody can make anything grow with: sizes of buffers, numbers of attempts, times
+# Maxima that do not limit what a user can make grow: sizes of buffers, numbers of attempts, times
 NO_LIMITS = {
     "LINE_LENGTH_MAX", "LOAD_USEC_MAX", "RESCAN_MAX_NSEC", "READY_MAX_USEC", "ROWS_NSEC_MAX", "THRESHOLD_PERIOD_MAX_NSEC",
     "TRIES_MAX", "SUGGESTIONS_MAX", "SHARE_CHANGES_MAX", "VERDICT_FINDINGS_MAX", "JSON_WRITER_DEPTH_MAX", "PROPERTIES_MAX",

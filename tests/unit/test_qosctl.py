@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every verb of qosctl against a qosd that only pretends (fake_qosd.py), in pipes and on terminals.
+"""Every verb of qosctl against a stub of qosd (fake_qosd.py), in pipes and on terminals.
 
 test_qosctl.py QOSCTL COMPLETION [TEST...]"""
 
@@ -28,7 +28,7 @@ from fake_qosd import SEC, Error, FakeQosd, distribution, history, snapshot
 
 QOSCTL = None
 COMPLETION = None
-# What is waited for comes at once, unless the machine is busy
+# Seconds. Only a busy machine takes a noticeable part of it
 DEADLINE = 30
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -39,7 +39,7 @@ def plain(text):
 
 
 class Terminal:
-    """qosctl on a terminal of its own."""
+    """A qosctl process on a pseudoterminal."""
 
     def __init__(self, arguments, env, rows=24, columns=80, uid=None, stdout=None):
         self.master, slave = pty.openpty()
@@ -74,7 +74,7 @@ class Terminal:
         return text
 
     def wait_for(self, what, after=0):
-        """Until the terminal was sent what, behind the position after; returns where that ends."""
+        """Waits for output after a position that matches a regular expression, and returns where the match ends."""
         end = time.monotonic() + DEADLINE
         while True:
             m = re.compile(what, re.S).search(self.output, after)
@@ -88,7 +88,7 @@ class Terminal:
         os.write(self.master, keys.encode())
 
     def end(self):
-        """The exit status, with the terminal as it was."""
+        """Waits for the end of qosctl, checks that the terminal's settings are restored, and returns the exit status."""
         end = time.monotonic() + DEADLINE
         while self.process.poll() is None:
             self.read(0.1)
@@ -116,7 +116,7 @@ class Test(unittest.TestCase):
         os.chmod(self.directory + "/qosd", 0o666)
         self.bin = self.directory + "/bin"
         os.mkdir(self.bin)
-        # Nothing of the tester's own environment decides how things look
+        # The environment is fixed, so that the output does not depend on that of the caller
         self.env = {"PATH": self.bin + ":" + os.environ["PATH"], "LC_ALL": "C.UTF-8", "QOSD_ADDRESS": self.qosd.path, "TZ": "UTC",
                     "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=" + self.directory + "/no-bus"} | \
             {k: v for k, v in os.environ.items() if k.startswith(("ASAN_", "UBSAN_", "LSAN_"))}
@@ -188,7 +188,7 @@ class List(Test):
         self.fits(wide, 200)
         for column in ("CONN", "ACCEPTQ", "IN", "OUT", "OVERHEAD"):
             self.assertIn(f" {column}", wide.splitlines()[0])
-        # Nobody cuts what goes into a pipe
+        # Lines are not truncated in a pipe
         self.assertEqual(wide, self.out_of())
 
     def test_worst_wait(self):
@@ -197,15 +197,15 @@ class List(Test):
             header, row = (line for line in self.out_of("list", "--no-pager", columns=200).splitlines()[:2])
             return row[header.index("WAIT"):header.index("OLDEST")].strip()
         none = dict.fromkeys(("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other"), 0)
-        # Where its time went says the thread that has served it
+        # From the states of the threads that have served the requests
         served = distribution(100, 1000)
         some = dict(none, running=0.5, socket=0.31, runQueue=0.15, other=0.04)
         self.assertEqual(shown(requests__server__service=dict(served, attributed=1, shares=some)), "socket 31%")
-        # Of too few; and idle pools are no part of it
+        # Where too few requests are attributed, from the states of threads that are not idle
         idle = dict(none, park=0.9, running=0.06, runQueue=0.02, lock=0.02 / 3, poll=0.01)
         serving = {"share": 0.5, "threadTime": 1000, "shares": idle}
         self.assertEqual(shown(requests__server__service=dict(served, attributed=0.4, shares=some), contention={"serving": serving}), "runQueue 23%")
-        # Nothing to speak of, and nothing known
+        # Waits of a small share are not shown, nor are absent ones
         self.assertEqual(shown(requests__server__service=dict(served, attributed=1, shares=dict(none, running=0.96, disk=0.04))), "-")
         self.assertEqual(shown(contention={"serving": {"share": 0, "threadTime": 0}}), "-")
         self.assertEqual(shown(), "-")
@@ -242,19 +242,19 @@ class List(Test):
         self.assertEqual(self.out_of("--no-legend").split()[:9], ["idle.service", "active", "0/s", "0/s", "-", "-", "0", "-", "-"])
 
     def test_longer_windows(self):
-        """A quantile comes from the shortest window that carries it, and says so."""
+        """A quantile is from the shortest window with enough samples, and that window is shown."""
         self.qosd.add("slow.service", rate=5)
         out = self.out_of()
         self.assertRegex(out, r"slow.service .* 109us 338us \(5min\) ")
         self.assertIn("Window: last 10s unless noted in parentheses.", out)
         self.assertEqual([p["window"] for p in self.calls("Get")], [60 * SEC, 300 * SEC])
-        # Not if a window was asked for
+        # With --window= quantiles are of that window alone
         self.qosd.calls.clear()
         out = self.out_of("--window=10s")
         self.assertNotIn("(", out)
         self.assertEqual(self.calls("Get"), [])
         self.assertEqual(self.calls("List"), [{"window": 10 * SEC}])
-        # Nobody looks for what cannot be there
+        # No requests for windows that are longer than the unit is attached
         self.qosd.units.clear()
         self.qosd.add("new.service", rate=0.1, age=20)
         self.qosd.calls.clear()
@@ -306,7 +306,7 @@ class List(Test):
             self.assertEqual({o for o in options if f" --{o}" in text}, {o for o, accept in options.items() if verb in accept}, verb)
 
     def test_all(self):
-        """Which units listen here is nobody's business in this test, but they come after those that are attached."""
+        """Units that listen on this host come after the attached ones. Their names depend on the host and are not checked."""
         self.qosd.add("nginx.service")
         out = self.out_of("list", "--all")
         self.assertRegex(out, r"(?s)^UNIT .*\nnginx.service .*1 unit attached, \d+ more listening\.")
@@ -400,7 +400,7 @@ class Attach(Test):
         self.error_of("attach", "a.target", "nonsense", status=1)
 
     def test_strange_names(self):
-        """Bytes of a name do not reach the terminal as they are."""
+        """Control characters of names are escaped in messages, and names that are not UTF-8 are rejected."""
         self.assertIn("\\x1b]31m", self.error_of("attach", "\x1b]31m", status=4))
         self.assertIn("\\x1b[31m", self.error_of("-H", "x", "attach", "\x1b[31m", status=2))
         r = subprocess.run([QOSCTL, "attach", b"\xff\xfe"], env=self.env, capture_output=True)
@@ -456,12 +456,12 @@ class Status(Test):
         self.assertRegex(out, r"\n {18}others +100/s +1\.00k +3\.00/s ")
         self.qosd.add("alone.service", requests__server__endpoints=[metrics_port])
         self.assertEqual(len(self.lines("alone")["LISTEN"]), 1)
-        # Of a window that has none only that they are there is known
+        # Over windows without figures of endpoints only their number is shown
         self.qosd.add("long.service", requests__server__endpoints=[{"listen": "*:1"}, {"listen": "*:2"}])
         lines = self.lines("long", "--window=60s")
         self.assertEqual((len(lines["Endpoints:"]), lines["LISTEN"]), (1, []))
         self.assertIn("windows from 2s to 10s", lines["Endpoints:"][0])
-        # What they are called comes from outside
+        # Addresses may contain control characters, and entries may be incomplete
         self.qosd.add("bad.service", requests__server__endpoints=[one, row(listen="\x1b[2J"), {}, {"rate": "x", "errors": 7}])
         self.assertNotIn("\x1b", self.out_of("status", "bad"))
 
@@ -477,7 +477,7 @@ class Status(Test):
         self.assertRegex(out, r"\n {18}127\.0\.0\.1:6379 +redis-server\.service +100/s +0/s +109us +2\.04ms +3\n")
         self.assertRegex(out, r"\n {18}\[fd77:1234:5678:9abc:def0:1234:5678:9abc\]:65535 +- +0\.70/s ")
         self.assertRegex(out, r"\n {18}others +- ")
-        # Who may not see them sees the sum, and who asks nobody nothing
+        # Users that may not see the peers get their sum. A unit without client requests has no line
         self.qosd.add("hidden.service", requests__client=client, totals={"requests.server.count": 1, "requests.client.bytesOut": 2})
         lines = self.lines("hidden")
         self.assertEqual((len(lines["Outgoing:"]), lines["PEER"]), (1, []))
@@ -541,7 +541,7 @@ class Status(Test):
         out = self.out_of("status", "slow", "--window=10s")
         self.assertNotIn("(60s)", out)
         self.assertIn("too few requests, P95 requires 100", out)
-        # As this qosd has it, which is asked once, and only if somebody is to be told
+        # The minimum is that of this qosd. It is requested once, and only for a text that has it
         self.qosd.add("other.service", rate=5)
         self.qosd.status["minimumSamples"] = 50
         self.qosd.calls.clear()
@@ -561,7 +561,7 @@ class Status(Test):
             self.assertRegex(self.out_of("status", "nginx"), header)
             self.assertNotRegex(self.out_of("status", "nginx", "--no-legend"), header)
         self.assertRegex(self.out_of("status", "nginx", "--no-legend"), r"(?s)\n         Latency .*\*:443 .*127.0.0.1:6379 ")
-        # Nothing would say that a quantile is of a longer window
+        # Without the header, quantiles of longer windows are left out, as nothing would name their window
         self.qosd.add("slow.service", rate=5)
         self.assertRegex(self.out_of("status", "slow"), r"\n         Latency .* 338us +- +[0-9.]+m?s +\n.*\n")
         out = self.out_of("status", "slow", "--no-legend")
@@ -659,9 +659,9 @@ class Show(Test):
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.rate"), "requests.server.rate=7.5\n")
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency").splitlines()[0], "requests.server.latency.count=75")
         self.assertEqual(self.out_of("show", "nginx", "-P", "totals.requests.server.count", "--value"), "4500\n")
-        # The order is that of the command line
+        # Metrics are printed in the order of the command line
         self.assertEqual(self.out_of("show", "nginx", "-P", "seq,unit", "-P", "requests.server.count", "--value"), "812\nnginx.service\n75\n")
-        # Not there now, but there in principle
+        # Metrics of endpoints and peers are requested by name, and may be absent
         self.qosd.values = {"requests.server[:443].rate": 7.5, "requests.client[[::1]:80].count": 3, "requests.server[*:1].latency.p99": None}
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server[:443].rate", "--value"), "7.5\n")
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.client[[::1]:80].count,requests.server.count,requests.server[*:1].latency.p99"),
@@ -690,7 +690,7 @@ class Show(Test):
 
 class Connecting(Test):
     def test_full_listen_queue(self):
-        """A connection that the other side does not take at once is waited for."""
+        """qosctl waits for its connection to be accepted when the listen queue is full."""
         self.qosd.add("nginx.service")
         path = self.directory + "/busy"
         others = []
@@ -714,7 +714,7 @@ class Connecting(Test):
                 while process.poll() is None and not waits():
                     self.assertLess(time.monotonic(), deadline)
                     time.sleep(.001)
-                for _ in others:    # the last one has not connected, but qosctl does
+                for _ in others:    # qosctl connects instead of the last one, which has failed to
                     threading.Thread(target=self.qosd.serve, args=(listener.accept()[0],), daemon=True).start()
                     if process.poll() is not None:
                         break
@@ -773,7 +773,7 @@ class Others(Test):
         self.assertEqual(self.calls("History")[-1]["since"], 1763683210 * SEC)
         self.assertIn("COUNT QUALITY LATENCY.P99\n", re.sub(" +", " ", self.out_of("history", "nginx", *self.calls("History")[-1]["metrics"])))
 
-        # Whatever is asked for, all of what came is printed
+        # JSON has all of the reply, whatever metrics are requested
         reply = json.loads(self.out_of("history", "nginx", "--json=short"))
         self.assertEqual(len(reply["steps"]), 3)
         self.assertNotIn("metrics", self.calls("History")[-1])
@@ -803,11 +803,11 @@ class Others(Test):
             for columns in (40, 80, 200):
                 for locale in ("C.UTF-8", "C"):
                     out = self.out_of("heatmap", "nginx", columns=columns, locale=locale)
-                    # In a pipe
+                    # In a pipe, in both locales
                     self.assertTrue(out.isascii())
                     title, picture, legend = out.split("\n\n")
                     self.assertEqual("not observed" in legend, "/" in picture)
-                    # Many steps in a column hide a gap
+                    # A gap is not visible in columns of many steps
                     self.assertEqual("/" in picture, n > 30 and (columns > 40 or n < 180), f"{n} steps in {columns} columns: {picture}")
                     self.fits(picture, columns)
                 rows = [line.split()[-1] for line in picture.splitlines()[1:-1]]
@@ -815,7 +815,7 @@ class Others(Test):
                 if all(r.isdigit() for r in rows):
                     self.assertEqual(sum(int(r) for r in rows), total)
 
-        # On a terminal: shades, and colours if it has them
+        # On a terminal, with blocks if the locale has them, and with colors
         self.qosd.histories["nginx.service"] = history("nginx.service", 60)
         for env, mark, color in (({}, "\u2588", True), ({"NO_COLOR": "1"}, "\u2588", False), ({"LC_ALL": "C", "NO_COLOR": "1"}, "#", False)):
             for columns in (80, 200):
@@ -837,7 +837,7 @@ class Others(Test):
         self.error_of("heatmap", "nginx", "a", "b", status=2)
 
     def test_heatmap_axis(self):
-        """Each time stands below the column that begins then, also where the name of the day is of other letters."""
+        """Each time on the axis is below the column that begins then, also if the name of the day has wide characters."""
         self.qosd.add("nginx.service")
         self.qosd.histories["nginx.service"] = history("nginx.service", 60)
         r = subprocess.run(["localedef", "-i", "ja_JP", "-f", "UTF-8", self.directory + "/ja_JP.UTF-8"], capture_output=True) if shutil.which("localedef") else None
@@ -854,7 +854,7 @@ class Others(Test):
 
     def test_measure(self):
         self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1})
-        # The command's output is the command's, ours comes on standard error
+        # Standard output is that of the command; qosctl prints to standard error
         out, err = self.run_qosctl("measure", "nginx", "--", "sh", "-c", "echo out; echo err >&2; sleep 0.1")
         self.assertEqual(out, "out\n")
         self.assertRegex(err, r"^err\n\nnginx.service handled 15\d\d\d\d requests in [\d.]+m?s while")
@@ -870,18 +870,18 @@ class Others(Test):
         self.assertEqual(err, "")
         self.assertNotIn("window", json.loads(out))
 
-        # Its exit status is ours
+        # The exit status is that of the command
         self.assertIn("exit status 17", self.run_qosctl("measure", "nginx", "--", "sh", "-c", "exit 17", status=17)[1])
         self.assertIn("exit status 143", self.run_qosctl("measure", "nginx", "--", "sh", "-c", "kill $$", status=143)[1])
         self.assertIn("Failed to run 'no-such-program'", self.run_qosctl("measure", "nginx", "--", "no-such-program", status=127)[1])
         self.assertIn("Failed to run '/etc/passwd'", self.run_qosctl("measure", "nginx", "--", "/etc/passwd", status=126)[1])
 
-        # Who is not attached is leased
+        # A unit that is not attached is attached with a lease
         self.qosd.known = {"redis.service"}
         self.run_qosctl("measure", "redis", "--", "true")
         self.assertEqual([c["lease"] for c in self.calls("Attach")], [True])
 
-        # What cannot be measured is not run
+        # The command is not run if the unit cannot be measured
         ran = self.directory + "/ran"
         self.error_of("measure", "other", "--", "touch", ran, status=4)
         self.assertFalse(os.path.exists(ran))
@@ -907,7 +907,7 @@ class Others(Test):
         self.assertIn("\nNo significant wait for: disk, lock\n", out)
         self.assertIn("\nThreads, on average: running 0.50, runQueue 0.75\n", out)
         self.assertIn("CPUs allowed: 2 (idle: 0.25)", out)
-        # As wide as the terminal, and not wider: the pager cuts what is longer
+        # Text is wrapped at the width of the terminal, as the pager truncates longer lines
         long = " ".join(["words"] * 60)
         self.qosd.diagnosis = found | {"text": long, "findings": [found["findings"][0] | {"text": long, "next": long}],
                                        "excluded": [{"kind": kind, "text": long} for kind in ("disk", "application")],
@@ -928,11 +928,11 @@ class Others(Test):
         self.qosd.diagnosis = nothing | {"verdict": "unknown", "summary": "inconclusive"}
         self.assertIn("nginx.service: inconclusive\n", self.run_qosctl("diagnose", "nginx", "--for=1s", status=1)[0])
 
-        # Where it is from, if it is from the history
+        # A baseline from the history is named with its interval
         self.qosd.diagnosis = nothing | {"baseline": figures, "baselineSource": {"since": 1763683200000000000, "until": 1763683260000000000, "covered": 30 * 10 ** 9}}
         self.assertIn("Compared with its history, 30s between ", self.out_of("diagnose", "nginx", "--for=1s"))
 
-        # What is normal is kept, and given back as it was
+        # A saved baseline is sent to qosd without changes
         self.qosd.diagnosis = nothing
         path = self.directory + "/normal"
         self.out_of("diagnose", "nginx", "--for=1s", f"--save={path}")
@@ -945,7 +945,7 @@ class Others(Test):
         self.qosd.add("redis.service")
         self.assertIn("saved of another unit: nginx.service", self.out_of("diagnose", "redis", "--for=1s", f"--against={path}"))
 
-        # Files of version 1 have other names for some
+        # Files of version 1 have previous names of some figures
         with open(path, "w") as f:
             json.dump({"version": 1, "unit": "nginx.service", "figures": {"rate": 2.5, "asked": 3, "askTime": 4, "busiest": .5, "held": 6}}, f)
         self.out_of("diagnose", "nginx", "--for=1s", f"--against={path}")
@@ -971,7 +971,7 @@ class Others(Test):
         self.error_of("status", "nginx", "--save=x", status=2)
         self.error_of("diagnose", "nginx", "--for=1s", "--against=", status=2)
 
-    # Also on a line that is as narrow as this
+    # Any text may precede the expected one, as narrow terminals have less of it
     PROGRESS = r"\r\x1b\[2K[^\r\n]*"
 
     def diagnosing(self, columns=80, span="10s", **more):
@@ -982,7 +982,7 @@ class Others(Test):
     LONG_NAME = "a-rather-long-name-of-a-backend.service"
 
     def screen(self, *arguments, columns):
-        """The lines of the page on a terminal, none of them wider than that."""
+        """Runs qosctl on a terminal, checks that no line of its page is wider, and returns the lines."""
         t = self.terminal(*arguments, columns=columns, env={"PAGER": ""})
         self.assertEqual(t.end(), 0)
         page = plain(t.output.rsplit("\r\x1b[2K", 1)[-1]).replace("\r", "")
@@ -990,7 +990,7 @@ class Others(Test):
         return page.splitlines()
 
     def test_diagnose_on_narrow_terminals(self):
-        """Words are never cut, so that names and commands can be copied."""
+        """Words are not broken at the end of a line, so that names and commands can be copied."""
         command, summary = f"journalctl -u {self.LONG_NAME} -p err -n 50", "100% of 171 requests/s fail: 171 error replies/s"
         self.qosd.add(self.LONG_NAME)
         self.qosd.diagnosis = {"verdict": "found", "summary": summary, "text": "171 requests/s",
@@ -1011,7 +1011,7 @@ class Others(Test):
         self.assertIn(f"    Next: {command}", screens[80])
 
     def test_status_on_narrow_terminals(self):
-        """All of the page fits, below or behind the keys, and what is left out are columns of tables."""
+        """The page fits into the terminal: values are wrapped, and only columns of tables are left out."""
         client = {"count": 1007, "rate": 100.7, "errors": {"reset": 0, "timeout": 0}, "aborts": 0, "inFlight": 0, "bytesIn": 1, "bytesOut": 2,
                   "peers": [row(peer="127.0.0.1:6379", unit="redis-server.service", errors={"reset": 7, "timeout": 0}), row(rest=True)]}
         endpoints = [row(listen="*:443"), row(listen="127.0.0.1:9100")]
@@ -1029,7 +1029,7 @@ class Others(Test):
                     "Errors: 0.40/s (3 reset, 1 timed out); 2 aborted by clients Traffic:", "12 open, 3 new, 0 retransmitted segments Accept queue: 0/511", \
                     "requests and 0 errors since attached", "voluntary,", "redis" if columns > 40 else "127.0.0.1:6379", "P99", "STATE THREADS SHARE":
                 self.assertIn(line, text, f"{columns} columns")
-        # Colors end with the line, and go on in the next one
+        # Colors are reset at the end of a wrapped line, and set again on the next one
         out = self.terminal("status", "web", columns=40, env={"PAGER": ""})
         self.assertEqual(out.end(), 0)
         self.assertIn("Errors: \x1b[0;1;31m0.40/s\x1b[0m (3 reset, 1", out.output)
@@ -1050,7 +1050,7 @@ class Others(Test):
         self.assertIn(self.LONG_NAME, lines)
 
     def test_progress(self):
-        """What is observed, how much longer, and the rate so far; nothing of it stays."""
+        """The progress line has the unit, the time left and the rate so far, and is erased at the end."""
         begin = time.monotonic()
         for columns, t in [(columns, self.diagnosing(columns, span="2s")) for columns in (40, 80, 200)]:
             t.wait_for(self.PROGRESS + "2s left")
@@ -1069,7 +1069,7 @@ class Others(Test):
             self.assertIn(window, (1 * SEC, 2 * SEC))
 
     def test_progress_is_for_terminals(self):
-        """Nothing of it in pipes, with --json=, or on a terminal that cannot erase it."""
+        """There is no progress line in pipes, with --json=, or on a dumb terminal."""
         t = self.diagnosing(span="1s")
         self.assertEqual(t.end(), 0)
         self.assertIn("left", t.output)
@@ -1083,7 +1083,7 @@ class Others(Test):
         self.assertEqual(len(self.calls("Get")), calls)
 
     def test_progress_of_others(self):
-        """Of whatever waits. A command has the terminal for itself, but not what it is not connected to."""
+        """measure, wait and attach have a progress line, too; measure only if the command's output is not on the terminal."""
         self.qosd.add("nginx.service", rate=1234)
         t = self.terminal("measure", "nginx", "--", "sleep", "2")
         self.assertEqual(t.end(), 0)
@@ -1111,12 +1111,12 @@ class Others(Test):
 
     @staticmethod
     def sleeps(pid):
-        """Whether the process waits for no descriptor, but for time or a signal: ppoll(NULL, 0, ...)."""
+        """Returns whether the process waits for a timeout or a signal alone, in ppoll(NULL, 0, ...)."""
         with open(f"/proc/{pid}/syscall") as f:
             return f.read().split()[1:3] == ["0x0", "0x0"]
 
     def test_interrupted(self):
-        """Ctrl+C ends the interval, and there is a diagnosis; a second one, or one before it began, ends qosctl."""
+        """Ctrl+C ends the interval and prints a diagnosis of it. A second one, or one before the interval begins, ends qosctl."""
         for verdict, status in (("nothing", 0), ("unknown", 1)):
             t = self.diagnosing(span="5min", verdict=verdict)
             t.wait_for("5min left")
@@ -1125,7 +1125,7 @@ class Others(Test):
             self.assertIn("nginx.service: no bottleneck found", plain(t.output))
             self.assertEqual(self.calls("Diagnose")[-1], {"unit": "nginx.service", "sinceBegin": True})
 
-        # In a pipe it is the same
+        # SIGINT does the same in a pipe
         n = len(self.calls("BeginDiagnosis"))
         p = subprocess.Popen([QOSCTL, "diagnose", "nginx", "--for=5min", "--json=short"], env=self.env, stdout=subprocess.PIPE)
         self.until(lambda: len(self.calls("BeginDiagnosis")) == n + 1 and self.sleeps(p.pid))
@@ -1150,7 +1150,7 @@ class Others(Test):
 
     @staticmethod
     def waits_for(*peers, share=0.9, findings=()):
-        """A diagnosis with a dependency: peers by address, with their units if they are known."""
+        """Returns a diagnosis with a dependency on peers, which are pairs of an address and a unit or None."""
         n = len(peers)
         return {"verdict": "found", "summary": "slow dependency", "text": "100 requests/s", "excluded": [],
                 "findings": [{"kind": "dependency", "certainty": "certain", "text": "wait for responses of peers", "rule": "a rule", "next": "qosctl it",
@@ -1180,7 +1180,7 @@ disk (certain), back.service: 42% of each request of nginx.service
     disk wait: 3.5ms of the 4ms to the first byte (88%)
     Next: systemctl set-property backup.service IOWeight=20
 """)
-        # Each of them stays attached as long as the connection lasts
+        # Each unit is attached with a lease
         self.assertEqual([(p["unit"], p["lease"]) for p in self.calls("Attach")], [("nginx", True), ("web.service", True), ("back.service", True)])
         self.assertIn("nginx.service -> web.service -> back.service: ", self.out_of("why", "nginx", "--for=1s", locale="C"))
         for columns in (40, 80, 200):
@@ -1197,13 +1197,13 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn("Failed to diagnose 'other': no such unit", self.error_of("why", "other", "--for=1s", status=4))
 
     def why_ends(self, *peers, status=0, **more):
-        """The steps below nginx, in JSON, and as text."""
+        """Returns the steps below nginx in the JSON output, and the text output."""
         self.qosd.diagnoses["nginx.service"] = self.waits_for(*peers, **more)
         out = self.run_qosctl("why", "nginx", "--for=1s", status=status, columns=200)[0]
         return json.loads(self.run_qosctl("why", "nginx", "--for=1s", "--json=short", status=status)[0])["steps"], out
 
     def test_why_ends(self):
-        """Where it does not go on, and why."""
+        """A path ends at peers that cannot be diagnosed, with the reason."""
         for unit in ("nginx.service", "web.service", "back.service"):
             self.qosd.add(unit)
         free = socket.create_server(("127.0.0.1", 0))
@@ -1222,7 +1222,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertEqual(steps[0]["steps"][0]["end"], "cycle")
         self.assertIn("90% nginx.service (127.0.0.1:8000): a cycle: it is above\n", out)
 
-        # Of two branches one is seen once
+        # A unit in two branches is diagnosed once
         self.qosd.diagnoses |= {"web.service": self.waits_for(("127.0.0.1:8002", "back.service")), "back.service": self.DISK}
         steps, out = self.why_ends(("127.0.0.1:8001", "web.service"), ("127.0.0.1:8002", "back.service"))
         self.assertEqual(([s["unit"] for s in steps], steps[1]["end"]), (["web.service", "back.service"], "seen"))
@@ -1230,7 +1230,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn("│  └─ 90% back.service (127.0.0.1:8002): ", out)
         self.assertIn("└─ 45% back.service (127.0.0.1:8002): it is elsewhere in the tree\n", out)
 
-        # It vanishes, or is not for this user to see
+        # The diagnosis of a peer fails
         for error, words in ((Error("NoSuchUnit", unit="web.service", message="no such unit web.service"), "no such unit web.service"),
                              (Error("org.varlink.service.PermissionDenied"), "access denied")):
             self.qosd.diagnoses["web.service"] = error
@@ -1239,7 +1239,7 @@ disk (certain), back.service: 42% of each request of nginx.service
             self.assertIn(f"90% web.service (127.0.0.1:8001): not observed: {words}\n", out)
 
     def test_why_interrupted(self):
-        """Ctrl+C gives what there is, and observes no more."""
+        """Ctrl+C prints the path so far, and no further unit is diagnosed."""
         for unit in ("nginx.service", "web.service"):
             self.qosd.add(unit)
         self.qosd.diagnoses = {"nginx.service": self.waits_for(("127.0.0.1:8001", "web.service"))}
@@ -1251,7 +1251,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertEqual([p["unit"] for p in self.calls("Diagnose")], ["nginx.service"])
 
     def test_measure_signals(self):
-        """Signals get through to the command, and do not end qosctl before it."""
+        """Signals are forwarded to the command, and qosctl ends after it."""
         self.qosd.add("nginx.service")
         for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             name = sig.name[3:]
@@ -1263,7 +1263,7 @@ disk (certain), back.service: 42% of each request of nginx.service
             self.assertEqual((out, p.returncode), (f"got {name}\n", 3))
             self.assertIn("nginx.service handled", err)
 
-        # On a terminal everybody gets it, and the command once
+        # The terminal sends SIGINT to both processes: qosctl must not forward it
         t = self.terminal("measure", "nginx", "--", "sh", "-c", "trap 'echo got it; n=1' INT; echo ready; while [ -z $n ]; do sleep 0.05; done; sleep 0.3; exit 5")
         t.wait_for("ready")
         t.key("\x03")
@@ -1310,7 +1310,7 @@ disk (certain), back.service: 42% of each request of nginx.service
             "objectives": [{"threshold": "slow", "target": 0.99, "good": 5, "total": 9}]}
 
     def samples(self, *arguments):
-        """Name, labels and value of each, in order; that all of one name stand together, behind what they are."""
+        """Returns the samples by name and labels. Checks that those of a family are together, after its HELP and TYPE."""
         samples, families, family = {}, [], None
         for line in self.out_of("metrics", *arguments).splitlines():
             if line.startswith("# "):
@@ -1336,7 +1336,7 @@ disk (certain), back.service: 42% of each request of nginx.service
             (("requests.server.bytesIn", "counter", "bytes", "Bytes"), ("contention.threadTime", "counter", "ns", "Time"),
              ("requests.server.inFlight", "gauge", "1", "A \\ and \"more\""), ("requests.server.oldestInFlight", "gauge", "ns", "Age"),
              ("requests.server.latency.count", "gauge", "1", "Requests in the distribution"))]
-        # On a bound, in between, the first and the last of all
+        # The first and the last bucket, and bounds on and between those of the export
         indexes, counts = [-704, -672, -671, 0, 5, 192, 193], [1, 2, 4, 8, 16, 32, 64]
         self.export("a.service", 127, indexes, counts)
         self.export("b\\x2dc.service", 4, [33], [4])
@@ -1372,7 +1372,7 @@ disk (certain), back.service: 42% of each request of nginx.service
             self.assertEqual((buckets["1.0"], buckets["2.0"], buckets["0.5"], buckets["64.0"], buckets["2.384185791015625e-07"]), (15, 31, 7, 63, 1))
         self.assertIn("# HELP qosd_requests_server_in_flight A \\\\ and \\\"more\\\"\n", self.out_of("metrics"))
         self.assertIn('# HELP qosd_requests_server_in_flight A \\\\ and "more"\n', self.out_of("metrics", "--format=prometheus"))
-        # The rules for alerts use what is printed
+        # The alerting rules of the documentation use metrics that exist
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/prometheus/qosd.rules.yml"), encoding="utf-8") as f:
             used = set(re.findall(r"\bqosd_\w+", f.read()))
         self.assertEqual(used, {"qosd_objective_good_total", "qosd_objective_requests_total", "qosd_objective_target_ratio",
@@ -1401,11 +1401,11 @@ disk (certain), back.service: 42% of each request of nginx.service
             for columns in (80, 200):
                 self.fits(self.out_of("list-metrics", columns=columns, locale=locale), columns)
         self.assertRegex(self.out_of("list-metrics", "--no-legend").splitlines()[1],
-                         r"^requests.server.count +1 +counter requests Requests whose first answer byte left$")
+                         r"^requests.server.count +1 +counter requests Requests with a first response byte$")
         self.assertEqual([json.loads(line) for line in self.out_of("list-metrics", "--json=short").splitlines()], self.qosd.metrics)
 
     def test_lifecycle(self):
-        """What the service manager reports beside the state, where it is no matter of course."""
+        """Sub state, result, restarts, last exit and freezer state are shown unless they are the usual ones."""
         for more, line in (
                 ({"subState": "running", "result": "success", "restarts": 0, "freezerState": "running"}, "Active: active (running)\n"),
                 ({"subState": "running", "result": "success", "restarts": 1, "lastExit": "exit status 7"},
@@ -1419,7 +1419,7 @@ disk (certain), back.service: 42% of each request of nginx.service
             self.assertIn(line, self.out_of("status", "nginx", columns=200))
 
     def test_failing(self):
-        """A unit that fails most of its requests is not just active."""
+        """An active unit is shown as failing if most of its requests fail."""
         for errors, state in ((0, "active"), (70000, "active"), (76000, "failing"), (151000, "failing")):
             self.qosd.add("nginx.service", requests__server__errors={"reset": 0, "timeout": 0, "status5xx": errors})
             self.assertEqual(self.out_of("list", "nginx", "--no-legend", columns=200).split()[1], state)
@@ -1427,7 +1427,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertEqual(self.out_of("list", "nginx", "--no-legend", columns=200).split()[1], "failed")
 
     def test_not_attached(self):
-        """One status for it, whatever was to be done with the unit, but to detach it."""
+        """All verbs but detach exit with status 3 for a unit that is not attached."""
         self.qosd.known = {"x.service"}
         for method in ("Threads", "Monitor"):
             self.qosd.errors[method] = Error("NotAttached", unit="x.service", message="x.service is not attached")
@@ -1440,7 +1440,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.error_of("detach", "x")
 
     def test_enable(self):
-        """What qosd would ignore is told before anything is written, or anybody asked: there is no bus here."""
+        """Settings that qosd would ignore are reported before a file is written, and before the bus is used, which is missing here."""
         for arguments, what in ((["--probes=cup", "nginx"], "there is no probe 'cup', expected 'requests', "),
                                 (["--probes=cpu,bogus", "--now", "nginx"], "there is no probe 'bogus'"),
                                 (["--exclude=port:x", "nginx"], "invalid exclusion 'port:x', expected "),
@@ -1448,10 +1448,10 @@ disk (certain), back.service: 42% of each request of nginx.service
                                 (["nginx", "backup.timer"], "Units of the type of 'backup.timer' have no processes, expected a service, scope, slice or socket"),
                                 (["multi-user.target"], "'multi-user.target' have no processes"), (["x.path"], "'x.path' have no processes")):
             self.assertIn(what, self.error_of("enable", *arguments, status=2))
-        # These could be
+        # Valid settings get as far as the bus
         for unit in ("nginx", "my.app", "a.scope", "a.slice", "a.socket"):
             self.assertIn("system bus", self.error_of("enable", "--probes=requests,tls,cpu", "--exclude=redis:ping", unit))
-        # What an older qosctl has written can be taken away
+        # disable also accepts types that an older qosctl has enabled
         self.assertIn("system bus", self.error_of("disable", "backup.timer"))
 
     def test_usage(self):
@@ -1469,14 +1469,14 @@ disk (certain), back.service: 42% of each request of nginx.service
             self.assertIn(f"'{verb}' requires unit names without patterns, got 'b?'.", self.error_of(verb, "a", "b?", status=2))
         self.assertEqual(self.qosd.calls, [])
         self.assertIn("Option --for= is not supported by 'list'.", self.error_of("list", "--for=10s", status=2))
-        # What is behind the unit is no unit, and paths may have any letter
+        # Arguments after the unit, and paths, are not checked for patterns
         self.error_of("clear-threshold", "nginx", "[*", status=4)
         self.error_of("wait", "/a[b", "a > 1", status=4)
 
     STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
 
     def thread(self, tid, name, state, times, **more):
-        """A thread that was in these states for so many ms."""
+        """Returns a thread as in Threads, with its times by state in ms."""
         return dict({"tid": tid, "pid": 7, "name": name, "state": state, "times": {s: times.get(s, 0) * 1000000 for s in self.STATES},
                      "waits": {s: 0 for s in self.STATES[3:]}, "voluntary": 0, "involuntary": 0, "migrations": 0, "wakeUps": 0, "futexWakes": 0}, **more)
 
@@ -1496,7 +1496,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         lines = out.splitlines()
         self.assertEqual(lines[0], "nginx")
         self.assertRegex(lines[1], r"^ *TID +PID +NAME +STATE +RUNNING +RUNQUEUE +THROTTLED +LOCK ")
-        # The most busy first; a number that another thread has had before is a new thread
+        # Sorted by time on the CPU. A thread ID with less time than before is that of a new thread
         self.assertRegex(lines[2], r"^ *9 +7 busy +lock +25.0% +- +- +75.0% .* 1.50k +0 +0$")
         self.assertRegex(lines[3], r"^ *10 +7 young +sleep +25.0% ")
         self.assertRegex(lines[4], r"^ *8 +7 idle +poll +- ")
@@ -1520,23 +1520,24 @@ disk (certain), back.service: 42% of each request of nginx.service
         out = self.out_of("resources", "nginx")
         self.assertRegex(out, r"\n   Waits: since observation started\nSTATE +KIND +RESOURCE +WAITS +TIME +MEAN +WOKEN BY\n")
         self.assertRegex(out, r"\nsleep +rest +others +1 +9.00ms +9.00ms +-\nlock +futex +nginx:big +10 +5.00ms +500us +hog 9, other 3 \(a.service\)\n")
-        # What was added meanwhile, each by itself
+        # With --for= the differences are shown, of each lock of the same name
         replies = [[lock, twin], [dict(lock, waits=12, time=5500000), dict(twin, time=4000000)]]
         out = self.out_of("resources", "nginx", "--for=1ms")
         self.assertRegex(out, r"\nlock +futex +nginx:big +0 +3.00ms +- .*\nlock +futex +nginx:big +2 +500us +250us ")
-        # The same for programs
+        # JSON has the differences, too
         replies = [[lock, rest]]
         self.assertEqual(json.loads(self.out_of("resources", "nginx", "--json=short"))["resources"], [lock, rest])
         replies = [[lock, twin], [dict(lock, waits=12, time=5500000), dict(twin, time=4000000)]]
         self.assertEqual(json.loads(self.out_of("resources", "nginx", "--json=short", "--for=1ms"))["resources"],
                          [dict(lock, waits=2, time=500000), dict(twin, waits=0, time=3000000)])
-        # Those who end them may have long names, and each is told as a whole
+        # Long names of wakers are not truncated in a pipe
         long = [{"name": "ä" * 15, "tid": i, "unit": "ü" * 240 + ".service", "waits": 1} for i in range(3)]
         replies = [[dict(lock, wakers=long)]]
         self.assertIn(" " + ", ".join(f"{w['name']} {w['tid']} ({w['unit']})" for w in long) + "\n", self.out_of("resources", "nginx"))
 
     def test_no_waits(self):
-        """What threads wait for is not for everybody, and not of all units: that is said, and is an error for those who ask for these alone."""
+        """resources prints why it has no waits, for lack of permission or of the probe. With --for=, which requests waits alone, that is an
+        error."""
         self.qosd.add("nginx.service", contention={"block": {"devices": []}, "memory": {"minorFaults": 7, "minorFaultTime": 1}})
         denied = ((Error("io.systemd.InteractiveAuthenticationRequired"), "interactive authentication required"),
                   (Error("org.varlink.service.PermissionDenied"), "access denied"))
@@ -1551,7 +1552,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn("\n   Waits: there is no reading of it now\nFor more metrics: qosctl attach --probes=requests,cpu,block,memory nginx\n", out)
         self.assertIn("qosctl attach --probes=requests,cpu,block,memory nginx", self.error_of("resources", "nginx", "--for=10min"))
         self.assertEqual(self.error_of("resources", "nothing", status=4), "Failed to read 'nothing': no such unit nothing.service.\n")
-        # One that cannot be read does not keep others from being shown
+        # A unit that cannot be read does not prevent the output of others
         self.qosd.errors["Resources"] = denied[1][0]
         out, err = self.run_qosctl("resources", "nothing", "nginx", status=4)
         self.assertTrue(out.startswith("nginx.service\n"), out)
@@ -1585,7 +1586,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn(b"No space left", r.stderr)
 
     def program_ssh(self):
-        """The ssh that reaches the socket, on host2 that of another qosd."""
+        """Installs an ssh that connects to the stub's socket, or for host2 to that of another stub."""
         self.program("ssh", f"""#!{sys.executable}
 import os, socket, sys, threading, time
 with open({self.directory + "/ssh.log"!r}, "a") as f:
@@ -1629,13 +1630,13 @@ os._exit(0)
         self.assertIn("connection closed", err)
 
     def second_qosd(self):
-        """Of host2."""
+        """Starts the stub of host2."""
         self.program_ssh()
         self.others.append(FakeQosd(self.directory + "/qosd2"))
         return self.others[-1]
 
     def test_hosts(self):
-        """A column names the host; what does not respond is named, and does not hide the others."""
+        """list has a column with the host. A host that fails is reported, and the others are shown."""
         second = self.second_qosd()
         self.qosd.add("nginx.service")
         self.qosd.add("redis.service", degraded="no such hook")
@@ -1668,11 +1669,11 @@ os._exit(0)
         out, err = self.run_qosctl("-H", "host1,chatty", "list", status=1)
         self.assertIn("2 units attached on 1 host.", out)
         self.assertIn("chatty: \\x1b[31mnoise", err)
-        # The first 16 KiB, twice as long by the name and the escapes
+        # Only the first 16 KiB are printed, which host names and escapes make longer
         self.assertLess(len(err), 3 * 16 << 10)
 
     def test_silent_host(self):
-        """It is given up after a while, and the others are shown."""
+        """A host without a response is given up after a timeout, and the others are shown."""
         self.program_ssh()
         self.qosd.add("nginx.service")
         out, err = self.run_qosctl("-H", "silent,host1", "list", status=1)
@@ -1680,7 +1681,7 @@ os._exit(0)
         self.assertIn("host1 nginx.service", out)
 
     def test_histogram_of_hosts(self):
-        """Buckets are added integer by integer, also those of different schemas."""
+        """The histogram of several hosts has the sums of their buckets, also of different schemas."""
         second = self.second_qosd()
         self.qosd.add("nginx.service")
         second.add("nginx.service", rate=99)
@@ -1728,7 +1729,7 @@ os._exit(0)
         return str(n) if n < 1000 else f"{n / 1000:.3g}k"
 
     def test_status_of_hosts(self):
-        """A row for each host, and the distributions of all requests together: by their buckets, not by the hosts' quantiles."""
+        """status of several hosts has a row for each, and quantiles of all requests, which are from the sums of the buckets."""
         second = self.second_qosd()
         self.qosd.add("nginx.service", requests__server__inFlight=2, requests__server__oldestInFlight=7000,
                       requests__server__errors={"reset": 3, "timeout": 1})
@@ -1794,7 +1795,7 @@ os._exit(0)
             self.assertIn(f"{option} cannot be combined", self.error_of("-H", "host1,host2", "diagnose", "nginx", option + "/x", status=2))
         self.error_of("-H", "host1,host2", "diagnose", "nginx", "--for=7ms", status=2)
 
-        # Ctrl+C is for all of them
+        # Ctrl+C ends the interval on all hosts
         t = self.terminal("--no-pager", "-H", "host1,host2", "diagnose", "nginx", "--for=5min")
         t.wait_for("Observing nginx on 2 hosts: ")
 
@@ -1824,7 +1825,7 @@ os._exit(0)
         self.assertFalse(os.path.exists(self.directory + "/ssh.log"))
 
     def test_password_prompt(self):
-        """A user at a terminal gets polkit's agent, for as long as it may be needed."""
+        """On a terminal, polkit's agent runs during requests that may require authorization."""
         self.qosd.known = {"nginx.service"}
         self.program("pkttyagent", "#!/bin/sh\necho started \"$*\"\ntrap 'echo ended; exit' TERM\neval \"exec $2>&-\"\nwhile :; do sleep 0.1; done\n")
         nobody = 65534 if os.geteuid() == 0 else None
@@ -1837,7 +1838,7 @@ os._exit(0)
             t.end()
             self.assertNotIn("started", t.output)
         self.assertEqual([p["allowInteractiveAuthentication"] for p in self.calls("Attach")], [True, False])
-        # It is gone before a pager has the terminal
+        # The agent ends before the pager starts
         self.program("mine", "#!/bin/sh\necho paged\nexec cat\n")
         self.qosd.errors["Resources"] = Error("org.varlink.service.PermissionDenied")
         t = self.terminal("resources", "nginx", uid=nobody, env={"SYSTEMD_PAGERSECURE": "0", "PAGER": "mine"})
@@ -1893,7 +1894,7 @@ class Top(Test):
         self.assertNotIn("UNIT", out)
 
     def test_pipe(self):
-        """Without a terminal and without --batch: one table."""
+        """top prints one table without a terminal and without --batch."""
         self.qosd.add("nginx.service")
         self.assertEqual(self.out_of("top").count("UNIT"), 1)
 
@@ -1909,12 +1910,12 @@ class Top(Test):
         self.qosd.add("slow.service", rate=5)
         out = self.out_of("top", "-b", "-n", "3", "-d", "100ms")
         self.assertEqual(out.count("338us (5min)"), 3)
-        # They are not asked for anew each time
+        # Longer windows are not requested for each table
         self.assertEqual(len(self.calls("Get")), 2)
         self.assertNotIn("(", self.out_of("top", "-b", "-n", "1", "--window=10s"))
 
     def test_lease(self):
-        """A unit that is not attached is, for as long as top runs; one that is stays as it is."""
+        """top attaches a unit that is not attached with a lease, and does not change an attached one."""
         self.qosd.known = {"other.service"}
         self.qosd.add("nginx.service")
         t = self.terminal("top", "other", "nginx")
@@ -1951,7 +1952,7 @@ class Top(Test):
                           ("\x1b[A", "UNIT"), ("t", "by throughput reversed")):
             t.key(key)
             at = t.wait_for(what, at)
-        # Now
+        # The space key refreshes the table
         n = len(self.calls("List"))
         t.key(" ")
         end = time.monotonic() + DEADLINE
@@ -2001,7 +2002,7 @@ class Top(Test):
         self.assertEqual(t.end(), 0)
 
     def test_restart(self):
-        """qosd goes away and comes back: the table does, too, with the lease."""
+        """When qosd restarts, top reconnects and renews its lease."""
         self.qosd.known = {"other.service"}
         t = self.terminal("top", "other", "-d", "100ms")
         at = t.wait_for("other.service")
@@ -2015,7 +2016,7 @@ class Top(Test):
         self.assertEqual(t.end(), 0)
 
     def test_restart_in_batch(self):
-        """One restart is survived; a qosd that stays away ends it."""
+        """top in batch mode reconnects, and fails if qosd does not return."""
         self.qosd.add("nginx.service")
         p = subprocess.Popen([QOSCTL, "top", "-b", "-d", "100ms", "--no-legend"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(3):
@@ -2029,7 +2030,7 @@ class Top(Test):
         self.qosd = FakeQosd(self.qosd.path)
 
     def test_error(self):
-        """The screen is given back before anything is said."""
+        """The screen is restored before an error is printed."""
         self.qosd.add("nginx.service")
         t = self.terminal("top", "-d", "100ms")
         t.wait_for("nginx.service")
@@ -2045,7 +2046,7 @@ class Top(Test):
         self.assertNotIn(b"\x1b", r.stdout)
 
     def test_no_keys(self):
-        """Standard input is something else than the terminal."""
+        """-n limits the number of tables on a terminal, too."""
         self.qosd.add("nginx.service")
         t = self.terminal("top", "-n", "2", "-d", "100ms")
         self.assertEqual(t.end(), 0)
@@ -2081,7 +2082,7 @@ class Thresholds(Test):
         self.assertIn("3 thresholds.", self.out_of("list-thresholds"))
         self.assertNotIn("redis", self.out_of("list-thresholds", "nginx"))
         self.assertEqual(len(self.out_of("list-thresholds", "-j", "n*").splitlines()), 2)
-        # Sizes in powers of 1024, as they are written; numbers and rates not
+        # Bytes are in powers of 1024, as in limits; counts are not
         self.qosd.thresholds = [self.qosd.threshold("nginx.service", f"n{i}", "ok", value, metric=metric, threshold=f"n{i}: {metric} > {limit} over 10s for 0s, clear 1B for 0s")
                                 for i, (metric, limit, value) in enumerate((
                                     ("requests.server.bytesOut", "512M", 536870912), ("requests.server[*:443].bytesIn", "1536K", 1000),
@@ -2099,14 +2100,14 @@ class Thresholds(Test):
         self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
         self.qosd.thresholds = []
         self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
-        # The same as JSON, of all by their names, also where no threshold tells that
+        # JSON has a state for each unit, also for one without thresholds
         self.qosd.thresholds = [self.qosd.threshold("redis.service", "slow", "violated")]
         for option in ("--json=short", "--json=pretty"):
             out, _ = self.run_qosctl("is-ok", "redis", option, status=1)
             self.assertEqual(json.loads(out), {"unit": "redis.service", "state": "violated"})
         out, _ = self.run_qosctl("is-ok", "nginx", "r*", "-j", status=1)
         self.assertEqual([json.loads(line) for line in out.splitlines()], [{"unit": "nginx.service", "state": "unknown"}, {"unit": "redis.service", "state": "violated"}])
-        # Nobody can be asked: that is not what 1 stands for
+        # Without a connection the state is unknown: 1 would be a violated threshold
         self.error_of("is-ok", "nginx", status=3, QOSD_ADDRESS="/nonexistent/socket")
 
     def test_wait(self):
@@ -2196,7 +2197,7 @@ class Completion(Test):
         self.assertEqual(self.complete("-H", "db1,we"), ["db1,web1", "db1,web2"])
 
 
-# Most tests wait for intervals that qosctl times
+# Independent of the number of CPUs, as most tests wait for intervals of qosctl
 WORKERS = 4
 
 
@@ -2222,7 +2223,7 @@ def run_all():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup has us ignore, and a shell then cannot trap
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and a shell cannot trap a signal that is ignored at its start
     QOSCTL, COMPLETION = (os.path.abspath(p) for p in sys.argv[1:3])
     if sys.argv[3:]:
         unittest.main(argv=sys.argv[:1] + sys.argv[3:])
