@@ -172,7 +172,7 @@ def postgresql_farewells():
     with open(f"{directory}/script", "w") as f:
         f.write("select 1;\n")
     # -C: a connection for each transaction
-    number = smaller(400)
+    number = smaller(120)
     c = scenario.Unit(f"{binaries}/pgbench -h 127.0.0.1 -p {port} -U postgres -n -C -f {directory}/script -c 4 -j 2 -t {number} postgres", type="exec")
     attach(c)
     c.start()
