@@ -302,10 +302,13 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
                 rule->below = false;
         else if (*p->rest == '>' || *p->rest == '<')
                 rule->below = *p->rest++ == '<';
-        else
+        else {
                 /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the same */
-                return parser_fail(p, "expected '>', '<', 'above' or 'below' behind '%s', got '%s'",
-                                   rule->metric->name, excerpt(p->rest, b));
+                const char *metric = rule->metric->name;
+
+                return parser_fail(p, "expected '>', '<', 'above' or 'below' behind '%s', got '%s'", metric,
+                                   excerpt(p->rest, b));
+        }
         r = parse_limit(p, rule->metric, take_value(p, value), &rule->limit);
         if (r < 0)
                 return r;
