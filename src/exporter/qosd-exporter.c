@@ -17,8 +17,6 @@
 #include "reading.h"
 #include "tls.h"
 
-#define ADDRESS "/run/qosd/org.qosd.QoS"
-
 #define PLAIN "text/plain; charset=utf-8"
 
 static const char *const content_types[_EXPOSITION_MAX] = {
@@ -36,8 +34,6 @@ static const char *const content_types[_EXPOSITION_MAX] = {
 /* From the accept of a connection to the end of its response, also if bytes trickle in: the default
  * scrape_timeout= of Prometheus. */
 #define CONNECTION_USEC (10 * USEC_PER_SEC)
-/* Those of the administrator of the system, but nothing older than what RFC 8996 allows. */
-#define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 /* Responses that slow clients still read: 2 MiB each with 64 units. The client that has read longest gives
  * way. */
 #define PAGES_MAX 8U
@@ -58,7 +54,6 @@ struct Client {
         int fd;                         /* of libmicrohttpd */
         uint64_t until;                 /* CLOCK_MONOTONIC, us */
         bool cut;                       /* shut down already */
-        bool unknown;                   /* has to have a certificate, which could not be required */
         bool requested;                 /* its request header is whole */
         struct MHD_Connection *waiting; /* suspended until the reading has ended */
         Exposition format;
@@ -262,7 +257,7 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connect
 
         info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         c = info ? info->socket_context : NULL;
-        if (!c || c->unknown)
+        if (!c)
                 return MHD_NO;
         if (c->requested) {             /* resumed */
                 if (!c->page)
@@ -337,7 +332,8 @@ static void on_connection(void *userdata, struct MHD_Connection *connection, voi
                 return;
         c->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         c->until = now_usec(CLOCK_MONOTONIC) + CONNECTION_USEC;
-        c->unknown = e->tls.authorities && tls_require_certificate(connection) < 0;
+        if (e->tls.authorities && tls_require_certificate(connection) < 0)
+                client_cut(c);
         c->previous = e->last;
         if (e->last)
                 e->last->next = c;
@@ -467,9 +463,7 @@ int main(int argc, char **argv) {
                 },
         };
         const union MHD_DaemonInfo *info;
-        struct MHD_OptionItem tls[5];
-        unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME;
-        size_t n = 0;
+        struct MHD_OptionItem tls[TLS_OPTIONS];
         int r;
 
         r = parse_arguments(&e, argc, argv);
@@ -489,25 +483,17 @@ int main(int argc, char **argv) {
         if (r >= 0)
                 r = sd_event_set_signal_exit(e.event, true);
         if (r >= 0)
-                r = reader_new(e.event, ADDRESS, reading_done, &e, &e.reader);
+                r = reader_new(e.event, QOS_ADDRESS, reading_done, &e, &e.reader);
         if (r < 0) {
                 (void) log_error_errno(r, "Failed to set up the event loop: %m");
                 return EXIT_FAILURE;
         }
         if (tls_files_load(&e.tls) < 0)
                 return EXIT_FAILURE;
-        if (e.tls.certificate) {
-                flags |= MHD_USE_TLS;
-                tls[n++] = (struct MHD_OptionItem) { MHD_OPTION_HTTPS_MEM_CERT, 0, e.tls.certificate };
-                tls[n++] = (struct MHD_OptionItem) { MHD_OPTION_HTTPS_MEM_KEY, 0, e.tls.key };
-                tls[n++] = (struct MHD_OptionItem) { MHD_OPTION_HTTPS_PRIORITIES, 0,
-                                                     (char*) TLS_PRIORITIES };
-                if (e.tls.authorities)
-                        tls[n++] = (struct MHD_OptionItem) { MHD_OPTION_HTTPS_MEM_TRUST, 0,
-                                                             e.tls.authorities };
-        }
-        tls[n] = (struct MHD_OptionItem) { MHD_OPTION_END, 0, NULL };
-        e.http = MHD_start_daemon(flags, 0, NULL, NULL, on_request, &e,
+        tls_files_get_options(&e.tls, tls);
+        e.http = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+                                  (e.tls.certificate ? MHD_USE_TLS : 0),
+                                  0, NULL, NULL, on_request, &e,
                                   MHD_OPTION_LISTEN_SOCKET, SD_LISTEN_FDS_START,
                                   MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX,
                                   MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) CONNECTION_MEMORY_MAX,
@@ -516,7 +502,8 @@ int main(int argc, char **argv) {
                                   MHD_OPTION_END);
         info = e.http ? MHD_get_daemon_info(e.http, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
         if (!info) {
-                (void) log_error_errno(-EIO, "Failed to start serving %s.", n > 0 ? "HTTPS" : "HTTP");
+                (void) log_error_errno(-EIO, "Failed to start serving %s.",
+                                       e.tls.certificate ? "HTTPS" : "HTTP");
                 return EXIT_FAILURE;
         }
 

@@ -10,6 +10,9 @@
 /* The certificates of all authorities of a distribution have 220 KiB. */
 #define CREDENTIAL_SIZE_MAX (1024U * 1024U)
 
+/* What GnuTLS and the administrator of the system permit, but nothing older than RFC 8996 does. */
+#define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+
 /* Returns 0 if there is no such credential. */
 static int credential_load(const char *name, char **ret) {
         const char *directory = getenv("CREDENTIALS_DIRECTORY");
@@ -120,6 +123,20 @@ void tls_files_done(TlsFiles *f) {
         free(f->key);
         free(f->authorities);
         *f = (TlsFiles) {};
+}
+
+void tls_files_get_options(const TlsFiles *f, struct MHD_OptionItem ret[static TLS_OPTIONS]) {
+        size_t n = 0;
+
+        if (f->certificate) {
+                ret[n++] = (struct MHD_OptionItem) { MHD_OPTION_HTTPS_MEM_CERT, 0, f->certificate };
+                ret[n++] = (struct MHD_OptionItem) { MHD_OPTION_HTTPS_MEM_KEY, 0, f->key };
+                ret[n++] = (struct MHD_OptionItem) { MHD_OPTION_HTTPS_PRIORITIES, 0,
+                                                     (char*) TLS_PRIORITIES };
+        }
+        if (f->authorities)
+                ret[n++] = (struct MHD_OptionItem) { MHD_OPTION_HTTPS_MEM_TRUST, 0, f->authorities };
+        ret[n] = (struct MHD_OptionItem) { MHD_OPTION_END, 0, NULL };
 }
 
 int tls_require_certificate(struct MHD_Connection *connection) {

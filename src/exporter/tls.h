@@ -21,5 +21,9 @@ int tls_files_load(TlsFiles *ret);
 void tls_files_done(TlsFiles *f);
 #define _cleanup_tls_files_ _cleanup_(tls_files_done)
 
+/* What libmicrohttpd is started with, and MHD_OPTION_END. Without a certificate there is nothing else. */
+#define TLS_OPTIONS 5U
+void tls_files_get_options(const TlsFiles *f, struct MHD_OptionItem ret[static TLS_OPTIONS]);
+
 /* Has the handshake of a new connection fail unless the client has a certificate. */
 int tls_require_certificate(struct MHD_Connection *connection);

@@ -15,18 +15,16 @@
 #include "terminal.h"
 #include "value.h"
 
-#define ADDRESS "/run/qosd/org.qosd.QoS"
-
 /* Of one of several hosts, s: shorter than the time after which it is given up, for ssh's own message. */
 #define HOST_CONNECT_SEC "10"
 
 /* The listener of root, whose queue no other user can fill. */
-#define ADDRESS_ROOT ADDRESS ".root"
+#define ADDRESS_ROOT QOS_ADDRESS ".root"
 
 static pid_t agent_pid;         /* of polkit; 0: none */
 
 static const char* address(void) {
-        return secure_getenv("QOSD_ADDRESS") ?: ADDRESS;
+        return secure_getenv("QOSD_ADDRESS") ?: QOS_ADDRESS;
 }
 
 void child_prepare(void) {
@@ -139,7 +137,7 @@ static int connect_local(sd_varlink **ret) {
         if (*path != '/')
                 return sd_varlink_connect_address(ret, path);
 
-        if (geteuid() == 0 && streq(path, ADDRESS))
+        if (geteuid() == 0 && streq(path, QOS_ADDRESS))
                 fd = unix_connect(ADDRESS_ROOT, CONNECT_USEC);
         if (fd < 0)
                 fd = unix_connect(path, CONNECT_USEC);

@@ -7,7 +7,6 @@
 #include "client.h"
 #include "diagnose.h"
 #include "format.h"
-#include "format.h"
 #include "hosts.h"
 #include "progress.h"
 #include "qosctl.h"

@@ -190,18 +190,6 @@ static uint64_t created(const char *metric, const ExportedUnit *u) {
         return startswith(metric, "requests.") && value_unsigned(u->unit, "attachedSince", &since) ? since : 0;
 }
 
-static sd_json_variant* find_histogram(const ExportedUnit *u, const char *metric) {
-        sd_json_variant *histograms = value_find(u->unit, "histograms");
-
-        for (size_t i = 0; histograms && i < sd_json_variant_elements(histograms); i++) {
-                sd_json_variant *h = sd_json_variant_by_index(histograms, i);
-
-                if (streq_ptr(value_string(h, "metric"), metric))
-                        return h;
-        }
-        return NULL;
-}
-
 /* Durations beyond the last bound: in a native histogram they look like those right behind it. */
 static int write_overflow(Output *o, const char *metric, const char *name, const ExportedUnits *units) {
         Family f = { .help = "Durations of more than 64 s in the distribution", .type = FAMILY_COUNTER };
@@ -239,7 +227,7 @@ static int write_distribution(Output *o, const char *metric, const char *help, u
         for (size_t i = 0; i < units->n; i++) {
                 _cleanup_sparse_histogram_ SparseHistogram h = {};
                 ExportedUnit *u = &units->items[i];
-                sd_json_variant *v = find_histogram(u, metric);
+                sd_json_variant *v = sparse_histogram_find(u->unit, metric);
                 Sample s = unit_sample(u);
 
                 u->overflow = 0;
@@ -544,26 +532,24 @@ int exposition_write(FILE *file, const ExpositionOptions *options, const Replies
                      const Replies *exports) {
         _cleanup_output_ Output o = output_new(file, options->format);
         _cleanup_exported_units_ ExportedUnits exported = {};
-        uint64_t dropped = 0;
+        ExportedUnits kept;
+        uint64_t dropped;
         int r;
 
         r = exported_units_new(exports, &exported);
-        if (r >= 0 && options->series_max > 0) {
-                ExportedUnits kept = { .items = exported.items };
-
-                r = limit_series(options, catalogue, &exported, &kept.n, &dropped);
-                if (r >= 0)
-                        r = write_units(&o, options, catalogue, &kept);
-        } else if (r >= 0)
-                r = write_units(&o, options, catalogue, &exported);
-        if (r >= 0)
-                r = write_programs(&o, exports);
         if (r < 0)
                 return r;
-        return options->series_max > 0 ?
-                exposition_write_gauge(file, options->format, "qosd_series_dropped", NULL,
-                                       "Series of units that are left out, to stay within a limit",
-                                       dropped) : 0;
+        kept = exported;
+        if (options->series_max > 0) {
+                r = limit_series(options, catalogue, &exported, &kept.n, &dropped);
+                if (r >= 0)
+                        r = exposition_write_gauge(file, options->format, "qosd_series_dropped", NULL,
+                                                   "Series of units that are left out, to stay within a limit",
+                                                   dropped);
+        }
+        if (r >= 0)
+                r = write_units(&o, options, catalogue, &kept);
+        return r < 0 ? r : write_programs(&o, exports);
 }
 
 int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit, const char *help,

@@ -8,6 +8,7 @@
 #include "util.h"
 
 #define QOS_METHOD(name) "org.qosd.QoS." name
+#define QOS_ADDRESS "/run/qosd/org.qosd.QoS"
 
 /* Replies to a call, or its error. */
 typedef struct Replies {

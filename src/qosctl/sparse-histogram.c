@@ -24,6 +24,18 @@ static bool get_index(sd_json_variant *indexes, size_t i, int schema, int *ret) 
         return true;
 }
 
+sd_json_variant* sparse_histogram_find(sd_json_variant *unit, const char *metric) {
+        sd_json_variant *histograms = value_find(unit, "histograms");
+
+        for (size_t i = 0; histograms && i < sd_json_variant_elements(histograms); i++) {
+                sd_json_variant *h = sd_json_variant_by_index(histograms, i);
+
+                if (streq_ptr(value_string(h, "metric"), metric))
+                        return h;
+        }
+        return NULL;
+}
+
 int sparse_histogram_parse(sd_json_variant *v, SparseHistogram *ret) {
         sd_json_variant *indexes = value_find(v, "indexes"), *counts = value_find(v, "counts");
         _cleanup_sparse_histogram_ SparseHistogram h = {};

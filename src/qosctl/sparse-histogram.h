@@ -27,6 +27,9 @@ typedef struct SparseHistogram {
         SparseBucket *buckets;          /* ascending, none of them empty, without zero */
 } SparseHistogram;
 
+/* The ExportedHistogram of a distribution of an ExportedUnit. NULL: it has none. */
+sd_json_variant* sparse_histogram_find(sd_json_variant *unit, const char *metric);
+
 /* Reads an ExportedHistogram. Returns -EBADMSG if it is invalid, or -ENOMEM. */
 int sparse_histogram_parse(sd_json_variant *v, SparseHistogram *ret);
 void sparse_histogram_done(SparseHistogram *h);

@@ -10,10 +10,9 @@
 #include "connect.h"
 #include "log.h"
 #include "replies.h"
+#include "sparse-histogram.h"
 #include "value.h"
 #include "varlink-io.systemd.Metrics.h"
-
-#define QOSD_ADDRESS "/run/qosd/org.qosd.QoS"
 
 /* systemd-report wants the name of the socket in front of each family. */
 #define PREFIX "org.qosd."
@@ -85,17 +84,12 @@ static const ReportFamily families[] = {
 
 /* NULL: the unit has none. */
 static sd_json_variant* find_value(sd_json_variant *unit, const ReportMetric *m) {
-        sd_json_variant *histograms = value_find(unit, "histograms");
+        sd_json_variant *histogram;
 
         if (!m->sum)
                 return value_find(unit, m->path);
-        for (size_t i = 0; histograms && i < sd_json_variant_elements(histograms); i++) {
-                sd_json_variant *h = sd_json_variant_by_index(histograms, i);
-
-                if (streq_ptr(value_string(h, "metric"), m->path))
-                        return value_find(h, "sum");
-        }
-        return NULL;
+        histogram = sparse_histogram_find(unit, m->path);
+        return histogram ? value_find(histogram, "sum") : NULL;
 }
 
 /* Replies with one metric or family after the other. The last reply ends the call: each is sent when the
@@ -162,7 +156,7 @@ static int read_qosd(sd_json_variant **ret) {
         const char *error = NULL;
         int r;
 
-        fd = unix_connect(QOSD_ADDRESS, QOSD_USEC);
+        fd = unix_connect(QOS_ADDRESS, QOSD_USEC);
         if (fd < 0)
                 return log_error_errno(fd, "Failed to connect to qosd: %m");
         r = sd_varlink_connect_fd(&qosd, fd);

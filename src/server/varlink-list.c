@@ -196,7 +196,6 @@ static int connection_send_totals(Connection *c, Unit *u) {
 
 /* Programs that units need. */
 static int programs_to_json(Manager *m, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         _cleanup_probes_info_ ProbesInfo info = {};
         _cleanup_json_writer_ JsonWriter w;
         int r;
@@ -222,8 +221,8 @@ static int programs_to_json(Manager *m, sd_json_variant **ret) {
         return json_writer_finish_variant(&w, ret);
 }
 
-/* The last reply has the number of units before it: without it the export is incomplete. all: of all of
- * them */
+/* The last reply has the number of units before it: without it the export is incomplete. all: no unit was
+ * named */
 static int connection_end_export(Connection *c, bool all) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *end = NULL;
         int r = 0;
