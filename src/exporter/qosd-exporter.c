@@ -422,14 +422,10 @@ static int parse_arguments(Exporter *e, int argc, char **argv) {
                         puts("qosd-exporter " QOSD_VERSION);
                         return 0;
                 case ARG_EXPORT:
-                        if (streq(optarg, "requests"))
-                                e->options.scope = EXPOSITION_REQUESTS;
-                        else if (streq(optarg, "probes"))
-                                e->options.scope = EXPOSITION_PROBES;
-                        else
-                                return log_error_errno(-EINVAL,
-                                                       "Invalid value '%s' for --export=, "
-                                                       "expected requests or probes.", optarg);
+                        r = exposition_parse_scope(optarg, &e->options.scope);
+                        if (r < 0)
+                                return log_error_errno(r, "Invalid value '%s' for --export=, expected "
+                                                       EXPOSITION_SCOPES ".", optarg);
                         break;
                 case ARG_BUCKETS:
                         r = exposition_parse_buckets(optarg, &e->options.buckets_max);

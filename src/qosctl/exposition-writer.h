@@ -63,6 +63,13 @@ struct Writer {
         void (*abort)(Output *o);       /* instead of end(), after an error; may be NULL */
 };
 
+/* Passes the samples of the units to a writer, as far as they are within the limit of series; state is that of
+ * its Output. Returns how many series the other units have. */
+int exposition_visit(const Writer *writer, void *state, const ExpositionOptions *options,
+                     const Replies *catalogue, const Replies *exports, uint64_t *ret_dropped);
+
+/* Counts samples; the state is a uint64_t. */
+extern const Writer count_writer;
 extern const Writer text_writer;
 #if HAVE_PROTOBUF
 extern const Writer protobuf_writer;

@@ -21,6 +21,20 @@ static int parse_limit(const char *s, unsigned min, unsigned max, unsigned *ret)
         return 0;
 }
 
+int exposition_parse_scope(const char *s, ExpositionScope *ret) {
+        static const char *const names[_EXPOSITION_SCOPE_MAX] = {
+                [EXPOSITION_REQUESTS] = "requests",
+                [EXPOSITION_PROBES]   = "probes",
+        };
+
+        for (ExpositionScope i = 0; i < _EXPOSITION_SCOPE_MAX; i++)
+                if (streq(s, names[i])) {
+                        *ret = i;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
 int exposition_parse_buckets(const char *s, unsigned *ret) {
         return parse_limit(s, EXPOSITION_BUCKETS_MIN, EXPOSITION_BUCKETS_MAX, ret);
 }
@@ -52,7 +66,7 @@ static int count_add(Output *o, const Sample *sample) {
         return 0;
 }
 
-static const Writer count_writer = {
+const Writer count_writer = {
         .begin = count_begin,
         .add = count_add,
         .end = count_begin,
@@ -526,6 +540,26 @@ static int limit_series(const ExpositionOptions *options, const Replies *catalog
         *ret_units = n;
         *ret_dropped = sum - kept;
         return 0;
+}
+
+int exposition_visit(const Writer *writer, void *state, const ExpositionOptions *options,
+                     const Replies *catalogue, const Replies *exports, uint64_t *ret_dropped) {
+        _cleanup_output_ Output o = { .writer = writer, .state = state };
+        _cleanup_exported_units_ ExportedUnits exported = {};
+        ExportedUnits kept;
+        int r;
+
+        *ret_dropped = 0;
+        r = exported_units_new(exports, &exported);
+        if (r < 0)
+                return r;
+        kept = exported;
+        if (options->series_max > 0) {
+                r = limit_series(options, catalogue, &exported, &kept.n, ret_dropped);
+                if (r < 0)
+                        return r;
+        }
+        return write_units(&o, options, catalogue, &kept);
 }
 
 int exposition_write(FILE *file, const ExpositionOptions *options, const Replies *catalogue,

@@ -28,6 +28,7 @@ typedef enum Exposition {
 typedef enum ExpositionScope {
         EXPOSITION_REQUESTS,            /* metrics of the probe requests */
         EXPOSITION_PROBES,              /* metrics of all probes */
+        _EXPOSITION_SCOPE_MAX,
 } ExpositionScope;
 
 typedef struct ExpositionOptions {
@@ -41,6 +42,10 @@ typedef struct ExpositionOptions {
 /* Whether this build writes the format. */
 bool exposition_is_supported(Exposition format);
 
+/* The scopes' names, for messages. */
+#define EXPOSITION_SCOPES "requests or probes"
+
+int exposition_parse_scope(const char *s, ExpositionScope *ret);
 /* Parse limits: 0, or a number within these bounds. Return -EINVAL. */
 int exposition_parse_buckets(const char *s, unsigned *ret);
 int exposition_parse_series(const char *s, unsigned *ret);

@@ -3,7 +3,7 @@
 /* What units have counted, in the formats of Prometheus. */
 
 #include "client.h"
-#include "exposition.h"
+#include "exposition-report.h"
 #include "format.h"
 #include "qosctl.h"
 #include "terminal.h"
@@ -26,19 +26,30 @@ static int export_units(Client *c, const char *unit, Replies *ret) {
         return STATUS_OK;
 }
 
+static int exposition_fail(int r) {
+        if (r == -EBADMSG)
+                return log_failure(r, "Failed to read metrics: qosd sent an invalid reply.");
+        return log_out_of_memory();
+}
+
 int verb_metrics(int argc, char **argv) {
         _cleanup_replies_ Replies catalogue = REPLIES_INIT, exports = REPLIES_INIT;
         _cleanup_names_ Names names = NAMES_INIT;
         const ExpositionOptions options = {
                 .format = arg_exposition,
-                .scope = EXPOSITION_PROBES,
+                .scope = arg_scope,
                 .buckets_max = arg_buckets_max,
+                .series_max = arg_series_max,
         };
         _cleanup_client_ Client *c = NULL;
         int r, status = STATUS_OK;
 
         if (arg_exposition == EXPOSITION_PROTOBUF && arg_json == JSON_OFF && isatty(STDOUT_FILENO))
                 return log_failure(-EINVAL, "Refusing to write the binary format 'protobuf' to a terminal.");
+        if (arg_verbose && arg_json != JSON_OFF) {
+                (void) log_failure(-EINVAL, "Option --verbose is about the formats of --format=, and not supported with JSON output.");
+                return STATUS_USAGE;
+        }
 
         r = client_connect(&c);
         if (r < 0)
@@ -74,11 +85,15 @@ int verb_metrics(int argc, char **argv) {
         r = client_call_more(c, QOS_METHOD("ListMetrics"), 0, NULL, &catalogue);
         if (r != 0)
                 return client_fail(r, &catalogue, "list metrics");
+        /* Not on standard output, which has one format from its beginning to its end */
+        if (arg_verbose) {
+                r = exposition_report(stderr, arg_legend, &options, &catalogue, &exports);
+                if (r < 0)
+                        return exposition_fail(r);
+        }
         r = exposition_write(stdout, &options, &catalogue, &exports);
-        if (r == -EBADMSG)
-                return log_failure(r, "Failed to read metrics: qosd sent an invalid reply.");
         if (r < 0)
-                return log_out_of_memory();
+                return exposition_fail(r);
         exposition_end(stdout, arg_exposition);
         return status;
 }

@@ -14,9 +14,10 @@
 
 JsonMode arg_json = JSON_OFF;
 Exposition arg_exposition = EXPOSITION_OPENMETRICS;
-unsigned arg_buckets_max = EXPOSITION_BUCKETS_DEFAULT;
+ExpositionScope arg_scope = EXPOSITION_PROBES;
+unsigned arg_buckets_max = EXPOSITION_BUCKETS_DEFAULT, arg_series_max = 0;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
-bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false;
+bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false, arg_verbose = false;
 const char *arg_host = NULL, *arg_save = NULL, *arg_against = NULL;
 char **arg_hosts = NULL, **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
 uint64_t arg_window = WINDOW_UNSET;
@@ -51,6 +52,8 @@ enum {
         OPTION_INTERVAL,
         OPTION_FORMAT,
         OPTION_BUCKETS,
+        OPTION_SERIES,
+        OPTION_VERBOSE,
         _OPTION_MAX,
 };
 
@@ -155,7 +158,7 @@ static const Verb verbs[] = {
                 GROUP_SERVICE, 0, 0, 0,
                 verb_probes },
         { "metrics", "[UNIT...]", "Print counters and histograms for Prometheus",
-                GROUP_SERVICE, 0, -1, OPTION_MASK(FORMAT) | OPTION_MASK(BUCKETS),
+                GROUP_SERVICE, 0, -1, OPTION_MASK(FORMAT) | OPTION_MASK(BUCKETS) | OPTION_MASK(SERIES) | OPTION_MASK(VERBOSE),
                 verb_metrics },
         { "list-metrics", "", "List available metrics",
                 GROUP_SERVICE, 0, 0, 0,
@@ -212,6 +215,15 @@ static const struct OptionHelp {
         { "   --buckets-max=N", OPTION_BUCKETS,
           "With metrics: limit the buckets of a native\n"
           "histogram (default: 160), 0 for no limit" },
+        { "   --export=WHAT", OPTION_SERIES,
+          "With metrics: requests, or probes (default), for\n"
+          "the metrics of all their probes" },
+        { "   --series-max=N", OPTION_SERIES,
+          "With metrics: limit the series of all units, a\n"
+          "histogram being one, 0 for no limit (default)" },
+        { "   --verbose", OPTION_VERBOSE,
+          "With metrics: show the number of series and the\n"
+          "schemas of histograms on standard error" },
         { "-P METRIC", OPTION_METRICS,
           "With show: show only this metric" },
         { "   --value", OPTION_METRICS,
@@ -447,6 +459,9 @@ enum {
         ARG_INTERVAL,
         ARG_FORMAT,
         ARG_BUCKETS,
+        ARG_EXPORT,
+        ARG_SERIES,
+        ARG_VERBOSE,
         ARG_NOW,
         ARG_VALUE,
         ARG_JSON,
@@ -472,6 +487,9 @@ static int parse_argv(int argc, char **argv) {
                 { "interval",        required_argument, NULL, ARG_INTERVAL        },
                 { "format",          required_argument, NULL, ARG_FORMAT          },
                 { "buckets-max",     required_argument, NULL, ARG_BUCKETS         },
+                { "export",          required_argument, NULL, ARG_EXPORT          },
+                { "series-max",      required_argument, NULL, ARG_SERIES          },
+                { "verbose",         no_argument,       NULL, ARG_VERBOSE         },
                 { "now",             no_argument,       NULL, ARG_NOW             },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
                 { "batch",           no_argument,       NULL, 'b'                 },
@@ -599,6 +617,26 @@ static int parse_argv(int argc, char **argv) {
                                 return log_failure(r, "Invalid number of buckets '%s', expected 0 or %u to %u.", optarg,
                                                    EXPOSITION_BUCKETS_MIN, EXPOSITION_BUCKETS_MAX);
                         given[OPTION_BUCKETS] = "--buckets-max=";
+                        break;
+
+                case ARG_EXPORT:
+                        r = exposition_parse_scope(optarg, &arg_scope);
+                        if (r < 0)
+                                return log_failure(r, "Invalid value '%s' for --export=, expected " EXPOSITION_SCOPES ".", optarg);
+                        given[OPTION_SERIES] = "--export=";
+                        break;
+
+                case ARG_SERIES:
+                        r = exposition_parse_series(optarg, &arg_series_max);
+                        if (r < 0)
+                                return log_failure(r, "Invalid number of series '%s', expected 0 to %u.", optarg,
+                                                   EXPOSITION_SERIES_MAX);
+                        given[OPTION_SERIES] = "--series-max=";
+                        break;
+
+                case ARG_VERBOSE:
+                        arg_verbose = true;
+                        given[OPTION_VERBOSE] = "--verbose";
                         break;
 
                 case ARG_NOW:

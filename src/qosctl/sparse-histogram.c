@@ -48,7 +48,7 @@ int sparse_histogram_parse(sd_json_variant *v, SparseHistogram *ret) {
         n = sd_json_variant_elements(indexes);
         if (n != sd_json_variant_elements(counts))
                 return -EBADMSG;
-        h.schema = (int) schema;
+        h.schema = h.finest = (int) schema;
         h.buckets = new0(SparseBucket, n);
         if (!h.buckets)
                 return -ENOMEM;

@@ -20,6 +20,7 @@ typedef struct SparseBucket {
 
 typedef struct SparseHistogram {
         int schema;                     /* 0 to 8 */
+        int finest;                     /* the schema before a limit was applied */
         uint64_t count;
         uint64_t sum;                   /* ns */
         uint64_t zero;                  /* durations of at most 2^SPARSE_MIN_EXPONENT s */

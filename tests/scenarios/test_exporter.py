@@ -201,6 +201,10 @@ def native_histograms():
                 equal(schema, finest, f"the schema of {metric}")
                 equal({upper: n for (_, upper), n in got.items()}, coarser(there, schema), f"buckets of {metric}")
                 check(abs(float(h["sum"]) - there["sum"] / scenario.SEC) < 1e-9, "sum")
+                shown = qosctl("metrics", s.name, "--verbose", f"--buckets-max={limit}").stderr
+                row = next(r for r in map(str.split, shown.splitlines()) if r[:2] == [s.name, name.split("{")[0]])
+                equal(list(map(int, row[2:])), [schema, len([b for b in got if b[0] is not None]), there["schema"]],
+                      f"schema, buckets and finest schema of {metric}, as shown")
         finally:
             if limit == 29:
                 restart_with()

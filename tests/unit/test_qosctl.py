@@ -297,7 +297,7 @@ class List(Test):
         self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
         options = {"window": ["list", "status", "show", "resources", "top", "histogram", "monitor"], "since": ["history", "heatmap"],
                    "all": ["list", "detach"], "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
-                   "save": ["diagnose"], "format": ["metrics"], "timeout": ["wait"], "value": ["show"], "delay": ["top"]}
+                   "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"], "value": ["show"], "delay": ["top"]}
         verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
         self.assertEqual(len(verbs), 26)
         for verb in verbs:
@@ -1390,6 +1390,53 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn("not supported by 'list'", self.error_of("list", "--format=prometheus", status=2))
         self.qosd.exported["a.service"]["histograms"][0]["counts"].pop()
         self.assertIn("invalid reply", self.error_of("metrics"))
+
+    def test_metrics_verbose(self):
+        """On standard error, in numbers: the series that are printed, and the schema in which a histogram has no more buckets than the
+        limit. Standard output is the same."""
+        def metric(name, probe, kind="counter"):
+            return {"name": name, "kind": kind, "unit": "1", "probe": probe, "description": ""}
+
+        def shown(*arguments):
+            out, err = self.run_qosctl("metrics", "--verbose", *arguments)
+            self.assertEqual(out, self.out_of("metrics", *arguments))
+            units, histograms, end = err.split("\n\n")
+            return ({row[0]: tuple(map(int, row[1:])) for row in map(str.split, units.splitlines()[1:])},
+                    {tuple(row[:2]): tuple(map(int, row[2:])) for row in map(str.split, histograms.splitlines()[1:])},
+                    tuple(map(int, re.fullmatch(r"(\d+) series of units exported, (\d+) dropped\.\n", end).groups())))
+
+        self.qosd.metrics = [metric("requests.server.count", "requests"), metric("requests.server.inFlight", "requests", "gauge"),
+                             metric("contention.threadTime", "cpu"), metric("requests.server.latency.count", "requests", "gauge")]
+        self.export("a.service", 900, list(range(-703, 193)), [1] * 896)
+        self.export("b.service", 7, [-704, 0, 193], [3, 2, 2])
+        latency = "qosd_requests_server_latency_seconds"
+        for limit, schema, n in ("0", 5, 896), ("896", 5, 896), ("895", 4, 448), ("224", 3, 224), ("160", 2, 112), ("29", 0, 28):
+            units, histograms, end = shown(f"--buckets-max={limit}")
+            self.assertEqual(histograms, {("a.service", latency): (schema, n, 5), ("b.service", latency): (5, 2, 5)})
+        for form in ("--format=prometheus",), ("--format=openmetrics",):
+            units, _, end = shown(*form)
+            for unit in "a.service", "b.service":
+                for scope, n in ("requests", units[unit][0]), ("probes", units[unit][1]):
+                    there = [key for key in self.samples(*form, f"--export={scope}", unit) if key[0] != "qosd_program_attached"]
+                    names = {(re.sub("_(bucket|sum|count)$", "", name), None) if latency in name and "overflow" not in name else (name, label)
+                             for name, _, label in there if not name.endswith("_created")}
+                    self.assertEqual(n, len(names), scope)
+                self.assertEqual(units[unit][2], units[unit][1])
+            self.assertEqual(end, (sum(row[2] for row in units.values()), 0))
+
+        # The second one has durations of more than 64 s, too, which are a counter
+        (requests, probes, _), second = units["a.service"], units["b.service"]
+        self.assertEqual(second, (requests + 1, probes + 1, probes + 1))
+        self.assertEqual(shown("--export=requests", f"--series-max={requests * 2 + 1}")[2], (requests * 2 + 1, 0))
+        units, histograms, end = shown(f"--series-max={probes * 2}")
+        self.assertEqual((units, end), ({"a.service": (requests, probes, probes), "b.service": (requests + 1, probes + 1, 0)},
+                                        (probes, probes + 1)))
+        self.assertEqual(list(histograms), [("a.service", latency)])
+        self.assertIn(f"qosd_series_dropped {probes + 1}\n", self.out_of("metrics", f"--series-max={probes * 2}"))
+
+        self.assertIn("not supported with JSON", self.error_of("metrics", "--verbose", "-j", status=2))
+        self.assertIn("expected requests or probes", self.error_of("metrics", "--export=all", status=2))
+        self.assertIn("expected 0 to 10000000", self.error_of("metrics", "--series-max=x", status=2))
 
     def test_metrics_of_nothing(self):
         self.qosd.programs = [{"program": "qosd_mkdir", "state": "idle"}]
