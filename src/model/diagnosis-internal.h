@@ -6,6 +6,7 @@
 #include "diagnosis.h"
 #include "util.h"
 
+/* diagnosis-findings.c */
 bool diagnosis_has(const Diagnosis *d, FindingKind kind);
 
 /* Adds a finding of a kind that has none yet. share: see Finding.share; rule: a constant. */

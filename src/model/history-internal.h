@@ -27,10 +27,8 @@ typedef struct Parser {
         bool failed;
 } Parser;
 
-/* history.c */
-uint64_t hash_bytes(uint64_t h, const void *data, size_t size);
-
 /* history-step.c */
+uint64_t hash_bytes(uint64_t h, const void *data, size_t size);
 void amounts_keep(uint64_t *amounts, const uint64_t *before);
 bool metric_is_kept(const Metric *metric);
 uint64_t catalogue_hash(void);

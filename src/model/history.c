@@ -33,14 +33,6 @@ typedef struct Header {
 #define MAGIC MAGIC_VERSION('4')
 #define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
 
-/* ---- hash --------------------------------------------------------------------------------------------- */
-
-uint64_t hash_bytes(uint64_t h, const void *data, size_t size) {
-        for (const uint8_t *p = data; size > 0; p++, size--)
-                h = (h ^ *p) * UINT64_C(0x100000001b3); /* FNV-1a */
-        return h;
-}
-
 /* ---- records ------------------------------------------------------------------------------------------ */
 
 int history_new(History **ret) {
