@@ -35,6 +35,29 @@ void store_drop(const char *kind, const char *name) {
         (void) sd_notify(/* unset_environment= */ false, state);
 }
 
+static void library_name(const Library *l, const char *which, char ret[static 64]) {
+        (void) snprintf(ret, 64, "%s-%x-%llx-%x", which, l->device, (unsigned long long) l->inode,
+                        (unsigned) l->owner);
+}
+
+void store_drop_library(const Library *l) {
+        char name[64];
+
+        library_name(l, "enter", name);
+        store_drop("library", name);
+        library_name(l, "leave", name);
+        store_drop("library", name);
+}
+
+void store_push_library(Probe *p, const Library *l) {
+        char name[64];
+
+        library_name(l, "leave", name);
+        store_push(p, "library", name, l->leave_fd);
+        library_name(l, "enter", name);
+        store_push(p, "library", name, l->enter_fd);
+}
+
 void store_drop_all(Probe *p) {
         for (size_t i = 0; i < p->n_libraries; i++)
                 store_drop_library(p->libraries + i);

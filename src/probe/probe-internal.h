@@ -172,6 +172,8 @@ unsigned group_of(ProbeMask probe);
 /* probe-fdstore.c */
 void store_push(Probe *p, const char *kind, const char *name, int fd);
 void store_drop(const char *kind, const char *name);
+void store_drop_library(const Library *l);
+void store_push_library(Probe *p, const Library *l);
 void store_drop_all(Probe *p);
 void store_drop_unit(const char *kind, unsigned slot);
 void store_push_unit(Probe *p, const char *kind, unsigned slot, int fd);
@@ -179,6 +181,8 @@ void store_drop_contention(Probe *p, unsigned slot);
 
 /* probe-units.c */
 int unit_map_view(int fd, struct qos_unit_map **ret);
+
+/* probe-missed.c */
 void probe_get_missed(Probe *p, MissedRuns *ret);
 
 /* probe-contention.c */
@@ -192,7 +196,5 @@ int iterator_run(Probe *p, Program i, uint64_t *ret_session);
 
 /* probe-openssl.c */
 void library_close(Library *l);
-void store_drop_library(const Library *l);
-void store_push_library(Probe *p, const Library *l);
 void library_drop(Probe *p, size_t i);
 Library* library_get(Probe *p, uint32_t device, uint64_t inode, bool make);

@@ -21,31 +21,6 @@ void library_close(Library *l) {
         l->leave_fd = close_fd(l->leave_fd);
 }
 
-/* ---- the descriptor store ----------------------------------------------------------------------------- */
-
-static void library_name(const Library *l, const char *which, char ret[static 64]) {
-        (void) snprintf(ret, 64, "%s-%x-%llx-%x", which, l->device, (unsigned long long) l->inode,
-                        (unsigned) l->owner);
-}
-
-void store_drop_library(const Library *l) {
-        char name[64];
-
-        library_name(l, "enter", name);
-        store_drop("library", name);
-        library_name(l, "leave", name);
-        store_drop("library", name);
-}
-
-void store_push_library(Probe *p, const Library *l) {
-        char name[64];
-
-        library_name(l, "leave", name);
-        store_push(p, "library", name, l->leave_fd);
-        library_name(l, "enter", name);
-        store_push(p, "library", name, l->enter_fd);
-}
-
 /* ---- what is not always loaded ------------------------------------------------------------------------ */
 
 void library_drop(Probe *p, size_t i) {
