@@ -106,14 +106,29 @@ static void call_clear_threshold(Call *c) {
         call_finish(c);
 }
 
-const Action action_attach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",
-                               call_attach          };
-const Action action_detach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",
-                               call_detach          };
-const Action action_set    = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds",
-                               call_set_threshold   };
-const Action action_clear  = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds",
-                               call_clear_threshold };
+const Action action_attach = {
+        .name = POLKIT_ACTION_ATTACH,
+        .what = "Attaching and detaching units",
+        .go_on = call_attach,
+        .attaches = true,
+};
+const Action action_detach = {
+        .name = POLKIT_ACTION_ATTACH,
+        .what = "Attaching and detaching units",
+        .go_on = call_detach,
+        .releases = true,
+};
+const Action action_set = {
+        .name = POLKIT_ACTION_CONFIGURE,
+        .what = "Setting and clearing thresholds",
+        .go_on = call_set_threshold,
+};
+const Action action_clear = {
+        .name = POLKIT_ACTION_CONFIGURE,
+        .what = "Setting and clearing thresholds",
+        .go_on = call_clear_threshold,
+        .releases = true,
+};
 
 /* ---- whose a call is ---------------------------------------------------------------------------------- */
 

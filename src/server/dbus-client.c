@@ -245,7 +245,7 @@ static void call_authorize(Call *c) {
         int r;
 
         /* As when the call was received, for calls that had to wait */
-        if (c->action != &action_attach && !manager_get_unit(c->server->manager, c->unit, &e)) {
+        if (!c->action->attaches && !manager_get_unit(c->server->manager, c->unit, &e)) {
                 bus_reply_error(c->message, -ENXIO, &e);
                 call_finish(c);
                 return;
@@ -253,9 +253,8 @@ static void call_authorize(Call *c) {
 
         c->owner_uid = manager_uid_owns(client->server->manager, c->unit, client->uid) ? client->uid : 0;
         if (client->uid == 0 ||
-            (c->owner_uid != 0 &&
-             (c->action != &action_attach ||
-              !manager_probes_are_restricted(c->server->manager, c->probes, NULL)))) {
+            (c->owner_uid != 0 && (!c->action->attaches ||
+                                   !manager_probes_are_restricted(c->server->manager, c->probes, NULL)))) {
                 on_authorized(1, c);
                 return;
         }
@@ -284,7 +283,7 @@ static int call_count(Call *c, sd_bus_error *error) {
 
 /* The call's own is its own to give up. */
 static bool call_is_own(const Call *c) {
-        return c->lease && (c->action == &action_detach || c->action == &action_clear);
+        return c->lease && c->action->releases;
 }
 
 static void call_run(Call *c) {
@@ -308,11 +307,11 @@ static void client_dispatch(Client *client) {
                 bool others = false, attaches = false;
 
                 for (c = client->calls; c && (c->started || !c->action->name); c = c->next)
-                        if (c->action == &action_attach)
+                        if (c->action->attaches)
                                 attaches = true;
                         else if (c->action->name)
                                 others = true;
-                if (c && (others || (attaches && c->action != &action_attach)))
+                if (c && (others || (attaches && !c->action->attaches)))
                         break;
                 if (c) {
                         c->started = true;

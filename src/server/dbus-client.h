@@ -36,6 +36,8 @@ typedef struct Action {
         const char *name;
         const char *what;
         void (*go_on)(Call *c);         /* when it is allowed; ends the call */
+        bool attaches;                  /* needs no attached unit; several run at a time */
+        bool releases;                  /* needs no authorization for a lease of the client itself */
 } Action;
 
 /* A call that depends on the caller, and waits until that is known and the call is authorized and done. */

@@ -21,7 +21,7 @@ static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void 
         varlink_io_touch(c->pump);
 }
 
-int connection_attach(Connection *c) {
+static int connection_attach(Connection *c) {
         _cleanup_free_ char *owner = NULL;
         AttachOperation *operation = NULL;
         pid_t pid = 0;
@@ -129,6 +129,7 @@ int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         c->go_on = connection_attach;
         c->action = POLKIT_ACTION_ATTACH;
         c->needs_attached = false;
+        c->restricted = true;
         c->probes = probes;
         c->lease = p.lease;
         c->duration_usec = p.duration == ABSENT ? USEC_INFINITY : p.duration / NSEC_PER_USEC;
@@ -163,6 +164,7 @@ int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         c->go_on = connection_detach;
         c->action = POLKIT_ACTION_ATTACH;
         c->needs_attached = true;
+        c->restricted = false;
         c->lease = p.lease;
 
         /* One's own lease is one's own to give up */

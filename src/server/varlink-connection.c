@@ -92,7 +92,9 @@ int parameters_check_window(Manager *m, sd_varlink *link, Parameters *p) {
 
 void connection_forget_call(Connection *c) {
         c->attach = NULL;
-        diagnosing_free(c->server->manager, TAKE_PTR(c->diagnosing));
+        if (c->drop)
+                c->drop(c);
+        c->drop = NULL;
         c->query = polkit_query_free(c->query);
         free(c->unit);
         c->unit = NULL;
@@ -102,8 +104,7 @@ void connection_forget_call(Connection *c) {
 
 /* The owner of a control group attaches without polkit, but not with all probes. */
 static bool connection_needs_more(Connection *c, QosError *e) {
-        return c->go_on == connection_attach &&
-               manager_probes_are_restricted(c->server->manager, c->probes, e);
+        return c->restricted && manager_probes_are_restricted(c->server->manager, c->probes, e);
 }
 
 static int connection_deny(Connection *c, int result) {

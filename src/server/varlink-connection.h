@@ -27,6 +27,8 @@
 
 #define POLKIT_ACTION_INSPECT "org.qosd1.inspect"
 
+typedef struct Connection Connection;
+
 typedef struct Stream {
         TurnUser *user;                 /* NULL: root */
         char **units;                   /* NULL: all that are attached */
@@ -97,6 +99,7 @@ typedef struct Listing {
         unsigned n_units;               /* of LISTING_EXPORT: sent so far */
 
         /* Of LISTING_MONITOR */
+        int (*end)(Connection *c);      /* sends the reply, and frees the listing */
         char **units;                   /* NULL: all */
         uint64_t since, missed;          /* the event whose successors are sent behind it */
 } Listing;
@@ -163,19 +166,21 @@ typedef struct Diagnosing {
         ThreadsReading threads;
 } Diagnosing;
 
-typedef struct Connection {
+struct Connection {
         VarlinkServer *server;
         sd_varlink *link;
         VarlinkIo *pump;
         uid_t uid;
-        struct Connection *previous, *next;
+        Connection *previous, *next;
 
         /* The one method that waits for polkit or PID 1: sd-varlink dispatches no other meanwhile */
         AttachOperation *attach;
         PolkitQuery *query;
-        int (*go_on)(struct Connection *c); /* when it is allowed */
+        int (*go_on)(Connection *c);    /* when it is allowed */
         const char *action;             /* what polkit calls that */
+        void (*drop)(Connection *c);    /* frees the state of the method; NULL: it has none */
         bool needs_attached;            /* it is about an attached unit */
+        bool restricted;                /* the owner of a control group may not use all probes */
         uid_t owner_uid;                /* as in struct Hold */
         char *unit;
         char *threshold;                /* or the name of one */
@@ -192,7 +197,7 @@ typedef struct Connection {
         Stream *stream;
         Monitor *monitor;
         Mark *marks[MARKS_MAX];         /* in no order; NULL: free */
-} Connection;
+};
 
 struct VarlinkServer {
         Manager *manager;
@@ -248,7 +253,6 @@ bool connection_is_slow(Connection *c);
 int connection_resolve_units(Manager *m, sd_varlink *link, char **names, char ***ret);
 
 /* varlink-attach.c */
-int connection_attach(Connection *c);
 int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                      void *userdata);
 int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
@@ -330,7 +334,6 @@ int vl_method_clear_threshold(sd_varlink *link, sd_json_variant *parameters, sd_
                               void *userdata);
 int varlink_server_resume_monitors(sd_event_source *source, uint64_t usec, void *userdata);
 void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata);
-int connection_begin_monitor(Connection *c);
 int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                       void *userdata);
 int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

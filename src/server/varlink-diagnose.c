@@ -35,6 +35,10 @@ Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
         return NULL;
 }
 
+static void connection_drop_diagnosing(Connection *c) {
+        c->diagnosing = diagnosing_free(c->server->manager, c->diagnosing);
+}
+
 void diagnosing_restart(Diagnosing *d) {
         if (d->state == DIAGNOSING_WAITS)
                 return;
@@ -318,6 +322,7 @@ static int connection_start_diagnosis(Connection *c, const Parameters *p, bool b
 
         c->unit = strdup(p->unit);
         c->diagnosing = new0(Diagnosing, 1);
+        c->drop = connection_drop_diagnosing;
         if (!c->unit || !c->diagnosing) {
                 connection_forget_call(c);
                 return -ENOMEM;
@@ -334,6 +339,7 @@ static int connection_start_diagnosis(Connection *c, const Parameters *p, bool b
         c->go_on = connection_diagnose;
         c->action = POLKIT_ACTION_INSPECT;
         c->needs_attached = false;
+        c->restricted = false;
         r = connection_authorize(c, p->interactive);
         if (r < 0)
                 connection_forget_call(c);
@@ -352,6 +358,7 @@ static int connection_end_interval(Connection *c, const Parameters *p) {
                 return r < 0 ? r : 0;
 
         c->diagnosing = TAKE_PTR(c->begun);
+        c->drop = connection_drop_diagnosing;
         c->diagnosing->timer = sd_event_source_disable_unref(c->diagnosing->timer);
         c->unit = TAKE_PTR(c->diagnosing->unit);
         /* In the past, unless the client was quick */

@@ -168,6 +168,7 @@ static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varl
         c->go_on = go_on;
         c->action = POLKIT_ACTION_INSPECT;
         c->needs_attached = true;
+        c->restricted = false;
         return connection_authorize(c, p.interactive);
 }
 

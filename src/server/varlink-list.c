@@ -330,7 +330,7 @@ int connection_go_on_listing(Connection *c) {
                         return 0;
                 }
         }
-        return l->type == LISTING_MONITOR ? connection_begin_monitor(c) : connection_end_listing(c);
+        return l->end ? l->end(c) : connection_end_listing(c);
 }
 
 int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

@@ -101,6 +101,7 @@ static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters
         c->go_on = set ? connection_set_threshold : connection_clear_threshold;
         c->action = POLKIT_ACTION_CONFIGURE;
         c->needs_attached = true;
+        c->restricted = false;
         c->lease = p.lease;
         /* One's own lease is one's own to give up */
         return !set && c->lease ? c->go_on(c) : connection_authorize(c, p.interactive);
@@ -211,7 +212,7 @@ void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *u
 }
 
 /* The events that have come while the thresholds were listed follow them. */
-int connection_begin_monitor(Connection *c) {
+static int connection_begin_monitor(Connection *c) {
         _cleanup_free_ char *missed = NULL, *reply = NULL;
         Listing *l = c->listing;
         int r;
@@ -275,6 +276,7 @@ int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
                         return -ENOMEM;
                 *c->listing = (Listing) {
                         .type = LISTING_MONITOR,
+                        .end = connection_begin_monitor,
                         .units = TAKE_PTR(units),
                         .since = seq,
                         .missed = missed,
