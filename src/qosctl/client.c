@@ -9,7 +9,6 @@
 
 #include "client.h"
 #include "connect.h"
-#include "progress.h"
 #include "qosctl.h"
 #include "snapshot.h"
 #include "terminal.h"
@@ -209,6 +208,16 @@ static int on_reply(sd_varlink *link, sd_json_variant *parameters, const char *e
         return 0;
 }
 
+static struct {
+        uint64_t (*get_timeout)(void);
+        void (*draw)(void);             /* NULL: none */
+} wait_handler;
+
+void client_set_wait_handler(uint64_t (*get_timeout)(void), void (*draw)(void)) {
+        wait_handler.get_timeout = get_timeout;
+        wait_handler.draw = draw;
+}
+
 static int client_call_internal(Client *c, const char *method, int r, sd_json_variant *parameters, bool more,
                                 Replies *ret) {
 
@@ -234,12 +243,13 @@ static int client_call_internal(Client *c, const char *method, int r, sd_json_va
                         return r;
                 if (r > 0)
                         continue;
-                r = sd_varlink_wait(c->link, agent_pid > 0 ? UINT64_MAX : progress_get_timeout());
+                /* Nothing is drawn over the prompt of the agent */
+                r = sd_varlink_wait(c->link, wait_handler.draw && agent_pid <= 0 ? wait_handler.get_timeout() :
+                                    UINT64_MAX);
                 if (r < 0)
                         return r;
-                /* Not over the prompt of the agent */
-                if (r == 0 && agent_pid <= 0)
-                        progress_draw();
+                if (r == 0 && wait_handler.draw && agent_pid <= 0)
+                        wait_handler.draw();
         }
 
         if (collection.error < 0)

@@ -44,6 +44,10 @@ int client_call_more(Client *c, const char *method, int r, sd_json_variant *para
                 client_call_more((c), (method), _r, _v, (ret));                                         \
         })
 
+/* draw() is called while a call waits for a reply, unless an agent of polkit may prompt. get_timeout(): time
+ * until then, usec; UINT64_MAX: not at all. */
+void client_set_wait_handler(uint64_t (*get_timeout)(void), void (*draw)(void));
+
 /* Default and minimum of MinimumSamples=. */
 #define SAMPLES_MIN 5U
 

@@ -116,7 +116,7 @@ static int print_history(sd_json_variant *reply, const Replies *catalogue, char 
         sd_json_variant *steps = value_find(reply, "steps");
         Column columns[1 + METRICS_MAX] = { { "TIME" } };
         _cleanup_(table_freep) Table *t = NULL;
-        uint64_t now = now_realtime(), step = 0;
+        uint64_t now = now_nsec(CLOCK_REALTIME), step = 0;
         char *headers[METRICS_MAX] = {}, buf[FORMAT_MAX];
         int r = -ENOMEM;
 
@@ -264,6 +264,6 @@ int verb_heatmap(int argc, char **argv) {
                 return json_print(reply.items[0]);
 
         pager_open();
-        r = heatmap_print(stdout, terminal_style(), !terminal_is_tty(), reply.items[0], metrics[0], now_realtime(), arg_legend);
+        r = heatmap_print(stdout, terminal_style(), !terminal_is_tty(), reply.items[0], metrics[0], now_nsec(CLOCK_REALTIME), arg_legend);
         return r < 0 ? client_fail(r, &reply, "draw '%s' of '%s'", metrics[0], names.items[0]) : STATUS_OK;
 }

@@ -40,7 +40,7 @@ static void print_crossing(sd_json_variant *v, uint64_t at) {
 
         unit = text_clean(strempty(value_string(v, "unit")), style->utf8);
         clean = text_clean(strempty(rule), style->utf8);
-        (void) printf("%s %s %s%s%s %s", format_time(time, at, now_realtime()), strempty(unit), color_on(style, threshold_color(state)),
+        (void) printf("%s %s %s%s%s %s", format_time(time, at, now_nsec(CLOCK_REALTIME)), strempty(unit), color_on(style, threshold_color(state)),
                       strempty(state), color_off(style), threshold_value_text(v, "value", value));
         for (size_t i = 0; shares && i < sd_json_variant_elements(shares); i++) {
                 sd_json_variant *change = sd_json_variant_by_index(shares, i);
@@ -88,7 +88,7 @@ static int add_reading(sd_json_variant *parameters, Monitoring *m) {
         if (value_unsigned(parameters, "skipped", &n))
                 (void) log_failure(0, "%" PRIu64 " sample%s skipped (slow reader).", n, n == 1 ? "" : "s");
         if (value_unsigned(snapshot, "timestamp", &n)) {
-                table_add(m->table, COLOR_GREY, "%s", format_time(time, n, now_realtime()));
+                table_add(m->table, COLOR_GREY, "%s", format_time(time, n, now_nsec(CLOCK_REALTIME)));
                 reading_add_row(&r, m->table);
         }
         return 0;

@@ -71,6 +71,7 @@ void progress_begin(uint64_t duration, bool interruptible, const char *format, .
         (void) sigaction(SIGINT, NULL, &progress.before);
         if (progress.before.sa_handler != SIG_IGN)
                 (void) sigaction(SIGINT, &action, NULL);
+        client_set_wait_handler(progress_get_timeout, progress_draw);
         if (duration > 0)
                 progress_draw();
 }
@@ -138,6 +139,7 @@ void progress_end(void) {
         if (to_erase)
                 (void) fputs(ERASE, stderr);
         to_erase = 0;
+        client_set_wait_handler(NULL, NULL);
         (void) sigaction(SIGINT, &progress.before, NULL);
         free(progress.what);
         progress.what = NULL;

@@ -12,23 +12,6 @@
 #include "terminal.h"
 #include "unit-names.h"
 
-JsonMode arg_json = JSON_OFF;
-Exposition arg_exposition = EXPOSITION_OPENMETRICS;
-ExpositionScope arg_scope = EXPOSITION_PROBES;
-unsigned arg_buckets_max = EXPOSITION_BUCKETS_DEFAULT, arg_series_max = 0;
-bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
-bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false, arg_verbose = false;
-const char *arg_host = NULL, *arg_save = NULL, *arg_against = NULL;
-char **arg_hosts = NULL, **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
-uint64_t arg_window = WINDOW_UNSET;
-uint64_t arg_since = SINCE_UNSET;
-uint64_t arg_for = 0;
-uint64_t arg_timeout = 0;
-uint64_t arg_delay = NSEC_PER_SEC;
-uint64_t arg_interval = 0;
-uint64_t arg_iterations = 0;
-const char *arg_window_text = NULL, *arg_for_text = NULL, *arg_interval_text = NULL;
-
 /* Limit of items in a list option. */
 #define LIST_MAX 1024U
 
@@ -389,36 +372,6 @@ static int verb_help(int argc, char **argv) {
         return STATUS_OK;
 }
 
-int status_combine(int a, int b) {
-        a = a < 0 ? STATUS_FAILED : a;
-        b = b < 0 ? STATUS_FAILED : b;
-
-        if (a == STATUS_OK || a == b)
-                return b;
-        return b == STATUS_OK ? a : STATUS_FAILED;
-}
-
-int json_print(sd_json_variant *v) {
-        int r;
-
-        if (arg_json == JSON_OFF)
-                return 0;
-
-        if (arg_json == JSON_PRETTY)
-                pager_open();
-        r = sd_json_variant_dump(v, SD_JSON_FORMAT_FLUSH |
-                                 (arg_json == JSON_PRETTY ? SD_JSON_FORMAT_PRETTY : SD_JSON_FORMAT_NEWLINE) |
-                                 (terminal_style()->colors ? SD_JSON_FORMAT_COLOR : 0), stdout, NULL);
-        return r < 0 ? log_failure(r, "Failed to print JSON: %m") : 0;
-}
-
-uint64_t now_realtime(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_REALTIME, &ts);
-        return (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec;
-}
-
 /* Appends comma or blank separated words to a NULL terminated list. */
 static int list_extend(char ***list, const char *words) {
         size_t n = 0;
@@ -529,7 +482,7 @@ static int parse_argv(int argc, char **argv) {
                         break;
 
                 case ARG_SINCE:
-                        r = parse_since(optarg, now_realtime(), &arg_since);
+                        r = parse_since(optarg, now_nsec(CLOCK_REALTIME), &arg_since);
                         if (r == -ERANGE)
                                 return log_failure(-EINVAL, "Time '%s' is in the future, expected a time in the past.", optarg);
                         if (r < 0)

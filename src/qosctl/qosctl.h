@@ -85,9 +85,6 @@ int verb_list_metrics(int argc, char **argv);
 /* Combined status of several operations: the common failure, or "failed" if they differ. */
 int status_combine(int a, int b);
 
-/* CLOCK_REALTIME, ns */
-uint64_t now_realtime(void);
-
 /* Prints an object for --json=. */
 int json_print(sd_json_variant *v);
 
