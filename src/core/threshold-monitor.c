@@ -142,7 +142,7 @@ static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *user
 static double threshold_get_burn_rate(const Threshold *a, uint64_t window, double q) {
         uint64_t good, total;
 
-        if (!unit_count_within(a->unit, a->rule.metric, window, a->rule.limit, &good, &total) || total == 0)
+        if (!unit_count_within(a->unit, &a->rule, window, &good, &total) || total == 0)
                 return NAN;
         return (double) (total - good) / (double) total / (1 - q);
 }
@@ -167,7 +167,7 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
         double q;
 
         if (!threshold_get_objective(a, &q) ||
-            !unit_count_within(a->unit, a->rule.metric, WINDOW_TOTAL, a->rule.limit, &good, &total))
+            !unit_count_within(a->unit, &a->rule, WINDOW_TOTAL, &good, &total))
                 return false;
 
         threshold_subtract_before(a, &good, &total);
@@ -190,7 +190,7 @@ bool threshold_count_totals(const Threshold *a, const WindowReading *totals, Tot
         *ret = (TotalObjective) {
                 .threshold = a->rule.name,
                 .target = q,
-                .good = window_count_within(totals, d, a->rule.limit),
+                .good = window_count_within(totals, d, threshold_rule_get_good_limit(&a->rule)),
                 .total = window_get_count(totals, d),
         };
         threshold_subtract_before(a, &ret->good, &ret->total);

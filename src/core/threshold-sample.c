@@ -58,7 +58,7 @@ bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret
         return threshold_rule_get_quantile(metric, &name, &length, ret_q);
 }
 
-bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good,
+bool unit_count_within(Unit *u, const ThresholdRule *rule, uint64_t window, uint64_t *ret_good,
                        uint64_t *ret_total) {
         WindowSource buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
@@ -66,7 +66,7 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
         WindowSources sources;
         double q;
 
-        if (!u->view || !metric_get_server_quantile(metric, &d, &q) ||
+        if (!u->view || !metric_get_server_quantile(rule->metric, &d, &q) ||
             !programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(REQUIRES_ARRIVALS)))
                 return false;
         unit_get_sources(u, buffer, &sources);
@@ -75,7 +75,7 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
         if (window_reading_is_overlapping(&reading))
                 return false;
         *ret_total = window_get_count(&reading, d);
-        *ret_good = window_count_within(&reading, d, limit);
+        *ret_good = window_count_within(&reading, d, threshold_rule_get_good_limit(rule));
         return true;
 }
 
@@ -281,11 +281,11 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
         *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;
         /* With overlapping requests, pending ones are unknown as well */
         if (*ret_samples == ABSENT || server->oldest_waiting == ABSENT ||
-            server->oldest_waiting <= rule->limit)
+            server->oldest_waiting <= threshold_rule_get_good_limit(rule))
                 return real;
 
         unit_get_sources(u, buffer, &sources);
-        waiting = count_pending_requests(u->manager, &sources, rule->limit);
+        waiting = count_pending_requests(u->manager, &sources, threshold_rule_get_good_limit(rule));
         if (waiting == 0)
                 return real;
         value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting,

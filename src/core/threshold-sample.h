@@ -52,6 +52,11 @@ bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret
 /* Whether the metric of the rule has no value because requests overlap. */
 bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *l, const ThresholdRule *rule);
 
+/* Number of responses in the window, and how many of them were within the limit of the rule, for latency and
+ * time to first byte. False: another metric, or not measured. */
+bool unit_count_within(Unit *u, const ThresholdRule *rule, uint64_t window, uint64_t *ret_good,
+                       uint64_t *ret_total);
+
 /* Value of the rule's metric. In quantiles of latency and time to first byte of the whole unit, pending
  * requests older than the limit count as exceeding it. NaN: unknown, or a counter with a window longer than
  * the unit has been attached. ret_samples: number of samples; ABSENT: unknown. */

@@ -93,7 +93,8 @@ int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, ui
 
 static bool rule_equal(const ThresholdRule *a, const ThresholdRule *b) {
         return streq(a->name, b->name) && a->metric == b->metric && streq(a->selector, b->selector) &&
-               a->below == b->below && !(a->limit < b->limit) && !(a->limit > b->limit) &&
+               a->below == b->below && a->inclusive == b->inclusive &&
+                !(a->limit < b->limit) && !(a->limit > b->limit) &&
                 !(a->clear < b->clear) && !(a->clear > b->clear) && a->window_nsec == b->window_nsec &&
                 a->enter_nsec == b->enter_nsec && a->leave_nsec == b->leave_nsec &&
                 a->stay_nsec == b->stay_nsec;
@@ -186,8 +187,7 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
         a->seen = true;
         a->handler = request->handler;
         a->userdata = request->userdata;
-        if (*rule.selector || !unit_count_within(u, rule.metric, WINDOW_TOTAL, rule.limit, &a->good_before,
-                                                 &a->total_before))
+        if (*rule.selector || !unit_count_within(u, &rule, WINDOW_TOTAL, &a->good_before, &a->total_before))
                 a->good_before = a->total_before = 0;
 
         if (request->source != THRESHOLD_SOURCE_CONDITION) {

@@ -168,11 +168,6 @@ void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window_nsec, Snaps
  * not measured. */
 void unit_get_measured(Unit *u, const char **ret);
 
-/* Number of responses in the window, and how many of them were within the limit, for latency and time to
- * first byte. False: another metric, or not measured. */
-bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good,
-                       uint64_t *ret_total);
-
 /* As unit_get_snapshot(), with the sum of the selected rows for each selector; not measured if a selector
  * matches none. */
 void unit_get_selected(Unit *u, uint64_t window_nsec, const Selector *selectors, size_t n, Snapshot *ret,

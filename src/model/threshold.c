@@ -247,11 +247,11 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
 
         /* Brackets may contain any path */
         skip_blanks(p);
-        l = strcspn(p->rest, "[ \t<>,");
+        l = strcspn(p->rest, "[ \t<>=,");
         end = p->rest[l] == '[' ? strchr(p->rest + l, ']') : NULL;
         if (end)
                 l = end - p->rest;
-        l += strcspn(p->rest + l, " \t<>,");
+        l += strcspn(p->rest + l, " \t<>=,");
         c = p->rest[l];
         p->rest[l] = 0;
         if (l == 0)
@@ -300,14 +300,16 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
                 rule->below = true;
         else if (next_is(p, "above"))
                 rule->below = false;
-        else if (*p->rest == '>' || *p->rest == '<')
+        else if (*p->rest == '>' || *p->rest == '<') {
                 rule->below = *p->rest++ == '<';
-        else {
+                rule->inclusive = *p->rest == '=';
+                p->rest += rule->inclusive;
+        } else {
                 /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the same */
                 const char *metric = rule->metric->name;
 
-                return parser_fail(p, "expected '>', '<', 'above' or 'below' behind '%s', got '%s'", metric,
-                                   excerpt(p->rest, b));
+                return parser_fail(p, "expected '>', '<', '>=', '<=', 'above' or 'below' behind '%s', "
+                                      "got '%s'", metric, excerpt(p->rest, b));
         }
         r = parse_limit(p, rule->metric, take_value(p, value), &rule->limit);
         if (r < 0)
@@ -481,9 +483,10 @@ const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named,
 int threshold_rule_format(const ThresholdRule *rule, bool named, char **ret) {
         char metric[THRESHOLD_METRIC_MAX], limit[32], clear[32], window[32], enter[32], leave[32], stay[32];
 
-        if (asprintf(ret, "%s%s%s %c %s over %s for %s, clear %s for %s%s%s",
+        if (asprintf(ret, "%s%s%s %c%s %s over %s for %s, clear %s for %s%s%s",
                      rule->name, *rule->name ? ": " : "", threshold_rule_format_metric(rule, named, metric),
-                     rule->below ? '<' : '>', format_limit(limit, rule->metric, rule->limit),
+                     rule->below ? '<' : '>', rule->inclusive ? "=" : "",
+                     format_limit(limit, rule->metric, rule->limit),
                      format_exact(window, rule->window_nsec), format_exact(enter, rule->enter_nsec),
                      format_limit(clear, rule->metric, rule->clear), format_exact(leave, rule->leave_nsec),
                      rule->stay_nsec > 0 ? ", cooldown " : "",
@@ -524,11 +527,19 @@ uint64_t threshold_rule_get_period(const ThresholdRule *rule) {
         return rule->window_nsec <= NSEC_PER_SEC ? THRESHOLD_PERIOD_MIN_NSEC : THRESHOLD_PERIOD_MAX_NSEC;
 }
 
+double threshold_rule_get_good_limit(const ThresholdRule *rule) {
+        return rule->inclusive ? nextafter(rule->limit, 0) : rule->limit;
+}
+
 bool threshold_rule_is_beyond(const ThresholdRule *rule, double value) {
+        if (rule->inclusive)
+                return rule->below ? value <= rule->limit : value >= rule->limit;
         return rule->below ? value < rule->limit : value > rule->limit;
 }
 
 static bool is_clear(const ThresholdRule *rule, double value) {
+        if (rule->inclusive)
+                return rule->below ? value > rule->clear : value < rule->clear;
         return rule->below ? value >= rule->clear : value <= rule->clear;
 }
 

@@ -41,6 +41,7 @@ typedef struct ThresholdRule {
         uint64_t leave_nsec;            /* time beyond the clear value before it becomes ok */
         uint64_t stay_nsec;             /* minimum duration of a violation */
         bool below;                     /* "<": violated below the limit */
+        bool inclusive;                 /* ">=", "<=": the limit violates it, and .clear does not clear it */
         char selector[THRESHOLD_SELECTOR_MAX + 1]; /* of an endpoint or a peer, without brackets; empty: the
                                                     * whole unit */
         char name[THRESHOLD_NAME_MAX + 1];      /* empty: a condition, which has no name */
@@ -98,6 +99,8 @@ bool threshold_machine_hold(ThresholdMachine *m, uint64_t now);
 bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value);
 
 /* Whether the value exceeds the limit, in the direction of the rule. */
+/* The largest value that is not beyond the limit of a rule that has an upper one. */
+double threshold_rule_get_good_limit(const ThresholdRule *rule);
 bool threshold_rule_is_beyond(const ThresholdRule *rule, double value);
 
 /* Distance of the value to the limit, relative to the limit, negative if exceeded; NaN: undefined. */

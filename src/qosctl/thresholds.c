@@ -29,7 +29,7 @@ const char* threshold_value_text(sd_json_variant *threshold, const char *key, ch
 
         s = whole && metric ? strstr(whole, metric) : NULL;
         s = s ? s + strlen(metric) : NULL;
-        s = s ? s + strspn(s, " <>0123456789.") : "";
+        s = s ? s + strspn(s, " <>=0123456789.") : "";
         if (strchr("nums", *s) && *s && value < (double) UINT64_MAX)
                 return strcpy(buf, format_duration(text, (uint64_t) value));
         if (strchr("BKMGT", *s) && *s && value < (double) UINT64_MAX)

@@ -61,6 +61,10 @@ static void test_good(void) {
                   "x: requests.server.bytesOut > 1T over 10s for 0s, clear 0B for 0s" },
                 { "x: requests.server.errors.status5xx > 0 over 60s",
                   "x: requests.server.errors.status5xx > 0 over 60s for 0s, clear 0 for 0s" },
+                { "x: requests.server.inFlight >= 8 over 1s",
+                  "x: requests.server.inFlight >= 8 over 1s for 0s, clear 8 for 0s" },
+                { "x: " RATE "<=5, clear 6",
+                  "x: " RATE " <= 5 over 10s for 0s, clear 6 for 0s" },
                 { "x: requests.client.latency.p90 > 1ms over 2s",
                   "x: requests.client.latency.p90 > 1ms over 2s for 0s, clear 1ms for 0s" },
                 { "x: requests.server[:443].latency.p99 > 2ms over 2s",
@@ -200,18 +204,21 @@ static void test_bad(void) {
                   "aaaaaaaaaaaaaaaaaaaaaaa].rate > 2",          "is longer in its brackets than 127 bytes" },
                 { "x: requests.quality > 3",                    "is a word" },
                 { "x: " FIRST_BYTE,
-                  "expected '>', '<', 'above' or 'below' behind '" FIRST_BYTE "', got ''" },
+                  "expected '>', '<', '>=', '<=', 'above' or 'below' behind '" FIRST_BYTE "', got ''" },
                 { "x: " FIRST_BYTE " aboveboard 20ms",          "got 'aboveboard 20ms'" },
                 { "x: " FIRST_BYTE " above",                    "expected a time like '20ms'" },
                 { "x: " FIRST_BYTE " above > 20ms",             "got '> 20ms'" },
                 { "x: " FIRST_BYTE " = 20ms",                   "got '= 20ms'" },
-                { "x: " FIRST_BYTE " >= 20ms",                  "got '= 20ms'" },
                 { "x: " FIRST_BYTE " >",                        "expected a time like '20ms' for '"
                   FIRST_BYTE "', got ''" },
                 { "x: " FIRST_BYTE " > 20",                     "got '20'" },
                 { "x: " FIRST_BYTE " > -20ms",                  "got '-20ms'" },
                 { "x: " FIRST_BYTE " > 20 parsecs",             "got '20 parsecs'" },
                 { "x: " FIRST_BYTE " > 20%",                    "got '20%'" },
+                { "x: " RATE " = 5",                            "got '= 5'" },
+                { "x: " RATE " > = 5",                          "got '= 5'" },
+                { "x: " RATE " => 5",                           "got '=> 5'" },
+                { "x: " RATE " >= 5, clear 6",                  "must not be beyond" },
                 { "x: " FIRST_BYTE " > inf",                    "got 'inf'" },
                 { "x: " FIRST_BYTE " > 99999999999999999999h",  "expected a time like" },
                 { "x: " RATE " > 5ms",                          "expected a rate" },
@@ -254,7 +261,10 @@ static void test_bad(void) {
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
                 _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
 
-                check(threshold_rule_parse(table[i].line, 10 * SEC, &rule, &e) == -EINVAL);
+                if (threshold_rule_parse(table[i].line, 10 * SEC, &rule, &e) != -EINVAL) {
+                        fprintf(stderr, "'%s' is accepted\n", table[i].line);
+                        exit(EXIT_FAILURE);
+                }
                 check(e.code == QOS_ERROR_INVALID_THRESHOLD && streq(e.argument, table[i].line));
                 if (!strstr(e.message, table[i].message)) {
                         fprintf(stderr, "'%s': '%s' instead of '%s'\n", table[i].line, e.message,
@@ -320,6 +330,14 @@ static void test_machine(void) {
              { 100, 11, VIOLATED }, { 100, NAN, UNKNOWN }, { 100, NAN, UNKNOWN }, { 100, 0, OK });
         WALK("x: " RATE " < 10 over 1s",
              { 0, 10, OK }, { 100, 9.9, VIOLATED }, { 100, 0, VIOLATED }, { 100, 10, OK });
+
+        /* The limit itself violates, and the value that clears does not clear */
+        WALK("x: " RATE " >= 10 over 1s",
+             { 0, 9.9, OK }, { 100, 10, VIOLATED }, { 100, 10, VIOLATED }, { 100, 9.9, OK });
+        WALK("x: " RATE " <= 10 over 1s, clear 12",
+             { 0, 10.1, OK }, { 100, 10, VIOLATED }, { 100, 12, VIOLATED }, { 100, 12.1, OK });
+        WALK("x: " RATE " >= 10 over 1s, clear 8",
+             { 0, 10, VIOLATED }, { 100, 8, VIOLATED }, { 100, 7.9, OK });
 
         /* Durations on both edges, and what is between the limits */
         WALK("x: " RATE " > 20 over 10s for 2s, clear 15 for 5s",
