@@ -8,6 +8,36 @@
 static struct termios saved;
 static bool keys_changed, entered;
 
+int screen_decode_key(const char *bytes, size_t n, size_t *ret_length) {
+        /* As sent by terminals like xterm, and by the console of Linux */
+        static const struct {
+                const char *sequence;
+                int key;
+        } table[] = {
+                { "[A",  KEY_UP        }, { "OA",  KEY_UP   },
+                { "[B",  KEY_DOWN      }, { "OB",  KEY_DOWN },
+                { "[5~", KEY_PAGE_UP   },
+                { "[6~", KEY_PAGE_DOWN },
+                { "[H",  KEY_HOME      }, { "OH",  KEY_HOME }, { "[1~", KEY_HOME },
+                { "[F",  KEY_END       }, { "OF",  KEY_END  }, { "[4~", KEY_END  },
+        };
+        size_t l = 2;
+
+        /* A sequence ends with a letter or "~". The key ESC is sent alone */
+        if (bytes[0] != '\x1b' || n < 2 || (bytes[1] != '[' && bytes[1] != 'O')) {
+                *ret_length = 1;
+                return bytes[0] == '\b' ? KEY_BACKSPACE : (uint8_t) bytes[0];
+        }
+        while (l < n && !(bytes[l] >= '@' && bytes[l] <= '~'))
+                l++;
+        l = MIN(l + 1, n);
+        *ret_length = l;
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (l - 1 == strlen(table[i].sequence) && memcmp(bytes + 1, table[i].sequence, l - 1) == 0)
+                        return table[i].key;
+        return KEY_NONE;
+}
+
 bool screen_is_possible(void) {
         const char *term = getenv("TERM");
 

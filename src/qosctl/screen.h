@@ -5,6 +5,22 @@
 
 #include "util.h"
 
+/* Keys that are no character. */
+enum {
+        KEY_ESCAPE = '\x1b',
+        KEY_BACKSPACE = '\x7f',
+        KEY_NONE = 256,         /* an escape sequence without a meaning here */
+        KEY_UP,
+        KEY_DOWN,
+        KEY_PAGE_UP,
+        KEY_PAGE_DOWN,
+        KEY_HOME,
+        KEY_END,
+};
+
+/* Returns the first key in n > 0 bytes as they were read, a byte or one of the above, and its length. */
+int screen_decode_key(const char *bytes, size_t n, size_t *ret_length);
+
 /* Whether the terminal supports it. */
 bool screen_is_possible(void);
 

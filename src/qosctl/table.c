@@ -18,7 +18,7 @@ struct Table {
         size_t n_columns;
         Cell *cells;
         size_t n_cells, n_allocated;
-        size_t marked;
+        size_t marked, marked_row;
         size_t *widths;                 /* natural widths of all rows printed so far */
         bool failed;
 };
@@ -39,7 +39,7 @@ Table* table_new(const Column *columns, size_t n_columns) {
 
         t->columns = columns;
         t->n_columns = n_columns;
-        t->marked = SIZE_MAX;
+        t->marked = t->marked_row = SIZE_MAX;
         return t;
 }
 
@@ -92,6 +92,10 @@ void table_add_absent(Table *t) {
 
 void table_mark_column(Table *t, size_t column) {
         t->marked = column;
+}
+
+void table_mark_row(Table *t, size_t row) {
+        t->marked_row = row;
 }
 
 size_t table_rows(const Table *t) {
@@ -151,16 +155,19 @@ static void print_spaces(FILE *f, size_t n) {
 static void table_print_line(const Table *t, FILE *f, const Style *style, char *const *texts, const size_t *widths,
                              size_t row, unsigned indent, char **rest) {
 
+        bool reverse = row != SIZE_MAX && row == t->marked_row;
         size_t last = 0, before = 0;
 
         for (size_t c = 0; c < t->n_columns; c++)
                 if (widths[c] > 0)
                         last = c;
 
+        if (reverse)
+                (void) fputs("\x1b[7m", f);
         print_spaces(f, indent);
         for (size_t c = 0; c <= last; c++) {
                 const Cell *cell = row == SIZE_MAX ? NULL : t->cells + row * t->n_columns + c;
-                Color color = cell ? cell->color : c == t->marked ? COLOR_UNDERLINE_BOLD : COLOR_UNDERLINE;
+                Color color = reverse ? COLOR_NONE : cell ? cell->color : c == t->marked ? COLOR_UNDERLINE_BOLD : COLOR_UNDERLINE;
                 const char *text = cell ? texts[row * t->n_columns + c] : t->columns[c].header;
                 _cleanup_free_ char *fitting = NULL;
                 size_t w;
@@ -191,13 +198,13 @@ static void table_print_line(const Table *t, FILE *f, const Style *style, char *
                 (void) fputs(text, f);
                 if (cell && color != COLOR_NONE)
                         (void) fputs(color_off(style), f);
-                if (!t->columns[c].right && (c < last || (!cell && style->colors)))
+                if (!t->columns[c].right && (c < last || reverse || (!cell && style->colors)))
                         print_spaces(f, w);
                 if (!cell)
                         (void) fputs(color_off(style), f);
                 before += (before > 0) + widths[c];
         }
-        (void) fputc('\n', f);
+        (void) fputs(reverse ? "\x1b[0m\n" : "\n", f);
 
         while (*rest && **rest) {
                 size_t n = text_wrap(*rest, widths[last]);

@@ -30,6 +30,9 @@ void table_add_absent(Table *t);
 /* Highlights the header of a column. */
 void table_mark_column(Table *t, size_t column);
 
+/* Prints a row in reverse video; SIZE_MAX: none. For terminals only. */
+void table_mark_row(Table *t, size_t row);
+
 size_t table_rows(const Table *t);
 /* Removes the rows. Columns keep at least their widths, so that later rows are aligned with those
  * printed. */

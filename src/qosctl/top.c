@@ -8,8 +8,10 @@
 
 #include "format.h"
 #include "qosctl.h"
+#include "page.h"
 #include "screen.h"
 #include "snapshot-view.h"
+#include "top-rows.h"
 #include "unit-names.h"
 #include "value.h"
 
@@ -36,6 +38,8 @@ typedef struct Top {
         bool lost;                      /* connection lost */
         size_t get_reading, get_wider;  /* subject of the call; SIZE_MAX: the list */
 
+        TopRows rows;
+        Page *page;                     /* status of the selected unit; NULL: the table is shown */
         size_t sort;                    /* UNIT_COLUMN_… */
         bool reverse, help, batch;
         char *trouble;
@@ -51,6 +55,8 @@ static void top_done(Top *t) {
         free(t->readings);
         free(t->leased);
         free(t->trouble);
+        top_rows_done(&t->rows);
+        (void) page_free(t->page);
         replies_done(&t->frame);
         names_done(&t->names);
         (void) sd_event_source_disable_unref(t->timer);
@@ -108,8 +114,8 @@ static int compare_readings(const void *a, const void *b, void *userdata) {
                 w = sort_value(y, t->sort);
                 c = v < w ? 1 : v > w ? -1 : 0;
         }
-        /* Stable order for equal values */
-        c = c ?: strcmp(x->unit, y->unit);
+        /* Stable order for equal values, of instances by their number */
+        c = c ?: strverscmp(x->unit, y->unit);
         return t->reverse ? -c : c;
 }
 
@@ -120,17 +126,23 @@ static const char* order_name(const Top *t) {
         return "";
 }
 
+/* Lines of the following. */
+#define HELP_LINES 7U
+
 static void print_help(FILE *f) {
         (void) fputs("\n"
                      "  Sort by   p unit   t throughput   e errors   l latency (p99)   i in flight\n"
                      "            r reverse order\n"
+                     "  Move      up, down, PgUp, PgDn, Home, End   Enter status of the unit\n"
+                     "  Filter    / type a part of the name, or a pattern   Esc all units\n"
                      "  Refresh   + less often   - more often   space now\n"
                      "  Other     h help   q quit\n", f);
 }
 
-static void print_title(const Top *t, FILE *f) {
+/* n: number of units that match the filter. */
+static void print_title(const Top *t, size_t n, FILE *f) {
         const Style *style = terminal_style();
-        char window[FORMAT_MAX] = "", delay[FORMAT_MAX], line[256], clock[16] = "";
+        char window[FORMAT_MAX] = "", delay[FORMAT_MAX], line[512], clock[16] = "", part[32] = "";
         _cleanup_free_ char *text = NULL;
         time_t now = time(NULL);
         uint64_t w = 0;
@@ -143,11 +155,13 @@ static void print_title(const Top *t, FILE *f) {
                 (void) format_window(window, w);
         }
 
+        if (n < t->n_readings)
+                (void) snprintf(part, sizeof(part), "%zu of ", n);
         if (t->trouble)
                 (void) snprintf(line, sizeof(line), "%s  %s, reconnecting", clock, t->trouble);
         else
-                (void) snprintf(line, sizeof(line), "%s  %zu unit%s%s%s, every %s, by %s%s    h for help", clock,
-                                t->n_readings, t->n_readings == 1 ? "" : "s", w > 0 ? ", last " : *window ? ", " : "", window,
+                (void) snprintf(line, sizeof(line), "%s  %s%zu unit%s%s%s, every %s, by %s%s    h for help", clock,
+                                part, t->n_readings, t->n_readings == 1 ? "" : "s", w > 0 ? ", last " : *window ? ", " : "", window,
                                 format_span(delay, arg_delay), order_name(t), t->reverse ? " reversed" : "");
 
         text = text_ellipsize(line, style->width, style->utf8);
@@ -155,36 +169,93 @@ static void print_title(const Top *t, FILE *f) {
                        t->trouble ? color_off(style) : "");
         if (t->help)
                 print_help(f);
-        (void) fputc('\n', f);
+        if (t->rows.typing || *t->rows.filter)
+                (void) fprintf(f, "Filter: %s%s\n", t->rows.filter, t->rows.typing ? "_" : "");
+        else
+                (void) fputc('\n', f);
+}
+
+/* Number of rows that fit: besides a title, an empty line, the header and a footer. */
+static size_t top_get_height(const Top *t) {
+        size_t others = 4U + (t->help ? HELP_LINES : 0), lines = terminal_lines();
+
+        return t->batch ? SIZE_MAX : lines - MIN(lines, others);
+}
+
+/* Names of the units that match the filter, in the order of the readings. NULL: out of memory. */
+static const char** top_get_units(const Top *t, size_t *ret_n) {
+        const char **units = new0(const char*, t->n_readings + 1);
+        size_t n = 0;
+
+        for (size_t i = 0; units && i < t->n_readings; i++)
+                if (top_rows_match(&t->rows, t->readings[i].unit))
+                        units[n++] = t->readings[i].unit;
+        *ret_n = n;
+        return units;
+}
+
+static int top_show_page(Top *t) {
+        size_t lines = terminal_lines() - MIN(terminal_lines(), 2U), first = 0, n = 0;
+        const char *body = page_get_text(t->page, lines, &first, &n);
+        _cleanup_free_ char *title = NULL, *fitting = NULL, *text = NULL;
+        const Style *style = terminal_style();
+        char part[64] = "";
+
+        if (n > lines)
+                (void) snprintf(part, sizeof(part), ", lines %zu to %zu of %zu", first + 1, first + lines, n);
+        if (asprintf(&title, "%s%s    q for the table", t->rows.selected, part) < 0) {
+                title = NULL;
+                return log_out_of_memory();
+        }
+        fitting = text_ellipsize(title, style->width, style->utf8);
+        if (asprintf(&text, "%s\n\n%s", strempty(fitting), strempty(body)) < 0) {
+                text = NULL;
+                return log_out_of_memory();
+        }
+        return screen_draw(text);
 }
 
 static int top_show(Top *t) {
         _cleanup_(table_freep) Table *table = NULL;
+        size_t size, height = top_get_height(t), n, selected, below, row = 0;
+        _cleanup_free_ const char **units = NULL;
         _cleanup_free_ char *text = NULL;
-        size_t size, room = SIZE_MAX;
         FILE *f;
         int r;
+
+        if (t->page)
+                return top_show_page(t);
 
         qsort_r(t->readings, t->n_readings, sizeof(Reading), compare_readings, t);
 
         table = table_new(unit_columns, n_unit_columns);
         if (!table)
                 return log_out_of_memory();
+        units = top_get_units(t, &n);
+        if (!units)
+                return log_out_of_memory();
+        selected = top_rows_place(&t->rows, units, n, height);
         table_mark_column(table, t->sort);
-        /* Title, empty line, header and footer */
-        if (!t->batch)
-                room = terminal_lines() - MIN(terminal_lines(), t->help ? 9U : 4U);
-        for (size_t i = 0; i < t->n_readings && i < room; i++)
-                reading_add_row(&t->readings[i], table);
+        table_mark_row(table, selected == SIZE_MAX ? SIZE_MAX : selected - t->rows.first);
+        for (size_t i = 0; i < t->n_readings; i++) {
+                if (!top_rows_match(&t->rows, t->readings[i].unit))
+                        continue;
+                if (row >= t->rows.first && row - t->rows.first < height)
+                        reading_add_row(&t->readings[i], table);
+                row++;
+        }
+        below = n > table_rows(table) ? n - t->rows.first - table_rows(table) : 0;
 
         f = open_memstream(&text, &size);
         if (!f)
                 return log_out_of_memory();
         if (!t->batch)
-                print_title(t, f);
+                print_title(t, n, f);
         r = table_print(table, f, terminal_style(), arg_legend, 0);
-        if (t->n_readings > room)
-                (void) fprintf(f, "%zu more\n", t->n_readings - room);
+        if (t->rows.first > 0)
+                (void) fprintf(f, "%zu above%s", t->rows.first, below > 0 ? ", " : "\n");
+        if (below > 0)
+                (void) fprintf(f, "%zu more\n", below);
         if (fclose(f) < 0 || r < 0)
                 return log_out_of_memory();
 
@@ -483,6 +554,10 @@ static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
         if (r < 0)
                 return r;
 
+        /* A connection over ssh takes longer than the table, and may need a password */
+        if (t->page && !arg_host)
+                (void) page_run(t->page, "status", t->rows.selected, terminal_style()->width);
+
         if (t->lost)
                 return top_lost(t, -ECONNRESET);
         if (t->busy)
@@ -528,6 +603,83 @@ static void change_delay(bool longer) {
                 arg_delay = arg_delay > step + DELAY_KEYS_MIN ? arg_delay - step : DELAY_KEYS_MIN;
 }
 
+static int on_page(void *userdata) {
+        Top *t = ASSERT_PTR(userdata);
+
+        return top_show(t);
+}
+
+static int top_open_page(Top *t) {
+        t->page = page_new(t->event, on_page, t);
+        return t->page ? page_run(t->page, "status", t->rows.selected, terminal_style()->width) : -ENOMEM;
+}
+
+static int top_handle_page_key(Top *t, int key) {
+        switch (key) {
+
+        case 'q':
+        case KEY_ESCAPE:
+        case '\r':
+        case '\n':
+                t->page = page_free(t->page);
+                return 0;
+        case ' ':
+                return page_run(t->page, "status", t->rows.selected, terminal_style()->width);
+        default:
+                (void) page_move(t->page, terminal_lines() - MIN(terminal_lines(), 2U), key);
+                return 0;
+        }
+}
+
+/* Returns whether the table is to be read at once. */
+static int top_handle_key(Top *t, int key) {
+        _cleanup_free_ const char **units = NULL;
+        size_t n;
+
+        if (t->page)
+                return top_handle_page_key(t, key);
+        if (top_rows_type(&t->rows, key))
+                return 0;
+
+        switch (key) {
+
+        case 'q':
+                return sd_event_exit(t->event, 0);
+        case 'r':
+                t->reverse = !t->reverse;
+                return 0;
+        case 'h':
+        case '?':
+                t->help = !t->help;
+                return 0;
+        case '+':
+        case '-':
+                change_delay(key == '+');
+                return 1;
+        case ' ':
+                return 1;
+        case '/':
+                t->rows.typing = true;
+                return 0;
+        case KEY_ESCAPE:
+                t->rows.filter[0] = 0;
+                top_rows_select_none(&t->rows);
+                return 0;
+        case '\r':
+        case '\n':
+                return t->rows.selected ? top_open_page(t) : 0;
+        default:
+                for (size_t i = 0; i < ELEMENTSOF(orders); i++)
+                        if (orders[i].key == key)
+                                t->sort = orders[i].column;
+        }
+
+        units = top_get_units(t, &n);
+        if (!units)
+                return -ENOMEM;
+        return MIN(top_rows_move(&t->rows, units, n, top_get_height(t), key), 0);
+}
+
 static int on_key(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
         Top *t = ASSERT_PTR(userdata);
         bool now = false;
@@ -541,38 +693,12 @@ static int on_key(sd_event_source *s, int fd, uint32_t revents, void *userdata) 
         if (n <= 0)
                 return sd_event_exit(t->event, 0);
 
-        for (ssize_t i = 0; i < n; i++) {
-                /* Skip escape sequences of function keys, up to a letter or "~" */
-                if (keys[i] == '\x1b' && i + 1 < n && (keys[i + 1] == '[' || keys[i + 1] == 'O')) {
-                        for (i += 2; i < n && !(keys[i] >= '@' && keys[i] <= '~'); i++)
-                                ;
-                        continue;
-                }
+        for (size_t i = 0, l; i < (size_t) n; i += l) {
+                int r = top_handle_key(t, screen_decode_key(keys + i, (size_t) n - i, &l));
 
-                switch (keys[i]) {
-
-                case 'q':
-                        return sd_event_exit(t->event, 0);
-                case 'r':
-                        t->reverse = !t->reverse;
-                        break;
-                case 'h':
-                case '?':
-                        t->help = !t->help;
-                        break;
-                case '+':
-                case '-':
-                        change_delay(keys[i] == '+');
-                        now = true;
-                        break;
-                case ' ':
-                        now = true;
-                        break;
-                default:
-                        for (size_t j = 0; j < ELEMENTSOF(orders); j++)
-                                if (orders[j].key == keys[i])
-                                        t->sort = orders[j].column;
-                }
+                if (r < 0)
+                        return r;
+                now = now || r > 0;
         }
 
         if (now) {

@@ -2048,6 +2048,85 @@ class Top(Test):
         t.key("q")
         self.assertEqual(t.end(), 0)
 
+    def await_rows(self, t, *expected, what=""):
+        """Waits until the table on the screen has these units, this one is selected, and the screen matches a regular expression."""
+        end = time.monotonic() + DEADLINE
+        while True:
+            screen = t.output[t.output.rindex("\x1b[H"):]
+            lines = [line for line in screen.split("\r\n") if ".service" in line]
+            got = [plain(line).split()[0] for line in lines], *[plain(line).split()[0] for line in lines if "\x1b[7m" in line]
+            if (got == expected and re.search(what, screen, re.S)) or time.monotonic() > end:
+                break
+            t.read(0.1)
+        self.assertEqual(got, expected)
+        self.assertRegex(screen, re.compile(what, re.S))
+
+    def test_scroll(self):
+        for i in range(30):
+            self.qosd.add(f"u@{i}.service", rate=i + 1)
+        t = self.terminal("top", "-d", "1h", rows=14)
+        at = t.wait_for("20 more")
+        # Instances are sorted by their number
+        t.key("p")
+        at = t.wait_for("by unit.*20 more", at)
+        self.await_rows(t, [f"u@{i}.service" for i in range(10)])
+        first = 0
+        for key, chosen in (("\x1b[B", 0), ("\x1b[B", 1), ("\x1bOB", 2), ("\x1b[A", 1), ("\x1b[6~", 11), ("\x1b[6~", 21), ("\x1b[F", 29),
+                            ("\x1b[B", 29), ("\x1b[5~", 19), ("\x1b[1~", 0), ("\x1b[A", 0), ("\x1b[4~", 29), ("\x1b[H", 0)):
+            first = min(max(first, chosen - 9), chosen)
+            t.key(key)
+            self.await_rows(t, [f"u@{i}.service" for i in range(first, first + 10)], f"u@{chosen}.service")
+        # The selection stays with its unit in another order
+        t.key("r")
+        self.await_rows(t, [f"u@{i}.service" for i in range(9, -1, -1)], "u@0.service", what="reversed.*20 above$")
+        t.key("\x1b")
+        self.await_rows(t, [f"u@{i}.service" for i in range(29, 19, -1)])
+        t.key("q")
+        self.assertEqual(t.end(), 0)
+
+    def test_filter(self):
+        for name in "nginx.service", "nginx@a.service", "redis.service", "postgresql.service":
+            self.qosd.add(name, rate=len(name))
+        t = self.terminal("top", "-d", "1h")
+        t.wait_for("4 units.*nginx.service")
+        for keys, what, names, *chosen in (
+                ("/ng", "Filter: ng_", ["nginx@a.service", "nginx.service"]), ("x", "Filter: ngx_", []),
+                ("\x7f\r", "Filter: ng\r", ["nginx@a.service", "nginx.service"]),
+                ("p", "Filter: ng\r", ["nginx.service", "nginx@a.service"]),
+                ("/\x1b[B", "Filter: ng_", ["nginx.service", "nginx@a.service"], "nginx.service"),
+                ("\x7f\x7f[pr]*e\r", r"Filter: \[pr]\*e\r", ["postgresql.service", "redis.service"])):
+            t.key(keys)
+            self.await_rows(t, names, *chosen, what=f"{len(names)} of 4 units.*{what}")
+        t.key("\x1b")
+        self.await_rows(t, ["nginx.service", "nginx@a.service", "postgresql.service", "redis.service"], what="  4 units")
+        t.key("q")
+        self.assertEqual(t.end(), 0)
+
+    def test_status_of_the_selected(self):
+        """Enter shows the status of the unit, as the command does, and the table is there again afterwards."""
+        self.qosd.add("a.service", rate=5)
+        self.qosd.add("b.service", rate=3)
+        t = self.terminal("top", "-d", "1h", env={"SYSTEMD_COLORS": "0"}, rows=12)
+        at = t.wait_for("a.service.*b.service")
+        t.key("\r\x1b[B\x1b[B\r")
+        at = t.wait_for("b.service, lines 1 to 10 of [0-9]+    q for the table.*b.service", at)
+        text = self.out_of("status", "b", columns=80)
+        number = len(text.splitlines())
+        self.assertIn(f"lines 1 to 10 of {number} ", t.output[t.output.rindex("\x1b[H"):])
+        t.key("\x1b[F")
+        at = t.wait_for(f"lines {number - 9} to {number} of {number} ", at)
+        t.wait_for(re.escape(text.splitlines()[-1].strip()), at)
+        t.key("q")
+        at = t.wait_for("by throughput.*a.service.*b.service", at)
+        # An error is shown, and top goes on
+        del self.qosd.units["b.service"]
+        t.key("\r")
+        at = t.wait_for("q for the table.*Failed to read 'b.service'", at)
+        t.key("\x1b")
+        at = t.wait_for("by throughput.*a.service", at)
+        t.key("q")
+        self.assertEqual(t.end(), 0)
+
     def test_restart(self):
         """When qosd restarts, top reconnects and renews its lease."""
         self.qosd.known = {"other.service"}
