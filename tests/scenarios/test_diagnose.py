@@ -622,13 +622,14 @@ def quota_too_small():
 
 
 def without_room(limit):
-    """Each response reads pages of a mapped file that is larger than the memory of the unit."""
+    """Each response reads pages of a mapped file that is larger than the memory of the unit, from a disk that is slow: a page that takes
+    long to read is what a unit waits for, even if its own work takes long on an emulated CPU."""
     with files(1) as (path,):
         scenario.run("dd", "if=/dev/urandom", f"of={path}", "bs=1M", "count=64", "conv=fsync", timeout=60)
         # Pages in memory are charged to the control group that has written them
         with open("/proc/sys/vm/drop_caches", "w") as f:
             f.write("3")
-        s = Toiler(map=path, settings=f"{limit}=20M\nMemorySwapMax=0")
+        s = Toiler(map=path, settings=f"{limit}=20M\nMemorySwapMax=0\nIOReadIOPSMax=/var/tmp 150")
         with loaded(s, connections=2):
             d = yield s
     f = found(d, "memory")

@@ -690,7 +690,7 @@ def attached_again(server=Scripted):
             equal(exact_or_said(s, 990, 1001), "exact", "quality")
 
 
-@test(deadline=60)
+@test(deadline=150)
 def attached_while_loaded():
     """An attach while h2load has streams open counts those with responses from then on, unless the quality is not exact."""
     n = Nginx(attach_first=False)
@@ -701,7 +701,7 @@ def attached_while_loaded():
         attach(n)
         after = n.logged()[0]
         check(p.poll() is None, "the load ended before the attach")
-        equal(p.wait(40), 0, "exit status of h2load")
+        equal(p.wait(120), 0, "exit status of h2load")
     end = n.logged()[0]
     wait_for("nothing is in flight", lambda: server_figures(n)["inFlight"] == 0)
     s = snapshot(n)
