@@ -2,21 +2,12 @@
 
 #include "cgroup-stat.h"
 #include "contention-probe.h"
+#include "contention-source.h"
 #include "hierarchy.h"
 #include "log.h"
 #include "probe.h"
 
 /* ---- contention maps ---------------------------------------------------------------------------------- */
-
-static ContentionSource unit_get_contention_source(const Unit *u) {
-        return (ContentionSource) {
-                .map = u->contention,
-                .contention_cpus = u->contention_cpus,
-                .since = u->contention_since,
-                .slot = u->index,
-                .requests = u->view,
-        };
-}
 
 bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, ContentionSources *ret) {
         Manager *m = u->manager;
@@ -40,39 +31,6 @@ bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, Conten
                 .before = u->contention_base,
         };
         return true;
-}
-
-static int unit_add_contention(Unit *u, const Unit *inner, int times) {
-        ContentionSource book;
-
-        if (!u->contention || !inner->contention)
-                return 0;
-        if (!u->contention_base) {
-                u->contention_base = new0(ContentionCounts, 1);
-                if (!u->contention_base)
-                        return -ENOMEM;
-        }
-        book = unit_get_contention_source(inner);
-        return contention_counts_add(u->contention_base, &book, now_nsec(CLOCK_MONOTONIC), times);
-}
-
-static void unit_add_contention_or_warn(Unit *u, const Unit *inner, int times) {
-        int r;
-
-        r = unit_add_contention(u, inner, times);
-        if (r < 0)
-                log_unit_warning_errno(u->name, r,
-                                       "Totals of '%s' are inexact, failed to read the contention map "
-                                       "of '%s': %m",
-                                       u->name, inner->name);
-}
-
-void unit_open_contention(Unit *u, const Unit *inner) {
-        unit_add_contention_or_warn(u, inner, 1);
-}
-
-void unit_close_contention(Unit *u, const Unit *inner) {
-        unit_add_contention_or_warn(u, inner, -1);
 }
 
 /* Probes requested by holds of the unit or its ancestors. */

@@ -20,11 +20,6 @@ void contention_stop(Manager *m);
  * UNITS_MAX_LIMIT elements. */
 bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, ContentionSources *ret);
 
-/* A contention map is added to or removed from the sources of a unit: what it counted before being added is
- * not the unit's, and what it has counted by its removal remains. */
-void unit_open_contention(Unit *u, const Unit *inner);
-void unit_close_contention(Unit *u, const Unit *inner);
-
 /* Moves the contention map of a retained unit that is attached again. */
 void unit_adopt_contention(Unit *u, Unit *closed);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include "contention-probe.h"
+#include "contention-source.h"
 #include "hierarchy.h"
 #include "history.h"
 #include "log.h"

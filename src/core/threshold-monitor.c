@@ -11,14 +11,6 @@
 
 /* ---- evaluation --------------------------------------------------------------------------------------- */
 
-Threshold* threshold_next(const Unit *u, const Threshold *a) {
-        Threshold *i = a ? a->next : u->thresholds;
-
-        while (i && i->source == THRESHOLD_SOURCE_CONDITION)
-                i = i->next;
-        return i;
-}
-
 /* Returns true if an event was emitted, whose handlers may have changed the unit's thresholds. */
 static bool threshold_evaluate(Threshold *a, const ThresholdSample *l) {
         ThresholdState previous = a->machine.state;

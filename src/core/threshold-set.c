@@ -19,20 +19,6 @@ const char* threshold_source_to_string(ThresholdSource s) {
 
 /* ---- setting and clearing ----------------------------------------------------------------------------- */
 
-void threshold_free(Threshold *a) {
-        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
-
-        for (Threshold **p = &a->unit->thresholds; *p; p = &(*p)->next)
-                if (*p == a) {
-                        *p = a->next;
-                        break;
-                }
-        if (thresholds)
-                thresholds->n--;
-        free(a->origin);
-        free(a);
-}
-
 /* Reports a final "unknown" state: clients would otherwise act on the last state forever. */
 static void threshold_remove(Threshold *a) {
         ThresholdState previous = a->machine.state;

@@ -459,16 +459,6 @@ static void memory_fill(const ContentionReading *reading, Bitmap programs, Memor
                 m->oom_kills = counts->cells[QOS_MEMORY_OOM_KILLS];
 }
 
-void unit_collect_usage(Unit *u) {
-        uint64_t now = now_nsec(CLOCK_MONOTONIC);
-        UsageReading r;
-
-        if (!u->usage || !usage_is_old(u->usage, now))
-                return;
-        usage_read(&u->usage->files, u->control_group, u->contention_probes & PROBE_MEMORY, now, &r);
-        usage_add(u->usage, &r);
-}
-
 static uint64_t usec_to_nsec(uint64_t usec) {
         return usec == ABSENT ? ABSENT : usec * NSEC_PER_USEC;
 }

@@ -17,6 +17,16 @@ void unit_update_probe_config(Unit *u) {
                          (u->watched ? PROBE_TLS : 0) | (u->contention_probes & ~PROBE_TLS));
 }
 
+void unit_collect_usage(Unit *u) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        UsageReading r;
+
+        if (!u->usage || !usage_is_old(u->usage, now))
+                return;
+        usage_read(&u->usage->files, u->control_group, u->contention_probes & PROBE_MEMORY, now, &r);
+        usage_add(u->usage, &r);
+}
+
 void unit_free(Unit *u) {
         while (u->holds)
                 hold_free(u->holds);
