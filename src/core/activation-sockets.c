@@ -140,7 +140,7 @@ void unit_set_sockets(Unit *u, const UnitInfo *info) {
                 if (unit_relocate(u, u->control_group, info->instances) < 0)
                         (void) log_oom();
                 unit_claim_cgroup(u);
-                manager_save(u->manager);
+                manager_emit_state_changed(u->manager);
         }
 
         if (!listened && info->n_listen == 0)

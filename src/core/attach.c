@@ -24,14 +24,14 @@ static void hold_release(Hold *h) {
         hold_free(h);
         if (!u->holds) {
                 /* Before detaching: after a crash in between, the next run completes it */
-                manager_save(m);
+                manager_emit_state_changed(m);
                 unit_detach(u);
         } else {
                 unit_apply_excludes(u);
                 manager_update_probes(m, NULL);
                 manager_emit_unit_changed(u);
         }
-        manager_save(m);
+        manager_emit_state_changed(m);
 }
 
 static int on_hold_expired(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -234,14 +234,13 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo
                 log_unit_info(u->name, "Observing '%s' (%s).", u->name, u->active_state);
                 manager_emit_unit_attached(u);
                 hierarchy_notify_relatives(u);
-                manager_notify_status(m);
         } else {
                 unit_apply_excludes(u);
                 manager_update_probes(m, NULL);
                 manager_emit_unit_changed(u);
         }
 
-        manager_save(m);
+        manager_emit_state_changed(m);
         *ret = u;
         return 0;
 }

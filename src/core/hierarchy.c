@@ -354,7 +354,7 @@ static int on_retained_expired(sd_event_source *source, uint64_t usec, void *use
 
         /* The notes first: after a crash here the figures are in the one place or in the other */
         if (n > 0)
-                manager_save(m);
+                manager_emit_state_changed(m);
         for (unsigned i = 0; i < n; i++) {
                 probe_remove_unit(m->probe, folded[i]->index);
                 unit_free(folded[i]);

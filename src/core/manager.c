@@ -95,7 +95,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                         unit_claim_cgroup(u);
                 manager_update_probes(m, u);
                 manager_emit_unit_changed(u);
-                manager_save(m);
+                manager_emit_state_changed(m);
         }
 
         if (u->refresh_again)
@@ -185,6 +185,33 @@ static void manager_take_fds(Manager *m) {
                             n_unknown == 1 ? "" : " and others");
 }
 
+void manager_notify_ready(Manager *m) {
+        if (m->ready)
+                return;
+        m->ready = true;
+        if (!ready_notify())
+                log_notice("Startup exceeded the ordering timeout, the first requests of units "
+                           "started meanwhile may be missed.");
+}
+
+void manager_notify_status(Manager *m) {
+        m->n_units_status = m->n_units;
+        if (m->n_units == 0)
+                (void) sd_notify(false, "STATUS=Nothing is attached.");
+        else
+                (void) sd_notifyf(false, "STATUS=Observing %u unit%s.", m->n_units,
+                                  m->n_units == 1 ? "" : "s");
+}
+
+static void on_state_changed(Manager *m, void *userdata) {
+        if (m->n_units != m->n_units_status)
+                manager_notify_status(m);
+}
+
+static void on_unit_files_loaded(Manager *m, void *userdata) {
+        manager_notify_ready(m);
+}
+
 int manager_new(sd_event *event, Manager **ret) {
         const char *directory;
         Manager *m;
@@ -209,13 +236,10 @@ int manager_new(sd_event *event, Manager **ret) {
                 r = probe_new(m->event, &m->probe);
         if (r >= 0)
                 r = service_manager_new(manager_on_unit_changed, m, &m->service_manager);
+        if (r >= 0)
+                r = state_file_init(m);
         if (r >= 0) {
                 directory = getenv("RUNTIME_DIRECTORY");
-                if (directory && asprintf(&m->state_path, "%.*s/units", (int) strcspn(directory, ":"),
-                                          directory) < 0) {
-                        m->state_path = NULL;
-                        r = -ENOMEM;
-                }
                 if (directory && asprintf(&m->history_prefix, "%.*s/history-", (int) strcspn(directory, ":"),
                                           directory) < 0) {
                         m->history_prefix = NULL;
@@ -226,6 +250,12 @@ int manager_new(sd_event *event, Manager **ret) {
                 manager_free(m);
                 return r;
         }
+
+        m->observer = (ManagerObserver) {
+                .state_changed = on_state_changed,
+                .unit_files_loaded = on_unit_files_loaded,
+        };
+        manager_add_observer(m, &m->observer);
 
         manager_take_fds(m);
         manager_restore_state(m);
@@ -239,6 +269,8 @@ Manager* manager_free(Manager *m) {
         if (!m)
                 return NULL;
 
+        manager_remove_observer(m, &m->observer);
+        state_file_done(m);
         /* Servers have been freed, and have cancelled the operations of their clients */
         assert(!m->observers);
         while (m->operations)
@@ -267,7 +299,6 @@ Manager* manager_free(Manager *m) {
         close_fd(m->root_listen_fd);
         memory_trim_free(m->trim);
         turn_queue_free(m->turns);
-        free(m->state_path);
         free(m->history_prefix);
         sd_event_unref(m->event);
         free(m);
@@ -284,23 +315,6 @@ void manager_reload(Manager *m) {
                 return;
         }
         log_info("Configuration reloaded.");
-}
-
-void manager_notify_ready(Manager *m) {
-        if (m->ready)
-                return;
-        m->ready = true;
-        if (!ready_notify())
-                log_notice("Startup exceeded the ordering timeout, the first requests of units "
-                           "started meanwhile may be missed.");
-}
-
-void manager_notify_status(Manager *m) {
-        if (m->n_units == 0)
-                (void) sd_notify(false, "STATUS=Nothing is attached.");
-        else
-                (void) sd_notifyf(false, "STATUS=Observing %u unit%s.", m->n_units,
-                                  m->n_units == 1 ? "" : "s");
 }
 
 static int on_reconnect(sd_event_source *source, uint64_t usec, void *userdata) {

@@ -12,6 +12,8 @@
 #include "config.h"
 #include "error.h"
 #include "memory-trim.h"
+#include "observer.h"
+#include "state-file.h"
 #include "turns.h"
 #include "unit-map.h"
 #include "unit.h"
@@ -23,7 +25,6 @@ typedef struct ServiceManager ServiceManager;
 typedef struct ThresholdMonitor ThresholdMonitor;                   /* threshold-monitor.c */
 typedef struct ThresholdEvent ThresholdEvent;
 typedef struct XqosLoader XqosLoader;               /* xqos-loader.c */
-typedef struct ManagerObserver ManagerObserver; /* observer.h */
 
 struct Manager {
         sd_event *event;
@@ -35,7 +36,10 @@ struct Manager {
         ThresholdMonitor *thresholds;
         XqosLoader *declared;
         bool ready;                     /* the service manager was notified */
+        unsigned n_units_status;        /* n_units in the last status text */
         ManagerObserver *observers;
+        ManagerObserver observer;       /* for the status text and readiness */
+        StateFile state_file;
 
         Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: free */
         unsigned n_units;
@@ -52,7 +56,6 @@ struct Manager {
         MemoryTrim *trim;               /* after calls of these */
         AttachOperation *operations;    /* attaches waiting for PID 1 */
         sd_event_source *reconnect;     /* timer, while the bus is disconnected */
-        char *state_path;               /* state file for restarts of qosd; NULL: none */
         char *history_prefix;           /* path of history files, without the number of the slot; NULL:
                                          * none */
         sd_event_source *history;       /* timer, while a unit is observed */
@@ -117,9 +120,6 @@ int manager_set_bus(Manager *m, sd_bus *bus);
 
 /* Reloads the configuration. */
 void manager_reload(Manager *m);
-
-/* Writes the state file. */
-void manager_save(Manager *m);
 
 /* Calls f for each current control group of the unit, including descendants, with a descriptor of its
  * directory. */

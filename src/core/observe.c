@@ -200,7 +200,6 @@ void unit_detach(Unit *u) {
         } else if (listened)
                 manager_mark_listeners(m); /* the addresses may be unambiguous for another unit now */
         manager_update_probes(m, NULL);
-        manager_notify_status(m);
 }
 
 /* ---- attaching ---------------------------------------------------------------------------------------- */

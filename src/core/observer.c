@@ -53,3 +53,11 @@ void manager_emit_round_end(Manager *m) {
 void manager_emit_bus_changed(Manager *m, sd_bus *bus) {
         EMIT(m, bus_changed, bus);
 }
+
+void manager_emit_state_changed(Manager *m) {
+        EMIT(m, state_changed, m);
+}
+
+void manager_emit_unit_files_loaded(Manager *m) {
+        EMIT(m, unit_files_loaded, m);
+}

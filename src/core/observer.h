@@ -29,6 +29,10 @@ struct ManagerObserver {
         /* Connected to the system bus. NULL: about to be disconnected. The handler may add and remove other
          * observers */
         void (*bus_changed)(sd_bus *bus, void *userdata);
+        /* What the state file has was changed: written before the caller goes on */
+        void (*state_changed)(Manager *m, void *userdata);
+        /* The settings of all unit files are in effect */
+        void (*unit_files_loaded)(Manager *m, void *userdata);
         void *userdata;
         ManagerObserver *next;
 };
@@ -45,3 +49,5 @@ void manager_emit_threshold_event(Unit *u, const ThresholdEvent *e);
 void manager_emit_unit_evaluated(Unit *u);
 void manager_emit_round_end(Manager *m);
 void manager_emit_bus_changed(Manager *m, sd_bus *bus);
+void manager_emit_state_changed(Manager *m);
+void manager_emit_unit_files_loaded(Manager *m);

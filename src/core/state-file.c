@@ -150,7 +150,7 @@ static int state_write(Manager *m) {
         if (r < 0)
                 return r;
 
-        if (asprintf(&temporary, "%s.new", m->state_path) < 0)
+        if (asprintf(&temporary, "%s.new", m->state_file.path) < 0)
                 return -ENOMEM;
         f = fopen(temporary, "we");
         if (!f)
@@ -158,7 +158,7 @@ static int state_write(Manager *m) {
         (void) sd_json_variant_dump(v, 0, f, NULL);
         if (fflush(f) != 0 || ferror(f))
                 return errno_or_else(EIO);
-        if (rename(temporary, m->state_path) < 0)
+        if (rename(temporary, m->state_file.path) < 0)
                 return -errno;
         return 0;
 }
@@ -166,12 +166,12 @@ static int state_write(Manager *m) {
 void manager_save(Manager *m) {
         int r;
 
-        if (!m->state_path)
+        if (!m->state_file.path)
                 return;
         r = state_write(m);
         if (r < 0)
                 (void) log_warning_errno(r, "Failed to write '%s', a restart of qosd will forget "
-                                            "attached units: %m", m->state_path);
+                                            "attached units: %m", m->state_file.path);
 }
 
 typedef struct SavedUnit {
@@ -437,11 +437,11 @@ void manager_restore_state(Manager *m) {
         bool same, adopted, orphans = false;
         int r;
 
-        r = m->state_path ? state_read(m->state_path, &v) : -ENOENT;
+        r = m->state_file.path ? state_read(m->state_file.path, &v) : -ENOENT;
         if (r < 0) {
                 if (r != -ENOENT)
                         (void) log_warning_errno(r, "Failed to read '%s', no units are restored: %m",
-                                                 m->state_path);
+                                                 m->state_file.path);
                 (void) probe_adopt(m->probe, /* discard= */ true);
                 return;
         }
@@ -449,7 +449,7 @@ void manager_restore_state(Manager *m) {
         checksum = sd_json_variant_string(sd_json_variant_by_key(v, "checksum"));
         units = sd_json_variant_by_key(v, "units");
         if (!sd_json_variant_is_array(units)) {
-                log_warning("'%s' has no list of units, no units are restored.", m->state_path);
+                log_warning("'%s' has no list of units, no units are restored.", m->state_file.path);
                 units = NULL;
         }
         generation = sd_json_variant_by_key(v, "generation");
@@ -484,7 +484,7 @@ void manager_restore_state(Manager *m) {
                 r = unit_restore(m, sd_json_variant_by_index(units, i), adopted, &reason);
                 if (r < 0)
                         (void) log_warning_errno(r, "Invalid entry %zu in '%s', ignoring: %s", i,
-                                                 m->state_path, reason ?: strerror(-r));
+                                                 m->state_file.path, reason ?: strerror(-r));
         }
 
         /* Units without holds continue only if retained by ancestors, which have been restored by now */
@@ -514,4 +514,28 @@ void manager_restore_state(Manager *m) {
         manager_update_probes(m, NULL);
         manager_save(m);
         log_info("Restored %u unit%s.", m->n_units, m->n_units == 1 ? "" : "s");
+}
+
+/* ---- file --------------------------------------------------------------------------------------------- */
+
+static void on_state_changed(Manager *m, void *userdata) {
+        manager_save(m);
+}
+
+int state_file_init(Manager *m) {
+        const char *directory = getenv("RUNTIME_DIRECTORY");
+
+        if (directory && asprintf(&m->state_file.path, "%.*s/units", (int) strcspn(directory, ":"),
+                                  directory) < 0) {
+                m->state_file.path = NULL;
+                return -ENOMEM;
+        }
+        m->state_file.observer = (ManagerObserver) { .state_changed = on_state_changed };
+        manager_add_observer(m, &m->state_file.observer);
+        return 0;
+}
+
+void state_file_done(Manager *m) {
+        manager_remove_observer(m, &m->state_file.observer);
+        free(m->state_file.path);
 }

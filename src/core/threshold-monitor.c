@@ -99,7 +99,7 @@ void threshold_monitor_save(ThresholdMonitor *thresholds) {
         if (!thresholds->saving)
                 return;
         thresholds->saving = false;
-        manager_save(thresholds->manager);
+        manager_emit_state_changed(thresholds->manager);
 }
 
 static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *userdata) {

@@ -178,7 +178,7 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
 
         if (request->source != THRESHOLD_SOURCE_CONDITION) {
                 manager_emit_unit_changed(u);
-                manager_save(m);
+                manager_emit_state_changed(m);
         }
         monitor_arm_timer(m, true);
         if (ret)
@@ -208,7 +208,7 @@ int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_
 
         threshold_remove(a);
         manager_emit_unit_changed(u);
-        manager_save(m);
+        manager_emit_state_changed(m);
         monitor_arm_timer(m, false);
         return 0;
 }
@@ -227,7 +227,7 @@ void threshold_monitor_forget_files(Unit *u) {
         if (!any)
                 return;
         manager_emit_unit_changed(u);
-        manager_save(m);
+        manager_emit_state_changed(m);
         monitor_arm_timer(m, false);
 }
 

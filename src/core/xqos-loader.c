@@ -416,7 +416,7 @@ static void xqos_loader_commit(XqosLoader *d) {
                 d->again = false;
                 xqos_loader_scan(d);
         } else
-                manager_notify_ready(m);
+                manager_emit_unit_files_loaded(m);
 }
 
 void xqos_loader_scan(XqosLoader *d) {

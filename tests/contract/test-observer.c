@@ -47,6 +47,11 @@ static void on_bus(sd_bus *bus, void *userdata) {
         note(userdata, "bus", bus ? "connected" : "lost");
 }
 
+static void on_state(Manager *m, void *userdata) {
+        check(m == manager);
+        note(userdata, "state", "changed");
+}
+
 #define OBSERVER(name)                                                                                  \
         {                                                                                               \
                 .unit_attached = on_attached,                                                           \
@@ -55,8 +60,12 @@ static void on_bus(sd_bus *bus, void *userdata) {
                 .threshold_event = on_event,                                                            \
                 .round_end = on_round_end,                                                              \
                 .bus_changed = on_bus,                                                                  \
+                .state_changed = on_state,                                                              \
                 .userdata = (void*) name,                                                               \
         }
+
+/* The state file is to be written. */
+#define SAVED "1:state:changed 2:state:changed"
 
 /* All that has happened since the last time. */
 static void expect(const char *what) {
@@ -109,33 +118,34 @@ int main(int argc, char **argv) {
         manager_add_observer(manager, &second);
 
         a = attach(event, "a.service");
-        expect("1:attached:a.service 2:attached:a.service");
+        expect("1:attached:a.service 2:attached:a.service " SAVED);
         /* Its hold is renewed */
         check(attach(event, "a.service") == a);
-        expect("1:changed:a.service 2:changed:a.service");
+        expect("1:changed:a.service 2:changed:a.service " SAVED);
 
         /* Units in it change, too: their ancestors have */
         check(attach(event, "system.slice"));
-        expect("1:attached:system.slice 2:attached:system.slice 1:changed:a.service 2:changed:a.service");
+        expect("1:attached:system.slice 2:attached:system.slice 1:changed:a.service 2:changed:a.service "
+               SAVED);
 
         units[0].active_state = "active";
         units[0].control_group = "/system.slice/a.service";
         fake_service_manager_changed(&pid1, "a.service");
         test_wait(event, streq(a->active_state, "active") && !a->refresh);
-        expect("1:changed:a.service 2:changed:a.service");
+        expect("1:changed:a.service 2:changed:a.service " SAVED);
 
         check(threshold_set(manager, &(ThresholdRequest) { .unit = "a.service", .threshold =
                                                            "slow: requests.server.latency.p99 > 10ms over "
                                                            "10s",
                             .source = THRESHOLD_SOURCE_ADMINISTRATOR }, &threshold, NULL) >= 0);
-        expect("1:changed:a.service 2:changed:a.service");
+        expect("1:changed:a.service 2:changed:a.service " SAVED);
 
         /* The last event of a threshold that is violated, then that its unit goes, which is known until
-         * then, and its relatives */
+         * then, and its relatives. Saved before, for a crash in between, and after that */
         threshold->machine.state = threshold->told = THRESHOLD_VIOLATED;
         check(manager_detach(manager, "a.service", NULL, 0, NULL) >= 0);
-        expect("1:unknown:slow 2:unknown:slow 1:round:end 2:round:end 1:detaching:a.service "
-               "2:detaching:a.service 1:changed:system.slice 2:changed:system.slice");
+        expect(SAVED " 1:unknown:slow 2:unknown:slow 1:round:end 2:round:end 1:detaching:a.service "
+               "2:detaching:a.service 1:changed:system.slice 2:changed:system.slice " SAVED);
 
         check(manager_set_bus(manager, NULL) >= 0);
         expect("1:bus:lost 2:bus:lost");
@@ -145,7 +155,7 @@ int main(int argc, char **argv) {
 
         manager_remove_observer(manager, &first);
         check(manager_detach(manager, "system.slice", NULL, 0, NULL) >= 0);
-        expect("2:detaching:system.slice");
+        expect("2:state:changed 2:detaching:system.slice 2:state:changed");
 
         manager_remove_observer(manager, &silent);
         manager_remove_observer(manager, &second);
