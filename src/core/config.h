@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* qosd.conf and drop-ins in qosd.conf.d/, below /etc, /run and /usr/lib. As in systemd, a file in /etc hides
- * one of the same name in /run, which hides one in /usr/lib; drop-ins are read after the main file, sorted
- * by name. */
+/* qosd.conf and its drop-ins, see conf-file.h. */
 
 #include "unit.h"
 

@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "config-build.h"
+#include "exporter-config.h"
 #include "log.h"
 #include "negotiate.h"
 #include "reading.h"
@@ -453,15 +454,16 @@ static int parse_arguments(Exporter *e, int argc, char **argv) {
 int main(int argc, char **argv) {
         Exporter e = {
                 .scraped = now_usec(CLOCK_MONOTONIC),
-                .options = {
-                        .buckets_max = EXPOSITION_BUCKETS_DEFAULT,
-                        .series_max = EXPOSITION_SERIES_DEFAULT,
-                },
         };
         const union MHD_DaemonInfo *info;
         struct MHD_OptionItem tls[TLS_OPTIONS];
         int r;
 
+        /* Options go before what is in files */
+        if (exporter_config_load("", &e.options) < 0) {
+                (void) log_oom();
+                return EXIT_FAILURE;
+        }
         r = parse_arguments(&e, argc, argv);
         if (r <= 0)
                 return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

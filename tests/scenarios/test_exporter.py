@@ -131,9 +131,56 @@ def restart_with(*options):
     else:
         os.unlink(f"{drop_in}/50-options.conf")
     systemctl("daemon-reload")
+    restart()
+
+
+def restart():
+    """The next scrape starts it."""
     systemctl("stop", UNITS[1])
     # More starts in 10 s than systemd permits would fail, and close the socket
     systemctl("reset-failed", UNITS[1], ok=False)
+
+
+def configure(text):
+    """Restarts the exporter with a drop-in of qosd-exporter.conf, or without it."""
+    path = "/run/qosd-exporter.conf.d/50-test.conf"
+    if text:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as f:
+            f.write(text)
+    else:
+        os.unlink(path)
+    restart()
+
+
+@test(own_daemon=True)
+def configured_by_files():
+    """What is in qosd-exporter.conf.d is in force, a line that is invalid is named, and options go before it."""
+    serve()
+    s = start_served(mode="thread")
+    load(s, connections=1, number=10)
+    expect_total(s, 10)
+    requests, probes = (set(samples(qosctl("metrics", s.name, "--format=prometheus", f"--export={scope}").stdout))
+                        for scope in ("requests", "probes"))
+    check(requests < probes, "the unit has no other probe")
+    equal(set(samples(scrape()[1], s.name)), requests, "metrics without a file")
+    try:
+        since = time.time()
+        configure("[Exporter]\nExport=probes\nExportSeriesMax=many\n")
+        equal(set(samples(scrape()[1], s.name)), probes, "metrics with Export=probes")
+        equal(samples(scrape()[1])["qosd_series_dropped"], "0", "series that are dropped")
+        wait_for("a message about the line", lambda: "/run/qosd-exporter.conf.d/50-test.conf:3: ExportSeriesMax= must be a number from 0 "
+                 "to 10000000, got 'many', ignoring." in run("journalctl", "-u", UNITS[1], f"--since=@{since:.6f}", "-o", "cat").stdout)
+        configure("[Exporter]\nExportSeriesMax=1\n")
+        equal(set(samples(scrape()[1], s.name)), set(), "metrics with ExportSeriesMax=1")
+        restart_with("--series-max=0", "--export=requests")
+        try:
+            equal(set(samples(scrape()[1], s.name)), requests, "metrics with options")
+        finally:
+            restart_with()
+    finally:
+        configure(None)
+    equal(set(samples(scrape()[1], s.name)), requests, "metrics without the file")
 
 
 @test(own_daemon=True)

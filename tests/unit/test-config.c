@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* qosd.conf: the effect of each line, the precedence of files, and messages for the administrator. */
+/* qosd.conf and qosd-exporter.conf: the effect of each line, the precedence of files, and messages for the
+ * administrator. */
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -9,6 +10,7 @@
 
 #include "check.h"
 #include "config.h"
+#include "exporter-config.h"
 #include "log.h"
 
 static char root[] = "/tmp/test-config-XXXXXX";
@@ -46,8 +48,8 @@ static void put(const char *name, const char *text) {
         put_bytes(name, text, strlen(text));
 }
 
-/* Loads, and gives back what was logged meanwhile. */
-static char* load(Config *ret) {
+/* Loads into one of both, and gives back what was logged meanwhile. */
+static char* load_any(Config *ret, ExpositionOptions *ret_exporter) {
         static char said[65536];
         int fd, saved;
         ssize_t n;
@@ -58,8 +60,13 @@ static char* load(Config *ret) {
         check(fflush(stderr) == 0 && dup2(fd, STDERR_FILENO) >= 0);
 
         /* All of it must be overwritten */
-        memset(ret, 0xaa, sizeof(*ret));
-        check(config_load(root, ret) >= 0);
+        if (ret) {
+                memset(ret, 0xaa, sizeof(*ret));
+                check(config_load(root, ret) >= 0);
+        } else {
+                memset(ret_exporter, 0xaa, sizeof(*ret_exporter));
+                check(exporter_config_load(root, ret_exporter) >= 0);
+        }
 
         check(fflush(stderr) == 0 && dup2(saved, STDERR_FILENO) >= 0);
         n = pread(fd, said, sizeof(said) - 1, 0);
@@ -68,6 +75,10 @@ static char* load(Config *ret) {
         (void) close(fd);
         (void) close(saved);
         return said;
+}
+
+static char* load(Config *ret) {
+        return load_any(ret, NULL);
 }
 
 /* Of the one line, in the section. */
@@ -345,6 +356,64 @@ static void test_unreadable(void) {
         check(config_is_default(&c));
 }
 
+static void test_exporter(void) {
+        static const struct {
+                const char *line, *warning;     /* NULL: none */
+                ExpositionScope scope;
+                unsigned buckets_max, series_max;
+        } table[] = {
+                { "",                        NULL, EXPOSITION_REQUESTS, 160,   10000    },
+                { "Export=requests",         NULL, EXPOSITION_REQUESTS, 160,   10000    },
+                { "Export=probes",           NULL, EXPOSITION_PROBES,   160,   10000    },
+                { "Export=probes\nExport=",  NULL, EXPOSITION_REQUESTS, 160,   10000    },
+                { "ExportBucketsMax=0",      NULL, EXPOSITION_REQUESTS, 0,     10000    },
+                { "ExportBucketsMax=29",     NULL, EXPOSITION_REQUESTS, 29,    10000    },
+                { "ExportBucketsMax=10000",  NULL, EXPOSITION_REQUESTS, 10000, 10000    },
+                { "ExportSeriesMax=0",       NULL, EXPOSITION_REQUESTS, 160,   0        },
+                { "ExportSeriesMax=10000000", NULL, EXPOSITION_REQUESTS, 160,  10000000 },
+                { "ExportSeriesMax=7\nExportSeriesMax=", NULL, EXPOSITION_REQUESTS, 160, 10000 },
+                { "Export=all",
+                  ":2: Export= must be requests or probes, got 'all', ignoring.",
+                  EXPOSITION_REQUESTS, 160, 10000 },
+                { "ExportBucketsMax=28",
+                  ":2: ExportBucketsMax= must be 0 or a number from 29 to 10000, got '28', ignoring.",
+                  EXPOSITION_REQUESTS, 160, 10000 },
+                { "ExportBucketsMax=10001",  "got '10001'", EXPOSITION_REQUESTS, 160, 10000 },
+                { "ExportSeriesMax=10000001",
+                  ":2: ExportSeriesMax= must be a number from 0 to 10000000, got '10000001', ignoring.",
+                  EXPOSITION_REQUESTS, 160, 10000 },
+                { "ExportSeriesMax=-1",      "got '-1'", EXPOSITION_REQUESTS, 160, 10000 },
+                { "ExportSeriesMax=4294967297", "got '4294967297'", EXPOSITION_REQUESTS, 160, 10000 },
+                { "Exports=probes",          ":2: unknown setting 'Exports'",
+                  EXPOSITION_REQUESTS, 160, 10000 },
+                { "[QoS]\nExport=probes",    ":2: unknown section '[QoS]', expected '[Exporter]'",
+                  EXPOSITION_REQUESTS, 160, 10000 },
+        };
+        ExpositionOptions o;
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                char text[256], *said;
+
+                (void) snprintf(text, sizeof(text), "[Exporter]\n%s\n", table[i].line);
+                clear();
+                put("/etc/qosd-exporter.conf", text);
+                said = load_any(NULL, &o);
+                check(table[i].warning ? strstr(said, table[i].warning) &&
+                                         strstr(said, "/etc/qosd-exporter.conf:") : *said == 0);
+                check(o.scope == table[i].scope && o.buckets_max == table[i].buckets_max &&
+                      o.series_max == table[i].series_max);
+        }
+
+        /* Files of its own, which do not disturb the daemon's */
+        clear();
+        put("/etc/qosd.conf", "[QoS]\nUnitsMax=7\n");
+        put("/usr/lib/qosd-exporter.conf", "[Exporter]\nExport=probes\nExportSeriesMax=1\n");
+        put("/run/qosd-exporter.conf.d/50-a.conf", "[Exporter]\nExportSeriesMax=2\n");
+        check(*load_any(NULL, &o) == 0 && o.scope == EXPOSITION_PROBES && o.series_max == 2);
+        put("/etc/qosd-exporter.conf.d/50-a.conf", "[Exporter]\nExportBucketsMax=29\n");
+        check(*load_any(NULL, &o) == 0 && o.series_max == 1 && o.buckets_max == 29);
+}
+
 int main(void) {
         check(mkdtemp(root));
         log_set_max_level(LOG_WARNING);
@@ -360,6 +429,7 @@ int main(void) {
         test_nul();
         test_precedence();
         test_unreadable();
+        test_exporter();
 
         check(nftw(root, remove_entry, 16, FTW_DEPTH|FTW_PHYS) >= 0);
         return EXIT_SUCCESS;

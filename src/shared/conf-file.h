@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Configuration files and drop-ins in a directory of their name with ".d", below /etc, /run and /usr/lib. As
+ * in systemd, a file in /etc hides one of the same name in /run, which hides one in /usr/lib; drop-ins are
+ * read after the main file, sorted by name. */
+
+#include "util.h"
+
+typedef struct ConfSetting {
+        const char *name;
+        /* Parses a value that is not empty. Returns NULL on success, or what was expected. */
+        const char* (*set)(void *data, const char *value);
+        size_t offset, size;            /* of the field in the data; an empty value means the default */
+} ConfSetting;
+
+#define CONF_SETTING(name, set, type, field)    \
+        { name, set, offsetof(type, field), sizeof(((type*) NULL)->field) }
+
+typedef struct ConfFormat {
+        const char *name;               /* of the main file: "qosd.conf" */
+        const char *section;            /* "[QoS]" */
+        const ConfSetting *settings;
+        size_t n_settings;
+        const void *defaults;           /* same type as the data */
+} ConfFormat;
+
+/* Parses all files into data, which has the defaults. Invalid lines are logged (file, line, reason) and
+ * ignored. root: directory prefix for tests, normally "". Fails with -ENOMEM only. */
+int conf_file_load(const char *root, const ConfFormat *format, void *data);
