@@ -217,17 +217,23 @@ static __attribute__((noinline)) int overlap_count(struct qos_unit_map *u, __u32
         return 0;
 }
 
-static __always_inline void record_effect(struct qos_unit_map *u, __u32 target,
-                                          const struct exchange_effect *effect) {
+/* seen, now: as for window_add_in_flight_at(). */
+static __always_inline void record_effect_at(struct qos_unit_map *u, __u32 target,
+                                             const struct exchange_effect *effect, __u64 seen, __u64 now) {
         if (target) {
                 entry_apply(u, target, effect->in_flight, effect->overlap);
                 if (target & TARGET_ONLY)
                         return;
         }
         if (effect->in_flight != 0)
-                window_add_in_flight(u, effect->in_flight);
+                window_add_in_flight_at(u, effect->in_flight, seen, now);
         if (effect->overlap | effect->unparsed)
                 overlap_count(u, effect->overlap, effect->unparsed);
+}
+
+static __always_inline void record_effect(struct qos_unit_map *u, __u32 target,
+                                          const struct exchange_effect *effect) {
+        record_effect_at(u, target, effect, QOS_SERVING, 0);
 }
 
 /* Whether the target has ever sent a response. The first endpoint has what the other entries do not have. */

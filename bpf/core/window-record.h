@@ -118,12 +118,20 @@ BPF_SUBPROG int serving_clock_update(struct qos_unit_map *u) {
         return 0;
 }
 
-/* Adds n requests in flight, n may be negative. */
-WINDOW_INLINE void window_add_in_flight(struct qos_unit_map *u, __s32 n) {
+/* Adds n requests in flight, n may be negative. seen: word of the serving clock, read before the time now.
+ * If it is stopped, and still the word, the clock starts at that time. QOS_SERVING: there is no time. */
+WINDOW_INLINE void window_add_in_flight_at(struct qos_unit_map *u, __s32 n, __u64 seen, __u64 now) {
         __s64 old = __sync_fetch_and_add(&u->in_flight, n);
 
-        if ((old > 0) != (old + n > 0))
-                serving_clock_update(u);
+        if ((old > 0) == (old + n > 0))
+                return;
+        if (n > 0 && !(seen & QOS_SERVING))
+                __sync_val_compare_and_swap(&u->serving, seen, serving_clock_toggle(seen, now));
+        serving_clock_update(u);
+}
+
+WINDOW_INLINE void window_add_in_flight(struct qos_unit_map *u, __s32 n) {
+        window_add_in_flight_at(u, n, QOS_SERVING, 0);
 }
 
 BPF_SUBPROG int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64 nsec) {

@@ -113,16 +113,19 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
 
 /* As client_arrives(), a function of its own for its stack. */
 static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment,
-                                                    __u64 tcp, __u64 now) {
+                                                    __u64 tcp) {
         __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1),
                 says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
         struct exchange_effect effect = {};
+        __u64 before, serving, now;
         struct attribution p;
-        __u64 before;
         bool idle;
 
         if (!c || !u)
                 return 0;
+        /* In this order, see window_add_in_flight_at() */
+        serving = *(volatile __u64*) &u->serving;
+        now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
         idle = c->x.open_at == 0;
@@ -138,12 +141,14 @@ static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_u
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
+        if (u->generation != p.owner.generation)
+                serving = QOS_SERVING; /* of another unit */
         u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
         if (!u)
                 return 0;
         window_advance(u, now);
         record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_IN), QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-        record_effect(u, p.target, &effect);
+        record_effect_at(u, p.target, &effect, serving, now);
         return zero();
 }
 
@@ -166,7 +171,6 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
         struct bpf_sock *sk;
         struct conn *c;
         __u32 rcv_nxt, window_end, says;
-        __u64 now;
 
         sk = skb->sk;
         if (!sk || packet_is_foreign(sk))
@@ -206,13 +210,14 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
                 client_hears_no_response(c, u, tp, segment.seq + segment.len, says);
                 return 1;
         }
-        now = bpf_ktime_get_ns();
         if (c->kind == CONN_LISTENER)
-                conn_accept(c, u, tp, tp->copied_seq, now);
+                conn_accept(c, u, tp, tp->copied_seq, bpf_ktime_get_ns());
 
         rcv_nxt = tp->rcv_nxt;
         window_end = tp->rcv_wup + tp->rcv_wnd;
         if (c->kind == CONN_CLIENT) {
+                __u64 now = bpf_ktime_get_ns();
+
                 says = says << CLIENT_HEARS_SHIFT | segment.len;
                 if (client_arrives(c, u, (__u64) segment.seq << 32 | says,
                                    (__u64) rcv_nxt << 32 | window_end, now))
@@ -224,6 +229,6 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
         if (segment.flags & TCP_FLAG_PSH)
                 says |= SEGMENT_PUSHED;
         server_arrives(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len,
-                       (__u64) rcv_nxt << 32 | window_end, now);
+                       (__u64) rcv_nxt << 32 | window_end);
         return 1;
 }

@@ -196,7 +196,7 @@ static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit_
         return 0;
 }
 
-static __always_inline void conn_count(struct conn *c, struct qos_unit_map *u, bool open) {
+static __always_inline void conn_count(struct conn *c, struct qos_unit_map *u, bool open, __u64 now) {
         struct qos_owner owner;
         bool changed;
 
@@ -209,7 +209,7 @@ static __always_inline void conn_count(struct conn *c, struct qos_unit_map *u, b
         u = !changed ? NULL : u->generation == owner.generation ? u : unit_get_other(&owner);
         if (!u)
                 return;
-        window_advance(u, bpf_ktime_get_ns());
+        window_advance(u, now);
         if (open)
                 __sync_fetch_and_add(&u->opened, 1); /* first, see window_reconcile() */
         __sync_fetch_and_add(&u->open, open ? 1 : -1);
@@ -382,7 +382,7 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
         conn_move(sk, c, owner);
         if (kind == CONN_SERVER) {
                 c->retransmits = BPF_CORE_READ((struct tcp_sock*) sk, total_retrans);
-                conn_count(c, u, true);
+                conn_count(c, u, true, bpf_ktime_get_ns());
         }
         return c;
 }

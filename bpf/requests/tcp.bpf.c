@@ -223,11 +223,13 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
 
 /* The handshake is complete, and no program has run for it. */
 static __attribute__((noinline)) int established_missed(struct conn *c, struct qos_unit_map *u) {
+        __u64 now = bpf_ktime_get_ns();
+
         if (!c || !u)
                 return 0;
-        window_advance(u, bpf_ktime_get_ns());
+        window_advance(u, now);
         window_count(u, QOS_COUNTER_ACCEPTED, 1);
-        conn_count(c, u, true);
+        conn_count(c, u, true, now);
         return zero();
 }
 
@@ -701,7 +703,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         record_effect(u, p.target, &effect);
                 }
 
-                conn_count(c, u, true);
+                conn_count(c, u, true, now);
                 return 0;
         }
 
@@ -805,7 +807,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 conn_count_retransmits(c, tp->total_retrans, u);
                 record_effect(u, p.target, &effect);
                 if (gone)
-                        conn_count(c, u, false);
+                        conn_count(c, u, false, now);
         }
         return 0;
 }

@@ -321,7 +321,9 @@ static void* come_and_go(void *data) {
         struct qos_unit_map *u = data;
 
         for (unsigned i = 0; i < FLIGHTS; i++) {
-                window_add_in_flight(u, 1);
+                uint64_t seen = i % 2 == 0 ? *(volatile uint64_t*) &u->serving : QOS_SERVING;
+
+                window_add_in_flight_at(u, 1, seen, now_nsec(CLOCK_MONOTONIC));
                 window_add_in_flight(u, -1);
         }
         return NULL;
