@@ -5,6 +5,7 @@ import csv
 import math
 import os
 import re
+import statistics
 from html import escape
 
 import comparison
@@ -131,6 +132,16 @@ def by_books(r):
     return r["bpf"]["netNsecPerExchange"]["median"] / r["requestsPerExchange"] / r["cpu"]["nsecPerRequest"]
 
 
+def calibration_line(results):
+    """Says how fast the machine was: nanoseconds of one measurement are comparable with those of another by this only."""
+    names = results[0]["calibration"]
+    said = [f"{name} {duration(statistics.median(r['calibration'][name] for r in results))}" for name in names]
+    for name in ("tracing", "cgroup_skb"):
+        empty = [r["bpf"]["nothing"][name] for r in results if name in r["bpf"]["nothing"]]
+        said.append(f"empty program ({name}) {duration(statistics.median(empty))}")
+    return f"\n\nCalibration: {', '.join(said)}."
+
+
 def cost_table(results):
     rows = []
     for r in results:
@@ -140,7 +151,7 @@ def cost_table(results):
                      d["n"], f"{percent(u['low'])} to {percent(u['high'])}", percent(by_books(r)),
                      percent(r["budget"]), cost_verdict(d, r["budget"])])
     return table(["load", "CPU a request", "more when observed", "95 % sure", "quartiles", "pairs", "A against A",
-                  "by BPF run time", "budget", ""], rows)
+                  "by BPF run time", "budget", ""], rows) + calibration_line(results)
 
 
 def bpf_table(results):
@@ -149,7 +160,7 @@ def bpf_table(results):
         t = r["bpf"]["netNsecPerExchange"]
         rows.append([r["title"], duration(t["median"]), f"{duration(t['q1'])} to {duration(t['q3'])}",
                      duration(r["budgetNsec"]), verdict(t["median"] <= r["budgetNsec"])])
-    return table(["load", "BPF time an exchange, net", "quartiles", "budget", ""], rows)
+    return table(["load", "BPF time an exchange, net", "quartiles", "budget", ""], rows) + calibration_line(results)
 
 
 def programs_table(results):
@@ -159,7 +170,7 @@ def programs_table(results):
                   duration(p["netNsecPerExchange"])] for p in r["bpf"]["programs"]]
         rows += [[r["title"], f"*nothing ({name})*", "", duration(ns), ""]
                  for name, ns in r["bpf"]["nothing"].items()]
-    return table(["load", "program", "runs an exchange", "a run, gross", "an exchange, net"], rows)
+    return table(["load", "program", "runs an exchange", "a run, gross", "an exchange, net"], rows) + calibration_line(results)
 
 
 # ---- daemon -------------------------------------------------------------------------------------------------------
@@ -373,7 +384,7 @@ def plot_cost(results, path):
     d = Drawing(left + width + right, bottom2 + 50)
 
     d.text(20, 28, "What observing costs", size=17, weight="bold")
-    d.text(20, 56, "CPU time of the whole machine per request, observed against not observed: median and its 95 % "
+    d.text(20, 56, "CPU time of server and client per request, observed against not observed: median and its 95 % "
            "interval", weight="bold", size=13)
     d.text(20, 73, "Dashed: budget. Grey: the same for stretches without qosd against each other.", fill=SOFT)
 

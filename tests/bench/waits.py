@@ -8,6 +8,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -162,6 +163,16 @@ def loads(directory):
 
 # ---- measuring ---------------------------------------------------------------------------------------------------
 
+def idle_nsec():
+    """Returns the idle time of the CPU since boot. /proc/stat has the same figure in steps of 10 ms."""
+    with open("/proc/timer_list") as f:
+        _, _, ours = f.read().partition(f"\ncpu: {CPU}\n")
+    found = re.findall(r"\.(?:idle|iowait)_sleeptime\s*:\s*(\d+) nsecs", ours.partition("\ncpu: ")[0])
+    if not found:
+        raise RuntimeError("/proc/timer_list does not say how long the CPU was idle")
+    return sum(map(int, found))
+
+
 def process_nsec(pids):
     """Returns the CPU time of processes and of children that they have waited for."""
     ticks = 0
@@ -174,7 +185,7 @@ def process_nsec(pids):
 def sample(unit, instrument, seconds):
     """Returns the CPU time per turn: of the CPU of the unit, and of the process of the instrument on other CPUs."""
     time.sleep(SETTLE_SEC)
-    own, s = process_nsec(instrument.processes()), cost.Sample(unit)
+    own, s = process_nsec(instrument.processes()), cost.Sample(unit, lambda: time.monotonic_ns() - idle_nsec())
     time.sleep(seconds)
     s = s.end()
     s["own"] = (process_nsec(instrument.processes()) - own) / s["requests"]

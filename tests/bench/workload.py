@@ -16,11 +16,13 @@ HELPERS = {
     "load": ["-pthread", "-lm"],
     "server": ["-pthread"],
     "programs": ["-lbpf"],
+    "calibration": ["-lbpf"],
+    "datagrams": [],
     "query": ["-lsystemd"],
     "pairings": ["-lbpf"],
     "busy": ["-pthread"],
 }
-OBJECTS = "pairings", "tracer"
+OBJECTS = "pairings", "tracer", "calibration"
 # Names of architectures in bpf_tracing.h
 ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
 LARGE = 256 * 1024
@@ -104,6 +106,10 @@ class Unit:
     def command(self):
         raise NotImplementedError
 
+    def connect(self):
+        """Raises ConnectionRefusedError if the server is not ready."""
+        socket.create_connection((self.address, self.port)).close()
+
     def __enter__(self):
         # A run that was killed may have left the unit
         self.stop()
@@ -113,7 +119,7 @@ class Unit:
         deadline = time.monotonic() + READY_SEC
         while True:
             try:
-                socket.create_connection((self.address, self.port)).close()
+                self.connect()
                 return self
             except ConnectionRefusedError:
                 if time.monotonic() > deadline:
@@ -130,13 +136,18 @@ class Unit:
     def control_group(self):
         return "/sys/fs/cgroup" + systemctl("show", "--value", "--property=ControlGroup", self.name)
 
+    def pids(self):
+        with open(f"{self.control_group()}/cgroup.procs") as f:
+            return [int(line) for line in f]
+
 
 class Nginx(Unit):
     """Configured as by Debian's package, except for the log, which would be a large part of the cost, and for the limit of
     requests per connection, at which load generators count errors."""
 
-    def __init__(self, directory, workers="auto", properties=()):
+    def __init__(self, directory, workers="auto", properties=(), directives=""):
         super().__init__("nginx", directory, properties)
+        self.directives = f"{directives};" if directives else ""
         root = f"{directory}/www"
         os.makedirs(root, exist_ok=True)
         for name, size in ("index.html", 612), ("large", LARGE):
@@ -150,6 +161,7 @@ class Nginx(Unit):
             f.write(f"""
                 daemon off;
                 worker_processes {self.workers};
+                {self.directives}
                 pid {directory}/nginx.pid;
                 error_log stderr crit;
                 events {{ worker_connections 1024; }}
@@ -180,9 +192,10 @@ class Nginx(Unit):
 class Redis(Unit):
     def __init__(self, directory, properties=()):
         super().__init__("redis", directory, properties)
+        self.path = f"{directory}/redis"
 
     def command(self):
-        return ["redis-server", "--bind", self.address, "--port", str(self.port), "--save", "", "--appendonly", "no",
+        return ["redis-server", "--bind", self.address, "--port", str(self.port), "--unixsocket", self.path, "--save", "", "--appendonly", "no",
                 "--daemonize", "no", "--logfile", "/dev/null", "--protected-mode", "no"]
 
     def ask(self, *words):
@@ -200,6 +213,28 @@ class Redis(Unit):
 
     def served(self):
         return int(re.search(r"total_commands_processed:(\d+)", self.ask("INFO", "stats")).group(1))
+
+
+class Datagrams(Unit):
+    """datagrams.c: UDP. The server keeps the number of its responses in a file."""
+
+    def __init__(self, directory, properties=()):
+        super().__init__("datagrams", directory, properties)
+        self.count = f"{directory}/datagrams-sent"
+
+    def command(self):
+        return [f"{self.directory}/datagrams", "serve", str(self.port), self.count]
+
+    def connect(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.settimeout(READY_SEC)
+            s.connect((self.address, self.port))
+            s.send(b"x")
+            s.recv(64)
+
+    def served(self):
+        with open(self.count, "rb") as f:
+            return int.from_bytes(f.read(8), sys.byteorder)
 
 
 class Grpc(Unit):
