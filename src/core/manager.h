@@ -13,6 +13,7 @@
 #include "error.h"
 #include "memory-trim.h"
 #include "observer.h"
+#include "openssl.h"
 #include "state-file.h"
 #include "turns.h"
 #include "unit-map.h"
@@ -73,11 +74,7 @@ struct Manager {
         uint64_t keep_programs_until;   /* CLOCK_MONOTONIC us until which unused programs stay loaded */
         sd_event_source *keep_programs_timer; /* timer for that time */
 
-        /* While a unit is observed with "tls" (openssl.h) */
-        unsigned n_watched;
-        sd_event_source *library_events;
-        sd_event_source *library_timer; /* timer for the next scan of a unit */
-        uint64_t library_swept_at;      /* CLOCK_MONOTONIC ns */
+        OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
 
         /* Gauges updated by iterators, for all units at once */
         uint64_t listeners_at;          /* CLOCK_MONOTONIC ns */

@@ -5,6 +5,7 @@
 
 #include "hierarchy.h"
 #include "log.h"
+#include "manager.h"
 #include "observer.h"
 #include "openssl.h"
 #include "probe.h"
@@ -93,9 +94,9 @@ static void library_schedule(Manager *m) {
         FOREACH_UNIT(u, m)
                 if (u->watched && u->wanted)
                         next = MIN(next, u->looked_at + u->rescan_delay);
-        m->library_timer = sd_event_source_disable_unref(m->library_timer);
+        m->openssl.timer = sd_event_source_disable_unref(m->openssl.timer);
         if (next != UINT64_MAX)
-                (void) sd_event_add_time(m->event, &m->library_timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC,
+                (void) sd_event_add_time(m->event, &m->openssl.timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC,
                                          0, on_rescan, m);
 }
 
@@ -108,8 +109,8 @@ static void openssl_scan(Manager *m) {
                 if (!u->watched || !u->wanted || now < u->looked_at + u->rescan_delay)
                         continue;
                 had = u->has_openssl;
-                if (u->library_limit < 0 && now >= m->library_swept_at + SWEEP_NSEC) {
-                        m->library_swept_at = now;
+                if (u->library_limit < 0 && now >= m->openssl.swept_at + SWEEP_NSEC) {
+                        m->openssl.swept_at = now;
                         library_sweep(m);
                 } else
                         openssl_scan_unit(u);
@@ -150,9 +151,9 @@ static bool unit_wants_tls(const Unit *u) {
 }
 
 void openssl_stop(Manager *m) {
-        m->library_events = sd_event_source_disable_unref(m->library_events);
-        m->library_timer = sd_event_source_disable_unref(m->library_timer);
-        m->n_watched = 0;
+        m->openssl.events = sd_event_source_disable_unref(m->openssl.events);
+        m->openssl.timer = sd_event_source_disable_unref(m->openssl.timer);
+        m->openssl.n_watched = 0;
 }
 
 void openssl_update(Manager *m, Unit *started) {
@@ -186,8 +187,8 @@ void openssl_update(Manager *m, Unit *started) {
                 if (!watch)
                         unit_update_probe_config(u);
         }
-        lost = n < m->n_watched;
-        m->n_watched = n;
+        lost = n < m->openssl.n_watched;
+        m->openssl.n_watched = n;
 
         if (n == 0) {
                 openssl_stop(m);
@@ -198,10 +199,10 @@ void openssl_update(Manager *m, Unit *started) {
         r = probe_load_group(m->probe, PROBE_TLS);
         if (r < 0 || probe_group_failure(m->probe, PROBE_TLS))
                 return;
-        if (!m->library_events) {
+        if (!m->openssl.events) {
                 r = probe_get_missing_libraries_fd(m->probe);
                 if (r >= 0)
-                        r = sd_event_add_io(m->event, &m->library_events, r, EPOLLIN,
+                        r = sd_event_add_io(m->event, &m->openssl.events, r, EPOLLIN,
                                 on_missing_libraries_readable, m);
                 if (r < 0)
                         (void) log_warning_errno(r, "Failed to set up notifications, processes that "

@@ -5,7 +5,20 @@
  * when a unit gets the probe, when it has started, and when the kernel finds it reading TLS records by an
  * unknown library: one loaded later, another version, or something other than OpenSSL. */
 
-#include "manager.h"
+#include <stdint.h>
+
+#include <systemd/sd-event.h>
+
+typedef struct Manager Manager;
+typedef struct Unit Unit;
+
+/* All units with the probe. */
+typedef struct OpenSSLWatch {
+        unsigned n_watched;
+        sd_event_source *events;        /* unknown libraries found by the kernel */
+        sd_event_source *timer;         /* for the next scan of a unit */
+        uint64_t swept_at;              /* CLOCK_MONOTONIC ns of the last sweep for unused libraries */
+} OpenSSLWatch;
 
 /* To be called when holds or the hierarchy have changed. started: unit with new processes; or NULL. */
 void openssl_update(Manager *m, Unit *started);
