@@ -5,6 +5,7 @@
 #include "contention-source.h"
 #include "hierarchy.h"
 #include "log.h"
+#include "manager.h"
 #include "probe.h"
 
 /* ---- contention maps ---------------------------------------------------------------------------------- */
@@ -47,7 +48,7 @@ static void unit_create_contention(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
 
-        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention_generation, now,
+        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention.generation, now,
                                  serving_clock_read(u->view->serving, now), &u->contention,
                                  &u->contention_cpus);
         if (r < 0) {
@@ -130,16 +131,16 @@ static int on_moves(sd_event_source *source, int fd, uint32_t revents, void *use
         int r;
 
         probe_read_moves(m->probe);
-        if (now >= m->moves_at + MOVES_USEC) {
-                m->moves_at = now;
+        if (now >= m->contention.moves_at + MOVES_USEC) {
+                m->contention.moves_at = now;
                 threads_find(m);
                 return 0;
         }
-        m->moves_at += MOVES_USEC;
-        sd_event_source_disable_unref(m->moves_timer);
-        m->moves_timer = NULL;
-        r = sd_event_add_time(m->event, &m->moves_timer, CLOCK_MONOTONIC, m->moves_at, USEC_PER_MSEC,
-                              on_moves_committed, m);
+        m->contention.moves_at += MOVES_USEC;
+        sd_event_source_disable_unref(m->contention.moves_timer);
+        m->contention.moves_timer = NULL;
+        r = sd_event_add_time(m->event, &m->contention.moves_timer, CLOCK_MONOTONIC, m->contention.moves_at,
+                              USEC_PER_MSEC, on_moves_committed, m);
         if (r < 0)
                 threads_find(m);
         return 0;
@@ -150,18 +151,18 @@ static void contention_update_machine(Manager *m, bool wanted) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
 
-        if (wanted == !!m->machine)
+        if (wanted == !!m->contention.machine)
                 return;
         if (wanted) {
-                r = probe_add_machine(m->probe, ++m->contention_generation, now, &m->machine);
+                r = probe_add_machine(m->probe, ++m->contention.generation, now, &m->contention.machine);
                 if (r < 0) {
                         (void) log_warning_errno(r, "Failed to create the contention map of the "
                                                     "machine, shares of devices are unavailable: %m");
                         return;
                 }
-                m->machine_since = now;
+                m->contention.machine_since = now;
         } else {
-                m->machine = NULL;
+                m->contention.machine = NULL;
                 probe_remove_machine(m->probe);
         }
 }
@@ -170,10 +171,10 @@ static void contention_update_machine(Manager *m, bool wanted) {
  * contention map. */
 static void unit_begin_shares(Unit *u, bool adopted) {
         Manager *m = u->manager;
-        const ContentionSource book = { .map = m->machine, .since = m->machine_since };
+        const ContentionSource book = { .map = m->contention.machine, .since = m->contention.machine_since };
 
         free(u->machine_base);
-        u->machine_base = m->machine ? new0(ContentionCounts, 1) : NULL;
+        u->machine_base = m->contention.machine ? new0(ContentionCounts, 1) : NULL;
         if (!u->machine_base)
                 return;
         u->machine_base_at = now_nsec(CLOCK_MONOTONIC);
@@ -183,8 +184,8 @@ static void unit_begin_shares(Unit *u, bool adopted) {
 }
 
 void contention_stop(Manager *m) {
-        m->moves = sd_event_source_disable_unref(m->moves);
-        m->moves_timer = sd_event_source_disable_unref(m->moves_timer);
+        m->contention.moves = sd_event_source_disable_unref(m->contention.moves);
+        m->contention.moves_timer = sd_event_source_disable_unref(m->contention.moves_timer);
         contention_update_machine(m, /* wanted= */ false);
 }
 
@@ -241,14 +242,14 @@ void contention_update(Manager *m) {
                 if (!(all & table[i]) && now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
                         probe_unload_group(m->probe, table[i]);
         if (!(all & PROBE_CPU)) {
-                m->moves = sd_event_source_disable_unref(m->moves);
+                m->contention.moves = sd_event_source_disable_unref(m->contention.moves);
                 return;
         }
 
-        if (!m->moves) {
+        if (!m->contention.moves) {
                 r = probe_get_moves_fd(m->probe);
                 if (r >= 0)
-                        r = sd_event_add_io(m->event, &m->moves, r, EPOLLIN, on_moves, m);
+                        r = sd_event_add_io(m->event, &m->contention.moves, r, EPOLLIN, on_moves, m);
                 if (r < 0)
                         (void) log_warning_errno(r, "Failed to set up notifications, processes "
                                                     "migrated to units will be detected late: %m");

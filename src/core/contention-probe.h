@@ -3,11 +3,28 @@
 
 /* Contention maps of units, and the probes "cpu", "block" and "memory". */
 
+#include <systemd/sd-event.h>
+#include <systemd/sd-json.h>
+
 #include "contention-window.h"
-#include "manager.h"
+#include "probe-name.h"
+
+typedef struct Manager Manager;
+typedef struct Unit Unit;
 
 /* Probes that need a contention map. */
 #define PROBES_CONTENTION (PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
+
+/* All contention maps. */
+typedef struct ContentionProbe {
+        uint32_t generation;            /* of the newest contention map */
+        const struct qos_contention_map *machine; /* contention map of the machine (probe.h), while a unit is
+                                                   * observed with "block" */
+        uint64_t machine_since;         /* CLOCK_MONOTONIC ns of its creation */
+        sd_event_source *moves;         /* notifications of migrations, while there is a contention map */
+        sd_event_source *moves_timer;   /* delayed scan for threads */
+        uint64_t moves_at;              /* CLOCK_MONOTONIC us of the last or next scan */
+} ContentionProbe;
 
 /* To be called when probes or control groups of units have changed: creates and destroys contention maps,
  * loads and unloads programs, finds threads. */

@@ -10,6 +10,7 @@
 
 #include "bitmap.h"
 #include "config.h"
+#include "contention-probe.h"
 #include "error.h"
 #include "memory-trim.h"
 #include "observer.h"
@@ -61,19 +62,13 @@ struct Manager {
                                          * none */
         sd_event_source *history;       /* timer, while a unit is observed */
 
-        uint32_t contention_generation; /* generation of the newest contention map */
         uint64_t faults_at;             /* CLOCK_MONOTONIC ns when page faults were last recorded; 0:
                                          * never */
-        const struct qos_contention_map *machine; /* contention map of the machine (probe.h), while a unit is
-                                                   * observed with "block" */
-        uint64_t machine_since;         /* CLOCK_MONOTONIC ns of its creation */
-        sd_event_source *moves;         /* notifications of migrations, while there is a contention map */
-        sd_event_source *moves_timer;   /* delayed scan for threads */
-        uint64_t moves_at;              /* CLOCK_MONOTONIC us of the last or next scan */
 
         uint64_t keep_programs_until;   /* CLOCK_MONOTONIC us until which unused programs stay loaded */
         sd_event_source *keep_programs_timer; /* timer for that time */
 
+        ContentionProbe contention;
         OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
 
         /* Gauges updated by iterators, for all units at once */

@@ -145,7 +145,7 @@ static int state_write(Manager *m) {
                            SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossings", threshold_monitor_get_seq(m)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossingsBegin", threshold_monitor_get_seq_begin(m)),
-                           SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->contention_generation),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->contention.generation),
                            SD_JSON_BUILD_PAIR_VARIANT("units", units));
         if (r < 0)
                 return r;
@@ -465,7 +465,7 @@ void manager_restore_state(Manager *m) {
                                sd_json_variant_is_unsigned(crossings_begin) ?
                                sd_json_variant_unsigned(crossings_begin) : 0);
         if (sd_json_variant_is_unsigned(contention_generation))
-                m->contention_generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;
+                m->contention.generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;
 
         same = streq_ptr(checksum, probe_get_checksum());
         r = probe_adopt(m->probe, !same || !units);

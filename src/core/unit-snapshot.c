@@ -605,7 +605,8 @@ static int device_compare(const void *a, const void *b) {
 static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now, uint64_t window,
                          Snapshot *s) {
         Manager *m = u->manager;
-        const ContentionSource source = { .map = m->machine, .since = m->machine_since };
+        const ContentionSource source = { .map = m->contention.machine,
+                                          .since = m->contention.machine_since };
         const ContentionSources sources = { .sources = &source, .n = 1, .since = u->machine_base_at,
                                             .before = u->machine_base };
         struct qos_block_devices devices;
@@ -615,7 +616,7 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
         if (s->metrics.contention.block.sectors == ABSENT || probe_get_devices(m->probe, &devices) < 0)
                 return;
 
-        shared = m->machine && u->machine_base && reading->boundary >= u->shares_since &&
+        shared = m->contention.machine && u->machine_base && reading->boundary >= u->shares_since &&
                 contention_read_some(&sources, now, window, /* cells= */ true, &machine) >= 0;
 
         for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++) {
