@@ -12,6 +12,7 @@
 #include "config.h"
 #include "contention-probe.h"
 #include "error.h"
+#include "gauges.h"
 #include "memory-trim.h"
 #include "observer.h"
 #include "openssl.h"
@@ -62,27 +63,15 @@ struct Manager {
                                          * none */
         sd_event_source *history;       /* timer, while a unit is observed */
 
-        uint64_t faults_at;             /* CLOCK_MONOTONIC ns when page faults were last recorded; 0:
-                                         * never */
-
         uint64_t keep_programs_until;   /* CLOCK_MONOTONIC us until which unused programs stay loaded */
         sd_event_source *keep_programs_timer; /* timer for that time */
 
         ContentionProbe contention;
         OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
 
-        /* Gauges updated by iterators, for all units at once */
-        uint64_t listeners_at;          /* CLOCK_MONOTONIC ns */
-        uint64_t listeners_session;
-        uint64_t gauges_at;             /* CLOCK_MONOTONIC ns, of the other gauges */
-        uint64_t oldest_session;
-        uint64_t gauge_sessions[QOS_GAUGES];
+        GaugeReadings gauges;
         uint64_t sends_counted;         /* number of calls of probe_count_sends() */
         uint64_t sends_next;            /* CLOCK_MONOTONIC ns before which there is no other one */
-        uint64_t udp_expired_at;        /* CLOCK_MONOTONIC ns of the last expiry of UDP requests */
-        uint64_t missed_at;             /* CLOCK_MONOTONIC ns when skipped program runs were last found; 0:
-                                         * never */
-        uint64_t reconciled_at;         /* CLOCK_MONOTONIC ns when gauges were last corrected */
         uint64_t lost_groups;           /* probe_get_lost_groups() at the last scan for lost groups */
         uint64_t lost_groups_at;        /* CLOCK_MONOTONIC ns of that scan */
 };

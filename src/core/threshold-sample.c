@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "contention-probe.h"
+#include "gauges.h"
 #include "hierarchy.h"
 #include "manager.h"
 #include "metric.h"
@@ -32,11 +33,11 @@ static uint64_t count_pending_requests(const Manager *m, const WindowSources *w,
                 for (size_t i = 0; i < w->n; i++) {
                         const struct qos_unit_map *map = w->sources[i].map;
 
-                        if (m->oldest_session != 0 && map->oldest_session == m->oldest_session)
+                        if (m->gauges.oldest_session != 0 && map->oldest_session == m->gauges.oldest_session)
                                 n += map->waiting.ages[bin];
                         for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                                if (m->gauge_sessions[g] != 0 &&
-                                    map->gauges[g].session == m->gauge_sessions[g])
+                                if (m->gauges.sessions[g] != 0 &&
+                                    map->gauges[g].session == m->gauges.sessions[g])
                                         n += map->gauges[g].waiting.ages[bin];
                 }
         }
@@ -162,7 +163,7 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
                         bool measurable = programs_attached(probe_get_programs(m->probe),
                                                             PROGRAMS(REQUIRES_ARRIVALS));
 
-                        rows_read(&sources, measurable ? m->gauge_sessions : NULL, now, l->window,
+                        rows_read(&sources, measurable ? m->gauges.sessions : NULL, now, l->window,
                                   l->reading.covered, &l->rows);
                         rows_get_client(u, &l->rows, &l->metrics.requests.client);
                 }

@@ -5,6 +5,7 @@
 #include "cgroup-stat.h"
 #include "contention-probe.h"
 #include "contention-step.h"
+#include "gauges.h"
 #include "hierarchy.h"
 #include "history.h"
 #include "manager.h"

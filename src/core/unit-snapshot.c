@@ -8,6 +8,7 @@
 
 #include "cgroup-stat.h"
 #include "contention-probe.h"
+#include "gauges.h"
 #include "hierarchy.h"
 #include "manager.h"
 #include "metric.h"
@@ -19,18 +20,6 @@
 #include "unit-peers.h"
 #include "unit-snapshot.h"
 #include "window.h"
-
-/* Maximum age of gauges of listeners and connections: iterating takes time in proportion to their number,
- * and display rates are lower. */
-#define GAUGES_AGE_NSEC (20 * NSEC_PER_MSEC)
-
-/* Interval of expiring UDP requests, which have a timeout of 10 s. */
-#define UDP_EXPIRE_NSEC NSEC_PER_SEC
-
-/* Interval of gauge corrections after the kernel has skipped programs, and their duration. A correction has
- * to be found twice; whatever changes meanwhile is left for later. */
-#define RECONCILE_NSEC (5 * NSEC_PER_SEC)
-#define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
 
 /* How long an unchanged snapshot is reused: rates decrease with time. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
@@ -56,86 +45,6 @@ static uint64_t gauge(const WindowSources *w, size_t offset) {
 }
 
 #define GAUGE(w, member) gauge(w, offsetof(struct qos_unit_map, member))
-
-/* Requests that arrived since the last run have no age yet. */
-static bool gauges_are_missing(const Manager *m, const WindowSources *w) {
-        for (size_t i = 0; i < w->n; i++)
-                if ((m->oldest_session == 0 || w->sources[i].map->oldest_session != m->oldest_session) &&
-                    __atomic_load_n(&w->sources[i].map->in_flight, __ATOMIC_RELAXED) > 0)
-                        return true;
-        return false;
-}
-
-static bool manager_has_in_flight(const Manager *m) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *u = m->units[i] ?: m->retained[i];
-
-                if (u && u->view && __atomic_load_n(&u->view->in_flight, __ATOMIC_RELAXED) > 0)
-                        return true;
-        }
-        return false;
-}
-
-/* Whether a counter was ever incremented, even if it has wrapped to 0. */
-static bool cell_is_used(const struct qos_unit_map *map, enum qos_counter cell) {
-        return (__atomic_load_n(&map->cells[cell], __ATOMIC_RELAXED) |
-                __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
-}
-
-/* Requests over UDP are in flight only on sockets that have sent a counted response (udp.h). */
-static bool manager_has_udp(const Manager *m) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *u = m->units[i] ?: m->retained[i];
-
-                if (u && u->view &&
-                    (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED)))
-                        return true;
-        }
-        return false;
-}
-
-/* missing: there are requests in flight that were not at the last run, possibly in an accept queue. */
-void listeners_refresh(Manager *m, uint64_t now, bool missing) {
-        if (m->listeners_at != 0 && now < m->listeners_at + GAUGES_AGE_NSEC && !missing)
-                return;
-
-        m->listeners_at = now;
-        if (probe_read_listeners(m->probe, &m->listeners_session) < 0)
-                m->listeners_session = 0;
-}
-
-/* Records program runs skipped since the last time. */
-void missed_refresh(Manager *m, uint64_t now) {
-        if (probe_count_missed(m->probe))
-                m->missed_at = now;
-        if (m->missed_at == 0 || now >= m->missed_at + RECONCILE_FOR_NSEC ||
-            now < m->reconciled_at + RECONCILE_NSEC)
-                return;
-        m->reconciled_at = now;
-        probe_reconcile_gauges(m->probe);
-}
-
-void gauges_refresh(Manager *m, uint64_t now, bool missing) {
-        if (m->gauges_at != 0 && now < m->gauges_at + GAUGES_AGE_NSEC && !missing)
-                return;
-
-        m->gauges_at = now;
-        manager_find_lost_groups(m, now);
-        missed_refresh(m, now);
-        /* Without requests in flight, there is no oldest one. Requests that arrive later have no known age,
-         * as those after the run */
-        if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->oldest_session) < 0)
-                m->oldest_session = 0;
-        if (now >= m->udp_expired_at + UDP_EXPIRE_NSEC) {
-                m->udp_expired_at = now;
-                (void) probe_expire_udp(m->probe);
-        }
-        /* Iterating the table of peers takes its full time even if it is empty */
-        for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
-                if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) ||
-                    probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
-                        m->gauge_sessions[i] = 0;
-}
 
 static void client_set_absent(ClientRole *c) {
         memset(c, 0xff, sizeof(*c)); /* most are integers */
@@ -164,12 +73,13 @@ static void gauges_fill(Unit *u, const WindowSources *w, Bitmap programs, uint64
         for (size_t i = 0; i < w->n; i++) {
                 const struct qos_unit_map *map = w->sources[i].map;
 
-                if (map->listeners_session == m->listeners_session) {
+                if (map->listeners_session == m->gauges.listeners_session) {
                         queue += map->accept_queue;
                         queue_max += map->accept_queue_max;
                 }
                 if (__atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0) {
-                        if (map->oldest_session == m->oldest_session && m->oldest_session != 0) {
+                        if (map->oldest_session == m->gauges.oldest_session &&
+                            m->gauges.oldest_session != 0) {
                                 oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
                                 waiting += waiting_count(&map->waiting, &oldest_waiting_at);
                         } else
@@ -178,7 +88,7 @@ static void gauges_fill(Unit *u, const WindowSources *w, Bitmap programs, uint64
 
                 /* Requests in flight counted by iterators */
                 for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                        if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g]) {
+                        if (m->gauges.sessions[g] != 0 && map->gauges[g].session == m->gauges.sessions[g]) {
                                 counted += map->gauges[g].in_flight;
                                 if (map->gauges[g].in_flight > 0)
                                         oldest_at = MIN(oldest_at, (uint64_t) map->gauges[g].oldest_at);
@@ -189,7 +99,7 @@ static void gauges_fill(Unit *u, const WindowSources *w, Bitmap programs, uint64
         s->connections.open = programs_attached(programs, PROGRAMS(PROGRAM_STATE)) ? GAUGE(w, open) :
                               ABSENT;
         s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
-        if (m->listeners_session != 0 && programs_attached(programs, PROGRAMS(REQUIRES_LISTENERS))) {
+        if (m->gauges.listeners_session != 0 && programs_attached(programs, PROGRAMS(REQUIRES_LISTENERS))) {
                 s->connections.accept_queue = queue;
                 s->connections.accept_queue_max = queue_max;
         }
@@ -396,8 +306,8 @@ bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReadin
                 return false;
         for (size_t i = 0; i < w->n; i++)
                 for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                        if (m->gauge_sessions[g] != 0 &&
-                            w->sources[i].map->gauges[g].session == m->gauge_sessions[g] &&
+                        if (m->gauges.sessions[g] != 0 &&
+                            w->sources[i].map->gauges[g].session == m->gauges.sessions[g] &&
                             w->sources[i].map->gauges[g].in_flight > 0)
                                 return false;
         return true;
@@ -504,15 +414,6 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
         c->quota.throttled_time = usec_to_nsec(sum.values[USAGE_QUOTA_THROTTLED_TIME]);
         c->memory.swap_ins = sum.values[USAGE_SWAP_INS];
         c->memory.refaults = sum.values[USAGE_REFAULTS];
-}
-
-/* The latest fault of each thread is only recorded at its next one, or by this iterator. As
- * gauges_refresh(). */
-void faults_refresh(Manager *m, uint64_t now) {
-        if (m->faults_at != 0 && now < m->faults_at + GAUGES_AGE_NSEC)
-                return;
-        m->faults_at = now;
-        (void) probe_find_faults(m->probe);
 }
 
 /* Whether writeback is attributed: the io controller is enabled for the unit itself, not only for an
@@ -693,11 +594,11 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
         metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
         measurable = programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(REQUIRES_ARRIVALS));
-        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered,
+        rows_read(&sources, measurable ? u->manager->gauges.sessions : NULL, now, window, reading.covered,
                   ret_rows);
         rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
-        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered,
-                  &rows_total);
+        rows_read(&sources, measurable ? u->manager->gauges.sessions : NULL, now, WINDOW_TOTAL,
+                  total.covered, &rows_total);
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
         unit_collect_usage(u);

@@ -29,9 +29,6 @@ typedef struct ServerDistribution {
 
 extern const ServerDistribution server_distributions[QOS_DISTRIBUTIONS];
 
-void listeners_refresh(Manager *m, uint64_t now, bool missing);
-void missed_refresh(Manager *m, uint64_t now);
-void gauges_refresh(Manager *m, uint64_t now, bool missing);
 void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret);
 void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions,
                   uint64_t now, Metrics *ret);
@@ -39,7 +36,6 @@ void contention_set_absent(Metrics *ret);
 void states_fill(const ContentionReading *reading, Bitmap programs, unsigned minimum, bool cells,
                  Contention *c);
 bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading);
-void faults_refresh(Manager *m, uint64_t now);
 void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
                           Contention *c);
 

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "gauges.h"
+#include "manager.h"
+#include "probe.h"
+
+/* Maximum age of gauges of listeners and connections: iterating takes time in proportion to their number,
+ * and display rates are lower. */
+#define GAUGES_AGE_NSEC (20 * NSEC_PER_MSEC)
+
+/* Interval of expiring UDP requests, which have a timeout of 10 s. */
+#define UDP_EXPIRE_NSEC NSEC_PER_SEC
+
+/* Interval of gauge corrections after the kernel has skipped programs, and their duration. A correction has
+ * to be found twice; whatever changes meanwhile is left for later. */
+#define RECONCILE_NSEC (5 * NSEC_PER_SEC)
+#define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
+
+bool gauges_are_missing(const Manager *m, const WindowSources *w) {
+        for (size_t i = 0; i < w->n; i++)
+                if ((m->gauges.oldest_session == 0 ||
+                     w->sources[i].map->oldest_session != m->gauges.oldest_session) &&
+                    __atomic_load_n(&w->sources[i].map->in_flight, __ATOMIC_RELAXED) > 0)
+                        return true;
+        return false;
+}
+
+static bool manager_has_in_flight(const Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i] ?: m->retained[i];
+
+                if (u && u->view && __atomic_load_n(&u->view->in_flight, __ATOMIC_RELAXED) > 0)
+                        return true;
+        }
+        return false;
+}
+
+/* Whether a counter was ever incremented, even if it has wrapped to 0. */
+static bool cell_is_used(const struct qos_unit_map *map, enum qos_counter cell) {
+        return (__atomic_load_n(&map->cells[cell], __ATOMIC_RELAXED) |
+                __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
+}
+
+/* Requests over UDP are in flight only on sockets that have sent a counted response (udp.h). */
+static bool manager_has_udp(const Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i] ?: m->retained[i];
+
+                if (u && u->view &&
+                    (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED)))
+                        return true;
+        }
+        return false;
+}
+
+void listeners_refresh(Manager *m, uint64_t now, bool missing) {
+        if (m->gauges.listeners_at != 0 && now < m->gauges.listeners_at + GAUGES_AGE_NSEC && !missing)
+                return;
+
+        m->gauges.listeners_at = now;
+        if (probe_read_listeners(m->probe, &m->gauges.listeners_session) < 0)
+                m->gauges.listeners_session = 0;
+}
+
+void missed_refresh(Manager *m, uint64_t now) {
+        if (probe_count_missed(m->probe))
+                m->gauges.missed_at = now;
+        if (m->gauges.missed_at == 0 || now >= m->gauges.missed_at + RECONCILE_FOR_NSEC ||
+            now < m->gauges.reconciled_at + RECONCILE_NSEC)
+                return;
+        m->gauges.reconciled_at = now;
+        probe_reconcile_gauges(m->probe);
+}
+
+void gauges_refresh(Manager *m, uint64_t now, bool missing) {
+        if (m->gauges.read_at != 0 && now < m->gauges.read_at + GAUGES_AGE_NSEC && !missing)
+                return;
+
+        m->gauges.read_at = now;
+        manager_find_lost_groups(m, now);
+        missed_refresh(m, now);
+        /* Without requests in flight, there is no oldest one. Requests that arrive later have no known age,
+         * as those after the run */
+        if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->gauges.oldest_session) < 0)
+                m->gauges.oldest_session = 0;
+        if (now >= m->gauges.udp_expired_at + UDP_EXPIRE_NSEC) {
+                m->gauges.udp_expired_at = now;
+                (void) probe_expire_udp(m->probe);
+        }
+        /* Iterating the table of peers takes its full time even if it is empty */
+        for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
+                if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) ||
+                    probe_read_gauge(m->probe, i, &m->gauges.sessions[i]) < 0)
+                        m->gauges.sessions[i] = 0;
+}
+
+void faults_refresh(Manager *m, uint64_t now) {
+        if (m->gauges.faults_at != 0 && now < m->gauges.faults_at + GAUGES_AGE_NSEC)
+                return;
+        m->gauges.faults_at = now;
+        (void) probe_find_faults(m->probe);
+}
