@@ -147,10 +147,10 @@ static int attach_new_unit(Manager *m, const AttachRequest *request, const UnitI
         char limit[16];
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                if (!m->units[i] && !m->retained[i])
+                if (!m->units[i] && !m->hierarchy.retained[i])
                         slot = MIN(slot, i);
                 others += m->units[i] && !unit_is_held_by_root(m->units[i]);
-                retained_others += m->retained[i] && m->retained[i]->last_uid != 0;
+                retained_others += m->hierarchy.retained[i] && m->hierarchy.retained[i]->last_uid != 0;
         }
         if (retained)
                 slot = retained->index;

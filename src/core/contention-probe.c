@@ -19,7 +19,7 @@ bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, Conten
 
         buffer[n++] = unit_get_contention_source(u);
         for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = m->units[i] ?: m->retained[i];
+                const Unit *other = m->units[i] ?: m->hierarchy.retained[i];
 
                 if (other && other->view && other->contention)
                         buffer[n++] = unit_get_contention_source(other);
@@ -69,7 +69,7 @@ static void unit_init_contention(Unit *u) {
         if (u->contention_since < u->watched_since)
                 unit_open_contention(u, u);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = m->units[i] ?: m->retained[i];
+                const Unit *other = m->units[i] ?: m->hierarchy.retained[i];
 
                 if (other && unit_is_ancestor(u, other))
                         unit_open_contention(u, other);

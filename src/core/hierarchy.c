@@ -4,6 +4,7 @@
 #include "hierarchy.h"
 #include "history.h"
 #include "log.h"
+#include "manager.h"
 #include "observer.h"
 #include "probe.h"
 
@@ -34,22 +35,22 @@ bool unit_is_ancestor(const Unit *outer, const Unit *inner) {
 /* Finds the descendants of all units: comparing their paths for each reading would take as long as the
  * reading. */
 static void hierarchy_rebuild(Manager *m) {
-        memset(m->inner, 0, sizeof(m->inner));
+        memset(m->hierarchy.inner, 0, sizeof(m->hierarchy.inner));
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 for (unsigned k = 0; m->units[i] && k < UNITS_MAX_LIMIT; k++) {
-                        const Unit *other = m->units[k] ?: m->retained[k];
+                        const Unit *other = m->units[k] ?: m->hierarchy.retained[k];
 
                         if (other && unit_is_ancestor(m->units[i], other))
-                                bitmap_add(&m->inner[i], k);
+                                bitmap_add(&m->hierarchy.inner[i], k);
                 }
-        m->hierarchy_valid = true;
+        m->hierarchy.valid = true;
 }
 
 /* The slots of its descendants. */
 static const Bitmap* unit_get_inner(const Unit *u) {
-        if (!u->manager->hierarchy_valid)
+        if (!u->manager->hierarchy.valid)
                 hierarchy_rebuild(u->manager);
-        return u->manager->inner + u->index;
+        return u->manager->hierarchy.inner + u->index;
 }
 
 static bool unit_contains_slot(const Unit *u, unsigned slot) {
@@ -93,7 +94,7 @@ Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group) {
 
 /* The attached or retained unit in the slot, if it has a map. */
 static Unit* hierarchy_get(Manager *m, unsigned slot) {
-        Unit *u = m->units[slot] ?: m->retained[slot];
+        Unit *u = m->units[slot] ?: m->hierarchy.retained[slot];
 
         return u && u->view ? u : NULL;
 }
@@ -134,7 +135,7 @@ void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
                 if (outer)
                         nest.outer = (struct qos_owner) { .slot = outer->index,
                                                           .generation = outer->generation };
-                if (u && u == m->retained[i])
+                if (u && u == m->hierarchy.retained[i])
                         nest.flags |= QOS_HIERARCHY_RETAINED;
                 if (u && look && unit_is_ancestor(u, look))
                         nest.flags |= QOS_HIERARCHY_RESCAN;
@@ -250,7 +251,7 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances) {
                 within[i] = other && unit_is_ancestor(u, other);
         }
 
-        m->hierarchy_valid = false;
+        m->hierarchy.valid = false;
         r = free_and_strdup(&u->control_group, control_group);
         if (r >= 0)
                 r = free_and_strdup(&u->instances, instances);
@@ -280,8 +281,9 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances) {
 
 Unit* retained_find(Manager *m, const char *control_group) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->retained[i] && streq(m->retained[i]->control_group, control_group))
-                        return m->retained[i];
+                if (m->hierarchy.retained[i] &&
+                    streq(m->hierarchy.retained[i]->control_group, control_group))
+                        return m->hierarchy.retained[i];
         return NULL;
 }
 
@@ -289,14 +291,14 @@ static void retained_free(Unit *u) {
         Manager *m = u->manager;
 
         probe_remove_unit(m->probe, u->index);
-        m->retained[u->index] = NULL;
+        m->hierarchy.retained[u->index] = NULL;
         unit_free(u);
 }
 
 void retained_gc(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->retained[i] && !unit_find_ancestor(m->retained[i]))
-                        retained_free(m->retained[i]);
+                if (m->hierarchy.retained[i] && !unit_find_ancestor(m->hierarchy.retained[i]))
+                        retained_free(m->hierarchy.retained[i]);
 }
 
 /* When the map is in no window any more: late programs may have recorded in it after the detach. */
@@ -322,7 +324,7 @@ static int retained_merge(Unit *u) {
                 if (other->view && unit_is_ancestor(other, u))
                         (void) offset_subtract_source(other, u);
 
-        m->retained[u->index] = NULL;
+        m->hierarchy.retained[u->index] = NULL;
         return 0;
 }
 
@@ -339,7 +341,7 @@ static int on_retained_expired(sd_event_source *source, uint64_t usec, void *use
         (void) probe_find_threads(m->probe);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = m->retained[i];
+                Unit *u = m->hierarchy.retained[i];
 
                 if (!u || retained_get_end(u) > now)
                         continue;
@@ -369,16 +371,16 @@ void hierarchy_schedule(Manager *m) {
         int r;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->retained[i])
-                        next = MIN(next, retained_get_end(m->retained[i]));
+                if (m->hierarchy.retained[i])
+                        next = MIN(next, retained_get_end(m->hierarchy.retained[i]));
 
-        m->fold = sd_event_source_disable_unref(m->fold);
+        m->hierarchy.timer = sd_event_source_disable_unref(m->hierarchy.timer);
         if (next == UINT64_MAX)
                 return;
         /* Not more often than once a second, whatever has failed */
         next = MAX(next, now_nsec(CLOCK_MONOTONIC) + NSEC_PER_SEC);
-        r = sd_event_add_time(m->event, &m->fold, CLOCK_MONOTONIC, next / NSEC_PER_USEC, USEC_PER_SEC,
-                              on_retained_expired, m);
+        r = sd_event_add_time(m->event, &m->hierarchy.timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC,
+                              USEC_PER_SEC, on_retained_expired, m);
         if (r < 0)
                 (void) log_warning_errno(r, "Failed to arm timer, maps of detached units are not "
                                             "freed: %m");
@@ -388,7 +390,7 @@ void unit_retain(Unit *u) {
         Manager *m = u->manager;
 
         m->units[u->index] = NULL;
-        m->retained[u->index] = u;
+        m->hierarchy.retained[u->index] = u;
         u->retained_since = now_nsec(CLOCK_MONOTONIC);
 
         /* Only the map is needed */

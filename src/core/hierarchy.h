@@ -7,10 +7,26 @@
  * inside another one until no window of its ancestors reaches it. Then its counters are merged into
  * theirs. */
 
+#include <stdbool.h>
+
+#include <systemd/sd-event.h>
 #include <systemd/sd-json.h>
 
-#include "manager.h"
+#include "bitmap.h"
+#include "unit-map.h"
 #include "window.h"
+
+typedef struct Manager Manager;
+typedef struct Unit Unit;
+
+typedef struct Hierarchy {
+        Unit *retained[UNITS_MAX_LIMIT]; /* detached units inside attached ones, by slot; NULL: none */
+        Bitmap inner[UNITS_MAX_LIMIT];  /* slots of the descendants of each attached unit, including retained
+                                         * ones */
+        bool valid;                     /* inner is up to date; cleared when a unit is added or its path
+                                         * changes */
+        sd_event_source *timer;         /* for the next merge, while there are retained units */
+} Hierarchy;
 
 /* Whether a unit contains another one, by their paths: neither has to be active. */
 bool unit_is_ancestor(const Unit *outer, const Unit *inner);

@@ -105,7 +105,7 @@ unsigned manager_count_units(Manager *m, uid_t uid) {
 
         /* Also retained units occupy slots */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->retained[i] && m->retained[i]->last_uid == uid)
+                if (m->hierarchy.retained[i] && m->hierarchy.retained[i]->last_uid == uid)
                         n++;
         return n;
 }

@@ -281,7 +281,7 @@ Manager* manager_free(Manager *m) {
         m->thresholds = threshold_monitor_free(m->thresholds);
         manager_collect_history(m);
         sd_event_source_disable_unref(m->history);
-        sd_event_source_disable_unref(m->fold);
+        sd_event_source_disable_unref(m->hierarchy.timer);
         sd_event_source_disable_unref(m->keep_programs_timer);
         openssl_stop(m);
         contention_stop(m);
@@ -289,8 +289,8 @@ Manager* manager_free(Manager *m) {
         /* The state file stays for the next run. Maps and programs are freed with their descriptors, unless
          * the descriptor store has them */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] || m->retained[i])
-                        unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->retained[i]));
+                if (m->units[i] || m->hierarchy.retained[i])
+                        unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->hierarchy.retained[i]));
 
         service_manager_free(m->service_manager);
         probe_free(m->probe);

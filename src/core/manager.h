@@ -8,11 +8,11 @@
 #include <systemd/sd-event.h>
 #include <systemd/sd-varlink.h>
 
-#include "bitmap.h"
 #include "config.h"
 #include "contention-probe.h"
 #include "error.h"
 #include "gauges.h"
+#include "hierarchy.h"
 #include "memory-trim.h"
 #include "observer.h"
 #include "openssl.h"
@@ -47,12 +47,7 @@ struct Manager {
         Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: free */
         unsigned n_units;
         uint32_t generation;            /* generation of the newest unit */
-        Unit *retained[UNITS_MAX_LIMIT];  /* detached units inside attached ones (hierarchy.h), by slot */
-        /* slots of the descendants of each attached unit, including retained ones */
-        Bitmap inner[UNITS_MAX_LIMIT];
-        bool hierarchy_valid;                /* inner is up to date; cleared when a unit is added or its path
-                                              * changes */
-        sd_event_source *fold;          /* timer, while there are retained units */
+        Hierarchy hierarchy;
 
         int listen_fd, root_listen_fd;  /* varlink sockets passed by the service manager; negative: none */
         TurnQueue *turns;               /* clients of both buses */

@@ -25,7 +25,7 @@ static void unit_reuse_retained(Unit *u, Unit *retained) {
         u->generation = retained->generation;
         u->view = retained->view;
         u->map_created = retained->map_created;
-        m->retained[u->index] = NULL;
+        m->hierarchy.retained[u->index] = NULL;
         unit_adopt_contention(u, retained);
         unit_free(retained);
 }
@@ -57,8 +57,8 @@ void unit_start(Unit *u) {
                 return;
 
         now = now_nsec(CLOCK_MONOTONIC);
-        if (m->retained[u->index]) {
-                unit_reuse_retained(u, m->retained[u->index]);
+        if (m->hierarchy.retained[u->index]) {
+                unit_reuse_retained(u, m->hierarchy.retained[u->index]);
                 r = 0;
         } else {
                 r = probe_add_unit(m->probe, u->index, u->generation, now, &u->view);

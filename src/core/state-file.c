@@ -126,9 +126,9 @@ static int state_write(Manager *m) {
                 Unit *u;
 
                 /* Retained units have no holds */
-                if (!m->units[i] && !m->retained[i])
+                if (!m->units[i] && !m->hierarchy.retained[i])
                         continue;
-                u = m->units[i] ?: m->retained[i];
+                u = m->units[i] ?: m->hierarchy.retained[i];
                 r = unit_to_json(u, &unit);
                 if (r >= 0)
                         r = sd_json_variant_append_array(&units, unit);
@@ -495,7 +495,8 @@ void manager_restore_state(Manager *m) {
 
         /* Maps of units that were being attached or merged when the previous run ended */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (!m->retained[i] && !(m->units[i] && m->units[i]->view) && probe_has_unit(m->probe, i)) {
+                if (!m->hierarchy.retained[i] && !(m->units[i] && m->units[i]->view) &&
+                    probe_has_unit(m->probe, i)) {
                         probe_remove_unit(m->probe, i);
                         orphans = true;
                 }

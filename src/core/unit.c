@@ -85,7 +85,7 @@ int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
 
         m->generation++;
         m->units[slot] = u;
-        m->hierarchy_valid = false;
+        m->hierarchy.valid = false;
         m->n_units++;
         *ret = u;
         return 0;
