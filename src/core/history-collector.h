@@ -3,7 +3,22 @@
 
 /* Collects the histories of all units, and stores them in files. */
 
-#include "manager.h"
+#include <stdint.h>
+
+#include <systemd/sd-event.h>
+
+typedef struct Manager Manager;
+typedef struct Unit Unit;
+
+typedef struct HistoryCollector {
+        char *prefix;                   /* path of history files, without the number of the slot; NULL:
+                                         * none */
+        sd_event_source *timer;         /* while a unit is observed */
+} HistoryCollector;
+
+int history_collector_init(Manager *m);
+/* Collects a last time. */
+void history_collector_done(Manager *m);
 
 void unit_forget_history(Manager *m, unsigned slot);
 /* Removes the files of slots without a unit. */

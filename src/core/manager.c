@@ -213,7 +213,6 @@ static void on_unit_files_loaded(Manager *m, void *userdata) {
 }
 
 int manager_new(sd_event *event, Manager **ret) {
-        const char *directory;
         Manager *m;
         int r;
 
@@ -238,14 +237,8 @@ int manager_new(sd_event *event, Manager **ret) {
                 r = service_manager_new(manager_on_unit_changed, m, &m->service_manager);
         if (r >= 0)
                 r = state_file_init(m);
-        if (r >= 0) {
-                directory = getenv("RUNTIME_DIRECTORY");
-                if (directory && asprintf(&m->history_prefix, "%.*s/history-", (int) strcspn(directory, ":"),
-                                          directory) < 0) {
-                        m->history_prefix = NULL;
-                        r = -ENOMEM;
-                }
-        }
+        if (r >= 0)
+                r = history_collector_init(m);
         if (r < 0) {
                 manager_free(m);
                 return r;
@@ -279,8 +272,7 @@ Manager* manager_free(Manager *m) {
         sd_event_source_disable_unref(m->reconnect);
 
         m->thresholds = threshold_monitor_free(m->thresholds);
-        manager_collect_history(m);
-        sd_event_source_disable_unref(m->history);
+        history_collector_done(m);
         sd_event_source_disable_unref(m->hierarchy.timer);
         sd_event_source_disable_unref(m->keep_programs_timer);
         openssl_stop(m);
@@ -299,7 +291,6 @@ Manager* manager_free(Manager *m) {
         close_fd(m->root_listen_fd);
         memory_trim_free(m->trim);
         turn_queue_free(m->turns);
-        free(m->history_prefix);
         sd_event_unref(m->event);
         free(m);
         return NULL;

@@ -13,6 +13,7 @@
 #include "error.h"
 #include "gauges.h"
 #include "hierarchy.h"
+#include "history-collector.h"
 #include "memory-trim.h"
 #include "observer.h"
 #include "openssl.h"
@@ -48,15 +49,13 @@ struct Manager {
         unsigned n_units;
         uint32_t generation;            /* generation of the newest unit */
         Hierarchy hierarchy;
+        HistoryCollector history;
 
         int listen_fd, root_listen_fd;  /* varlink sockets passed by the service manager; negative: none */
         TurnQueue *turns;               /* clients of both buses */
         MemoryTrim *trim;               /* after calls of these */
         AttachOperation *operations;    /* attaches waiting for PID 1 */
         sd_event_source *reconnect;     /* timer, while the bus is disconnected */
-        char *history_prefix;           /* path of history files, without the number of the slot; NULL:
-                                         * none */
-        sd_event_source *history;       /* timer, while a unit is observed */
 
         uint64_t keep_programs_until;   /* CLOCK_MONOTONIC us until which unused programs stay loaded */
         sd_event_source *keep_programs_timer; /* timer for that time */

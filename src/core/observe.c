@@ -196,7 +196,7 @@ void unit_detach(Unit *u) {
         if (m->n_units == 0) {
                 if (now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
                         manager_stop_probe(m);
-                m->history = sd_event_source_disable_unref(m->history);
+                m->history.timer = sd_event_source_disable_unref(m->history.timer);
         } else if (listened)
                 manager_mark_listeners(m); /* the addresses may be unambiguous for another unit now */
         manager_update_probes(m, NULL);
