@@ -236,10 +236,11 @@ void unit_claim_cgroup(Unit *u) {
 void manager_find_lost_groups(Manager *m, uint64_t now) {
         uint64_t lost = probe_get_lost_groups(m->probe);
 
-        if (lost == m->lost_groups || (m->lost_groups_at != 0 && now < m->lost_groups_at + LOST_GROUPS_NSEC))
+        if (lost == m->lost_groups.n ||
+            (m->lost_groups.scanned_at != 0 && now < m->lost_groups.scanned_at + LOST_GROUPS_NSEC))
                 return;
-        m->lost_groups = lost;
-        m->lost_groups_at = now;
+        m->lost_groups.n = lost;
+        m->lost_groups.scanned_at = now;
 
         FOREACH_UNIT(u, m)
                 unit_claim_cgroup(u);

@@ -239,7 +239,7 @@ void contention_update(Manager *m) {
         }
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                if (!(all & table[i]) && now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
+                if (!(all & table[i]) && now_usec(CLOCK_MONOTONIC) >= m->programs.keep_until)
                         probe_unload_group(m->probe, table[i]);
         if (!(all & PROBE_CPU)) {
                 m->contention.moves = sd_event_source_disable_unref(m->contention.moves);

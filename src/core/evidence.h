@@ -14,6 +14,12 @@
 #define DIAGNOSE_GROUPS_MAX 512U
 #define DIAGNOSE_TASKS_MAX 128U
 
+/* Counts of what written data waits for. */
+typedef struct SendCounts {
+        uint64_t n;                     /* number of calls of probe_count_sends() */
+        uint64_t next;                  /* CLOCK_MONOTONIC ns before which there is no other one */
+} SendCounts;
+
 /* The counters of the machine, and of the unit in PID 1, at a moment. */
 typedef struct HostSample HostSample;
 

@@ -274,7 +274,7 @@ Manager* manager_free(Manager *m) {
         m->thresholds = threshold_monitor_free(m->thresholds);
         history_collector_done(m);
         sd_event_source_disable_unref(m->hierarchy.timer);
-        sd_event_source_disable_unref(m->keep_programs_timer);
+        sd_event_source_disable_unref(m->programs.timer);
         openssl_stop(m);
         contention_stop(m);
 

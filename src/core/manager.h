@@ -8,13 +8,16 @@
 #include <systemd/sd-event.h>
 #include <systemd/sd-varlink.h>
 
+#include "cgroup.h"
 #include "config.h"
 #include "contention-probe.h"
 #include "error.h"
+#include "evidence.h"
 #include "gauges.h"
 #include "hierarchy.h"
 #include "history-collector.h"
 #include "memory-trim.h"
+#include "observe.h"
 #include "observer.h"
 #include "openssl.h"
 #include "state-file.h"
@@ -57,17 +60,13 @@ struct Manager {
         AttachOperation *operations;    /* attaches waiting for PID 1 */
         sd_event_source *reconnect;     /* timer, while the bus is disconnected */
 
-        uint64_t keep_programs_until;   /* CLOCK_MONOTONIC us until which unused programs stay loaded */
-        sd_event_source *keep_programs_timer; /* timer for that time */
-
+        ProgramKeeper programs;
         ContentionProbe contention;
         OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
 
         GaugeReadings gauges;
-        uint64_t sends_counted;         /* number of calls of probe_count_sends() */
-        uint64_t sends_next;            /* CLOCK_MONOTONIC ns before which there is no other one */
-        uint64_t lost_groups;           /* probe_get_lost_groups() at the last scan for lost groups */
-        uint64_t lost_groups_at;        /* CLOCK_MONOTONIC ns of that scan */
+        SendCounts sends;
+        LostGroups lost_groups;
 };
 
 static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {
@@ -95,14 +94,6 @@ int manager_set_bus(Manager *m, sd_bus *bus);
 
 /* Reloads the configuration. */
 void manager_reload(Manager *m);
-
-/* Calls f for each current control group of the unit, including descendants, with a descriptor of its
- * directory. */
-void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata);
-
-/* Reassigns the control groups of all units if the kernel failed to store the owner of a new one (now:
- * CLOCK_MONOTONIC ns). */
-void manager_find_lost_groups(Manager *m, uint64_t now);
 
 /* Unit files are in effect, or will be later: units ordered after qosd may start. */
 void manager_notify_ready(Manager *m);

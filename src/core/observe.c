@@ -137,9 +137,9 @@ void manager_keep_programs(Manager *m) {
         if (sd_event_add_time(m->event, &timer, CLOCK_MONOTONIC, until, USEC_PER_SEC, on_programs_unused,
                               m) < 0)
                 return;
-        sd_event_source_disable_unref(m->keep_programs_timer);
-        m->keep_programs_timer = timer;
-        m->keep_programs_until = until;
+        sd_event_source_disable_unref(m->programs.timer);
+        m->programs.timer = timer;
+        m->programs.keep_until = until;
 }
 
 /* ---- holds -------------------------------------------------------------------------------------------- */
@@ -194,7 +194,7 @@ void unit_detach(Unit *u) {
         unit_stop(u);
 
         if (m->n_units == 0) {
-                if (now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
+                if (now_usec(CLOCK_MONOTONIC) >= m->programs.keep_until)
                         manager_stop_probe(m);
                 m->history.timer = sd_event_source_disable_unref(m->history.timer);
         } else if (listened)

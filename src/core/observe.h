@@ -3,8 +3,18 @@
 
 /* Starts and stops observing a unit. */
 
-#include "manager.h"
-#include "service-manager.h"
+#include <stdint.h>
+
+#include <systemd/sd-event.h>
+
+typedef struct Manager Manager;
+typedef struct Unit Unit;
+
+/* Keeps programs loaded for a while after their last use. */
+typedef struct ProgramKeeper {
+        uint64_t keep_until;            /* CLOCK_MONOTONIC us; 0: no time */
+        sd_event_source *timer;         /* for that time */
+} ProgramKeeper;
 
 void unit_claim_cgroups(Unit *u);
 void manager_update_probes(Manager *m, Unit *started);
