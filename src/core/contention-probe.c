@@ -14,22 +14,22 @@ bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, Conten
         Manager *m = u->manager;
         size_t n = 0;
 
-        if (!u->contention)
+        if (!u->contention.map)
                 return false;
 
         buffer[n++] = unit_get_contention_source(u);
         for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++) {
                 const Unit *other = m->units[i] ?: m->hierarchy.retained[i];
 
-                if (other && other->view && other->contention)
+                if (other && other->view && other->contention.map)
                         buffer[n++] = unit_get_contention_source(other);
         }
 
         *ret = (ContentionSources) {
                 .sources = buffer,
                 .n = n,
-                .since = u->watched_since,
-                .before = u->contention_base,
+                .since = u->contention.watched_since,
+                .before = u->contention.base,
         };
         return true;
 }
@@ -49,24 +49,24 @@ static void unit_create_contention(Unit *u) {
         int r;
 
         r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention.generation, now,
-                                 serving_clock_read(u->view->serving, now), &u->contention,
-                                 &u->contention_cpus);
+                                 serving_clock_read(u->view->serving, now), &u->contention.map,
+                                 &u->contention.cpus);
         if (r < 0) {
                 log_unit_warning_errno(u->name, r, "Failed to create contention map of '%s': %m",
                                        u->name);
                 return;
         }
-        u->contention_since = now;
+        u->contention.since = now;
 }
 
 /* Excludes what its sources have counted so far. */
 static void unit_init_contention(Unit *u) {
         Manager *m = u->manager;
 
-        u->watched_since = now_nsec(CLOCK_MONOTONIC);
-        free(u->contention_base);
-        u->contention_base = NULL;
-        if (u->contention_since < u->watched_since)
+        u->contention.watched_since = now_nsec(CLOCK_MONOTONIC);
+        free(u->contention.base);
+        u->contention.base = NULL;
+        if (u->contention.since < u->contention.watched_since)
                 unit_open_contention(u, u);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *other = m->units[i] ?: m->hierarchy.retained[i];
@@ -77,12 +77,12 @@ static void unit_init_contention(Unit *u) {
 }
 
 void unit_adopt_contention(Unit *u, Unit *retained) {
-        if (!retained->contention)
+        if (!retained->contention.map)
                 return;
-        u->contention = retained->contention;
-        u->contention_cpus = retained->contention_cpus;
-        u->contention_since = retained->contention_since;
-        u->contention_probes = retained->contention_probes;
+        u->contention.map = retained->contention.map;
+        u->contention.cpus = retained->contention.cpus;
+        u->contention.since = retained->contention.since;
+        u->contention.probes = retained->contention.probes;
         unit_init_contention(u);
 }
 
@@ -93,14 +93,14 @@ static void unit_destroy_contention(Unit *u) {
                 if (unit_is_ancestor(other, u))
                         unit_close_contention(other, u);
         probe_remove_contention(m->probe, u->index);
-        u->contention = NULL;
-        u->contention_cpus = NULL;
-        free(u->contention_base);
-        u->contention_base = NULL;
-        free(u->machine_base);
-        u->machine_base = NULL;
-        u->usage = usage_free(u->usage);
-        u->contention_probes = 0;
+        u->contention.map = NULL;
+        u->contention.cpus = NULL;
+        free(u->contention.base);
+        u->contention.base = NULL;
+        free(u->contention.machine_base);
+        u->contention.machine_base = NULL;
+        u->contention.usage = usage_free(u->contention.usage);
+        u->contention.probes = 0;
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------ */
@@ -173,14 +173,14 @@ static void unit_begin_shares(Unit *u, bool adopted) {
         Manager *m = u->manager;
         const ContentionSource book = { .map = m->contention.machine, .since = m->contention.machine_since };
 
-        free(u->machine_base);
-        u->machine_base = m->contention.machine ? new0(ContentionCounts, 1) : NULL;
-        if (!u->machine_base)
+        free(u->contention.machine_base);
+        u->contention.machine_base = m->contention.machine ? new0(ContentionCounts, 1) : NULL;
+        if (!u->contention.machine_base)
                 return;
-        u->machine_base_at = now_nsec(CLOCK_MONOTONIC);
-        u->shares_since = adopted ? u->machine_base_at : 0;
+        u->contention.machine_base_at = now_nsec(CLOCK_MONOTONIC);
+        u->contention.shares_since = adopted ? u->contention.machine_base_at : 0;
         /* no per-CPU maps: cannot fail */
-        (void) contention_counts_add(u->machine_base, &book, u->machine_base_at, 1);
+        (void) contention_counts_add(u->contention.machine_base, &book, u->contention.machine_base_at, 1);
 }
 
 void contention_stop(Manager *m) {
@@ -214,25 +214,26 @@ void contention_update(Manager *m) {
                 if (!u->view)
                         continue;
                 wanted = unit_get_missing_libraries(u);
-                adopted = u->contention && u->contention_probes == 0;
+                adopted = u->contention.map && u->contention.probes == 0;
                 /* Thread times are counted since the map was created, so probes cannot be added to an older
                  * one. A map of the previous run keeps its probes */
-                if (u->contention &&
-                    (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && !adopted)))
+                if (u->contention.map &&
+                    (wanted == 0 || (wanted & ~u->contention.probes & PROBE_CPU && !adopted)))
                         unit_destroy_contention(u);
-                if (wanted != 0 && !u->contention) {
+                if (wanted != 0 && !u->contention.map) {
                         unit_create_contention(u);
-                        if (u->contention)
+                        if (u->contention.map)
                                 unit_init_contention(u);
                 }
-                if (wanted & PROBE_BLOCK && (!u->machine_base || !(u->contention_probes & PROBE_BLOCK)))
+                if (wanted & PROBE_BLOCK &&
+                    (!u->contention.machine_base || !(u->contention.probes & PROBE_BLOCK)))
                         unit_begin_shares(u, adopted);
-                if (wanted != u->contention_probes || (wanted != 0 && !u->usage)) {
+                if (wanted != u->contention.probes || (wanted != 0 && !u->contention.usage)) {
                         /* Restart from 0 */
-                        usage_free(u->usage);
+                        usage_free(u->contention.usage);
                         /* NULL on -ENOMEM: files are not read */
-                        u->usage = wanted != 0 ? new0(Usage, 1) : NULL;
-                        u->contention_probes = wanted;
+                        u->contention.usage = wanted != 0 ? new0(Usage, 1) : NULL;
+                        u->contention.probes = wanted;
                         unit_update_probe_config(u);
                         unit_collect_usage(u);
                 }

@@ -11,9 +11,26 @@
 
 typedef struct Manager Manager;
 typedef struct Unit Unit;
+typedef struct Usage Usage;
 
 /* Probes that need a contention map. */
 #define PROBES_CONTENTION (PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
+
+/* Of a unit. */
+typedef struct UnitContention {
+        const struct qos_contention_map *map; /* mapped read-only; NULL: none */
+        const struct qos_contention_cpu *cpus; /* its per-CPU part */
+        uint64_t since;                 /* CLOCK_MONOTONIC ns of its creation */
+        uint64_t watched_since;         /* CLOCK_MONOTONIC ns since when contention is observed; may be later
+                                         * than the creation */
+        ProbeMask probes;               /* probes with contention map, of own holds and those of ancestors */
+        ContentionCounts *base;         /* see ContentionSources.before; NULL: nothing */
+        ContentionCounts *machine_base; /* contention map of the machine when "block" was added; NULL:
+                                         * none */
+        uint64_t machine_base_at;       /* CLOCK_MONOTONIC ns of that moment */
+        uint64_t shares_since;          /* windows that begin earlier have no valid shares of devices */
+        Usage *usage;                   /* statistics of its control group; NULL: not read */
+} UnitContention;
 
 /* All contention maps. */
 typedef struct ContentionProbe {

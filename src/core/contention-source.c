@@ -5,9 +5,9 @@
 
 ContentionSource unit_get_contention_source(const Unit *u) {
         return (ContentionSource) {
-                .map = u->contention,
-                .contention_cpus = u->contention_cpus,
-                .since = u->contention_since,
+                .map = u->contention.map,
+                .contention_cpus = u->contention.cpus,
+                .since = u->contention.since,
                 .slot = u->index,
                 .requests = u->view,
         };
@@ -16,15 +16,15 @@ ContentionSource unit_get_contention_source(const Unit *u) {
 static int unit_add_contention(Unit *u, const Unit *inner, int times) {
         ContentionSource source;
 
-        if (!u->contention || !inner->contention)
+        if (!u->contention.map || !inner->contention.map)
                 return 0;
-        if (!u->contention_base) {
-                u->contention_base = new0(ContentionCounts, 1);
-                if (!u->contention_base)
+        if (!u->contention.base) {
+                u->contention.base = new0(ContentionCounts, 1);
+                if (!u->contention.base)
                         return -ENOMEM;
         }
         source = unit_get_contention_source(inner);
-        return contention_counts_add(u->contention_base, &source, now_nsec(CLOCK_MONOTONIC), times);
+        return contention_counts_add(u->contention.base, &source, now_nsec(CLOCK_MONOTONIC), times);
 }
 
 static void unit_add_contention_or_warn(Unit *u, const Unit *inner, int times) {

@@ -31,7 +31,7 @@ typedef struct Asked {
 
 /* -ENODATA: no probe observes the threads of the unit, or some of its programs are unavailable. */
 static int unit_ask(const Unit *u, Asked *ret) {
-        if (!(u->contention_probes & PROBE_CPU) ||
+        if (!(u->contention.probes & PROBE_CPU) ||
             !programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(PROGRAM_READ_THREADS)) ||
             !unit_get_contention_sources(u, ret->buffer, &ret->sources))
                 return -ENODATA;

@@ -71,9 +71,9 @@ void unit_start(Unit *u) {
                 if (r < 0) {
                         probe_remove_unit(m->probe, u->index);
                         u->view = NULL;
-                        u->contention = NULL; /* of the previous attach, see unit_reuse_retained() */
-                        u->contention_cpus = NULL;
-                        u->contention_probes = 0;
+                        u->contention.map = NULL; /* of the previous attach, see unit_reuse_retained() */
+                        u->contention.cpus = NULL;
+                        u->contention.probes = 0;
                 }
         }
         if (r < 0) {

@@ -80,8 +80,8 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                 if (r < 0)
                         return r;
         }
-        if (u->contention_base) {
-                r = contention_base_to_json(u->contention_base, &contention);
+        if (u->contention.base) {
+                r = contention_base_to_json(u->contention.base, &contention);
                 if (r < 0)
                         return r;
         }
@@ -103,10 +103,11 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                                                            SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!file, "file", SD_JSON_BUILD_VARIANT(file)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!own, "ownerHolds", SD_JSON_BUILD_VARIANT(own)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "contentionSince",
-                                                           SD_JSON_BUILD_UNSIGNED(u->contention_since)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "watchedSince",
-                                                           SD_JSON_BUILD_UNSIGNED(u->watched_since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention.map, "contentionSince",
+                                                           SD_JSON_BUILD_UNSIGNED(u->contention.since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(
+                                      !!u->contention.map, "watchedSince",
+                                      SD_JSON_BUILD_UNSIGNED(u->contention.watched_since)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!contention, "contentionBase",
                                                            SD_JSON_BUILD_VARIANT(contention)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
@@ -242,23 +243,23 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
                 probe_remove_contention(u->manager->probe, u->index);
                 return;
         }
-        r = probe_adopt_contention(u->manager->probe, u->index, u->generation, &u->contention,
-                &u->contention_cpus);
+        r = probe_adopt_contention(u->manager->probe, u->index, u->generation, &u->contention.map,
+                &u->contention.cpus);
         if (r >= 0 && saved->contention_base) {
-                u->contention_base = new0(ContentionCounts, 1);
-                r = u->contention_base ? contention_base_from_json(saved->contention_base,
-                                                                   u->contention_base) : -ENOMEM;
+                u->contention.base = new0(ContentionCounts, 1);
+                r = u->contention.base ? contention_base_from_json(saved->contention_base,
+                                                                   u->contention.base) : -ENOMEM;
         }
-        u->contention_since = saved->contention_since;
-        u->watched_since = saved->watched_since;
+        u->contention.since = saved->contention_since;
+        u->contention.watched_since = saved->watched_since;
         if (r < 0) {
                 log_unit_warning_errno(u->name, r,
                                        "Failed to restore contention map of '%s', totals start from "
                                        "zero: %m",
                                        u->name);
                 probe_remove_contention(u->manager->probe, u->index);
-                u->contention = NULL;
-                u->contention_cpus = NULL;
+                u->contention.map = NULL;
+                u->contention.cpus = NULL;
         }
 }
 

@@ -126,7 +126,7 @@ static void threshold_sample_read_contention(Unit *u, bool clock, ThresholdSampl
         contention_set_absent(&l->metrics);
         if (!u->view || !unit_get_contention_sources(u, buffer, &sources))
                 return;
-        if (u->contention_probes & PROBE_MEMORY && l->needs_cells)
+        if (u->contention.probes & PROBE_MEMORY && l->needs_cells)
                 faults_refresh(u->manager, l->now);
         if (contention_read_some(&sources, l->now, l->window, l->needs_cells, &reading) >= 0)
                 contention_fill_read(u, &reading, l->window, l->needs_cells, clock, &l->metrics.contention);
@@ -179,7 +179,7 @@ static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention 
         ContentionReading reading;
         ContentionSources sources;
 
-        if (!(u->contention_probes & PROBE_CPU) || !programs_attached(programs, PROGRAMS(REQUIRES_STATES)) ||
+        if (!(u->contention.probes & PROBE_CPU) || !programs_attached(programs, PROGRAMS(REQUIRES_STATES)) ||
             !unit_get_contention_sources(u, buffer, &sources) ||
             contention_read_some(&sources, now, window, false, &reading) < 0)
                 return false;

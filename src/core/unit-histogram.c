@@ -168,7 +168,7 @@ int unit_get_totals(Unit *u, UnitTotals **ret) {
 
         snapshot_read(u, NULL, WINDOW_TOTAL, &t->snapshot, &rows, total);
         t->cost_requests = u->view ? total->requests.sums[QOS_SUM_COST] : ABSENT;
-        t->cost_contention = u->contention ? contention_get_cost(&total->contention) : ABSENT;
+        t->cost_contention = u->contention.map ? contention_get_cost(&total->contention) : ABSENT;
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 totals_add(t, server_distributions[d].name,

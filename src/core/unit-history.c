@@ -35,7 +35,8 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
         ContentionSources sources;
         UsageSum usage;
 
-        if (u->usage && newest && usage_get(u->usage, 60 * NSEC_PER_SEC, &usage) >= 0 &&
+        if (u->contention.usage && newest &&
+            usage_get(u->contention.usage, 60 * NSEC_PER_SEC, &usage) >= 0 &&
             usage.values[USAGE_QUOTA_PERIODS] != ABSENT) {
                 a[HISTORY_QUOTA_COVERED] = usage.at;
                 a[HISTORY_QUOTA_PERIODS] = usage.values[USAGE_QUOTA_PERIODS];
@@ -45,7 +46,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
         if (!unit_get_contention_sources(u, buffer, &sources) ||
             contention_read_step(&sources, s->index, now, &reading) < 0)
                 return;
-        if (u->contention_probes & PROBE_CPU && programs_attached(programs, PROGRAMS(REQUIRES_STATES))) {
+        if (u->contention.probes & PROBE_CPU && programs_attached(programs, PROGRAMS(REQUIRES_STATES))) {
                 a[HISTORY_CPU_COVERED] = reading.covered;
                 for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                         a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] = reading.counts.times[i];
@@ -54,7 +55,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                                                                       HISTOGRAM_COARSE_BINS + i];
                 a[HISTORY_RUN_QUEUE_TIME] = reading.counts.sums[QOS_RUN_QUEUE_LATENCY];
         }
-        if (u->contention_probes & PROBE_BLOCK && programs_attached(programs, PROGRAMS(REQUIRES_BLOCK))) {
+        if (u->contention.probes & PROBE_BLOCK && programs_attached(programs, PROGRAMS(REQUIRES_BLOCK))) {
                 BlockCounts counts = {};
 
                 for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
@@ -65,7 +66,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                 for (unsigned i = 0; i < 4; i++)
                         a[HISTORY_BLOCK_TIMES + i] = reading.counts.sums[QOS_BLOCK_READ_QUEUE + i];
         }
-        if (u->contention_probes & PROBE_MEMORY && programs_attached(programs, PROGRAMS(REQUIRES_FAULTS))) {
+        if (u->contention.probes & PROBE_MEMORY && programs_attached(programs, PROGRAMS(REQUIRES_FAULTS))) {
                 a[HISTORY_MEMORY_COVERED] = reading.covered;
                 a[HISTORY_MAJOR_FAULTS] = reading.counts.cells[QOS_MEMORY_MAJOR_FAULTS];
                 a[HISTORY_MAJOR_FAULT_TIME] = reading.counts.sums[QOS_MEMORY_MAJOR_NSEC];

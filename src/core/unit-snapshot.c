@@ -250,7 +250,7 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
         s->service_states.attributed = s->service_states.blocked_by_requests = NAN;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = NAN;
-        if (u->contention_probes & PROBE_CPU &&
+        if (u->contention.probes & PROBE_CPU &&
             programs_attached(programs, PROGRAMS(REQUIRES_STATES, REQUIRES_EXCHANGES)) && !overlapping)
                 service_fill(reading, programs, s);
 
@@ -391,9 +391,9 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
         UsageSum sum;
         bool known;
 
-        if (!u->usage)
+        if (!u->contention.usage)
                 return;
-        known = usage_get(u->usage, window, &sum) >= 0;
+        known = usage_get(u->contention.usage, window, &sum) >= 0;
 
         for (size_t i = 0; i < ELEMENTSOF(pressures); i++) {
                 uint64_t usec = known ? sum.values[pressures[i].counter] : ABSENT;
@@ -405,7 +405,8 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
                  * is exponentially weighted */
                 for (unsigned k = 0; !known && k < USAGE_AVERAGES; k++)
                         if (window == averages[k])
-                                *pressures[i].share = u->usage->last.averages[pressures[i].counter][k];
+                                *pressures[i].share =
+                                        u->contention.usage->last.averages[pressures[i].counter][k];
         }
         if (!known)
                 return;
@@ -435,13 +436,13 @@ void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t wi
         unsigned minimum = u->manager->config.minimum_samples;
 
         c->covered = reading->covered;
-        if (u->contention_probes & PROBE_CPU)
+        if (u->contention.probes & PROBE_CPU)
                 states_fill(reading, programs, minimum, cells, c);
-        if (clock && u->contention_probes & PROBE_CPU)
+        if (clock && u->contention.probes & PROBE_CPU)
                 serving_fill(reading, programs, c);
-        if (cells && u->contention_probes & PROBE_BLOCK)
+        if (cells && u->contention.probes & PROBE_BLOCK)
                 block_fill(reading, programs, minimum, unit_has_io_controller(u), &c->block);
-        if (cells && u->contention_probes & PROBE_MEMORY)
+        if (cells && u->contention.probes & PROBE_MEMORY)
                 memory_fill(reading, programs, &c->memory);
         usage_fill(u, window, c);
 }
@@ -455,7 +456,7 @@ static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, Content
 
         if (!unit_get_contention_sources(u, buffer, &sources))
                 return false;
-        if (u->contention_probes & PROBE_MEMORY)
+        if (u->contention.probes & PROBE_MEMORY)
                 faults_refresh(u->manager, now);
         return contention_read(&sources, now, window, ret, ret_total) >= 0;
 }
@@ -508,8 +509,9 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
         Manager *m = u->manager;
         const ContentionSource source = { .map = m->contention.machine,
                                           .since = m->contention.machine_since };
-        const ContentionSources sources = { .sources = &source, .n = 1, .since = u->machine_base_at,
-                                            .before = u->machine_base };
+        const ContentionSources sources = { .sources = &source, .n = 1,
+                                            .since = u->contention.machine_base_at,
+                                            .before = u->contention.machine_base };
         struct qos_block_devices devices;
         ContentionReading machine;
         bool shared;
@@ -517,7 +519,8 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
         if (s->metrics.contention.block.sectors == ABSENT || probe_get_devices(m->probe, &devices) < 0)
                 return;
 
-        shared = m->contention.machine && u->machine_base && reading->boundary >= u->shares_since &&
+        shared = m->contention.machine && u->contention.machine_base &&
+                reading->boundary >= u->contention.shares_since &&
                 contention_read_some(&sources, now, window, /* cells= */ true, &machine) >= 0;
 
         for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++) {
@@ -612,7 +615,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
                 s.cost_share = cost_get_share(&reading, contention_get_cost(&contention));
                 devices_fill(u, &contention, now, window, &s);
                 total.signature ^= contention_total.signature;
-        } else if (!u->contention)
+        } else if (!u->contention.map)
                 s.cost_share = cost_get_share(&reading, 0);
 
         if (ret_total) {
@@ -771,7 +774,7 @@ const char* unit_degraded_reason(Unit *u) {
         else if (u->watched && !u->has_openssl && streq(u->active_state, "active"))
                 r = asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
         for (size_t i = 0; i < ELEMENTSOF(table) && r == 0; i++)
-                if (u->contention_probes & table[i].probe && !programs_attached(programs, table[i].needs))
+                if (u->contention.probes & table[i].probe && !programs_attached(programs, table[i].needs))
                         r = asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'",
                                      table[i].name);
         if (r < 0)

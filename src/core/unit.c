@@ -14,17 +14,18 @@
 
 void unit_update_probe_config(Unit *u) {
         probe_set_config(u->manager->probe, u->index, u->generation,
-                         (u->watched ? PROBE_TLS : 0) | (u->contention_probes & ~PROBE_TLS));
+                         (u->watched ? PROBE_TLS : 0) | (u->contention.probes & ~PROBE_TLS));
 }
 
 void unit_collect_usage(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        Usage *usage = u->contention.usage;
         UsageReading r;
 
-        if (!u->usage || !usage_is_old(u->usage, now))
+        if (!usage || !usage_is_old(usage, now))
                 return;
-        usage_read(&u->usage->files, u->control_group, u->contention_probes & PROBE_MEMORY, now, &r);
-        usage_add(u->usage, &r);
+        usage_read(&usage->files, u->control_group, u->contention.probes & PROBE_MEMORY, now, &r);
+        usage_add(usage, &r);
 }
 
 void unit_free(Unit *u) {
@@ -43,9 +44,9 @@ void unit_free(Unit *u) {
         free(u->degraded);
         free(u->aliases);
         free(u->base);
-        free(u->contention_base);
-        free(u->machine_base);
-        usage_free(u->usage);
+        free(u->contention.base);
+        free(u->contention.machine_base);
+        usage_free(u->contention.usage);
         history_free(u->history);
         free(u);
 }

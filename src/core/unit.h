@@ -9,6 +9,7 @@
 #include <systemd/sd-event.h>
 #include <systemd/sd-id128.h>
 
+#include "contention-probe.h"
 #include "error.h"
 #include "exclude.h"
 #include "lifecycle.h"
@@ -26,10 +27,6 @@ typedef struct Threshold Threshold;
 typedef struct CounterOffset CounterOffset;
 typedef struct WindowMark WindowMark;
 struct qos_unit_map;
-struct qos_contention_map;
-struct qos_contention_cpu;
-typedef struct ContentionCounts ContentionCounts;
-typedef struct Usage Usage;
 typedef struct ServiceManagerCall ServiceManagerCall;
 
 /* Starts of a unit that are left out of its baseline. A loop of restarts has more, and then requests fail as
@@ -96,19 +93,7 @@ struct Unit {
         const struct qos_unit_map *view;    /* its map, mapped read-only; NULL: no programs loaded */
         uint64_t map_created;            /* CLOCK_MONOTONIC ns of its creation; may precede the attach */
         CounterOffset *base;               /* see window.h; NULL: none */
-        const struct qos_contention_map *contention; /* contention map, mapped read-only; NULL: none
-                                                      * (contention-probe.h) */
-        const struct qos_contention_cpu *contention_cpus; /* its per-CPU part */
-        uint64_t contention_since;      /* CLOCK_MONOTONIC ns of its creation */
-        uint64_t watched_since;         /* CLOCK_MONOTONIC ns since when contention is observed; may be later
-                                         * than the creation */
-        ProbeMask contention_probes;    /* probes with contention map, of own holds and those of ancestors */
-        ContentionCounts *contention_base; /* see ContentionSources.before; NULL: nothing */
-        ContentionCounts *machine_base; /* contention map of the machine when "block" was added; NULL:
-                                         * none */
-        uint64_t machine_base_at;       /* CLOCK_MONOTONIC ns of that moment */
-        uint64_t shares_since;          /* windows that begin earlier have no valid shares of devices */
-        Usage *usage;                   /* statistics of its control group; NULL: not read */
+        UnitContention contention;
         bool given;                     /* its map was exported */
         uid_t given_uid;                /* user of the exports, root if several; avoids counting the same map
                                          * twice */
