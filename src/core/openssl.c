@@ -56,15 +56,15 @@ static void openssl_scan_unit(Unit *u) {
         ProcessScan scan = {};
 
         unit_for_each_group(u, scan_process, &scan);
-        u->looked_at = now_nsec(CLOCK_MONOTONIC);
-        u->has_openssl = scan.libraries > 0;
-        if (scan.limit < 0 && u->library_limit >= 0)
+        u->openssl.scanned_at = now_nsec(CLOCK_MONOTONIC);
+        u->openssl.found = scan.libraries > 0;
+        if (scan.limit < 0 && u->openssl.limit >= 0)
                 log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are probed: %s.", u->name,
                               probe_library_limit_reason(scan.limit));
-        u->library_limit = scan.limit;
-        u->wanted = scan.limit < 0; /* retried, as other libraries may become unused */
+        u->openssl.limit = scan.limit;
+        u->openssl.scan_pending = scan.limit < 0; /* retried, as other libraries may become unused */
         if (streq(u->active_state, "active") && scan.libraries == 0 && scan.limit >= 0 &&
-            u->rescan_delay == 0)
+            u->openssl.rescan_delay == 0)
                 log_unit_info(u->name, "No process of '%s' has mapped libssl yet, waiting for one.",
                               u->name);
         unit_update_probe_config(u);
@@ -74,12 +74,12 @@ static void openssl_scan_unit(Unit *u) {
 static void library_sweep(Manager *m) {
         probe_begin_libraries(m->probe);
         FOREACH_UNIT(u, m)
-                if (u->watched)
+                if (u->openssl.watched)
                         openssl_scan_unit(u);
         probe_end_libraries(m->probe);
 
         FOREACH_UNIT(u, m)
-                if (u->watched && u->library_limit < 0) {
+                if (u->openssl.watched && u->openssl.limit < 0) {
                         openssl_scan_unit(u);
                         manager_emit_unit_changed(u);
                 }
@@ -92,8 +92,8 @@ static void library_schedule(Manager *m) {
         uint64_t next = UINT64_MAX;
 
         FOREACH_UNIT(u, m)
-                if (u->watched && u->wanted)
-                        next = MIN(next, u->looked_at + u->rescan_delay);
+                if (u->openssl.watched && u->openssl.scan_pending)
+                        next = MIN(next, u->openssl.scanned_at + u->openssl.rescan_delay);
         m->openssl.timer = sd_event_source_disable_unref(m->openssl.timer);
         if (next != UINT64_MAX)
                 (void) sd_event_add_time(m->event, &m->openssl.timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC,
@@ -104,18 +104,18 @@ static void openssl_scan(Manager *m) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
 
         FOREACH_UNIT(u, m) {
-                bool had;
+                UnitOpenSSL *o = &u->openssl;
+                bool had = o->found;
 
-                if (!u->watched || !u->wanted || now < u->looked_at + u->rescan_delay)
+                if (!o->watched || !o->scan_pending || now < o->scanned_at + o->rescan_delay)
                         continue;
-                had = u->has_openssl;
-                if (u->library_limit < 0 && now >= m->openssl.swept_at + SWEEP_NSEC) {
+                if (o->limit < 0 && now >= m->openssl.swept_at + SWEEP_NSEC) {
                         m->openssl.swept_at = now;
                         library_sweep(m);
                 } else
                         openssl_scan_unit(u);
-                u->rescan_delay = u->rescan_delay == 0 || had != u->has_openssl ? RESCAN_NSEC :
-                        MIN(2 * u->rescan_delay, u->library_limit < 0 ? SWEEP_NSEC : RESCAN_MAX_NSEC);
+                o->rescan_delay = o->rescan_delay == 0 || had != o->found ? RESCAN_NSEC :
+                        MIN(2 * o->rescan_delay, o->limit < 0 ? SWEEP_NSEC : RESCAN_MAX_NSEC);
                 manager_emit_unit_changed(u);
         }
         library_schedule(m);
@@ -131,7 +131,7 @@ static void on_missing_library(const struct qos_owner *owner, void *userdata) {
         Unit *u = owner->slot < UNITS_MAX_LIMIT ? m->units[owner->slot] : NULL;
 
         if (u && u->generation == owner->generation)
-                u->wanted = true;
+                u->openssl.scan_pending = true;
 }
 
 static int on_missing_libraries_readable(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
@@ -173,17 +173,17 @@ void openssl_update(Manager *m, Unit *started) {
                         continue;
                 watch = unit_wants_tls(u);
                 n += watch;
-                if (watch == u->watched && u != started) {
+                if (watch == u->openssl.watched && u != started) {
                         /* May be set by a lease of the previous run */
                         if (!watch)
                                 unit_update_probe_config(u);
                         continue;
                 }
-                u->watched = watch;
-                u->wanted = watch;
-                u->has_openssl = false;
-                u->library_limit = 0;
-                u->looked_at = u->rescan_delay = 0;
+                u->openssl.watched = watch;
+                u->openssl.scan_pending = watch;
+                u->openssl.found = false;
+                u->openssl.limit = 0;
+                u->openssl.scanned_at = u->openssl.rescan_delay = 0;
                 if (!watch)
                         unit_update_probe_config(u);
         }

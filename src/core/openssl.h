@@ -5,12 +5,23 @@
  * when a unit gets the probe, when it has started, and when the kernel finds it reading TLS records by an
  * unknown library: one loaded later, another version, or something other than OpenSSL. */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <systemd/sd-event.h>
 
 typedef struct Manager Manager;
 typedef struct Unit Unit;
+
+/* Of a unit. */
+typedef struct UnitOpenSSL {
+        bool watched;                   /* observed with "tls" */
+        bool found;                     /* a process had libssl mapped at the last scan */
+        int limit;                      /* why not all instances are probed, see probe_add_libraries() */
+        bool scan_pending;
+        uint64_t scanned_at;            /* CLOCK_MONOTONIC ns of the last scan */
+        uint64_t rescan_delay;          /* minimum delay of the next scan, ns */
+} UnitOpenSSL;
 
 /* All units with the probe. */
 typedef struct OpenSSLWatch {

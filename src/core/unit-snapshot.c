@@ -766,12 +766,12 @@ const char* unit_degraded_reason(Unit *u) {
         else if (missing > 0)
                 r = asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'",
                              missing, _PROGRAM_REQUESTS_MAX);
-        else if (u->watched && probe_group_failure(u->manager->probe, PROBE_TLS))
+        else if (u->openssl.watched && probe_group_failure(u->manager->probe, PROBE_TLS))
                 r = asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
-        else if (u->watched && u->library_limit < 0)
+        else if (u->openssl.watched && u->openssl.limit < 0)
                 r = asprintf(&u->degraded, "tls: not all OpenSSL libraries of it are watched: %s",
-                             probe_library_limit_reason(u->library_limit));
-        else if (u->watched && !u->has_openssl && streq(u->active_state, "active"))
+                             probe_library_limit_reason(u->openssl.limit));
+        else if (u->openssl.watched && !u->openssl.found && streq(u->active_state, "active"))
                 r = asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
         for (size_t i = 0; i < ELEMENTSOF(table) && r == 0; i++)
                 if (u->contention.probes & table[i].probe && !programs_attached(programs, table[i].needs))

@@ -14,7 +14,7 @@
 
 void unit_update_probe_config(Unit *u) {
         probe_set_config(u->manager->probe, u->index, u->generation,
-                         (u->watched ? PROBE_TLS : 0) | (u->contention.probes & ~PROBE_TLS));
+                         (u->openssl.watched ? PROBE_TLS : 0) | (u->contention.probes & ~PROBE_TLS));
 }
 
 void unit_collect_usage(Unit *u) {

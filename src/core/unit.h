@@ -13,6 +13,7 @@
 #include "error.h"
 #include "exclude.h"
 #include "lifecycle.h"
+#include "openssl.h"
 #include "probe-name.h"
 #include "selector.h"
 #include "snapshot.h"
@@ -123,13 +124,7 @@ struct Unit {
         bool state_unsaved;             /* saving the state has failed, and was logged */
         bool unshown;                   /* a snapshot could not be serialized, and it was logged */
 
-        /* See openssl.h */
-        bool watched;                   /* observed with "tls" */
-        bool has_openssl;               /* a process had libssl mapped at the last scan */
-        int library_limit;              /* why not all instances are probed, see probe_add_libraries() */
-        bool wanted;                    /* scan pending */
-        uint64_t looked_at;             /* CLOCK_MONOTONIC ns of the last scan */
-        uint64_t rescan_delay;       /* minimum delay of the next scan */
+        UnitOpenSSL openssl;
 
         char *degraded;                 /* see unit_get_degraded_reason() */
         ServiceManagerCall *refresh;    /* pending query of properties; NULL: none */
