@@ -390,7 +390,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                         }
                         unit_restore_contention(u, &saved);
                         /* Greater than any seq of the previous run */
-                        u->seq = now_usec(CLOCK_BOOTTIME);
+                        u->cache.seq = now_usec(CLOCK_BOOTTIME);
                         unit_apply_excludes(u); /* without those of leases, which have ended */
                         manager_begin_history(m);
                 } else {

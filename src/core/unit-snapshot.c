@@ -585,8 +585,8 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
                 metrics_set_absent(&s.metrics);
                 metrics_set_absent(&s.totals);
                 s.covered = 0;
-                s.seq = ++u->seq;
-                *ret = u->cached = s;
+                s.seq = ++u->cache.seq;
+                *ret = u->cache.snapshot = s;
                 ret_rows->n = 0;
                 ret_rows->measured = false;
                 return;
@@ -630,19 +630,20 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         }
 
         /* No event, and nothing in flight that ages: reuse the snapshot and its seq */
-        if (!at && u->cached_at != 0 && u->cached.window == window &&
-            u->cached_signature == total.signature &&
-            u->cached_boundary == reading.boundary && now < u->cached_at + SNAPSHOT_AGE_NSEC &&
-            s.metrics.requests.server.in_flight == 0 && gauges_equal(&s.metrics, &u->cached.metrics)) {
-                *ret = u->cached;
+        if (!at && u->cache.at != 0 && u->cache.snapshot.window == window &&
+            u->cache.signature == total.signature &&
+            u->cache.boundary == reading.boundary && now < u->cache.at + SNAPSHOT_AGE_NSEC &&
+            s.metrics.requests.server.in_flight == 0 &&
+            gauges_equal(&s.metrics, &u->cache.snapshot.metrics)) {
+                *ret = u->cache.snapshot;
                 return;
         }
 
-        s.seq = ++u->seq;
-        u->cached = s;
-        u->cached_at = now;
-        u->cached_signature = total.signature;
-        u->cached_boundary = reading.boundary;
+        s.seq = ++u->cache.seq;
+        u->cache.snapshot = s;
+        u->cache.at = now;
+        u->cache.signature = total.signature;
+        u->cache.boundary = reading.boundary;
         *ret = s;
 }
 
@@ -705,7 +706,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         assert(u->view); /* not removed while the unit is attached */
 
         *ret = (Snapshot) {
-                .seq = ++u->seq,
+                .seq = ++u->cache.seq,
                 .window = WINDOW_TOTAL,
                 .timestamp = now_nsec(CLOCK_REALTIME),
                 .cost_share = NAN,

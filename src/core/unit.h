@@ -63,6 +63,15 @@ struct Hold {
         Hold *next;
 };
 
+/* The last snapshot, so that equal seq means equal contents. */
+typedef struct UnitCache {
+        uint64_t seq;
+        Snapshot snapshot;
+        uint64_t at;                    /* CLOCK_MONOTONIC ns; 0: none */
+        uint64_t signature;             /* of the counters and the beginning of the window */
+        uint64_t boundary;
+} UnitCache;
+
 struct Unit {
         Manager *manager;
         unsigned index;                 /* slot, 0 … units_max - 1 */
@@ -101,11 +110,7 @@ struct Unit {
         uint64_t retained_since;             /* CLOCK_MONOTONIC ns of the detach, for retained units
                                               * (hierarchy.h) */
 
-        uint64_t seq;
-        Snapshot cached;                /* last snapshot, so that equal seq means equal contents */
-        uint64_t cached_at;             /* CLOCK_MONOTONIC ns; 0: none */
-        uint64_t cached_signature;      /* of the counters and the beginning of the window */
-        uint64_t cached_boundary;
+        UnitCache cache;
 
         /* see threshold-monitor.h; sorted by period */
         Threshold *thresholds;

@@ -667,7 +667,7 @@ static void test_many_units(void) {
 
         /* All have been read, the reply is not made yet */
         client_send(c, NULL, "GetMany", call);
-        test_wait(event, manager_get_unit(manager, many_names[MANY_UNITS - 1], NULL)->seq > 0);
+        test_wait(event, manager_get_unit(manager, many_names[MANY_UNITS - 1], NULL)->cache.seq > 0);
         client_send(second, NULL, "GetMany", call);
         call_succeeds(third, "GetStatus", "{}");
         check(!client_has_reply(c));
@@ -694,7 +694,7 @@ static void test_many_units(void) {
         (void) snprintf(call, sizeof(call), "{\"units\":[%s]}", names);
         client_send(c, NULL, "GetMany", call);
         client_send(second, NULL, "GetMany", call);
-        test_wait(event, manager_get_unit(manager, many_names[MANY_UNITS - 1], NULL)->seq > 0);
+        test_wait(event, manager_get_unit(manager, many_names[MANY_UNITS - 1], NULL)->cache.seq > 0);
         c = client_free(c);
         again = client_expect_reply(second, "GetMany");
         check(sd_json_variant_elements(message_parameter(again, "snapshots")) == MANY_UNITS);
