@@ -753,5 +753,6 @@ int unit_get_normal(Unit *u, uint64_t before, double rate, Baseline *ret) {
 
         /* What has passed since it was collected last */
         r = unit_collect_history(u);
-        return r < 0 ? r : baseline_read(u->history, before, rate, u->started_at, UNIT_STARTS_KEPT, ret);
+        return r < 0 ? r : baseline_read(u->history.steps, before, rate, u->started_at, UNIT_STARTS_KEPT,
+                                         ret);
 }

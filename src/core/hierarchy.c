@@ -394,7 +394,7 @@ void unit_retain(Unit *u) {
         u->retained_since = now_nsec(CLOCK_MONOTONIC);
 
         /* Only the map is needed */
-        u->history = history_free(u->history);
+        u->history.steps = history_free(u->history.steps);
         free(u->base);
         u->base = NULL;
 

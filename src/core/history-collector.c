@@ -69,13 +69,13 @@ void manager_collect_history(Manager *m) {
                 if (r >= 0)
                         r = history_path(m, u->index, &path);
                 if (r >= 0)
-                        r = history_save(u->history, u->generation, path);
+                        r = history_save(u->history.steps, u->generation, path);
                 if (r == -ENOENT)
                         continue;
-                if (r < 0 && !u->history_unsaved)
+                if (r < 0 && !u->history.unsaved)
                         log_unit_warning_errno(u->name, r, "Failed to save history of '%s': %m",
                                                u->name);
-                u->history_unsaved = r < 0;
+                u->history.unsaved = r < 0;
         }
 }
 
@@ -111,8 +111,8 @@ void unit_load_history(Unit *u, uint32_t generation) {
         if (r >= 0)
                 r = history_load(path, generation, &h);
         if (r >= 0) {
-                history_free(u->history);
-                u->history = h;
+                history_free(u->history.steps);
+                u->history.steps = h;
         } else if (r == -ESTALE)
                 (void) log_unit_full_errno(u->name, LOG_NOTICE, 0,
                                            "History of '%s' is of another version of qosd: it begins anew.",

@@ -3,6 +3,7 @@
 
 /* Collects the histories of all units, and stores them in files. */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <systemd/sd-event.h>
@@ -10,6 +11,20 @@
 typedef struct Manager Manager;
 typedef struct Unit Unit;
 
+typedef struct History History;
+
+/* Of a unit. */
+typedef struct UnitHistory {
+        History *steps;                 /* history.h; NULL: none yet */
+        struct {
+                uint64_t index;
+                uint64_t signature;
+        } collected[8];                 /* steps collected, by index; one more than the kernel keeps */
+        uint64_t violated_since, violated_until; /* see unit_note_violation(); 0: never */
+        bool unsaved;                   /* saving has failed, and was logged */
+} UnitHistory;
+
+/* Of all units. */
 typedef struct HistoryCollector {
         char *prefix;                   /* path of history files, without the number of the slot; NULL:
                                          * none */

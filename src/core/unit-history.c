@@ -20,10 +20,10 @@
 /* A single interval is sufficient: only steps not collected yet are of interest, and a gap between close
  * intervals is not known to be good either. */
 void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
-        if (from > u->violated_until + WINDOW_STEPS * WINDOW_STEP_NSEC)
-                u->violated_since = from;
-        u->violated_since = MIN(u->violated_since, from);
-        u->violated_until = MAX(u->violated_until, until);
+        if (from > u->history.violated_until + WINDOW_STEPS * WINDOW_STEP_NSEC)
+                u->history.violated_since = from;
+        u->history.violated_since = MIN(u->history.violated_since, from);
+        u->history.violated_until = MAX(u->history.violated_until, until);
 }
 
 /* Fills in contention of a step; newest: also values known for the present only. */
@@ -125,19 +125,20 @@ int unit_collect_history(Unit *u) {
                 bool violated;
                 size_t place;
 
-                _Static_assert(ELEMENTSOF(u->collected) > WINDOW_STEPS, "each step has its place");
+                _Static_assert(ELEMENTSOF(u->history.collected) > WINDOW_STEPS, "each step has its place");
 
                 r = window_read_step(&sources, n, &reading, &gauges);
                 if (r < 0)
                         continue; /* keep the previous values, or the gap */
 
                 /* Mostly unchanged since the last time */
-                violated = u->violated_until > n * WINDOW_STEP_NSEC &&
-                           u->violated_since < (n + 1) * WINDOW_STEP_NSEC;
+                violated = u->history.violated_until > n * WINDOW_STEP_NSEC &&
+                           u->history.violated_since < (n + 1) * WINDOW_STEP_NSEC;
                 signature = reading.signature ^ gauges.in_flight << 32 ^ gauges.open ^ (uint64_t) violated <<
                             63;
-                place = n % ELEMENTSOF(u->collected);
-                if (u->collected[place].index == n && u->collected[place].signature == signature)
+                place = n % ELEMENTSOF(u->history.collected);
+                if (u->history.collected[place].index == n &&
+                    u->history.collected[place].signature == signature)
                         continue;
 
                 step.timestamp = realtime - MIN(realtime, now - n * WINDOW_STEP_NSEC);
@@ -164,12 +165,12 @@ int unit_collect_history(Unit *u) {
                 step_fill_contention(u, now, n + 1 == current, &step);
                 step.violated = violated;
 
-                r = history_put(u->history, &step);
+                r = history_put(u->history.steps, &step);
                 if (r < 0)
                         return r;
-                u->collected[place].index = n;
-                u->collected[place].signature = signature;
+                u->history.collected[place].index = n;
+                u->history.collected[place].signature = signature;
         }
 
-        return history_roll(u->history, current - 1);
+        return history_roll(u->history.steps, current - 1);
 }

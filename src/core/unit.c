@@ -47,7 +47,7 @@ void unit_free(Unit *u) {
         free(u->contention.base);
         free(u->contention.machine_base);
         usage_free(u->contention.usage);
-        history_free(u->history);
+        history_free(u->history.steps);
         free(u);
 }
 
@@ -79,7 +79,7 @@ int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
                 .attached_since_monotonic = now_nsec(CLOCK_MONOTONIC),
         };
         if (!u->name || !u->control_group || (info->instances && !u->instances) || !u->active_state ||
-            history_new(&u->history) < 0) {
+            history_new(&u->history.steps) < 0) {
                 unit_free(u);
                 return -ENOMEM;
         }

@@ -12,6 +12,7 @@
 #include "contention-probe.h"
 #include "error.h"
 #include "exclude.h"
+#include "history-collector.h"
 #include "lifecycle.h"
 #include "openssl.h"
 #include "probe-name.h"
@@ -22,7 +23,6 @@ typedef struct Manager Manager;
 typedef struct Unit Unit;
 typedef struct Hold Hold;
 struct qos_address;
-typedef struct History History;
 typedef struct Metric Metric;
 typedef struct Threshold Threshold;
 typedef struct CounterOffset CounterOffset;
@@ -117,15 +117,8 @@ struct Unit {
         /* CLOCK_MONOTONIC ns of the next evaluation of longer periods */
         uint64_t threshold_monitor_slow_at;
 
-        History *history;               /* history.h */
-        struct {
-                uint64_t index;
-                uint64_t signature;
-        } collected[8];                 /* steps collected, by index; one more than the kernel keeps */
+        UnitHistory history;
 
-        uint64_t violated_since, violated_until; /* see unit_note_violation(); 0: never */
-
-        bool history_unsaved;           /* saving the history has failed, and was logged */
         bool state_unsaved;             /* saving the state has failed, and was logged */
         bool unshown;                   /* a snapshot could not be serialized, and it was logged */
 

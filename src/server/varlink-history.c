@@ -154,7 +154,7 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
 
         r = unit_collect_history(u);
         if (r >= 0)
-                r = history_foreach(u->history, level, history_query_add, &q);
+                r = history_foreach(u->history.steps, level, history_query_add, &q);
         if (r >= 0)
                 r = sd_json_variant_new_array(&steps, q.steps, q.n);
         if (r < 0)

@@ -297,7 +297,7 @@ static void test_upgrade(sd_event *event) {
                 check(!strstr(said, "History of 'good.service' is of another version") == current);
                 u = find(m, "good.service");
                 check(u && m->n_units == 1);
-                check(history_foreach(u->history, HISTORY_FINE, see_step, &n_steps) >= 0);
+                check(history_foreach(u->history.steps, HISTORY_FINE, see_step, &n_steps) >= 0);
                 check(n_steps == current);
                 check(u->holds && u->holds->next && !u->holds->next->next && u->probes == 5);
                 check(threshold_next(u, NULL) && streq(threshold_next(u, NULL)->rule.name, "slow"));

@@ -401,7 +401,7 @@ static void test_history(void) {
                 }
                 for (size_t k = 0; k < _HISTORY_AMOUNT_MAX; k++)
                         s.amounts[k] = 1;
-                check(history_put(u->history, &s) >= 0);
+                check(history_put(u->history.steps, &s) >= 0);
         }
 
         /* Each one alone is what the interface describes, too */
