@@ -739,7 +739,7 @@ void unit_get_measured(Unit *u, const char **ret) {
                          server_distributions[d].name : NULL;
 }
 
-const char* unit_degraded_reason(Unit *u) {
+int unit_get_degraded_reason(const Unit *u, char **ret) {
         const struct {
                 ProbeMask probe;
                 const char *name;
@@ -751,6 +751,7 @@ const char* unit_degraded_reason(Unit *u) {
         };
         Bitmap programs = probe_get_programs(u->manager->probe);
         unsigned missing = 0;
+        char *reason = NULL;
         int r = 0;
 
         /* Programs that not all kernels support do not degrade the unit. Nor do gauge corrections: these are
@@ -759,26 +760,26 @@ const char* unit_degraded_reason(Unit *u) {
                 if (i != PROGRAM_UNIX_CLOSE && i != PROGRAM_GAUGES && !bitmap_contains(&programs, i))
                         missing++;
 
-        free(u->degraded);
-        u->degraded = NULL;
         if (!u->view)
-                r = asprintf(&u->degraded, "requests: %s",
+                r = asprintf(&reason, "requests: %s",
                              probe_get_failure(u->manager->probe) ?: "no map for the unit");
         else if (missing > 0)
-                r = asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'",
+                r = asprintf(&reason, "requests: %u of %u programs not available, see 'qosctl probes'",
                              missing, _PROGRAM_REQUESTS_MAX);
         else if (u->openssl.watched && probe_group_failure(u->manager->probe, PROBE_TLS))
-                r = asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
+                r = asprintf(&reason, "tls: programs not available, see 'qosctl probes'");
         else if (u->openssl.watched && u->openssl.limit < 0)
-                r = asprintf(&u->degraded, "tls: not all OpenSSL libraries of it are watched: %s",
+                r = asprintf(&reason, "tls: not all OpenSSL libraries of it are watched: %s",
                              probe_library_limit_reason(u->openssl.limit));
         else if (u->openssl.watched && !u->openssl.found && streq(u->active_state, "active"))
-                r = asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
+                r = asprintf(&reason, "tls: no process of it has OpenSSL's library, waiting for one");
         for (size_t i = 0; i < ELEMENTSOF(table) && r == 0; i++)
                 if (u->contention.probes & table[i].probe && !programs_attached(programs, table[i].needs))
-                        r = asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'",
+                        r = asprintf(&reason, "%s: programs not available, see 'qosctl probes'",
                                      table[i].name);
         if (r < 0)
-                u->degraded = NULL;
-        return u->degraded;
+                return -ENOMEM;
+
+        *ret = reason;
+        return 0;
 }

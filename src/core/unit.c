@@ -41,7 +41,6 @@ void unit_free(Unit *u) {
         free(u->socket_groups);
         free(u->listen);
         free(u->active_state);
-        free(u->degraded);
         free(u->aliases);
         free(u->base);
         free(u->contention.base);

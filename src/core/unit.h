@@ -124,7 +124,6 @@ struct Unit {
 
         UnitOpenSSL openssl;
 
-        char *degraded;                 /* see unit_get_degraded_reason() */
         ServiceManagerCall *refresh;    /* pending query of properties; NULL: none */
         bool refresh_again;             /* changed again during the query */
 };
@@ -226,4 +225,4 @@ int unit_collect_history(Unit *u);
 void unit_note_violation(Unit *u, uint64_t from, uint64_t until);
 
 /* Requested probes that are not available, "requests: reason"; NULL if there are none. */
-const char* unit_degraded_reason(Unit *u);
+int unit_get_degraded_reason(const Unit *u, char **ret);

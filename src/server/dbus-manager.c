@@ -147,10 +147,12 @@ static int manager_method_list_units(sd_bus_message *m, void *userdata, sd_bus_e
         if (r >= 0)
                 r = sd_bus_message_open_container(reply, 'a', "(ssstasso)");
         FOREACH_UNIT(u, b->manager) {
-                _cleanup_free_ char *path = NULL;
+                _cleanup_free_ char *path = NULL, *degraded = NULL;
 
                 if (r >= 0)
                         r = unit_get_bus_path(u, &path);
+                if (r >= 0)
+                        r = unit_get_degraded_reason(u, &degraded);
                 if (r >= 0)
                         r = sd_bus_message_open_container(reply, 'r', "ssstasso");
                 if (r >= 0)
@@ -159,7 +161,7 @@ static int manager_method_list_units(sd_bus_message *m, void *userdata, sd_bus_e
                 if (r >= 0)
                         r = append_probes(reply, u->probes);
                 if (r >= 0)
-                        r = sd_bus_message_append(reply, "so", strempty(unit_degraded_reason(u)), path);
+                        r = sd_bus_message_append(reply, "so", strempty(degraded), path);
                 if (r >= 0)
                         r = sd_bus_message_close_container(reply);
         }

@@ -105,9 +105,12 @@ static int unit_property_get_probes(sd_bus *bus, const char *path, const char *i
 static int unit_property_get_degraded(sd_bus *bus, const char *path, const char *interface,
                                       const char *property, sd_bus_message *reply, void *userdata,
                                       sd_bus_error *error) {
-        Unit *u = ASSERT_PTR(userdata);
+        const Unit *u = ASSERT_PTR(userdata);
+        _cleanup_free_ char *degraded = NULL;
+        int r;
 
-        return sd_bus_message_append(reply, "s", strempty(unit_degraded_reason(u)));
+        r = unit_get_degraded_reason(u, &degraded);
+        return r < 0 ? r : sd_bus_message_append(reply, "s", strempty(degraded));
 }
 
 static int unit_property_get_holds(sd_bus *bus, const char *path, const char *interface,
@@ -199,6 +202,7 @@ static uint64_t hash_string(uint64_t h, const char *s) {
 static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_table)]) {
         const uint64_t seed = UINT64_C(0xcbf29ce484222325);
         const Unit *outer = unit_find_ancestor(u);
+        _cleanup_free_ char *degraded = NULL;
         ExcludeList excludes;
 
         ret[0] = hash_string(seed, u->control_group);
@@ -210,7 +214,8 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
                 if (unit_is_ancestor(u, other))
                         ret[4] = hash_string(ret[4], other->name);
         ret[5] = hash(seed, &u->probes, sizeof(u->probes));
-        ret[6] = hash_string(seed, unit_degraded_reason(u));
+        (void) unit_get_degraded_reason(u, &degraded); /* without memory: read again at the next change */
+        ret[6] = hash_string(seed, degraded);
         ret[7] = seed;
         for (Hold *h = u->holds; h; h = h->next) {
                 ret[7] = hash(ret[7], &h->type, sizeof(h->type));

@@ -2,17 +2,19 @@
 
 /* Attach, Detach */
 
+#include "log.h"
 #include "varlink-connection.h"
 
 static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
         Connection *c = ASSERT_PTR(userdata);
-        const char *degraded;
+        _cleanup_free_ char *degraded = NULL;
 
         connection_forget_call(c);
         if (error < 0)
                 (void) vl_reply_error(c->link, error, e);
         else {
-                degraded = unit_degraded_reason(u);
+                if (unit_get_degraded_reason(u, &degraded) < 0)
+                        (void) log_oom(); /* attached all the same */
                 (void) sd_varlink_replybo(c->link,
                                           SD_JSON_BUILD_PAIR_STRING("unit", u->name),
                                           SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded",

@@ -473,9 +473,13 @@ int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
                 return vl_reply_error(link, r, &e);
         }
         if (!u->view) {
+                _cleanup_free_ char *degraded = NULL;
+
+                r = unit_get_degraded_reason(u, &degraded);
+                if (r < 0)
+                        return r;
                 r = qos_error_set(&e, QOS_ERROR_PROBE_UNAVAILABLE, probe_mask_name(0),
-                                  "nothing can be measured of '%s' (%s)",
-                                  u->name, unit_degraded_reason(u));
+                                  "nothing can be measured of '%s' (%s)", u->name, degraded);
                 return vl_reply_error(link, r, &e);
         }
 

@@ -43,11 +43,14 @@ static int unit_thresholds_to_json(const Connection *c, const Unit *u, sd_json_v
 /* Adds one unit to the list. */
 static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, JsonWriter *w) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *thresholds = NULL;
-        const char *degraded = unit_degraded_reason(u);
         const Unit *outer = unit_find_ancestor(u);
+        _cleanup_free_ char *degraded = NULL;
         Snapshot s;
         int r;
 
+        r = unit_get_degraded_reason(u, &degraded);
+        if (r < 0)
+                return r;
         unit_get_snapshot(u, window, &s);
         if (threshold_next(u, NULL)) {
                 r = unit_thresholds_to_json(c, u, &thresholds);
