@@ -68,12 +68,9 @@ static void unit_init_contention(Unit *u) {
         u->contention.base = NULL;
         if (u->contention.since < u->contention.watched_since)
                 unit_open_contention(u, u);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = m->units[i] ?: m->hierarchy.retained[i];
-
-                if (other && unit_is_ancestor(u, other))
+        FOREACH_MAP(other, m)
+                if (unit_is_ancestor(u, other))
                         unit_open_contention(u, other);
-        }
 }
 
 void unit_adopt_contention(Unit *u, Unit *retained) {

@@ -26,12 +26,9 @@ bool gauges_are_missing(const Manager *m, const WindowSources *w) {
 }
 
 static bool manager_has_in_flight(const Manager *m) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *u = m->units[i] ?: m->hierarchy.retained[i];
-
-                if (u && u->view && __atomic_load_n(&u->view->in_flight, __ATOMIC_RELAXED) > 0)
+        FOREACH_MAP(u, m)
+                if (__atomic_load_n(&u->view->in_flight, __ATOMIC_RELAXED) > 0)
                         return true;
-        }
         return false;
 }
 
@@ -43,13 +40,9 @@ static bool cell_is_used(const struct qos_unit_map *map, enum qos_counter cell) 
 
 /* Requests over UDP are in flight only on sockets that have sent a counted response (udp.h). */
 static bool manager_has_udp(const Manager *m) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *u = m->units[i] ?: m->hierarchy.retained[i];
-
-                if (u && u->view &&
-                    (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED)))
+        FOREACH_MAP(u, m)
+                if (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED))
                         return true;
-        }
         return false;
 }
 

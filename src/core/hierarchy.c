@@ -244,11 +244,9 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances) {
         Manager *m = u->manager;
         int r;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *other = hierarchy_get(m, i);
-
-                around[i] = other && unit_is_ancestor(other, u);
-                within[i] = other && unit_is_ancestor(u, other);
+        FOREACH_MAP(other, m) {
+                around[other->index] = unit_is_ancestor(other, u);
+                within[other->index] = unit_is_ancestor(u, other);
         }
 
         m->hierarchy.valid = false;
@@ -258,17 +256,12 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances) {
         if (r < 0 || !u->view)
                 return r;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *other = hierarchy_get(m, i);
-                bool is_around, is_within;
+        FOREACH_MAP(other, m) {
+                bool is_around = unit_is_ancestor(other, u), is_within = unit_is_ancestor(u, other);
 
-                if (!other)
-                        continue;
-                is_around = unit_is_ancestor(other, u);
-                is_within = unit_is_ancestor(u, other);
-                if (m->units[i] && is_around != around[i])
+                if (other == m->units[other->index] && is_around != around[other->index])
                         r = is_around ? offset_add_source(other, u) : offset_subtract_source(other, u);
-                if (r >= 0 && is_within != within[i])
+                if (r >= 0 && is_within != within[other->index])
                         r = is_within ? offset_add_source(u, other) : offset_subtract_source(u, other);
                 if (r < 0)
                         return r;

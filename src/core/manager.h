@@ -83,6 +83,21 @@ static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {
 #define FOREACH_UNIT(u, m) for (Unit *const *u##_slot = (m)->units, *u; \
                                 (u = manager_next_unit(m, &u##_slot)); )
 
+static inline Unit* manager_next_map(const Manager *m, Unit *const **slot) {
+        while (*slot < m->units + UNITS_MAX_LIMIT) {
+                size_t i = (*slot)++ - m->units;
+                Unit *u = m->units[i] ?: m->hierarchy.retained[i];
+
+                if (u && u->view)
+                        return u;
+        }
+        return NULL;
+}
+
+/* Iterates over attached and retained units that have a map, by slot. */
+#define FOREACH_MAP(u, m) for (Unit *const *u##_slot = (m)->units, *u; \
+                               (u = manager_next_map(m, &u##_slot)); )
+
 /* Creates the core without connections to buses and clients. Adopts the state of the previous run. */
 int manager_new(sd_event *event, Manager **ret);
 Manager* manager_free(Manager *m);
