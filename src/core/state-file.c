@@ -263,6 +263,36 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
         }
 }
 
+/* Adopts the map of the previous run of a unit that is held; if it is missing, a new one is created. */
+static void unit_restore_map(Unit *u, const SavedUnit *saved) {
+        Manager *m = u->manager;
+        int r;
+
+        r = probe_adopt_unit(m->probe, saved->slot, saved->generation, &u->view);
+        if (r < 0) {
+                log_unit_warning_errno(u->name, r,
+                                       "Failed to restore map of '%s', totals start from zero: %m", u->name);
+                probe_remove_unit(m->probe, saved->slot);
+                return;
+        }
+        u->generation = saved->generation;
+        u->attached_since = saved->attached_since;
+        u->attached_since_monotonic = saved->attached_since_monotonic;
+        u->map_created = saved->map_created;
+        if (saved->base) {
+                u->base = new0(CounterOffset, 1);
+                r = u->base ? window_base_from_json(saved->base, u->base) : -ENOMEM;
+                if (r < 0)
+                        log_unit_warning_errno(u->name, r, "Invalid saved totals of '%s', ignoring: %m",
+                                               u->name);
+        }
+        unit_restore_contention(u, saved);
+        /* Greater than any seq of the previous run */
+        u->cache.seq = now_usec(CLOCK_BOOTTIME);
+        unit_apply_excludes(u); /* without those of leases, which have ended */
+        manager_begin_history(m);
+}
+
 /* Values were validated before they were written: protects against modified or corrupt files. */
 static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved, bool held) {
         _cleanup_free_ char *name = NULL;
@@ -372,35 +402,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                                          sd_json_variant_by_index(saved.own, i));
 
         unit_load_history(u, saved.generation);
-        if (adopted) {
-                r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
-                if (r >= 0) {
-                        u->generation = saved.generation;
-                        u->attached_since = saved.attached_since;
-                        u->attached_since_monotonic = saved.attached_since_monotonic;
-                        u->map_created = saved.map_created;
-                        if (saved.base) {
-                                u->base = new0(CounterOffset, 1);
-                                r = u->base ? window_base_from_json(saved.base, u->base) : -ENOMEM;
-                                if (r < 0)
-                                        log_unit_warning_errno(u->name, r,
-                                                               "Invalid saved totals of '%s', "
-                                                               "ignoring: %m",
-                                                               u->name);
-                        }
-                        unit_restore_contention(u, &saved);
-                        /* Greater than any seq of the previous run */
-                        u->cache.seq = now_usec(CLOCK_BOOTTIME);
-                        unit_apply_excludes(u); /* without those of leases, which have ended */
-                        manager_begin_history(m);
-                } else {
-                        log_unit_warning_errno(u->name, r,
-                                               "Failed to restore map of '%s', totals start from "
-                                               "zero: %m",
-                                               u->name);
-                        probe_remove_unit(m->probe, saved.slot);
-                }
-        }
+        if (adopted)
+                unit_restore_map(u, &saved);
 
         threshold_monitor_from_json(u, saved.thresholds, /* totals= */ u->view);
 
