@@ -6,6 +6,7 @@
 
 #include <systemd/sd-json.h>
 
+#include "cgroup-names.h"
 #include "contention-map.h"
 #include "unit.h"
 
@@ -40,30 +41,6 @@ typedef struct ResourcesReading {
 
 void resources_reading_done(ResourcesReading *r);
 #define _cleanup_resources_reading_ _cleanup_(resources_reading_done)
-
-/* Cache of control groups by id, with their units, for all lookups of a reply, as each one walks the
- * directories. The number is limited to some ten milliseconds per reply. */
-#define GROUP_CACHE_LEFT 20000U
-
-typedef struct CgroupNames {
-        struct {
-                uint64_t id;
-                char *path, *unit;      /* NULL: unknown */
-        } groups[32];
-        size_t n;
-        unsigned left;          /* lookups left */
-} CgroupNames;
-
-#define GROUP_CACHE_INIT { .left = GROUP_CACHE_LEFT }
-
-/* NULL: unknown or removed. Valid as long as the cache. */
-const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id);
-/* Path below the root of one that was looked up; NULL: unknown or removed. */
-const char* cgroup_names_get_path(const CgroupNames *c, uint64_t id);
-/* Whether the group belongs to the unit or is contained in it. */
-bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id);
-void cgroup_names_done(CgroupNames *c);
-#define _cleanup_group_cache_ _cleanup_(cgroup_names_done)
 
 /* A reading under way. It visits the threads of the machine one by one, in steps of well below a
  * millisecond: each thread is shown as it was when it was visited, and one that begins or ends between two

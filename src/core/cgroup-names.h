@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Names of control groups, and of their units, by the id that the kernel records. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Manager Manager;
+typedef struct Unit Unit;
+
+/* Cache of control groups by id, with their units, for all lookups of a reply, as each one walks the
+ * directories. The number is limited to some ten milliseconds per reply. */
+#define GROUP_CACHE_LEFT 20000U
+
+typedef struct CgroupNames {
+        struct {
+                uint64_t id;
+                char *path, *unit;      /* NULL: unknown */
+        } groups[32];
+        size_t n;
+        unsigned left;          /* lookups left */
+} CgroupNames;
+
+#define GROUP_CACHE_INIT { .left = GROUP_CACHE_LEFT }
+
+/* NULL: unknown or removed. Valid as long as the cache. */
+const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id);
+/* Path below the root of one that was looked up; NULL: unknown or removed. */
+const char* cgroup_names_get_path(const CgroupNames *c, uint64_t id);
+/* Whether the group belongs to the unit or is contained in it. */
+bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id);
+void cgroup_names_done(CgroupNames *c);
+#define _cleanup_group_cache_ _cleanup_(cgroup_names_done)
