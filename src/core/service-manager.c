@@ -625,7 +625,7 @@ int service_manager_watch(ServiceManager *s, const char *name) {
 
         if (!s->bus)
                 return 0;
-        if (!w->next) {
+        if (!s->job_slot) {
                 r = service_manager_listen(s);
                 if (r < 0)
                         return r;
