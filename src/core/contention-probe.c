@@ -34,8 +34,8 @@ bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, Conten
         return true;
 }
 
-/* Probes requested by holds of the unit or its ancestors. */
-static ProbeMask unit_get_missing_libraries(const Unit *u) {
+/* Probes with a contention map that holds of the unit or its ancestors request. */
+static ProbeMask unit_get_contention_probes(const Unit *u) {
         ProbeMask wanted = 0;
 
         for (const Unit *o = u; o; o = unit_find_ancestor(o))
@@ -198,7 +198,7 @@ void contention_update(Manager *m) {
 
         FOREACH_UNIT(other, m)
                 if (other->view)
-                        all |= unit_get_missing_libraries(other);
+                        all |= unit_get_contention_probes(other);
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 if (all & table[i])
                         (void) probe_load_group(m->probe, table[i]);
@@ -210,7 +210,7 @@ void contention_update(Manager *m) {
 
                 if (!u->view)
                         continue;
-                wanted = unit_get_missing_libraries(u);
+                wanted = unit_get_contention_probes(u);
                 adopted = u->contention.map && u->contention.probes == 0;
                 /* Thread times are counted since the map was created, so probes cannot be added to an older
                  * one. A map of the previous run keeps its probes */
