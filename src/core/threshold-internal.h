@@ -40,8 +40,8 @@ bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t
 void threshold_monitor_end_round(ThresholdMonitor *thresholds);
 
 /* threshold-set.c */
-int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, uid_t uid, uid_t owner_uid,
-                  void *lease_key, const char *origin, Threshold **ret);
+/* The unit and the rule are not taken from the request: they are parsed already. */
+int threshold_new(Unit *u, const ThresholdRule *rule, const ThresholdRequest *request, Threshold **ret);
 
 /* threshold-flags.c */
 void threshold_update_flag(const Threshold *a, bool violated);

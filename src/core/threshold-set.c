@@ -42,8 +42,7 @@ static Threshold* unit_find_threshold(const Unit *u, const char *name) {
         return NULL;
 }
 
-int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, uid_t uid, uid_t owner_uid,
-                  void *lease_key, const char *origin, Threshold **ret) {
+int threshold_new(Unit *u, const ThresholdRule *rule, const ThresholdRequest *request, Threshold **ret) {
         uint64_t period = threshold_rule_get_period(rule);
         Threshold **p = &u->thresholds, *a;
 
@@ -57,16 +56,18 @@ int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, ui
                 .next = *p,
                 .period = period,
                 .rule = *rule,
-                .source = source,
-                .uid = uid,
-                .owner_uid = owner_uid,
-                .lease_key = lease_key,
-                .origin = origin ? strdup(origin) : NULL,
+                .source = request->source,
+                .uid = request->uid,
+                .owner_uid = request->owner_uid,
+                .lease_key = request->lease_key,
+                .origin = request->origin ? strdup(request->origin) : NULL,
+                .handler = request->handler,
+                .userdata = request->userdata,
                 .since = now_nsec(CLOCK_REALTIME),
                 .value = NAN,
                 .samples = ABSENT,
         };
-        if (origin && !a->origin) {
+        if (request->origin && !a->origin) {
                 free(a);
                 return -ENOMEM;
         }
@@ -164,15 +165,12 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
                         return r;
         }
         old = a;
-        r = threshold_new(u, &rule, request->source, request->uid, request->owner_uid, request->lease_key,
-                          request->origin, &a);
+        r = threshold_new(u, &rule, request, &a);
         if (r < 0)
                 return r;
         if (old)
                 threshold_remove(old);
         a->seen = true;
-        a->handler = request->handler;
-        a->userdata = request->userdata;
         if (*rule.selector || !unit_count_within(u, &rule, WINDOW_TOTAL, &a->good_before, &a->total_before))
                 a->good_before = a->total_before = 0;
 

@@ -85,8 +85,12 @@ static int threshold_from_json(Unit *u, sd_json_variant *v, bool totals) {
         if (state == _THRESHOLD_STATE_MAX)
                 return -EBADMSG;
 
-        r = threshold_new(u, &rule, saved.origin ? THRESHOLD_SOURCE_FILE : THRESHOLD_SOURCE_ADMINISTRATOR,
-                          saved.uid, saved.owner_uid, NULL, saved.origin, &a);
+        r = threshold_new(u, &rule, &(ThresholdRequest) {
+                .source = saved.origin ? THRESHOLD_SOURCE_FILE : THRESHOLD_SOURCE_ADMINISTRATOR,
+                .uid = saved.uid,
+                .owner_uid = saved.owner_uid,
+                .origin = saved.origin,
+        }, &a);
         if (r < 0)
                 return r;
         a->since = saved.since;
