@@ -139,7 +139,7 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
         if (name && endswith(name, ".socket"))
                 (void) service_manager_load(m->service_manager, name, on_socket_loaded, m, NULL);
         if (!name)
-                xqos_loader_scan(m->declared);
+                xqos_loader_scan(m->xqos);
 }
 
 /* ---- manager ------------------------------------------------------------------------------------------ */
@@ -230,7 +230,7 @@ int manager_new(sd_event *event, Manager **ret) {
         if (r >= 0)
                 r = threshold_monitor_new(m, &m->thresholds);
         if (r >= 0)
-                r = xqos_loader_new(m, &m->declared);
+                r = xqos_loader_new(m, &m->xqos);
         if (r >= 0)
                 r = probe_new(m->event, &m->probe);
         if (r >= 0)
@@ -268,7 +268,7 @@ Manager* manager_free(Manager *m) {
         assert(!m->observers);
         while (m->operations)
                 attach_operation_free(m->operations);
-        m->declared = xqos_loader_free(m->declared);
+        m->xqos = xqos_loader_free(m->xqos);
         sd_event_source_disable_unref(m->reconnect);
 
         m->thresholds = threshold_monitor_free(m->thresholds);

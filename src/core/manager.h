@@ -41,7 +41,7 @@ struct Manager {
         Probe *probe;                   /* probe.c: everything in the kernel */
         ServiceManager *service_manager; /* service-manager.c: PID 1 */
         ThresholdMonitor *thresholds;
-        XqosLoader *declared;
+        XqosLoader *xqos;
         bool ready;                     /* the service manager was notified */
         unsigned n_units_status;        /* n_units in the last status text */
         ManagerObserver *observers;

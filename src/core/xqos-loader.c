@@ -28,7 +28,7 @@ typedef enum QuestionType {
 
 /* Query of a unit, or its attach, which ends before the service manager client is freed. */
 typedef struct Question {
-        XqosLoader *declared;
+        XqosLoader *loader;
         struct Question *next;
         char *name;
         QuestionType type;
@@ -84,7 +84,7 @@ static bool directory_has_xqos_section(int at, const char *name) {
 /* ---- queries ------------------------------------------------------------------------------------------ */
 
 static void question_free(Question *q) {
-        XqosLoader *d = q->declared;
+        XqosLoader *d = q->loader;
 
         for (Question **p = &d->questions; *p; p = &(*p)->next)
                 if (*p == q) {
@@ -101,7 +101,7 @@ static void question_free(Question *q) {
 static void xqos_loader_commit(XqosLoader *d);
 
 static void question_end(Question *q) {
-        XqosLoader *d = q->declared;
+        XqosLoader *d = q->loader;
 
         question_free(q);
         xqos_loader_commit(d);
@@ -148,19 +148,19 @@ static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, 
                 log_unit_warning_errno(q->name, error, "Failed to attach '%s' by its unit file: %s.",
                                        q->name, e && e->message ? e->message : strerror(-error));
                 /* May be a temporary failure */
-                q->declared->failed = q->declared->failed || !e ||
+                q->loader->failed = q->loader->failed || !e ||
                                       e->code == QOS_ERROR_SERVICE_MANAGER_FAILED ||
                                       e->code == QOS_ERROR_NONE;
         } else
                 unit_apply(u, &q->declaration, q->named);
         if (q->gone && !q->named)
-                xqos_loader_ask(q->declared, q->name, strlen(q->name), QUESTION_GONE);
+                xqos_loader_ask(q->loader, q->name, strlen(q->name), QUESTION_GONE);
         question_end(q);
 }
 
 static void on_xqos_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
-        Manager *m = q->declared->manager;
+        Manager *m = q->loader->manager;
         AttachRequest request;
         int r = 0;
 
@@ -174,7 +174,7 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
         if (error < 0) {
                 log_debug("Failed to query '%s': %s", q->name,
                           strempty(message));
-                q->declared->failed = true;
+                q->loader->failed = true;
                 question_end(q);
                 return;
         }
@@ -196,7 +196,7 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
                 }
         if (r < 0) {
                 (void) log_oom();
-                q->declared->failed = true;
+                q->loader->failed = true;
         }
         if (r < 0 || xqos_section_is_empty(&q->declaration)) {
                 question_end(q);
@@ -214,7 +214,7 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
         r = manager_attach(m, &request, on_xqos_attached, q, NULL);
         if (r < 0) {
                 (void) log_oom();
-                q->declared->failed = true;
+                q->loader->failed = true;
                 question_end(q);
         }
 }
@@ -223,7 +223,7 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
  * any number of such units over time. */
 static void on_xqos_gone(int error, const char *names, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
-        Unit *u = manager_get_unit(q->declared->manager, q->name, NULL);
+        Unit *u = manager_get_unit(q->loader->manager, q->name, NULL);
         Hold *h = unit_find_file_hold(u);
 
         q->call = NULL;
@@ -244,11 +244,11 @@ static void on_xqos_listed(int error, const char *names, void *userdata) {
         if (error < 0) {
                 (void) log_debug_errno(error, "Failed to list '%s': %m",
                                        q->name);
-                q->declared->failed = true;
+                q->loader->failed = true;
         }
         for (const char *s = names; *s; s += l, s += strspn(s, " ")) {
                 l = strcspn(s, " ");
-                xqos_loader_ask(q->declared, s, l, QUESTION_UNIT);
+                xqos_loader_ask(q->loader, s, l, QUESTION_UNIT);
         }
         question_end(q);
 }
@@ -274,7 +274,7 @@ static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length,
                 d->failed = true;
                 return NULL;
         }
-        q->declared = d;
+        q->loader = d;
         q->type = type;
         q->name = strndup(name, length);
         q->next = d->questions;

@@ -571,7 +571,7 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
                         return r;
         }
 
-        read = xqos_loader_get_read(m->declared);
+        read = xqos_loader_get_read(m->xqos);
         return sd_varlink_replybo(link,
                                   SD_JSON_BUILD_PAIR_STRING("version", QOSD_VERSION),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("units", m->n_units),
