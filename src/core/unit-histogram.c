@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <math.h>
+
 #include "contention-probe.h"
+#include "endpoint-totals.h"
 #include "hierarchy.h"
 #include "observer.h"
 #include "probe.h"
@@ -152,11 +155,39 @@ static void totals_add(UnitTotals *t, const char *metric, size_t offset, enum qo
         };
 }
 
-int unit_get_totals(Unit *u, UnitTotals **ret) {
+/* The rows, without what is over a window. */
+static int totals_set_tables(Unit *u, RowsReading *rows, UnitTotals *t) {
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        Snapshot *s = &t->snapshot;
+        WindowSources sources;
+        ClientRole client;
+        int r;
+
+        t->tables = true;
+        for (size_t i = 0; i < s->n_devices; i++)
+                s->devices[i].share = NAN;
+        if (!rows->measured || rows->folded) {
+                s->n_rows = 0;
+                return 0;
+        }
+        unit_get_sources(u, buffer, &sources);
+        r = endpoint_totals_raise(&u->endpoint_totals, u->attached_since, &sources, rows);
+        if (r < 0)
+                return r;
+        rows_fill(u, rows, s, &client);
+        for (size_t i = 0; i < s->n_rows; i++) {
+                s->rows[i].rate = NAN;
+                distribution_set_absent(&s->rows[i].latency);
+        }
+        return 0;
+}
+
+int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
         _cleanup_free_ UnitTotals *t = NULL;
         TotalReading *total;
         size_t n = 0;
         RowsReading rows;
+        int r;
 
         for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
                 n++;
@@ -188,6 +219,11 @@ int unit_get_totals(Unit *u, UnitTotals **ret) {
                 for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
                         t->n_objectives += threshold_count_totals(a, &total->requests,
                                                                   t->objectives + t->n_objectives);
+        if (tables) {
+                r = totals_set_tables(u, &rows, t);
+                if (r < 0)
+                        return r;
+        }
 
         *ret = TAKE_PTR(t);
         return 0;

@@ -58,8 +58,10 @@ static void rows_add(RowsReading *rows, const RowReading *r) {
         /* Two rows are reserved for the others */
         if (r->row.rest || n < SNAPSHOT_ROWS_MAX - 2)
                 rows->rows[rows->n++] = *r;
-        else if (r->row.kind != ROW_EXCLUDED) /* not part of the unit's metrics anyway */
+        else if (r->row.kind != ROW_EXCLUDED) { /* not part of the unit's metrics anyway */
+                rows->folded = true;
                 rows_add(rows, &rest);
+        }
 }
 
 /* Reads all entries of a map. -EAGAIN: not consistent. */
@@ -99,6 +101,8 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                                                                         __ATOMIC_RELAXED), INT64_C(0));
         }
 
+        /* The unit before its entries, see window_read_first() */
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
         for (unsigned i = QOS_ENTRIES + 1; i-- > 0;) {
                 bool rest = i == QOS_ENTRY_ENDPOINTS_OTHERS || i == QOS_ENTRY_PEERS_OTHERS;
                 struct qos_peer_key name = b->map->names[i];
@@ -155,6 +159,7 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
                 /* Do not clear the rows, which are large */
                 ret->n = 0;
                 ret->known = 0;
+                ret->folded = false;
                 ret->measured = measurable;
                 ret->covered = covered;
 

@@ -19,6 +19,8 @@ typedef struct RowsReading {
         bool measured;
         uint64_t covered;
         uint64_t known;         /* requests of all endpoints in a known protocol, see window_count_known() */
+        bool folded;            /* more rows than there is room for: some of the others may have one of their
+                                 * own in another reading */
         WindowRow peers;        /* sum of peers, if known although entries are not measured */
         bool peers_known;
 } RowsReading;

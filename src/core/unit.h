@@ -104,6 +104,7 @@ struct Unit {
         uint64_t map_created;            /* CLOCK_MONOTONIC ns of its creation; may precede the attach */
         CounterOffset *base;               /* see window.h; NULL: none */
         UnitContention contention;
+        struct EndpointTotals *endpoint_totals; /* of the last export with endpoints; NULL: none so far */
         bool given;                     /* its map was exported */
         uid_t given_uid;                /* user of the exports, root if several; avoids counting the same map
                                          * twice */
@@ -203,10 +204,12 @@ typedef struct UnitTotals {
         TotalObjective *objectives;     /* thresholds that are objectives, see ErrorBudget */
         size_t n_objectives;
         uint64_t cost_requests, cost_contention; /* run time of qosd's programs for the unit, ns; ABSENT */
+        bool tables;                    /* the snapshot has endpoints and devices, too: counters and requests
+                                         * in flight of each, see endpoint-totals.h */
 } UnitTotals;
 
 /* The result is one allocation, for free(). Names of thresholds are theirs. */
-int unit_get_totals(Unit *u, UnitTotals **ret);
+int unit_get_totals(Unit *u, bool tables, UnitTotals **ret);
 
 /* Name of a device by number, see block_device(). */
 void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]);

@@ -13,20 +13,22 @@ bool window_is_for_rows(uint64_t window) {
                 window_level(window) == QOS_ENTRY_LEVEL);
 }
 
-static void row_read_now(const struct qos_peer_entry *row, WindowRow *ret) {
-        for (unsigned i = 0; i < QOS_ENTRY_COUNTERS; i++) {
-                uint32_t carry, low, again;
+/* A counter of 64 bits in two words. */
+static uint64_t carried_load(const __u32 *cell, const __u32 *carry) {
+        uint32_t high = map_load32(carry), low, again;
 
-                carry = map_load32(&row->carry[i]);
-                for (;;) {
-                        low = map_load32(&row->cells[i]);
-                        again = map_load32(&row->carry[i]);
-                        if (again == carry)
-                                break;
-                        carry = again;
-                }
-                ret->cells[i] = (uint64_t) carry << 32 | low;
+        for (;;) {
+                low = map_load32(cell);
+                again = map_load32(carry);
+                if (again == high)
+                        return (uint64_t) high << 32 | low;
+                high = again;
         }
+}
+
+static void row_read_now(const struct qos_peer_entry *row, WindowRow *ret) {
+        for (unsigned i = 0; i < QOS_ENTRY_COUNTERS; i++)
+                ret->cells[i] = carried_load(&row->cells[i], &row->carry[i]);
         for (unsigned i = 0; i < QOS_ENTRY_SUMS; i++)
                 ret->sums[i] = map_load(&row->sums[i]);
         ret->maximum = map_load(&row->maximum_total);
@@ -182,6 +184,60 @@ void window_row_subtract(WindowRow *row, const WindowRow *other) {
         if (other->cells[QOS_ENTRY_COUNT] > 0)
                 row->maximum = ABSENT;
         row_settle(row);
+}
+
+static bool entry_is_endpoint(const struct qos_unit_map *u, unsigned number) {
+        return number == QOS_ENTRY_ENDPOINTS_OTHERS ||
+               __atomic_load_n(&u->names[number].kind, __ATOMIC_RELAXED) == QOS_ENTRY_ENDPOINT;
+}
+
+/* Programs count an event of another endpoint in its entry, and then in the unit (record_count()). Read in
+ * the opposite order, no event is in the unit alone. */
+static uint64_t difference_get(uint64_t all, uint64_t others) {
+        return (int64_t) (all - others) > 0 ? all - others : 0;
+}
+
+void window_read_first(const struct qos_unit_map *u, WindowRow *ret) {
+        static const struct {
+                enum qos_entry_counter of_entry;
+                unsigned of_unit;
+        } counters[] = {
+                { QOS_ENTRY_COUNT,          QOS_COUNTER_COUNT          },
+                { QOS_ENTRY_ERRORS_RESET,   QOS_COUNTER_ERRORS_RESET   },
+                { QOS_ENTRY_ERRORS_TIMEOUT, QOS_COUNTER_ERRORS_TIMEOUT },
+                { QOS_ENTRY_CLIENT_ABORTS,  QOS_COUNTER_CLIENT_ABORTS  },
+                { QOS_ENTRY_OVERLAPS,       QOS_COUNTER_OVERLAPS       },
+        };
+        static const struct {
+                enum qos_entry_sum of_entry;
+                enum qos_sum parsed, unparsed;
+        } sums[] = {
+                { QOS_ENTRY_SUM_BYTES_IN,  QOS_SUM_BYTES_IN,  QOS_SUM_UNPARSED_IN  },
+                { QOS_ENTRY_SUM_BYTES_OUT, QOS_SUM_BYTES_OUT, QOS_SUM_UNPARSED_OUT },
+        };
+
+        *ret = (WindowRow) {};
+        for (size_t k = 0; k < ELEMENTSOF(counters); k++) {
+                uint64_t all = carried_load(&u->cells[counters[k].of_unit], &u->carry[counters[k].of_unit]),
+                         others = 0;
+
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                for (unsigned i = 1; i <= QOS_ENTRIES; i++)
+                        if (entry_is_endpoint(u, i))
+                                others += carried_load(&u->rows[i - 1].cells[counters[k].of_entry],
+                                                       &u->rows[i - 1].carry[counters[k].of_entry]);
+                ret->cells[counters[k].of_entry] = difference_get(all, others);
+        }
+        for (size_t k = 0; k < ELEMENTSOF(sums); k++) {
+                uint64_t all = map_load(&u->sums[sums[k].unparsed]) + map_load(&u->sums[sums[k].parsed]),
+                         others = 0;
+
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                for (unsigned i = 1; i <= QOS_ENTRIES; i++)
+                        if (entry_is_endpoint(u, i))
+                                others += map_load(&u->rows[i - 1].sums[sums[k].of_entry]);
+                ret->sums[sums[k].of_entry] = difference_get(all, others);
+        }
 }
 
 /* ---- counter offsets ---------------------------------------------------------------------------------- */

@@ -157,6 +157,11 @@ void window_row_add(WindowRow *row, const WindowRow *other);
 /* The difference has no known maximum, unless other is empty. */
 void window_row_subtract(WindowRow *row, const WindowRow *other);
 
+/* Counters (QOS_ENTRY_COUNT to OVERLAPS) and bytes of the first endpoint since the map was created; all
+ * others are 0. While events of other endpoints are recorded, a value may be too small, never too large: the
+ * largest of several readings is the best one. */
+void window_read_first(const struct qos_unit_map *unit, WindowRow *ret);
+
 void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret);
 
 /* ---- counter offsets ----  */

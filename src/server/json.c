@@ -328,6 +328,16 @@ static void add_slice(JsonWriter *w, const char *control_group) {
                 json_writer_add_string(w, "slice", slice);
 }
 
+/* Everybody may read an export: no peers, and no paths. */
+static void add_tables(JsonWriter *w, const Snapshot *s) {
+        json_writer_open_array(w, "endpoints");
+        for (size_t i = 0; i < s->n_rows; i++)
+                if (s->rows[i].kind == ROW_ENDPOINT && s->rows[i].family != AF_UNIX)
+                        add_row(w, s->rows + i, /* unit= */ NULL, /* named= */ false);
+        json_writer_close_some(w);
+        add_devices(w, s);
+}
+
 int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {
         _cleanup_json_writer_ JsonWriter w;
 
@@ -362,6 +372,8 @@ int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {
                 json_writer_add_unsigned(&w, "contention", t->cost_contention);
         json_writer_close_some(&w);
         json_writer_add_unsigned(&w, "drops", t->snapshot.drops);
+        if (t->tables)
+                add_tables(&w, &t->snapshot);
         json_writer_close(&w);
         return json_writer_finish_text(&w, ret);
 }

@@ -97,6 +97,7 @@ typedef struct Listing {
                                          * LISTING_MONITOR all so far */
         size_t size;                    /* of all so far */
         unsigned n_units;               /* of LISTING_EXPORT: sent so far */
+        bool tables;                    /* of LISTING_EXPORT: with endpoints and devices */
 
         /* Of LISTING_MONITOR */
         int (*end)(Connection *c);      /* sends the reply, and frees the listing */
@@ -225,7 +226,7 @@ typedef struct Parameters {
         char **names;                   /* units, probes or metrics */
         char **excludes;
         sd_json_variant *normal;
-        bool lease, interactive, since_mark, since_begin;
+        bool lease, interactive, since_mark, since_begin, tables;
 } Parameters;
 
 #define _cleanup_parameters_ _cleanup_(parameters_done)

@@ -186,7 +186,7 @@ static int connection_send_totals(Connection *c, Unit *u) {
         _cleanup_free_ char *text = NULL;
         int r;
 
-        r = unit_get_totals(u, &totals);
+        r = unit_get_totals(u, c->listing->tables, &totals);
         if (r >= 0)
                 r = totals_to_text(u, totals, &text);
         if (r < 0) {
@@ -382,8 +382,10 @@ int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
 int vl_method_export(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                      void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit),
-                  SD_JSON_NULLABLE },
+                { "unit",   SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string,
+                  offsetof(Parameters, unit),   SD_JSON_NULLABLE },
+                { "tables", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_bool,
+                  offsetof(Parameters, tables), SD_JSON_NULLABLE },
                 {}
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -407,6 +409,7 @@ int vl_method_export(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         if (!c->listing)
                 return -ENOMEM;
         c->listing->type = LISTING_EXPORT;
+        c->listing->tables = p.tables;
         r = u ? connection_send_totals(c, u) : 0;
         if (r >= 0)
                 r = u ? connection_end_export(c, /* all= */ false) : connection_go_on_export(c);

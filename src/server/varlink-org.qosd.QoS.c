@@ -821,7 +821,13 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                               "observed with one of the probes cpu, block and memory"),
                 SD_VARLINK_DEFINE_FIELD(cost, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"),
-                SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0));
+                SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("With \"tables\": counters since the attach, and requests in flight, of each "
+                              "endpoint that is no Unix socket and not excluded; left out if they are not "
+                              "known. None is less than in an export before with the same attachedSince"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(endpoints, Endpoint, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("With \"tables\": counters of each device that the unit has used"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(devices, BlockDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExportedProgram,
@@ -1109,6 +1115,8 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_REQUIRES_MORE,
                 FIELD_COMMENT("Only this unit"),
                 SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("With endpoints and devices. Default: no"),
+                SD_VARLINK_DEFINE_INPUT(tables, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A unit, in all replies but the last"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(unit, ExportedUnit, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("In the last reply: how many units there were before it"),

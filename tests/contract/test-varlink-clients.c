@@ -606,7 +606,9 @@ static void test_readings(void) {
         check(call_more(c, "Export", "{\"unit\":\"b\"}") == 2);
         call_fails(c, NULL, "Export", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
         call_fails(c, "more", "Export", "{\"unit\":\"c\"}", PREFIX "NotAttached", "unit", NULL);
+        check(call_more(c, "Export", "{\"unit\":\"b\",\"tables\":true}") == 2);
         call_fails(c, "more", "Export", "{\"window\":0}", INVALID_PARAMETER, "parameter", "window");
+        call_fails(c, "more", "Export", "{\"tables\":1}", INVALID_PARAMETER, "parameter", "tables");
         call_succeeds(c, "GetMany", "{\"units\":[\"b\",\"a\"]}");
         call_fails(c, NULL, "GetMany", "{\"units\":[\"a\",\"b\",\"alias\"]}", PREFIX "DuplicateUnit",
                    "unit", "a.service");

@@ -4,6 +4,7 @@
  * plain arithmetic. */
 
 #include <arpa/inet.h>
+#include <pthread.h>
 
 #include "check.h"
 #include "util.h"
@@ -418,6 +419,95 @@ static void test_challenge(void) {
         free(u);
 }
 
+/* As record_count() and record_sum(): the entry, then the unit. row: 0 for the first endpoint. */
+static void count_in(struct qos_unit_map *u, unsigned row) {
+        if (row > 0)
+                entry_count(entry_get(u, row), QOS_ENTRY_COUNT, 1);
+        window_count(u, QOS_COUNTER_COUNT, 1);
+        if (row > 0)
+                __sync_fetch_and_add(&entry_get(u, row)->sums[QOS_ENTRY_SUM_BYTES_IN], 100);
+        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], 100);
+}
+
+#define FIRST_EVENTS 2000000U
+
+static uint64_t first_counted;
+
+static void* count_first(void *userdata) {
+        for (unsigned i = 0; i < FIRST_EVENTS; i++) {
+                /* The others are most of all */
+                if (i % 1000 == 0)
+                        __atomic_fetch_add(&first_counted, 1, __ATOMIC_SEQ_CST);
+                count_in(userdata, i % 1000 == 0 ? 0 : i % 2 == 0 ? 3 : QOS_ENTRY_ENDPOINTS_OTHERS);
+        }
+        return NULL;
+}
+
+/* The first endpoint is never more than it was, also while an event of another one is recorded in part, and
+ * at rest it is exact. */
+static void test_first(void) {
+        struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
+        uint64_t largest = 0, readings = 0;
+        pthread_t threads[2];
+        WindowRow first;
+
+        u->names[0].kind = u->names[3].kind = QOS_ENTRY_ENDPOINT;
+        u->names[4].kind = QOS_ENTRY_PEER;
+        u->names[5].kind = QOS_ENTRY_EXCLUDED;
+        count_in(u, 0);
+        count_in(u, 3);
+        /* Of peers and excluded endpoints the unit has nothing */
+        entry_count(entry_get(u, 4), QOS_ENTRY_COUNT, 7);
+        entry_count(entry_get(u, 5), QOS_ENTRY_COUNT, 7);
+        window_read_first(u, &first);
+        check(first.cells[QOS_ENTRY_COUNT] == 1 && first.sums[QOS_ENTRY_SUM_BYTES_IN] == 100);
+        __sync_fetch_and_add(&u->sums[QOS_SUM_UNPARSED_IN], 11);
+        __sync_fetch_and_add(&u->sums[QOS_SUM_UNPARSED_OUT], 13);
+        window_read_first(u, &first);
+        check(first.sums[QOS_ENTRY_SUM_BYTES_IN] == 111 && first.sums[QOS_ENTRY_SUM_BYTES_OUT] == 13);
+
+        /* In part: one less, and never below zero */
+        entry_count(entry_get(u, 3), QOS_ENTRY_COUNT, 1);
+        window_read_first(u, &first);
+        check(first.cells[QOS_ENTRY_COUNT] == 0);
+        entry_count(entry_get(u, 3), QOS_ENTRY_COUNT, 1);
+        window_read_first(u, &first);
+        check(first.cells[QOS_ENTRY_COUNT] == 0);
+        window_count(u, QOS_COUNTER_COUNT, 2);
+        window_read_first(u, &first);
+        check(first.cells[QOS_ENTRY_COUNT] == 1);
+
+        /* Beyond 32 bits */
+        window_count(u, QOS_COUNTER_COUNT, UINT32_MAX);
+        window_count(u, QOS_COUNTER_COUNT, 1);
+        window_read_first(u, &first);
+        check(first.cells[QOS_ENTRY_COUNT] == (UINT64_C(1) << 32) + 1);
+        free(u);
+
+        u = unit_new_at(NSEC_PER_SEC);
+        u->names[0].kind = u->names[3].kind = QOS_ENTRY_ENDPOINT;
+        for (size_t i = 0; i < ELEMENTSOF(threads); i++)
+                check(pthread_create(&threads[i], NULL, count_first, u) == 0);
+        do {
+                uint64_t counted;
+
+                window_read_first(u, &first);
+                counted = __atomic_load_n(&first_counted, __ATOMIC_SEQ_CST);
+                check(first.cells[QOS_ENTRY_COUNT] <= counted);
+                check(first.sums[QOS_ENTRY_SUM_BYTES_IN] <= counted * 100);
+                largest = MAX(largest, first.cells[QOS_ENTRY_COUNT]);
+                readings++;
+        } while (__atomic_load_n(&u->cells[QOS_COUNTER_COUNT], __ATOMIC_SEQ_CST) <
+                 ELEMENTSOF(threads) * FIRST_EVENTS);
+        for (size_t i = 0; i < ELEMENTSOF(threads); i++)
+                check(pthread_join(threads[i], NULL) == 0);
+        check(readings > 1);
+        window_read_first(u, &first);
+        check(first.cells[QOS_ENTRY_COUNT] == first_counted && largest <= first_counted);
+        check(first.sums[QOS_ENTRY_SUM_BYTES_IN] == first_counted * 100);
+        free(u);
+}
+
 static void test_valid(void) {
         check(window_is_for_rows(WINDOW_TOTAL));
         for (uint64_t w = 2; w <= 10; w++)
@@ -440,5 +530,6 @@ int main(void) {
         test_silence();
         test_move();
         test_carry();
+        test_first();
         return EXIT_SUCCESS;
 }
