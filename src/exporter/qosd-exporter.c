@@ -412,7 +412,8 @@ static int parse_arguments(Exporter *e, int argc, char **argv) {
                              "  -h --help             Show this help\n"
                              "     --version          Show the version\n"
                              "     --export=WHAT      What to export of the units: requests (default),\n"
-                             "                        or probes, for the metrics of all their probes\n"
+                             "                        probes, for the metrics of all their probes, or\n"
+                             "                        everything, for those of endpoints and devices, too\n"
                              "     --buckets-max=N    Limit the buckets of a native histogram\n"
                              "                        (default: 160), 0 for no limit\n"
                              "     --series-max=N     Limit the series of all units, a histogram being one\n"
@@ -481,7 +482,8 @@ int main(int argc, char **argv) {
         if (r >= 0)
                 r = sd_event_set_signal_exit(e.event, true);
         if (r >= 0)
-                r = reader_new(e.event, QOS_ADDRESS, reading_done, &e, &e.reader);
+                r = reader_new(e.event, QOS_ADDRESS, e.options.scope == EXPOSITION_EVERYTHING, reading_done,
+                               &e, &e.reader);
         if (r < 0) {
                 (void) log_error_errno(r, "Failed to set up the event loop: %m");
                 return EXIT_FAILURE;

@@ -19,6 +19,7 @@ enum {
 struct Reader {
         sd_event *event;
         const char *address;
+        bool tables;
         sd_varlink *link;               /* NULL: not connected, or the listen queue is full */
         sd_event_source *deadline;      /* of the connection and all calls of a reading together */
         sd_event_source *retry;
@@ -118,6 +119,13 @@ static int reader_connect(Reader *reader) {
         return r < 0 ? r : 1;
 }
 
+static int reader_call(Reader *reader) {
+        if (reader->call == CALL_EXPORT && reader->tables)
+                return sd_varlink_observebo(reader->link, methods[reader->call],
+                                            SD_JSON_BUILD_PAIR_BOOLEAN("tables", true));
+        return sd_varlink_observe(reader->link, methods[reader->call], NULL);
+}
+
 /* Begins with the first call without known replies, on a connection that is made unless there is one. */
 static int reader_start(Reader *reader) {
         int r;
@@ -132,7 +140,7 @@ static int reader_start(Reader *reader) {
                         return r;
         }
         reader->call = reader->replies[CALL_CATALOGUE].n > 0 ? CALL_EXPORT : CALL_CATALOGUE;
-        return sd_varlink_observe(reader->link, methods[reader->call], NULL);
+        return reader_call(reader);
 }
 
 static int on_next(sd_event_source *s, void *userdata) {
@@ -153,7 +161,7 @@ static int on_next(sd_event_source *s, void *userdata) {
                         reader_end(reader, 0);
                         return 0;
                 }
-                r = sd_varlink_observe(reader->link, methods[reader->call], NULL);
+                r = reader_call(reader);
         }
         if (r < 0)
                 reader_end(reader, r);
@@ -174,7 +182,8 @@ static void reader_freep(Reader **reader) {
         (void) reader_free(*reader);
 }
 
-int reader_new(sd_event *event, const char *address, reading_done_t done, void *userdata, Reader **ret) {
+int reader_new(sd_event *event, const char *address, bool tables, reading_done_t done, void *userdata,
+               Reader **ret) {
         _cleanup_(reader_freep) Reader *reader = NULL;
         int r;
 
@@ -183,6 +192,7 @@ int reader_new(sd_event *event, const char *address, reading_done_t done, void *
                 return -ENOMEM;
         reader->event = event;
         reader->address = address;
+        reader->tables = tables;
         reader->done = done;
         reader->userdata = userdata;
 

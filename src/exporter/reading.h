@@ -15,8 +15,9 @@ typedef struct Reader Reader;
  * negative errno when qosd did not reply in time, or refused. Replies of Export() are freed behind it. */
 typedef void (*reading_done_t)(Reader *reader, int error, void *userdata);
 
-/* The address has to stay. */
-int reader_new(sd_event *event, const char *address, reading_done_t done, void *userdata, Reader **ret);
+/* The address has to stay. tables: with endpoints and devices of units. */
+int reader_new(sd_event *event, const char *address, bool tables, reading_done_t done, void *userdata,
+               Reader **ret);
 Reader* reader_free(Reader *reader);
 
 /* Begins a reading; there has to be none under way. Returns a negative errno if nobody listens there. */

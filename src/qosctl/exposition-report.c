@@ -94,9 +94,10 @@ int exposition_report(FILE *file, bool legend, const ExpositionOptions *options,
         static const Style style = {};
         static const Column unit_columns[] = {
                 { "UNIT" },
-                { "REQUESTS", .right = true },
-                { "PROBES",   .right = true },
-                { "EXPORTED", .right = true },
+                { "REQUESTS",   .right = true },
+                { "PROBES",     .right = true },
+                { "EVERYTHING", .right = true },
+                { "EXPORTED",   .right = true },
         };
         static const Column histogram_columns[] = {
                 { "UNIT" },

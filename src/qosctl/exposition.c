@@ -23,8 +23,9 @@ static int parse_limit(const char *s, unsigned min, unsigned max, unsigned *ret)
 
 int exposition_parse_scope(const char *s, ExpositionScope *ret) {
         static const char *const names[_EXPOSITION_SCOPE_MAX] = {
-                [EXPOSITION_REQUESTS] = "requests",
-                [EXPOSITION_PROBES]   = "probes",
+                [EXPOSITION_REQUESTS]   = "requests",
+                [EXPOSITION_PROBES]     = "probes",
+                [EXPOSITION_EVERYTHING] = "everything",
         };
 
         for (ExpositionScope i = 0; i < _EXPOSITION_SCOPE_MAX; i++)
@@ -152,6 +153,7 @@ typedef struct ExportedUnit {
 typedef struct ExportedUnits {
         ExportedUnit *items;
         size_t n;
+        size_t n_tables;                /* how many of the first ones are written with endpoints and devices */
 } ExportedUnits;
 
 static void exported_units_done(ExportedUnits *units) {
@@ -355,7 +357,7 @@ static int write_cost(Output *o, ExpositionScope scope, const ExportedUnits *uni
         int r;
 
         for (size_t i = 0; i < units->n; i++)
-                for (size_t k = 0; k < (scope == EXPOSITION_PROBES ? ELEMENTSOF(costs) : 1); k++) {
+                for (size_t k = 0; k < (scope == EXPOSITION_REQUESTS ? 1 : ELEMENTSOF(costs)); k++) {
                         const ExportedUnit *u = &units->items[i];
                         Sample s = {
                                 .labels = { { "unit",  value_string(u->unit, "name") },
@@ -478,20 +480,104 @@ static int write_objectives(Output *o, const ExportedUnits *units) {
         return 0;
 }
 
+/* A figure of each endpoint or device. */
+typedef struct TableFigure {
+        const char *table, *name;       /* of the reply: the array, and what its elements are called by */
+        const char *label;
+        const char *path;               /* in an element */
+        const char *metric, *unit;      /* as in the catalogue */
+        bool counter;
+        const char *help;
+} TableFigure;
+
+#define ENDPOINT(path, metric, unit, counter, help) \
+        { "endpoints", "listen", "endpoint", path, "requests.server.endpoint." metric, unit, counter, help }
+#define DEVICE(path, metric, unit, help) \
+        { "devices", "device", "device", path, "contention.block.device." metric, unit, true, help }
+
+static const TableFigure table_figures[] = {
+        ENDPOINT("count",          "count",         NULL,    true,
+                 "Requests to the endpoint with a first response byte"),
+        ENDPOINT("errors.reset",   "errors.reset",   NULL,    true,
+                 "Requests to the endpoint whose connection the server reset"),
+        ENDPOINT("errors.timeout", "errors.timeout", NULL,    true,
+                 "Requests to the endpoint whose connection timed out"),
+        ENDPOINT("clientAborts",   "clientAborts",   NULL,    true,
+                 "Connections to the endpoint that the client ended with a request in flight"),
+        ENDPOINT("bytesIn",        "bytesIn",        "bytes", true,  "Bytes of requests to the endpoint"),
+        ENDPOINT("bytesOut",       "bytesOut",       "bytes", true,  "Bytes of responses of the endpoint"),
+        ENDPOINT("inFlight",       "inFlight",       NULL,    false, "Requests to the endpoint in flight"),
+        DEVICE("reads",        "reads",        NULL,    "Requests to read from the device that are done"),
+        DEVICE("writes",       "writes",       NULL,    "Requests to write to the device that are done"),
+        DEVICE("flushes",      "flushes",      NULL,    "Flushes of the device that are done"),
+        DEVICE("discards",     "discards",     NULL,    "Requests to discard that are done"),
+        DEVICE("readBytes",    "readBytes",    "bytes", "Bytes read from the device"),
+        DEVICE("writeBytes",   "writeBytes",   "bytes", "Bytes written to the device"),
+        DEVICE("discardBytes", "discardBytes", "bytes", "Bytes discarded on the device"),
+        DEVICE("queueTime",    "queueTime",    "ns",    "Time that requests waited for the device to take them"),
+        DEVICE("deviceTime",   "deviceTime",   "ns",    "Time that the device took for requests"),
+};
+
+/* Endpoints and devices, and all further ones of each together. */
+static int write_table_figure(Output *o, const TableFigure *figure, const ExportedUnits *units) {
+        const char *suffix = streq_ptr(figure->unit, "ns") ? "seconds" : figure->unit;
+        _cleanup_free_ char *name = family_name(figure->metric, suffix);
+        Family f = { .name = name, .unit = suffix, .help = figure->help };
+        int r;
+
+        if (!name)
+                return -ENOMEM;
+        f.type = figure->counter ? FAMILY_COUNTER : FAMILY_GAUGE;
+        for (size_t i = 0; i < units->n_tables; i++) {
+                const ExportedUnit *u = &units->items[i];
+                sd_json_variant *table = value_find(u->unit, figure->table);
+
+                for (size_t k = 0; table && k < sd_json_variant_elements(table); k++) {
+                        sd_json_variant *row = sd_json_variant_by_index(table, k);
+                        const char *entry = value_boolean(row, "rest") ? "others" :
+                                                                         value_string(row, figure->name);
+                        Sample s = unit_sample(u);
+
+                        if (!entry || !value_unsigned(row, figure->path, &s.n))
+                                continue;
+                        s.labels[s.n_labels++] = (Label) { figure->label, entry };
+                        s.kind = streq_ptr(figure->unit, "ns") ? SAMPLE_NSEC : SAMPLE_INTEGER;
+                        s.created = figure->counter ? created(figure->metric, u) : 0;
+                        r = output_add(o, &f, &s);
+                        if (r < 0)
+                                return r;
+                }
+        }
+        return output_end(o);
+}
+
+static int write_tables(Output *o, const ExportedUnits *units) {
+        for (size_t k = 0; k < ELEMENTSOF(table_figures); k++) {
+                int r;
+
+                r = write_table_figure(o, &table_figures[k], units);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 static int write_units(Output *o, const ExpositionOptions *options, const Replies *catalogue,
                        const ExportedUnits *units) {
         int r;
 
         r = write_info(o, units);
         for (size_t i = 0; r >= 0 && i < catalogue->n; i++)
-                if (options->scope == EXPOSITION_PROBES ||
+                if (options->scope != EXPOSITION_REQUESTS ||
                     streq_ptr(value_string(catalogue->items[i], "probe"), "requests"))
                         r = write_metric(o, catalogue->items[i], options->buckets_max, units);
         if (r >= 0)
                 r = write_drops(o, units);
         if (r >= 0)
                 r = write_cost(o, options->scope, units);
-        return r < 0 ? r : write_objectives(o, units);
+        if (r >= 0)
+                r = write_objectives(o, units);
+        return r < 0 ? r : write_tables(o, units);
 }
 
 static size_t elements(sd_json_variant *v) {
@@ -508,38 +594,71 @@ static uint64_t bound_series(const ExportedUnits *units) {
                 n += 4 + elements(u->totals) / 2 + elements(u->gauges) / 2 +
                      2 * elements(value_find(u->unit, "histograms")) +
                      3 * elements(value_find(u->unit, "objectives"));
+                if (i < units->n_tables)
+                        n += ELEMENTSOF(table_figures) * (elements(value_find(u->unit, "endpoints")) +
+                                                          elements(value_find(u->unit, "devices")));
         }
         return n;
 }
 
-/* How many of the first units have no more series than the limit together, and how many series the others have.
- * A histogram is one, whatever its form. */
-static int limit_series(const ExpositionOptions *options, const Replies *catalogue, const ExportedUnits *units,
-                        size_t *ret_units, uint64_t *ret_dropped) {
-        uint64_t sum = 0, kept = 0;
-        size_t n = units->n;
+static int count_series(const ExpositionOptions *options, const Replies *catalogue, ExportedUnit *unit,
+                        bool tables, uint64_t *ret) {
+        const ExportedUnits one = { .items = unit, .n = 1, .n_tables = tables };
+        _cleanup_output_ Output o = { .writer = &count_writer, .state = ret };
 
-        if (bound_series(units) <= options->series_max) {
-                *ret_units = units->n;
-                *ret_dropped = 0;
+        *ret = 0;
+        return write_units(&o, options, catalogue, &one);
+}
+
+/* Leaves out endpoints and devices of the last units, and if that is not enough, of all of them, and the last
+ * units, so that there are no more series than the limit. A histogram is one, whatever its form. */
+static int limit_series(const ExpositionOptions *options, const Replies *catalogue, ExportedUnits *units,
+                        uint64_t *ret_dropped) {
+        uint64_t sum = 0, kept = 0, all = 0, *tables;
+        size_t n = 0;
+        int r = 0;
+
+        *ret_dropped = 0;
+        if (options->series_max == 0 || bound_series(units) <= options->series_max)
                 return 0;
-        }
-        for (size_t i = 0; i < units->n; i++) {
-                const ExportedUnits unit = { .items = units->items + i, .n = 1 };
-                _cleanup_output_ Output o = { .writer = &count_writer, .state = &sum };
-                int r;
+        tables = new0(uint64_t, units->n + 1);
+        if (!tables)
+                return -ENOMEM;
+        for (size_t i = 0; r >= 0 && i < units->n; i++) {
+                uint64_t with = 0, without = 0;
 
-                r = write_units(&o, options, catalogue, &unit);
-                if (r < 0)
-                        return r;
-                if (n == units->n && sum > options->series_max)
-                        n = i;
-                if (n == units->n)
+                r = count_series(options, catalogue, &units->items[i], i < units->n_tables, &with);
+                if (r >= 0)
+                        r = count_series(options, catalogue, &units->items[i], false, &without);
+                all += with;
+                sum += without;
+                tables[i] = with - without;
+                if (sum <= options->series_max) {
                         kept = sum;
+                        n = i + 1;
+                }
         }
-        *ret_units = n;
-        *ret_dropped = sum - kept;
-        return 0;
+        if (r >= 0) {
+                size_t n_tables = 0;
+
+                for (; n == units->n && n_tables < units->n_tables &&
+                       kept + tables[n_tables] <= options->series_max; n_tables++)
+                        kept += tables[n_tables];
+                units->n = n;
+                units->n_tables = n_tables;
+                *ret_dropped = all - kept;
+        }
+        free(tables);
+        return r;
+}
+
+/* What is exported of the replies. */
+static int exported_units_limit(const ExpositionOptions *options, const Replies *catalogue,
+                                const ExportedUnits *exported, ExportedUnits *ret, uint64_t *ret_dropped) {
+        *ret = *exported;
+        if (options->scope == EXPOSITION_EVERYTHING)
+                ret->n_tables = ret->n;
+        return limit_series(options, catalogue, ret, ret_dropped);
 }
 
 int exposition_visit(const Writer *writer, void *state, const ExpositionOptions *options,
@@ -549,17 +668,10 @@ int exposition_visit(const Writer *writer, void *state, const ExpositionOptions 
         ExportedUnits kept;
         int r;
 
-        *ret_dropped = 0;
         r = exported_units_new(exports, &exported);
-        if (r < 0)
-                return r;
-        kept = exported;
-        if (options->series_max > 0) {
-                r = limit_series(options, catalogue, &exported, &kept.n, ret_dropped);
-                if (r < 0)
-                        return r;
-        }
-        return write_units(&o, options, catalogue, &kept);
+        if (r >= 0)
+                r = exported_units_limit(options, catalogue, &exported, &kept, ret_dropped);
+        return r < 0 ? r : write_units(&o, options, catalogue, &kept);
 }
 
 int exposition_write(FILE *file, const ExpositionOptions *options, const Replies *catalogue,
@@ -573,14 +685,10 @@ int exposition_write(FILE *file, const ExpositionOptions *options, const Replies
         r = exported_units_new(exports, &exported);
         if (r < 0)
                 return r;
-        kept = exported;
-        if (options->series_max > 0) {
-                r = limit_series(options, catalogue, &exported, &kept.n, &dropped);
-                if (r >= 0)
-                        r = exposition_write_gauge(file, options->format, "qosd_series_dropped", NULL,
-                                                   "Series of units that are left out, to stay within a limit",
-                                                   dropped);
-        }
+        r = exported_units_limit(options, catalogue, &exported, &kept, &dropped);
+        if (r >= 0 && options->series_max > 0)
+                r = exposition_write_gauge(file, options->format, "qosd_series_dropped", NULL,
+                                           "Series of units that are left out, to stay within a limit", dropped);
         if (r >= 0)
                 r = write_units(&o, options, catalogue, &kept);
         return r < 0 ? r : write_programs(&o, exports);

@@ -28,6 +28,8 @@ typedef enum Exposition {
 typedef enum ExpositionScope {
         EXPOSITION_REQUESTS,            /* metrics of the probe requests */
         EXPOSITION_PROBES,              /* metrics of all probes */
+        EXPOSITION_EVERYTHING,          /* and those of each endpoint and device, which Export() has with
+                                         * "tables" */
         _EXPOSITION_SCOPE_MAX,
 } ExpositionScope;
 
@@ -35,15 +37,16 @@ typedef struct ExpositionOptions {
         Exposition format;
         ExpositionScope scope;
         unsigned buckets_max;           /* of a native histogram, at least EXPOSITION_BUCKETS_MIN; 0: no limit */
-        unsigned series_max;            /* of all units: those that do not fit are left out, and what they would
-                                         * have had is written; 0: no limit */
+        unsigned series_max;            /* of all units: first endpoints and devices of units that do not fit are
+                                         * left out, then whole units, and how many series are missing is
+                                         * written; 0: no limit */
 } ExpositionOptions;
 
 /* Whether this build writes the format. */
 bool exposition_is_supported(Exposition format);
 
 /* The scopes' names, for messages. */
-#define EXPOSITION_SCOPES "requests or probes"
+#define EXPOSITION_SCOPES "requests, probes or everything"
 
 int exposition_parse_scope(const char *s, ExpositionScope *ret);
 /* Parse limits: 0, or a number within these bounds. Return -EINVAL. */

@@ -12,10 +12,14 @@
 
 static int export_units(Client *c, const char *unit, Replies *ret) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
+        bool tables;
         int r;
 
+        /* The report has the series of all scopes */
+        tables = arg_scope == EXPOSITION_EVERYTHING || arg_verbose;
         r = client_call_morebo(c, QOS_METHOD("Export"), &replies,
-                               SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)));
+                               SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
+                               SD_JSON_BUILD_PAIR_CONDITION(tables, "tables", SD_JSON_BUILD_BOOLEAN(true)));
         if (r != 0)
                 return unit ? unit_read_fail(r, &replies, unit) : client_fail(r, &replies, "export units");
         for (size_t i = 0; i < replies.n; i++) {

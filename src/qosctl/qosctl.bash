@@ -99,7 +99,7 @@ _qosctl() {
                         ;;
                 --json=) words='short pretty off' ;;
                 --format=) words='openmetrics prometheus protobuf' ;;
-                --export=) words='requests probes' ;;
+                --export=) words='requests probes everything' ;;
                 --window=) words='100ms 500ms 1s 10s 60s 5min total' ;;
                 --since=) words='5min 10min 1h 6h today yesterday' ;;
                 --timeout=) words='10s 30s 1min 10min' ;;

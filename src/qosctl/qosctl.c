@@ -200,7 +200,8 @@ static const struct OptionHelp {
           "histogram (default: 160), 0 for no limit" },
         { "   --export=WHAT", OPTION_SERIES,
           "With metrics: requests, or probes (default), for\n"
-          "the metrics of all their probes" },
+          "the metrics of all their probes, or everything,\n"
+          "for those of endpoints and devices, too" },
         { "   --series-max=N", OPTION_SERIES,
           "With metrics: limit the series of all units, a\n"
           "histogram being one, 0 for no limit (default)" },

@@ -54,7 +54,8 @@ static void check_protobuf(const uint8_t *p, const uint8_t *end) {
 #endif
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-        static const unsigned limits[] = { 0, EXPOSITION_BUCKETS_MIN, EXPOSITION_BUCKETS_DEFAULT };
+        static const unsigned limits[_EXPOSITION_SCOPE_MAX] = { 0, EXPOSITION_BUCKETS_MIN,
+                                                                EXPOSITION_BUCKETS_DEFAULT };
         Replies catalogue = REPLIES_INIT, exports = REPLIES_INIT;
         _cleanup_free_ char *text = strndup((const char*) data, size);
         sd_json_variant *v = NULL;
@@ -71,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 for (size_t i = 0; i < ELEMENTSOF(limits) && exposition_is_supported(format); i++) {
                         const ExpositionOptions options = {
                                 .format = format,
-                                .scope = i % 2 == 0 ? EXPOSITION_PROBES : EXPOSITION_REQUESTS,
+                                .scope = (ExpositionScope) (_EXPOSITION_SCOPE_MAX - 1 - i),
                                 .buckets_max = limits[i],
                                 .series_max = (unsigned) i,
                         };

@@ -6,16 +6,19 @@ import math
 import os
 import re
 import signal
+import threading
 
 import scenario
 from scenario import (Server, Talk, attach, check, equal, expect_total, load, qosctl, qosd_pid, start_served, test, varlink,
                       wait_for, wait_qosd)
+from test_block import BLOCK, Disk
+from test_endpoints import Nginx, ab, endpoints, unused_ports
 
 
-def export(*names):
+def export(*names, **parameters):
     """By unit. The last reply says how many there were."""
     with scenario.Varlink() as v:
-        *units, end = v.collect("Export", **({"unit": names[0]} if names else {}))
+        *units, end = v.collect("Export", **({"unit": names[0]} if names else {}), **parameters)
     equal(end, {"units": len(units)}, "the last reply")
     return {u["unit"]["name"]: u["unit"] for u in units}
 
@@ -150,3 +153,90 @@ def levels_of_the_moment():
     wait_for("they are in flight", lambda: export(s.name)[s.name]["gauges"].get("requests.server.inFlight") == 3)
     equal(export(s.name)[s.name]["gauges"]["requests.server.connections.open"], 3, "open connections")
     t.end()
+
+
+ENDPOINT_COUNTERS = "count", "errors.reset", "errors.timeout", "clientAborts", "bytesIn", "bytesOut"
+
+
+def exported_endpoints(unit):
+    """By the address, as a varlink client gets them."""
+    return {"others" if e.get("rest") else e["listen"]: e for e in export(unit.name, tables=True)[unit.name].get("endpoints", [])}
+
+
+@test(deadline=120, own_daemon=True)
+def endpoints_do_not_fall():
+    """No counter of an endpoint is less than in an export before, whichever of them is busy, also over kill -9 of qosd; at rest all are
+    those of the clients, and of Get. A Unix socket and an excluded endpoint are not among them."""
+    ports = unused_ports(3)
+    path = f"/run/{scenario.unit_name('exported', '')}"
+    u = Nginx([*(f"127.0.0.1:{p}" for p in ports), f"unix:{path}"])
+    u.ports = ports
+    attach(u, f"--exclude=port:{ports[2]}")
+    u.start()
+    sent = {}
+    for port in ports:
+        sent[port] = ab(port, 100)
+    wait_for("they are counted", lambda: {n: e["count"] for n, e in exported_endpoints(u).items()} ==
+             {f"127.0.0.1:{p}": 100 for p in ports[:2]})
+    check("endpoints" not in export(u.name)[u.name] and "devices" not in export(u.name)[u.name], "there are tables without a request")
+
+    before, fallen, exports, total = {}, [], 0, 0
+
+    def compare():
+        nonlocal exports
+        exports += 1
+        for name, e in exported_endpoints(u).items():
+            for counter in ENDPOINT_COUNTERS:
+                n = scenario.lookup(e, counter)
+                if n is not None and n < before.get((name, counter), 0):
+                    fallen.append(f"{counter} of {name}: {n} behind {before[name, counter]}")
+                before[name, counter] = n or 0
+
+    for port in ports[0], ports[1]:
+        clients = [threading.Thread(target=lambda port=port: ab(port, 30000, connections=8)) for _ in range(2)]
+        for c in clients:
+            c.start()
+        for i in range(100000):
+            if not any(c.is_alive() for c in clients):
+                break
+            compare()
+            if i == 60:
+                scenario.kill_qosd()
+        for c in clients:
+            c.join()
+        sent[port] += 60000
+    check(exports > 100, f"there were only {exports} exports meanwhile")
+    equal(fallen, [], f"counters that have fallen in {exports} exports")
+
+    want = {f"127.0.0.1:{p}": sent[p] for p in ports[:2]}
+    wait_for("all are counted", lambda: {n: e["count"] for n, e in exported_endpoints(u).items()} == want)
+    there, got = exported_endpoints(u), endpoints(u)
+    equal({n for n, e in got.items() if n not in there}, {f"127.0.0.1:{ports[2]} excluded", path}, "endpoints of Get alone")
+    for name, e in there.items():
+        for counter in (*ENDPOINT_COUNTERS, "inFlight"):
+            equal(scenario.lookup(e, counter), scenario.lookup(got[name], counter), f"{counter} of {name}")
+        equal("rate" in e or "latency" in e, False, f"whether {e} has figures over a window")
+        total += e["count"]
+    equal(total, export(u.name)[u.name]["totals"]["requests.server.count"], "sum of the endpoints")
+
+
+@test(deadline=60, quiet=True, vm=True)
+def devices_of_a_unit():
+    """Each device has the kernel's bytes of the process, and what Get has, without the share."""
+    u = Disk("write-50", "read-20")
+    attach(u, "--probes=block")
+    u.start()
+
+    def devices():
+        return export(u.name, tables=True)[u.name].get("devices", [])
+
+    def sums():
+        return [sum(d[key] for d in devices()) for key in ("writes", "writeBytes", "reads", "readBytes")]
+
+    before = sums()
+    writes, reads = u.go("write-50"), u.go("read-20")
+    equal([n - b for n, b in zip(sums(), before)], [50, 50 * BLOCK, 20, reads["read_bytes"] - writes["read_bytes"]], "counters")
+    there = varlink("Get", unit=u.name, window=0)["contention"]["block"]["devices"]
+    equal(devices(), [{k: v for k, v in d.items() if k != "share"} for d in there], "devices")
+    line = f'qosd_contention_block_device_write_bytes_total{{unit="{u.name}",device="{devices()[0]["device"]}"}} {devices()[0]["writeBytes"]}'
+    check(line in qosctl("metrics", u.name, "--export=everything").stdout.splitlines(), f"{line} is not printed")

@@ -2,11 +2,13 @@
 """What Prometheus makes of qosd's counters: the same numbers, and a reset where they begin anew, there and nowhere else."""
 
 import re
+import threading
 import time
 
 import scenario
 from scenario import attach, check, equal, expect_total, load, qosctl, start_served, systemctl, test, varlink, wait_for
-from test_exporter import OPENMETRICS, UNITS, Prometheus, samples, scrape, serve
+from test_endpoints import Nginx, ab, unused_ports
+from test_exporter import OPENMETRICS, UNITS, Prometheus, configure, samples, scrape, serve
 
 FEATURES = "--enable-feature=native-histograms,created-timestamp-zero-ingestion"
 SUFFIXES = {"ns": "seconds", "bytes": "bytes"}
@@ -124,3 +126,42 @@ def one_reset_over_an_attach():
         since = now
         equal(w.prometheus.query(f'qosd_requests_server_total{{unit="{s.name}"}}'), [200 * (i + 1)], "requests since the attach")
         w.expect(i + 1, f"over {i + 1} new attaches")
+
+
+@test(deadline=120, own_daemon=True)
+def endpoints_without_reset():
+    """With Export=everything the endpoints of a unit have the requests of their clients, and no reset while the other one is busy, nor
+    over kill -9 of qosd."""
+    serve()
+    idle, busy = unused_ports(2)
+    u = Nginx([f"127.0.0.1:{idle}", f"127.0.0.1:{busy}"])
+    attach(u)
+    u.start()
+    ab(idle, 70)
+    try:
+        configure("[Exporter]\nExport=everything\n")
+        p = Prometheus(FEATURES)
+
+        def count(port):
+            return p.query(f'qosd_requests_server_endpoint_total{{unit="{u.name}",endpoint="127.0.0.1:{port}"}}')
+
+        wait_for("Prometheus has the first requests", lambda: count(idle) == [70], 30)
+        client = threading.Thread(target=lambda: [ab(busy, 30000, connections=8) for _ in range(2)])
+        client.start()
+        wait_for("the other one is counted", lambda: count(busy) and count(busy)[0] > 0, 30)
+        scenario.kill_qosd()
+        client.join()
+        wait_for("Prometheus has all", lambda: (count(idle), count(busy)) == ([70], [60000]), 30)
+        for name in "total", "in_bytes_total", "out_bytes_total", "client_aborts_total":
+            equal(p.query(f'resets(qosd_requests_server_endpoint_{name}{{unit="{u.name}"}}[10m])'), [0, 0], f"resets of {name}")
+        equal(p.query(f'qosd_requests_server_total{{unit="{u.name}"}}'), [60070], "requests of the unit")
+        equal(p.query(f'sum by (unit) (qosd_requests_server_endpoint_total{{unit="{u.name}"}})'), [60070], "requests of the endpoints")
+        for accept, name in (OPENMETRICS, "openmetrics"), ("text/plain", "prometheus"):
+            served, printed = ({k: v for k, v in samples(text, u.name).items() if 'endpoint="' in k}
+                               for text in (scrape(accept=accept)[1],
+                                            qosctl("metrics", u.name, f"--format={name}", "--export=everything").stdout))
+            equal(served, printed, f"samples of endpoints in {name}")
+            check(len(served) >= 14, f"there are few of them: {served}")
+    finally:
+        configure(None)
+    check("endpoint=" not in scrape()[1], "there are endpoints without the setting")

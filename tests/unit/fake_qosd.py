@@ -282,14 +282,15 @@ class FakeQosd:
             raise Error("NoEntries")
         return replies
 
-    def do_Export(self, c, unit=None):
+    def do_Export(self, c, unit=None, tables=False):
         names = list(self.units) if unit is None else [self.resolve(unit)]
         end = {"units": len(names)}
         if unit is None:
             end["programs"] = [{"program": p["program"], "attached": p["state"] == "attached"} |
                                ({"reason": p["reason"]} if "reason" in p else {})
                                for p in self.do_Probes(c) if p["state"] != "idle"]
-        return [{"unit": self.exported[name]} for name in names] + [end]
+        return [{"unit": {k: v for k, v in self.exported[name].items() if tables or k not in ("endpoints", "devices")}}
+                for name in names] + [end]
 
     def do_Mark(self, c, unit):
         name = self.resolve(unit)

@@ -1421,22 +1421,70 @@ disk (certain), back.service: 42% of each request of nginx.service
                     names = {(re.sub("_(bucket|sum|count)$", "", name), None) if latency in name and "overflow" not in name else (name, label)
                              for name, _, label in there if not name.endswith("_created")}
                     self.assertEqual(n, len(names), scope)
-                self.assertEqual(units[unit][2], units[unit][1])
-            self.assertEqual(end, (sum(row[2] for row in units.values()), 0))
+                self.assertEqual(units[unit][2:], (units[unit][1],) * 2)
+            self.assertEqual(end, (sum(row[3] for row in units.values()), 0))
 
         # The second one has durations of more than 64 s, too, which are a counter
-        (requests, probes, _), second = units["a.service"], units["b.service"]
-        self.assertEqual(second, (requests + 1, probes + 1, probes + 1))
+        (requests, probes, _, _), second = units["a.service"], units["b.service"]
+        self.assertEqual(second, (requests + 1, probes + 1, probes + 1, probes + 1))
         self.assertEqual(shown("--export=requests", f"--series-max={requests * 2 + 1}")[2], (requests * 2 + 1, 0))
         units, histograms, end = shown(f"--series-max={probes * 2}")
-        self.assertEqual((units, end), ({"a.service": (requests, probes, probes), "b.service": (requests + 1, probes + 1, 0)},
+        self.assertEqual((units, end), ({"a.service": (requests, probes, probes, probes), "b.service": (requests + 1, probes + 1, probes + 1, 0)},
                                         (probes, probes + 1)))
         self.assertEqual(list(histograms), [("a.service", latency)])
         self.assertIn(f"qosd_series_dropped {probes + 1}\n", self.out_of("metrics", f"--series-max={probes * 2}"))
 
         self.assertIn("not supported with JSON", self.error_of("metrics", "--verbose", "-j", status=2))
-        self.assertIn("expected requests or probes", self.error_of("metrics", "--export=all", status=2))
+        self.assertIn("expected requests, probes or everything", self.error_of("metrics", "--export=all", status=2))
         self.assertIn("expected 0 to 10000000", self.error_of("metrics", "--series-max=x", status=2))
+
+    def test_metrics_of_tables(self):
+        """Endpoints and devices have a label of their own, and are the first that a limit leaves out."""
+        self.qosd.metrics = [{"name": "requests.server.count", "kind": "counter", "unit": "1", "probe": "requests", "description": ""}]
+        for name in "a.service", "b.service", "c.service":
+            self.export(name, 3, [0], [3])
+            self.qosd.exported[name] |= {
+                "endpoints": [{"listen": "*:80", "count": 2, "errors": {"reset": 4, "timeout": 5}, "clientAborts": 6, "bytesIn": 7, "bytesOut": 8,
+                               "inFlight": 9}, {"rest": True, "count": 1, "inFlight": 0}],
+                "devices": [{"device": "sda", "reads": 1, "writes": 2, "flushes": 3, "discards": 4, "readBytes": 512, "writeBytes": 1024,
+                             "discardBytes": 2048, "queueTime": 1500000000, "deviceTime": 7}, {"rest": True, "reads": 8}]}
+        endpoint, device = "qosd_requests_server_endpoint", "qosd_contention_block_device"
+        of_table = {f'{endpoint}_total{{unit="a.service",endpoint="*:80"}}': "2", f'{endpoint}_total{{unit="a.service",endpoint="others"}}': "1",
+                    f'{endpoint}_in_flight{{unit="a.service",endpoint="others"}}': "0"}
+        for name, value in {f"{endpoint}_errors_reset_total": 4, f"{endpoint}_errors_timeout_total": 5, f"{endpoint}_client_aborts_total": 6,
+                            f"{endpoint}_in_bytes_total": 7, f"{endpoint}_out_bytes_total": 8, f"{endpoint}_in_flight": 9}.items():
+            of_table[f'{name}{{unit="a.service",endpoint="*:80"}}'] = str(value)
+        for name, value in {"reads": 1, "writes": 2, "flushes": 3, "discards": 4, "read_bytes": 512, "write_bytes": 1024, "discard_bytes": 2048,
+                            "queue_time_seconds": "1.500000000", "device_time_seconds": "0.000000007"}.items():
+            of_table[f'{device}_{name}_total{{unit="a.service",device="sda"}}'] = str(value)
+        of_table[f'{device}_reads_total{{unit="a.service",device="others"}}'] = "8"
+
+        def lines(*arguments):
+            return {k: v for k, v in (line.rsplit(" ", 1) for line in self.out_of("metrics", "--format=prometheus", *arguments).splitlines()
+                                      if not line.startswith("#"))}
+
+        without, everything = lines("--export=probes"), lines("--export=everything")
+        self.assertEqual({k: v for k, v in everything.items() if k not in without and "a.service" in k}, of_table)
+        self.assertEqual(len(everything), len(without) + 3 * len(of_table))
+        self.assertIn(f'{endpoint}_created{{unit="a.service",endpoint="*:80"}} 1763683200.123456789\n',
+                      self.out_of("metrics", "--export=everything"))
+
+        def left(limit):
+            """Which units are there, and with tables, and how many series are left out."""
+            there = lines("--export=everything", f"--series-max={limit}")
+            return ([u for u in "abc" if any(f'unit="{u}.service"' in k for k in there)],
+                    [u for u in "abc" if any(f'unit="{u}.service",endpoint=' in k for k in there)], int(there["qosd_series_dropped"]))
+
+        _, err = self.run_qosctl("metrics", "--verbose", "--export=everything")
+        unit, n = list(map(int, err.splitlines()[1].split()[1:3]))[1], len(of_table)
+        for limit, units, tables in ((3 * unit + 3 * n, "abc", "abc"), (3 * unit + 3 * n - 1, "abc", "ab"), (3 * unit + n, "abc", "a"),
+                                     (3 * unit + n - 1, "abc", ""), (3 * unit, "abc", ""), (3 * unit - 1, "ab", ""), (2 * unit - 1, "a", ""),
+                                     (unit - 1, "", "")):
+            self.assertEqual(left(limit), (list(units), list(tables), (3 - len(units)) * unit + (3 - len(tables)) * n), limit)
+        # Those of the first unit would fit where the last unit does not
+        self.qosd.exported["a.service"] |= {"endpoints": [{"listen": "*:80", "count": 2}], "devices": []}
+        self.assertEqual(left(3 * unit + 1), (["a", "b", "c"], ["a"], 2 * n))
+        self.assertEqual(left(3 * unit - 1), (["a", "b"], [], unit + 1 + 2 * n))
 
     def test_metrics_of_nothing(self):
         self.qosd.programs = [{"program": "qosd_mkdir", "state": "idle"}]
