@@ -99,7 +99,8 @@ Exposition negotiate_format(const char *accept) {
                         unsigned q = QUALITY_ONE, s;
                         bool matches = true;
 
-                        if (!exposition_is_supported(f))
+                        /* A draft is not offered */
+                        if (!exposition_is_supported(f) || !offers[f].type)
                                 continue;
                         if (token_is(type, offers[f].type))
                                 s = 3;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* OpenMetrics 1.0, and the text format 0.0.4 of Prometheus. */
+/* OpenMetrics 1.0 and 2.0, and the text format 0.0.4 of Prometheus. */
 
 #include <math.h>
 
@@ -26,9 +26,20 @@ static void print_integer(FILE *f, uint64_t n, bool nsec) {
                 (void) fprintf(f, "%llu", (unsigned long long) n);
 }
 
-/* The samples of a family have this behind its name. OpenMetrics leaves it out in the name of the family. */
+/* The samples of a family have this behind its name. OpenMetrics 1.0 leaves it out in the name of the family. */
 static const char* suffix(FamilyType type) {
         return type == FAMILY_COUNTER ? "_total" : type == FAMILY_INFO ? "_info" : "";
+}
+
+static void print_metadata(Output *o, const char *what) {
+        (void) fprintf(o->file, "# %s %s%s ", what, o->family->name,
+                       o->format == EXPOSITION_OPENMETRICS ? "" : suffix(o->family->type));
+}
+
+static void print_help(Output *o) {
+        print_metadata(o, "HELP");
+        print_escaped(o->file, strempty(o->family->help), o->format != EXPOSITION_PROMETHEUS);
+        (void) putc('\n', o->file);
 }
 
 static int text_begin(Output *o) {
@@ -38,18 +49,21 @@ static int text_begin(Output *o) {
                 [FAMILY_INFO]      = "info",
                 [FAMILY_HISTOGRAM] = "histogram",
         };
-        bool openmetrics = o->format == EXPOSITION_OPENMETRICS;
-        const char *end = openmetrics ? "" : suffix(o->family->type);
         FamilyType type = o->family->type;
 
         /* Prometheus' own format has no type for it */
-        if (type == FAMILY_INFO && !openmetrics)
+        if (type == FAMILY_INFO && o->format == EXPOSITION_PROMETHEUS)
                 type = FAMILY_GAUGE;
-        (void) fprintf(o->file, "# HELP %s%s ", o->family->name, end);
-        print_escaped(o->file, o->family->help ?: "", openmetrics);
-        (void) fprintf(o->file, "\n# TYPE %s%s %s\n", o->family->name, end, types[type]);
-        if (openmetrics && o->family->unit)
-                (void) fprintf(o->file, "# UNIT %s %s\n", o->family->name, o->family->unit);
+        if (o->format != EXPOSITION_OPENMETRICS2)
+                print_help(o);
+        print_metadata(o, "TYPE");
+        (void) fprintf(o->file, "%s\n", types[type]);
+        if (o->format != EXPOSITION_PROMETHEUS && o->family->unit) {
+                print_metadata(o, "UNIT");
+                (void) fprintf(o->file, "%s\n", o->family->unit);
+        }
+        if (o->format == EXPOSITION_OPENMETRICS2)
+                print_help(o);
         return 0;
 }
 
@@ -97,24 +111,60 @@ static void print_sample(Output *o, const char *end, const char *labels, const c
         (void) putc('\n', o->file);
 }
 
+/* As OpenMetrics writes numbers. */
+#define BOUND_STRING_MAX 32
+static const char* format_bound(double bound, char buffer[static BOUND_STRING_MAX]) {
+        (void) snprintf(buffer, BOUND_STRING_MAX, "%.17g%s", bound, bound >= 1 ? ".0" : "");
+        return buffer;
+}
+
 /* A bucket for each power of two, which adds buckets of ours without cutting one. */
 static void print_histogram(Output *o, const char *labels, const SparseHistogram *h) {
-        uint64_t n = h->zero;
-        size_t i = 0;
-
         for (int e = SPARSE_MIN_EXPONENT; e <= SPARSE_MAX_EXPONENT; e++) {
-                double bound = ldexp(1, e);
-                char le[32];
+                char le[BOUND_STRING_MAX];
 
-                for (; i < h->n && h->buckets[i].index <= e * (1 << h->schema); i++)
-                        n += h->buckets[i].n;
-                /* As OpenMetrics writes numbers */
-                (void) snprintf(le, sizeof(le), "%.17g%s", bound, bound >= 1 ? ".0" : "");
-                print_sample(o, "_bucket", labels, le, n, /* nsec= */ false);
+                print_sample(o, "_bucket", labels, format_bound(ldexp(1, e), le),
+                             sparse_histogram_count_to(h, e), /* nsec= */ false);
         }
         print_sample(o, "_bucket", labels, "+Inf", h->count, /* nsec= */ false);
         print_sample(o, "_sum", labels, NULL, h->sum, /* nsec= */ true);
         print_sample(o, "_count", labels, NULL, h->count, /* nsec= */ false);
+}
+
+/* Each gap between buckets begins a span: the number of empty ones, and that of those that follow. */
+static void print_spans(FILE *f, const SparseHistogram *h) {
+        int next = 0;
+
+        for (size_t i = 0, end; i < h->n; i = end) {
+                for (end = i + 1; end < h->n && h->buckets[end].index == h->buckets[end - 1].index + 1; )
+                        end++;
+                (void) fprintf(f, "%s%d:%zu", i > 0 ? "," : "", h->buckets[i].index - next, end - i);
+                next = h->buckets[end - 1].index + 1;
+        }
+}
+
+/* A histogram as one value, with native buckets and those of the other text formats. */
+static void print_composite(Output *o, const char *labels, const SparseHistogram *h) {
+        char bound[BOUND_STRING_MAX];
+
+        print_name(o, "", labels, NULL);
+        (void) fprintf(o->file, "{count:%" PRIu64 ",sum:", h->count);
+        print_integer(o->file, h->sum, /* nsec= */ true);
+        (void) fprintf(o->file, ",schema:%d,zero_threshold:%s,zero_count:%" PRIu64, h->schema,
+                       format_bound(ldexp(1, SPARSE_MIN_EXPONENT), bound), h->zero);
+        if (h->n > 0) {
+                (void) fputs(",positive_spans:[", o->file);
+                print_spans(o->file, h);
+                (void) fputs("],positive_buckets:[", o->file);
+                for (size_t i = 0; i < h->n; i++)
+                        (void) fprintf(o->file, "%s%" PRIu64, i > 0 ? "," : "", h->buckets[i].n);
+                (void) putc(']', o->file);
+        }
+        (void) fputs(",bucket:[", o->file);
+        for (int e = SPARSE_MIN_EXPONENT; e <= SPARSE_MAX_EXPONENT; e++)
+                (void) fprintf(o->file, "%s:%" PRIu64 ",", format_bound(ldexp(1, e), bound),
+                               sparse_histogram_count_to(h, e));
+        (void) fprintf(o->file, "+Inf:%" PRIu64 "]}", h->count);
 }
 
 static int text_add(Output *o, const Sample *sample) {
@@ -126,17 +176,27 @@ static int text_add(Output *o, const Sample *sample) {
                 return -ENOMEM;
         switch (sample->kind) {
         case SAMPLE_HISTOGRAM:
-                print_histogram(o, labels, sample->histogram);
+                if (o->format == EXPOSITION_OPENMETRICS2)
+                        print_composite(o, labels, sample->histogram);
+                else
+                        print_histogram(o, labels, sample->histogram);
                 break;
         case SAMPLE_REAL:
                 print_name(o, end, labels, NULL);
-                (void) fprintf(o->file, "%.15g\n", sample->real);
+                (void) fprintf(o->file, "%.15g", sample->real);
                 break;
         case SAMPLE_INTEGER:
         case SAMPLE_NSEC:
-                print_sample(o, end, labels, NULL, sample->n, sample->kind == SAMPLE_NSEC);
+                print_name(o, end, labels, NULL);
+                print_integer(o->file, sample->n, sample->kind == SAMPLE_NSEC);
                 break;
         }
+        if (o->format == EXPOSITION_OPENMETRICS2 && sample->created > 0) {
+                (void) fputs(" st@", o->file);
+                print_integer(o->file, sample->created, /* nsec= */ true);
+        }
+        if (o->format == EXPOSITION_OPENMETRICS2 || sample->kind != SAMPLE_HISTOGRAM)
+                (void) putc('\n', o->file);
         if (o->format == EXPOSITION_OPENMETRICS && sample->created > 0)
                 print_sample(o, "_created", labels, NULL, sample->created, /* nsec= */ true);
         return 0;

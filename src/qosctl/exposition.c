@@ -706,6 +706,6 @@ int exposition_write_gauge(FILE *file, Exposition format, const char *name, cons
 }
 
 void exposition_end(FILE *file, Exposition format) {
-        if (format == EXPOSITION_OPENMETRICS)
+        if (format == EXPOSITION_OPENMETRICS || format == EXPOSITION_OPENMETRICS2)
                 (void) fputs("# EOF\n", file);
 }

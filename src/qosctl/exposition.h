@@ -9,6 +9,7 @@
 
 typedef enum Exposition {
         EXPOSITION_OPENMETRICS,         /* OpenMetrics 1.0 */
+        EXPOSITION_OPENMETRICS2,        /* OpenMetrics 2.0, as drafted: with native histograms */
         EXPOSITION_PROMETHEUS,          /* Prometheus text 0.0.4 */
         EXPOSITION_PROTOBUF,            /* Prometheus' messages, each behind its length, with native histograms */
         _EXPOSITION_MAX,

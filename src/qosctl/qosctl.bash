@@ -98,7 +98,7 @@ _qosctl() {
                         return
                         ;;
                 --json=) words='short pretty off' ;;
-                --format=) words='openmetrics prometheus protobuf' ;;
+                --format=) words='openmetrics openmetrics2 prometheus protobuf' ;;
                 --export=) words='requests probes everything' ;;
                 --window=) words='100ms 500ms 1s 10s 60s 5min total' ;;
                 --since=) words='5min 10min 1h 6h today yesterday' ;;

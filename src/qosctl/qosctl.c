@@ -193,8 +193,8 @@ static const struct OptionHelp {
         { "   --timeout=SPAN", OPTION_TIMEOUT,
           "With wait: fail after SPAN" },
         { "   --format=FORMAT", OPTION_FORMAT,
-          "With metrics: openmetrics (default), prometheus,\n"
-          "protobuf" },
+          "With metrics: openmetrics (default), openmetrics2,\n"
+          "prometheus, protobuf" },
         { "   --buckets-max=N", OPTION_BUCKETS,
           "With metrics: limit the buckets of a native\n"
           "histogram (default: 160), 0 for no limit" },
@@ -554,12 +554,14 @@ static int parse_argv(int argc, char **argv) {
                 case ARG_FORMAT:
                         if (streq(optarg, "openmetrics"))
                                 arg_exposition = EXPOSITION_OPENMETRICS;
+                        else if (streq(optarg, "openmetrics2"))
+                                arg_exposition = EXPOSITION_OPENMETRICS2;
                         else if (streq(optarg, "prometheus"))
                                 arg_exposition = EXPOSITION_PROMETHEUS;
                         else if (streq(optarg, "protobuf"))
                                 arg_exposition = EXPOSITION_PROTOBUF;
                         else
-                                return log_failure(-EINVAL, "Invalid format '%s', expected openmetrics, prometheus or protobuf.", optarg);
+                                return log_failure(-EINVAL, "Invalid format '%s', expected openmetrics, openmetrics2, prometheus or protobuf.", optarg);
                         if (!exposition_is_supported(arg_exposition))
                                 return log_failure(-EOPNOTSUPP, "Format '%s' is not supported: qosctl was built without protobuf-c.", optarg);
                         given[OPTION_FORMAT] = "--format=";

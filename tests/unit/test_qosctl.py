@@ -1386,7 +1386,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.error_of("metrics", "x", status=3)
         for n in "28", "10001", "-1", "x", "160 ":
             self.assertIn("expected 0 or 29 to 10000", self.error_of("metrics", f"--buckets-max={n}", status=2))
-        self.assertIn("expected openmetrics, prometheus or protobuf", self.error_of("metrics", "--format=json", status=2))
+        self.assertIn("expected openmetrics, openmetrics2, prometheus or protobuf", self.error_of("metrics", "--format=json", status=2))
         self.assertIn("not supported by 'list'", self.error_of("list", "--format=prometheus", status=2))
         self.qosd.exported["a.service"]["histograms"][0]["counts"].pop()
         self.assertIn("invalid reply", self.error_of("metrics"))
@@ -1485,6 +1485,76 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.qosd.exported["a.service"] |= {"endpoints": [{"listen": "*:80", "count": 2}], "devices": []}
         self.assertEqual(left(3 * unit + 1), (["a", "b", "c"], ["a"], 2 * n))
         self.assertEqual(left(3 * unit - 1), (["a", "b"], [], unit + 1 + 2 * n))
+
+    def test_metrics_openmetrics2(self):
+        """All of it is in the grammar of the draft, and a histogram has all buckets, in both forms."""
+        self.qosd.metrics += [
+            {"name": name, "kind": kind, "unit": unit, "probe": "requests", "description": description} for name, kind, unit, description in
+            (("requests.server.bytesIn", "counter", "bytes", "Bytes"), ("contention.threadTime", "counter", "ns", "Time"),
+             ("requests.server.inFlight", "gauge", "1", "A \\ and \"more\""), ("requests.server.latency.count", "gauge", "1", "Requests"))]
+        indexes, counts = [-704, -672, -671, 0, 5, 192, 193], [1, 2, 4, 8, 16, 32, 64]
+        self.export("a.service", 127, indexes, counts)
+        self.export("b\\x2dc.service", 0, [], [])
+
+        # The ABNF of the draft, as far as this has it
+        name, real, integer = "[a-zA-Z_:][a-zA-Z0-9_:]*", r"[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?", "-?[0-9]+"
+        escaped = r'(?:[^\n"\\]|\\.)*'
+        spans = rf"{integer}:[0-9]+(?:,[0-9]+:[0-9]+)*"
+        composite = (rf"\{{count:([0-9]+),sum:({real}),schema:({integer}),zero_threshold:({real}),zero_count:([0-9]+)"
+                     rf"(?:,positive_spans:\[({spans})\],positive_buckets:\[([0-9]+(?:,[0-9]+)*)\])?"
+                     rf",bucket:\[((?:{real}:[0-9]+,)*\+Inf:[0-9]+)\]\}}")
+        sample = rf'({name})\{{({name}="{escaped}"(?:,{name}="{escaped}")*)\}} (?:{composite}|({real}))(?: st@({real}))?'
+
+        out = self.out_of("metrics", "--format=openmetrics2", "--buckets-max=0")
+        self.assertTrue(out.endswith("\n# EOF\n"))
+        family, metadata, families, histograms, values = None, [], [], {}, {}
+        for line in out.splitlines()[:-1]:
+            if line.startswith("# "):
+                m = re.fullmatch(rf"# (TYPE|UNIT|HELP) ({name}) ({escaped})", line)
+                self.assertTrue(m, line)
+                if m[2] != family:
+                    family, metadata = m[2], []
+                    self.assertNotIn(family, families)
+                    families.append(family)
+                metadata.append(m[1])
+                self.assertEqual(metadata, [w for w in ("TYPE", "UNIT", "HELP") if w in metadata], line)
+                if m[1] == "TYPE":
+                    self.assertIn(m[3], ("counter", "gauge", "histogram", "info"))
+                continue
+            m = re.fullmatch(sample, line)
+            self.assertTrue(m, line)
+            self.assertEqual(m[1], family)
+            self.assertTrue(metadata, line)
+            if m[3]:
+                histograms[m[1], m[2]] = m.groups()[2:]
+            else:
+                values[m[1], m[2]] = m[11], m[12]
+        since = "1763683200.123456789"
+        self.assertEqual(values["qosd_requests_server_total", 'unit="a.service"'], ("127", since))
+        self.assertEqual(values["qosd_requests_server_in_bytes_total", 'unit="a.service"'], (str(2 ** 53 + 1), since))
+        self.assertEqual(values["qosd_contention_thread_time_seconds_total", 'unit="a.service"'], ("1.500000000", None))
+        self.assertEqual(values["qosd_requests_server_in_flight", 'unit="b\\\\x2dc.service"'], ("2", None))
+        self.assertEqual(values["qosd_unit_info", 'unit="a.service",slice="app.slice",state="active"'], ("1", None))
+        latency = "qosd_requests_server_latency_seconds"
+        self.assertIn(f"# TYPE {latency} histogram\n# UNIT {latency} seconds\n# HELP {latency} ", out)
+        self.assertEqual({k[0] for k in histograms}, {latency})
+
+        count, total, schema, threshold, zero, spans, native, classic, value, created = histograms[latency, 'unit="a.service"']
+        self.assertEqual((count, total, schema, float(threshold), zero, created), ("127", "12.345678901", "5", 2 ** -22, "1", since))
+        got, index = {}, 0
+        native = list(map(int, native.split(",")))
+        for offset, length in (map(int, span.split(":")) for span in spans.split(",")):
+            for index in range(index + offset, index + offset + length):
+                got[index] = native.pop(0)
+            index += 1
+        self.assertEqual(got, dict(zip(indexes[1:], counts[1:])))
+        self.assertEqual(native, [])
+        for le, n in (bucket.split(":") for bucket in classic.split(",")):
+            self.assertEqual(int(n), sum(k for i, k in zip(indexes, counts) if i <= 192 and 2 ** (i / 32) <= float(le) or le == "+Inf"), le)
+        self.assertEqual(len(classic.split(",")), 30)
+
+        count, total, schema, threshold, zero, spans, native, classic, value, created = histograms[latency, 'unit="b\\\\x2dc.service"']
+        self.assertEqual((count, zero, spans, native, created), ("0", "0", None, None, since))
 
     def test_metrics_of_nothing(self):
         self.qosd.programs = [{"program": "qosd_mkdir", "state": "idle"}]
