@@ -14,13 +14,11 @@
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-name.h"
+#include "unit-names.h"
 #include "value.h"
 
 #define SYSTEM_DIRECTORY "/etc/systemd/system"
 #define FILE_NAME "50-qos.conf"
-
-#define PID1_NAME "org.freedesktop.systemd1"
-#define PID1_PATH "/org/freedesktop/systemd1"
 
 /* Timeout for qosd to load the changed unit files: it reads some hundred. */
 #define NOW_USEC (10 * USEC_PER_SEC)
@@ -75,42 +73,15 @@ static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeLi
         return STATUS_OK;
 }
 
-/* Resolves aliases and missing suffixes. Returns an exit status. */
+/* Returns an exit status. */
 static int find_unit(sd_bus *bus, const char *name, char **ret, bool *ret_late) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        _cleanup_free_ char *mangled = NULL, *state = NULL;
-        const char *path;
+        _cleanup_free_ char *path = NULL;
         int r;
 
-        if (*name == '/') {
-                (void) log_failure(-EINVAL, "Control groups have no unit file, expected a unit name instead of '%s'.", name);
-                return STATUS_USAGE;
-        }
-        r = unit_name_mangle(name, &mangled);
-        if (r == -ENOMEM)
-                return log_out_of_memory();
-        if (r < 0) {
-                (void) log_failure(r, "Invalid unit name '%s'.", name);
-                return STATUS_USAGE;
-        }
-
-        r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", &error, &reply, "s", mangled);
-        if (r >= 0)
-                r = sd_bus_message_read(reply, "o", &path);
-        if (r >= 0)
-                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "LoadState", &error, &state);
-        if (r >= 0)
-                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "Id", &error, ret);
-        if (r < 0)
-                return log_failure(r, "Failed to load unit '%s': %s", mangled, error.message ?: strerror(-r));
-        if (!streq(state, "loaded")) {
-                (void) log_failure(-ENOENT, "Unit '%s' not found (%s).", mangled, state);
-                free(TAKE_PTR(*ret));
-                return STATUS_NO_SUCH_UNIT;
-        }
-        *ret_late = unit_starts_late(bus, path, *ret);
-        return STATUS_OK;
+        r = unit_load(bus, name, &path, ret);
+        if (r == STATUS_OK)
+                *ret_late = unit_starts_late(bus, path, *ret);
+        return r;
 }
 
 static int drop_in_path(const char *unit, char **ret_directory, char **ret_path) {

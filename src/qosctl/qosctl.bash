@@ -39,6 +39,7 @@ _qosctl() {
                 [detach]='-a --all'
                 [enable]='--now --probes= --exclude='
                 [disable]=''
+                [verify]=''
                 [status]='--window='
                 [threads]='--for='
                 [resources]='--window= --for='
@@ -129,7 +130,7 @@ _qosctl() {
                                 words=${!options[*]}
                         else
                                 case $verb in
-                                        attach|enable|disable|top|diagnose|why) words=$(__qosctl_loaded) ;;
+                                        attach|enable|disable|verify|top|diagnose|why) words=$(__qosctl_loaded) ;;
                                         help) (( n > 0 )) || words=${!options[*]} ;;
                                         measure)
                                                 if (( n == 0 )); then

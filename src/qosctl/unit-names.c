@@ -6,6 +6,7 @@
 
 #include "qosctl.h"
 #include "terminal.h"
+#include "unit-name.h"
 #include "unit-names.h"
 #include "value.h"
 
@@ -119,8 +120,7 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
                                 return log_failure(r, "Failed to connect to the system bus to expand '%s': %m", argv[i]);
                 }
 
-                r = sd_bus_message_new_method_call(bus, &m, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-                                                   "org.freedesktop.systemd1.Manager", "ListUnitsByPatterns");
+                r = sd_bus_message_new_method_call(bus, &m, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "ListUnitsByPatterns");
                 if (r >= 0)
                         r = sd_bus_message_append(m, "asas", 0, 1, argv[i]);
                 if (r < 0)
@@ -152,6 +152,47 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
         return status;
 }
 
+int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        _cleanup_free_ char *mangled = NULL, *state = NULL, *copy = NULL;
+        const char *path;
+        int r;
+
+        if (*name == '/') {
+                (void) log_failure(-EINVAL, "Control groups have no unit file, expected a unit name instead of '%s'.", name);
+                return STATUS_USAGE;
+        }
+        r = unit_name_mangle(name, &mangled);
+        if (r == -ENOMEM)
+                return log_out_of_memory();
+        if (r < 0) {
+                (void) log_failure(r, "Invalid unit name '%s'.", name);
+                return STATUS_USAGE;
+        }
+
+        r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", &error, &reply, "s", mangled);
+        if (r >= 0)
+                r = sd_bus_message_read(reply, "o", &path);
+        if (r >= 0)
+                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "LoadState", &error, &state);
+        if (r < 0)
+                return log_failure(r, "Failed to load unit '%s': %s", mangled, error.message ?: strerror(-r));
+        if (!streq(state, "loaded")) {
+                (void) log_failure(-ENOENT, "Unit '%s' not found (%s).", mangled, state);
+                return STATUS_NO_SUCH_UNIT;
+        }
+
+        copy = strdup(path);
+        if (!copy)
+                return log_out_of_memory();
+        r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "Id", &error, ret_id);
+        if (r < 0)
+                return log_failure(r, "Failed to load unit '%s': %s", mangled, error.message ?: strerror(-r));
+        *ret_path = TAKE_PTR(copy);
+        return STATUS_OK;
+}
+
 /* True if it cannot be determined. */
 static bool unit_exists(const char *unit) {
         _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
@@ -164,11 +205,9 @@ static bool unit_exists(const char *unit) {
                 return true;
 
         return sd_bus_open_system(&bus) < 0 ||
-                sd_bus_call_method(bus, "org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager",
-                                   "LoadUnit", NULL, &reply, "s", unit) < 0 ||
+                sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", NULL, &reply, "s", unit) < 0 ||
                 sd_bus_message_read(reply, "o", &path) < 0 ||
-                sd_bus_get_property_string(bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Unit",
-                                           "LoadState", NULL, &state) < 0 ||
+                sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "LoadState", NULL, &state) < 0 ||
                 !streq(state, "not-found");
 }
 

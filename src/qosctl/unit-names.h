@@ -3,7 +3,12 @@
 
 /* Unit names on the command line. */
 
+#include <systemd/sd-bus.h>
+
 #include "client.h"
+
+#define PID1_NAME "org.freedesktop.systemd1"
+#define PID1_PATH "/org/freedesktop/systemd1"
 
 typedef struct Names {
         char **items;
@@ -25,6 +30,9 @@ bool is_glob(const char *s);
 int names_expand_attached(Client *c, int argc, char **argv, Names *ret);
 /* Expands patterns to units loaded by the local service manager. */
 int names_expand_loaded(int argc, char **argv, Names *ret);
+/* Loads a unit by its name, an alias, or the name without suffix. Returns an exit status, and logs. ret_path:
+ * of the D-Bus object. */
+int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id);
 /* Whether a call failed because the unit is not attached, although it exists as far as the local service
  * manager knows. */
 bool unit_is_detached(int r, const Replies *replies);

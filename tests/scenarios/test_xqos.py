@@ -234,13 +234,18 @@ def what_is_wrong_is_said():
     wait_for("it is attached", lambda: s.name in listed())
     wait_for("the valid threshold is set", lambda: set(states(s)) == {"good"})
     equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
-    for line in (f"{path}:4: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory'), got 'nonsense'",
-                 f"{path}:5: Exclude= expects exclusions like 'port:9100'",
-                 f"{path}:6: threshold 'slow: requests.server.rate > 5ms': expected a rate like",
-                 f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude= or Threshold=",
-                 f"{path}:11: expected 'Name=value' in [X-QoS], got 'without'"):
+    lines = (f"{path}:4: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory'), got 'nonsense'",
+             f"{path}:5: Exclude= expects exclusions like 'port:9100'",
+             f"{path}:6: threshold 'slow: requests.server.rate > 5ms': expected a rate like",
+             f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude= or Threshold=",
+             f"{path}:11: expected 'Name=value' in [X-QoS], got 'without'")
+    for line in lines:
         wait_for(f"the journal has: {line}", lambda: journal_has(line, since))
     check(not journal_has("other", since), "another section was read")
+    r = qosctl("verify", s.name, ok=False)
+    equal(r.returncode, 1, "exit status of verify")
+    for line in lines:
+        check(line in r.stderr, f"verify does not say: {line}")
     equal(qosctl_json("list-thresholds", s.name)[0]["origin"], f"{path}:8", "origin")
     # A file with a name that is not valid for a unit does not keep other units attached
     stray = "a stray.service"

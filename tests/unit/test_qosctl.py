@@ -340,6 +340,38 @@ class List(Test):
             self.assertEqual("\x1b" in t.output, colored, env)
 
 
+class Verify(Test):
+    def verify(self, text, status=1, name="x.conf"):
+        path = f"{self.directory}/{name}"
+        with open(path, "wb") as f:
+            f.write(text.encode())
+        return self.run_qosctl("verify", path, status=status)[1].replace(path, name)
+
+    def test_file(self):
+        good = "[Service]\nExecStart=/bin/x\n[X-QoS]\nObserve=requests cpu\nExclude=port:9100 http:/healthz\n" \
+            "Threshold=slow: requests.server.firstByte.p99 >= 20ms over 10s for 2s\n"
+        self.assertEqual(self.verify(good, status=0), "")
+        self.assertEqual(self.verify("[Unit]\nDescription=Threshold=x\n", status=0), "'x.conf' has no section [X-QoS].\n")
+        for line, message in (
+                ("Threshold=a: requests.server.latncy.p99 > 5ms", "there is no metric 'requests.server.latncy.p99'"),
+                ("Threshold=requests.server.rate > 5", "expected a name and a colon"),
+                ("Threshold=a: requests.server.rate > 5ms", "expected a rate"), ("Observe=request", "got 'request'"),
+                ("Exclude=9100", "got '9100'"), ("Obsreve=requests", "there is no setting 'Obsreve'"), ("requests", "expected 'Name=value'")):
+            err = self.verify(good + line + "\n")
+            self.assertEqual(len(err.splitlines()), 1, err)
+            self.assertTrue(err.startswith("x.conf:7: "), err)
+            self.assertIn(message, err)
+        self.assertEqual([line.split(" ")[0] for line in self.verify("[X-QoS]\nA=\n\nObserve=x y\n").splitlines()],
+                         ["x.conf:2:", "x.conf:4:", "x.conf:4:"])
+
+    def test_failures(self):
+        self.assertIn(f"Failed to read '{self.directory}/none': No such file", self.error_of("verify", self.directory + "/none"))
+        self.assertIn("not a regular file", self.error_of("verify", self.directory + "/."))
+        self.assertIn("Too few arguments", self.error_of("verify", status=2))
+        self.assertIn("Failed to connect to the system bus", self.error_of("verify", "nginx"))
+        self.assertIn("--host= is not supported", self.error_of("-H", "web1", "verify", "nginx", status=2))
+
+
 class Attach(Test):
     def test_attach(self):
         self.qosd.known = {"nginx.service", "redis.service"}

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <stdarg.h>
+
 #include "log.h"
 #include "parse.h"
 #include "threshold.h"
@@ -29,6 +31,20 @@ static const char* excerpt_of(const char *s) {
         return excerpt(s, buffer);
 }
 
+/* Reports something invalid in a line, which is ignored. */
+static void _printf_(4, 5) section_ignore(XqosSection *d, const char *path, unsigned line,
+                                          const char *format, ...) {
+        _cleanup_free_ char *text = NULL;
+        va_list ap;
+
+        va_start(ap, format);
+        if (vasprintf(&text, format, ap) < 0)
+                text = NULL;
+        va_end(ap);
+        log_warning("%s:%u: %s", path, line, text ?: "invalid, ignoring.");
+        d->n_ignored++;
+}
+
 /* Parses a list of words. */
 static void set_observe(XqosSection *d, const char *path, unsigned line, char *value) {
         char *state;
@@ -37,8 +53,8 @@ static void set_observe(XqosSection *d, const char *path, unsigned line, char *v
                 ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
-                        log_warning("%s:%u: Observe= expects probes " PROBES_LISTED
-                                    ", got '%s', ignoring it.", path, line, excerpt_of(word));
+                        section_ignore(d, path, line, "Observe= expects probes " PROBES_LISTED
+                                       ", got '%s', ignoring it.", excerpt_of(word));
                 d->probes |= probe;
         }
 }
@@ -50,12 +66,13 @@ static void set_exclude(XqosSection *d, const char *path, unsigned line, char *v
         for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
                 r = exclude_list_add(&d->excludes, word);
                 if (r == -E2BIG)
-                        log_warning("%s:%u: Exclude= has more than %u exclusions, ignoring '%s'.",
-                                    path, line, EXCLUDES_MAX, excerpt_of(word));
+                        section_ignore(d, path, line,
+                                       "Exclude= has more than %u exclusions, ignoring '%s'.",
+                                       EXCLUDES_MAX, excerpt_of(word));
                 else if (r < 0)
-                        log_warning("%s:%u: Exclude= expects exclusions like 'port:9100', "
-                                    "'http:/healthz' or 'redis:BRPOP', got '%s', ignoring it.",
-                                    path, line, excerpt_of(word));
+                        section_ignore(d, path, line,
+                                       "Exclude= expects exclusions like 'port:9100', 'http:/healthz' or "
+                                       "'redis:BRPOP', got '%s', ignoring it.", excerpt_of(word));
         }
 }
 
@@ -69,7 +86,7 @@ static int set_threshold(XqosSection *d, const char *path, unsigned line, const 
         if (r == -ENOMEM)
                 return r;
         if (r < 0) {
-                log_warning("%s:%u: %s, ignoring.", path, line, e.message);
+                section_ignore(d, path, line, "%s, ignoring.", e.message);
                 return 0;
         }
 
@@ -77,8 +94,8 @@ static int set_threshold(XqosSection *d, const char *path, unsigned line, const 
                 if (streq(d->thresholds[i].name, rule.name))
                         t = d->thresholds + i;
         if (!t && d->n_thresholds >= XQOS_THRESHOLDS_MAX) {
-                log_warning("%s:%u: more than %u thresholds, ignoring '%s'.", path, line,
-                            XQOS_THRESHOLDS_MAX, rule.name);
+                section_ignore(d, path, line, "more than %u thresholds, ignoring '%s'.",
+                               XQOS_THRESHOLDS_MAX, rule.name);
                 return 0;
         }
 
@@ -101,8 +118,9 @@ static int set(XqosSection *d, const char *path, unsigned line, char *s) {
         char *value = unit_file_split(&s);
 
         if (!value) {
-                log_warning("%s:%u: expected 'Name=value' in " UNIT_FILE_SECTION ", got '%s', ignoring.",
-                            path, line, excerpt_of(s));
+                section_ignore(d, path, line,
+                               "expected 'Name=value' in " UNIT_FILE_SECTION ", got '%s', ignoring.",
+                               excerpt_of(s));
                 return 0;
         }
         if (streq(s, "Observe")) {
@@ -119,9 +137,8 @@ static int set(XqosSection *d, const char *path, unsigned line, char *s) {
                 while (d->n_thresholds > 0)
                         threshold_done(d->thresholds + --d->n_thresholds);
         } else
-                log_warning("%s:%u: there is no setting '%s' in " UNIT_FILE_SECTION
-                            ", expected Observe=, Exclude= or Threshold=, ignoring.", path, line,
-                            excerpt_of(s));
+                section_ignore(d, path, line, "there is no setting '%s' in " UNIT_FILE_SECTION
+                               ", expected Observe=, Exclude= or Threshold=, ignoring.", excerpt_of(s));
         return 0;
 }
 
@@ -136,12 +153,12 @@ static int on_line(const char *section, char *line, unsigned number, void *userd
         if (!streq(section, UNIT_FILE_SECTION))
                 return 0;
         if (!line) {
-                log_warning("%s:%u: the line is longer than %u bytes, ignoring.", r->path, number,
-                            UNIT_FILE_LINE_MAX);
+                section_ignore(r->declaration, r->path, number,
+                               "the line is longer than %u bytes, ignoring.", UNIT_FILE_LINE_MAX);
                 return 0;
         }
         if (!text_is_valid(line, strlen(line))) {
-                log_warning("%s:%u: not UTF-8 text, ignoring the line.", r->path, number);
+                section_ignore(r->declaration, r->path, number, "not UTF-8 text, ignoring the line.");
                 return 0;
         }
         return set(r->declaration, r->path, number, line);

@@ -6,7 +6,7 @@
  * line, and ignored. */
 
 #include "exclude.h"
-#include "unit.h"
+#include "probe-name.h"
 
 /* As many as a unit may have, see threshold-monitor.h. */
 #define XQOS_THRESHOLDS_MAX 32U
@@ -23,6 +23,7 @@ typedef struct XqosSection {
         ExcludeList excludes;
         XqosThreshold thresholds[XQOS_THRESHOLDS_MAX];
         size_t n_thresholds;
+        unsigned n_ignored;             /* lines, or words of them, that are invalid */
 } XqosSection;
 
 void xqos_section_done(XqosSection *d);
