@@ -262,9 +262,15 @@ int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_ui
                         hold_free(h);
                 h = i;
         }
-        if (!h)
-                return qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name,
-                                     "'%s' is attached, but by others only", u->name);
+        if (!h) {
+                const Hold *file = unit_find_hold(u, HOLD_FILE, NULL, 0);
+
+                return file ? qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name,
+                                            "'%s' is attached by its unit file '%s'", u->name,
+                                            strempty(file->owner)) :
+                              qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name,
+                                            "'%s' is attached, but by others only", u->name);
+        }
 
         hold_release(h);
         return 0;

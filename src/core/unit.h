@@ -51,8 +51,8 @@ struct Hold {
         uid_t uid;                      /* of the client */
         uid_t owner_uid;                /* if authorized by ownership of the control group only; 0:
                                          * administrator, or authorized by polkit */
-        char *owner;                    /* for messages: "varlink 1234 (qosctl)", ":1.42"; NULL for the
-                                         * administrator's */
+        char *owner;                    /* for messages: "varlink 1234 (qosctl)", ":1.42", or the path of the
+                                         * unit file; NULL for the administrator's */
         uint64_t expires;               /* CLOCK_BOOTTIME us, or USEC_INFINITY */
         sd_event_source *expiry;
         void *lease_key;                /* identifies the connection of a lease */

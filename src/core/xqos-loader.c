@@ -161,6 +161,7 @@ static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, 
 static void on_xqos_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
         Manager *m = q->loader->manager;
+        const char *origin = NULL; /* the first file with a setting */
         AttachRequest request;
         int r = 0;
 
@@ -193,6 +194,8 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
                                                                "Failed to read '%s', ignoring: %m", *file);
                                 r = 0;
                         }
+                        if (!origin && !xqos_section_is_empty(&q->declaration))
+                                origin = *file;
                 }
         if (r < 0) {
                 (void) log_oom();
@@ -208,6 +211,7 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
                 .probes = q->declaration.probes,
                 .excludes = q->declaration.excludes,
                 .type = HOLD_FILE,
+                .owner = origin,
                 .duration_usec = USEC_INFINITY,
         };
         /* May complete synchronously, and free the query */

@@ -20,6 +20,18 @@ static int connect_to_change(Client **ret) {
         return 0;
 }
 
+/* Says that the unit does nothing to observe yet, which a mistyped name of an instance looks like. */
+static void hint_inactive(Client *c, const char *unit) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        const char *state;
+
+        if (client_call_morebo(c, QOS_METHOD("List"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit)) != 0)
+                return;
+        state = value_string(replies.items[0], "snapshot.activeState");
+        if (streq_ptr(state, "inactive") || streq_ptr(state, "failed"))
+                (void) log_failure(0, "'%s' is %s: it will be observed when it starts.", unit, state);
+}
+
 static int attach_unit(Client *c, const char *unit) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         const char *degraded;
@@ -40,6 +52,7 @@ static int attach_unit(Client *c, const char *unit) {
         if (degraded)
                 (void) log_failure(0, "%s is attached, but some metrics are unavailable: %s.",
                             value_string(replies.items[0], "unit") ?: unit, degraded);
+        hint_inactive(c, value_string(replies.items[0], "unit") ?: unit);
 
         return json_print(replies.items[0]);
 }
@@ -63,6 +76,24 @@ int verb_attach(int argc, char **argv) {
         return status;
 }
 
+/* Says what else a unit is attached by. */
+static void hint_held(Client *c, const char *unit) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        sd_json_variant *holds;
+
+        if (client_call_morebo(c, QOS_METHOD("List"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit)) != 0)
+                return;
+        holds = value_find(replies.items[0], "holds");
+        for (size_t i = 0; holds && i < sd_json_variant_elements(holds); i++) {
+                sd_json_variant *hold = sd_json_variant_by_index(holds, i);
+                const char *type = value_string(hold, "type"), *owner = value_string(hold, "owner");
+
+                (void) log_failure(0, "'%s' stays attached by %s%s%s.", unit,
+                                   streq_ptr(type, "unitFile") ? "its unit file" : streq_ptr(type, "lease") ? "a lease" :
+                                   "another user", owner ? ": " : "", strempty(owner));
+        }
+}
+
 static int detach_unit(Client *c, const char *unit) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         int r;
@@ -76,6 +107,7 @@ static int detach_unit(Client *c, const char *unit) {
                 return r == STATUS_NOT_ATTACHED ? STATUS_FAILED : r;
         }
 
+        hint_held(c, unit);
         return json_print(replies.items[0]);
 }
 

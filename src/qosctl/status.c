@@ -149,17 +149,18 @@ static void print_heading(const Reading *r) {
 
 static void print_hold(sd_json_variant *hold) {
         const char *type = value_string(hold, "type") ?: "?", *owner = value_string(hold, "owner");
+        bool file = streq(type, "unitFile");
         sd_json_variant *excludes = value_find(hold, "exclude");
         uint64_t uid, remaining;
         char buf[FORMAT_MAX];
 
-        print_text(COLOR_NONE, type);
+        print_text(COLOR_NONE, file ? "unit file" : type);
         if (owner) {
-                line_add(", ");
+                line_add(file ? " " : ", ");
                 print_text(COLOR_NONE, owner);
         }
 
-        if (value_unsigned(hold, "uid", &uid)) {
+        if (!file && value_unsigned(hold, "uid", &uid)) {
                 /* User names of other hosts are unknown */
                 struct passwd *p = arg_host ? NULL : getpwuid((uid_t) uid);
 

@@ -59,7 +59,11 @@ def observed_while_it_stands_there():
     origins = {t["name"]: (t["source"], t["origin"]) for t in qosctl_json("list-thresholds", s.name)}
     equal(origins, {"slow": ("unitFile", f"{path}:4"), "busy": ("unitFile", f"{path}:5")}, "source and origin")
     check(qosctl("clear-threshold", s.name, "slow", ok=False).returncode == 1, "a threshold of a unit file was cleared")
-    check("by others only" in qosctl("detach", s.name, ok=False).stderr, "standard error of detach")
+    equal(qosctl("detach", s.name, ok=False).stderr,
+          f"Failed to detach '{s.name}': '{s.name}' is attached by its unit file '{path}'.\n", "standard error of detach")
+    check(f"unit file {path}" in qosctl("status", s.name).stdout, "status does not name the file")
+    qosctl("attach", s.name)
+    equal(qosctl("detach", s.name).stderr, f"'{s.name}' stays attached by its unit file: {path}.\n", "standard error of detach")
 
     # Another drop-in resets and replaces settings
     other = drop_in(s, "[X-QoS]\nThreshold=\nThreshold=slow: requests.server.rate > 5 over 1s\nExclude=\n", name="60-more.conf")

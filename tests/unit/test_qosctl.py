@@ -402,6 +402,10 @@ class Attach(Test):
         self.qosd.add("nginx.service", degraded="requests: no BTF")
         self.assertEqual(self.run_qosctl("attach", "nginx"), ("", "nginx.service is attached, but some metrics are unavailable: requests: no BTF.\n"))
 
+    def test_inactive(self):
+        self.qosd.add("nginx.service", activeState="inactive")
+        self.assertEqual(self.run_qosctl("attach", "nginx"), ("", "'nginx.service' is inactive: it will be observed when it starts.\n"))
+
     def test_failures(self):
         self.qosd.known = {"nginx.service"}
         self.assertEqual(self.error_of("attach", "foo", status=4), "Failed to attach 'foo': no such unit foo.service.\n")
