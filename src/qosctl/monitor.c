@@ -2,7 +2,9 @@
 
 /* Events of thresholds, or snapshots at an interval. */
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <sys/wait.h>
 
 #include "client.h"
 #include "format.h"
@@ -74,6 +76,71 @@ static int print_reply(sd_json_variant *parameters, Monitoring *m) {
         return fflush(stdout) < 0 ? -errno : 0;
 }
 
+/* Sets an environment variable of the command to a field of the event, if it is there. */
+static int export_field(sd_json_variant *event, const char *field, const char *variable) {
+        sd_json_variant *v = value_find(event, field);
+        _cleanup_free_ char *text = NULL;
+        int r;
+
+        if (!v)
+                return unsetenv(variable) < 0 ? -errno : 0;
+        if (sd_json_variant_is_string(v))
+                return setenv(variable, sd_json_variant_string(v), 1) < 0 ? -errno : 0;
+        r = sd_json_variant_format(v, 0, &text);
+        if (r < 0)
+                return r;
+        return setenv(variable, text, 1) < 0 ? -errno : 0;
+}
+
+/* Runs the command with the event in its environment, as the journal names the fields, and waits for it, so that a later event does not overtake an earlier one: qosd keeps events
+ * meanwhile, and says how many it could not. */
+static int run_command(sd_json_variant *event) {
+        static const struct {
+                const char *field, *variable;
+        } table[] = {
+                { "unit",      "QOS_UNIT"      },
+                { "name",      "QOS_THRESHOLD" },
+                { "threshold", "QOS_RULE"      },
+                { "metric",    "QOS_METRIC"    },
+                { "state",     "QOS_STATE"     },
+                { "previous",  "QOS_PREVIOUS"  },
+                { "value",     "QOS_VALUE"     },
+                { "limit",     "QOS_LIMIT"     },
+                { "timestamp", "QOS_TIMESTAMP" },
+        };
+        int r = 0, status;
+        pid_t pid;
+
+        for (size_t i = 0; i < ELEMENTSOF(table) && r >= 0; i++)
+                r = export_field(event, table[i].field, table[i].variable);
+        if (r < 0)
+                return log_failure(r, "Failed to set up the environment of the command: %m");
+
+        pid = fork();
+        if (pid < 0)
+                return log_failure(-errno, "Failed to run the command: %m");
+        if (pid == 0) {
+                int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+                if (null >= 0)
+                        (void) dup2(null, STDIN_FILENO);
+                (void) execl("/bin/sh", "sh", "-c", arg_exec, NULL);
+                _exit(127);
+        }
+        while (waitpid(pid, &status, 0) < 0)
+                if (errno != EINTR)
+                        return log_failure(-errno, "Failed to wait for the command: %m");
+
+        /* The next event may go better */
+        if (WIFSIGNALED(status))
+                (void) log_failure(0, "The command for %s of '%s' was killed by signal %i.", strempty(value_string(event, "name")),
+                                   strempty(value_string(event, "unit")), WTERMSIG(status));
+        else if (WEXITSTATUS(status) != 0)
+                (void) log_failure(0, "The command for %s of '%s' failed with exit status %i.", strempty(value_string(event, "name")),
+                                   strempty(value_string(event, "unit")), WEXITSTATUS(status));
+        return 0;
+}
+
 /* Adds a snapshot as a row. */
 static int add_reading(sd_json_variant *parameters, Monitoring *m) {
         sd_json_variant *snapshot = value_find(parameters, "snapshot");
@@ -118,6 +185,8 @@ static int on_monitor(sd_varlink *link, sd_json_variant *parameters, const char 
                 if (value_unsigned(parameters, "event.seq", &m->seq) || (!m->resumes && value_unsigned(parameters, "seq", &m->seq)))
                         m->resumes = true;
                 m->error = m->table ? add_reading(parameters, m) : print_reply(parameters, m);
+                if (m->error >= 0 && arg_exec && value_find(parameters, "event"))
+                        m->error = run_command(value_find(parameters, "event"));
         }
         m->done = m->done || m->error < 0;
         return 0;
@@ -170,6 +239,11 @@ int verb_monitor(int argc, char **argv) {
 
         if (arg_interval == 0 && arg_window != WINDOW_UNSET) {
                 (void) log_failure(-EINVAL, "--window= requires --interval=: each threshold has a window of its own.");
+                return STATUS_USAGE;
+        }
+
+        if (arg_exec && arg_interval > 0) {
+                (void) log_failure(-EINVAL, "--exec= cannot be combined with --interval=: samples are no state changes.");
                 return STATUS_USAGE;
         }
 

@@ -54,7 +54,7 @@ _qosctl() {
                 [set-threshold]=''
                 [clear-threshold]=''
                 [list-thresholds]=''
-                [monitor]='--interval= --window='
+                [monitor]='--exec= --interval= --window='
                 [wait]='--timeout='
                 [is-ok]=''
                 [probes]=''

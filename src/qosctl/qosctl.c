@@ -33,6 +33,7 @@ enum {
         OPTION_NOW,
         OPTION_NORMAL,
         OPTION_INTERVAL,
+        OPTION_EXEC,
         OPTION_FORMAT,
         OPTION_BUCKETS,
         OPTION_SERIES,
@@ -132,7 +133,7 @@ static const Verb verbs[] = {
                 GROUP_THRESHOLD, 0, -1, 0,
                 verb_list_thresholds },
         { "monitor", "[UNIT...]", "Show state changes of thresholds, or samples",
-                GROUP_THRESHOLD, 0, -1, OPTION_MASK(INTERVAL) | OPTION_MASK(WINDOW),
+                GROUP_THRESHOLD, 0, -1, OPTION_MASK(INTERVAL) | OPTION_MASK(WINDOW) | OPTION_MASK(EXEC),
                 verb_monitor },
         { "wait", "UNIT CONDITION", "Wait until a condition is met",
                 GROUP_THRESHOLD, 1, -1, OPTION_MASK(TIMEOUT) | ONE_UNIT,
@@ -193,6 +194,8 @@ static const struct OptionHelp {
           "With diagnose: compare with a saved baseline" },
         { "   --interval=SPAN", OPTION_INTERVAL,
           "With monitor: show a sample every SPAN" },
+        { "   --exec=COMMAND", OPTION_EXEC,
+          "With monitor: run COMMAND at each state change" },
         { "   --timeout=SPAN", OPTION_TIMEOUT,
           "With wait: fail after SPAN" },
         { "   --format=FORMAT", OPTION_FORMAT,
@@ -414,6 +417,7 @@ enum {
         ARG_AGAINST,
         ARG_TIMEOUT,
         ARG_INTERVAL,
+        ARG_EXEC,
         ARG_FORMAT,
         ARG_BUCKETS,
         ARG_EXPORT,
@@ -442,6 +446,7 @@ static int parse_argv(int argc, char **argv) {
                 { "against",         required_argument, NULL, ARG_AGAINST         },
                 { "timeout",         required_argument, NULL, ARG_TIMEOUT         },
                 { "interval",        required_argument, NULL, ARG_INTERVAL        },
+                { "exec",            required_argument, NULL, ARG_EXEC            },
                 { "format",          required_argument, NULL, ARG_FORMAT          },
                 { "buckets-max",     required_argument, NULL, ARG_BUCKETS         },
                 { "export",          required_argument, NULL, ARG_EXPORT          },
@@ -552,6 +557,13 @@ static int parse_argv(int argc, char **argv) {
                                 return log_failure(-EINVAL, "Invalid interval '%s', expected a time span from 100ms to 1d.", optarg);
                         arg_interval_text = optarg;
                         given[OPTION_INTERVAL] = "--interval=";
+                        break;
+
+                case ARG_EXEC:
+                        if (isempty(optarg))
+                                return log_failure(-EINVAL, "Expected a command for --exec=.");
+                        arg_exec = optarg;
+                        given[OPTION_EXEC] = "--exec=";
                         break;
 
                 case ARG_FORMAT:

@@ -44,6 +44,7 @@ extern uint64_t arg_timeout;            /* ns; 0: no limit */
 extern uint64_t arg_for;                /* ns; 0: no limit */
 extern const char *arg_save;            /* files with a baseline, for diagnose; NULL: none */
 extern const char *arg_against;
+extern const char *arg_exec;            /* command of monitor; NULL: none */
 extern uint64_t arg_delay;              /* ns */
 extern uint64_t arg_interval;           /* ns; 0: not given */
 extern uint64_t arg_iterations;         /* 0: no limit */

@@ -297,9 +297,9 @@ class List(Test):
         self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
         options = {"window": ["list", "status", "show", "resources", "top", "histogram", "monitor"], "since": ["history", "heatmap"],
                    "all": ["list", "detach"], "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
-                   "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"], "value": ["show"], "delay": ["top"]}
+                   "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"], "exec": ["monitor"], "value": ["show"], "delay": ["top"]}
         verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
-        self.assertEqual(len(verbs), 26)
+        self.assertEqual(len(verbs), 27)
         for verb in verbs:
             text = self.out_of("help", verb)
             self.assertRegex(text, rf"^qosctl \[OPTIONS\.\.\.\] {verb}[ \n]")
@@ -2414,6 +2414,29 @@ class Thresholds(Test):
         self.assertIn("invalid interval '200ms', expected IntervalMinSec= of qosd.conf (default: 100ms) to 1d", self.error_of("monitor", "--interval=200ms", status=2))
         self.assertEqual([c[1].get("since") for c in self.qosd.calls if c[0] == "Monitor"], [None, 7])
 
+    def test_exec(self):
+        """The command runs for each state change, in their order, with the event in its environment."""
+        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC)
+        gone = {k: v for k, v in event.items() if k != "value"}
+        self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event}, {"event": event | {"unit": "$(x) '\"; y", "seq": 8}},
+                                {"event": gone | {"seq": 9, "state": "unknown", "previous": "ok"}},
+                                Error("NotAttached", unit="nginx.service", message="gone")]]
+        path = self.directory + "/events"
+        command = f'[ "$QOS_VALUE" ] && sleep 0.2; printf "%s|" "$QOS_UNIT" "$QOS_THRESHOLD" "$QOS_METRIC" "$QOS_STATE" "$QOS_PREVIOUS" "$QOS_VALUE" ' \
+            f'"$QOS_LIMIT" "$QOS_TIMESTAMP" >> {path}; echo >> {path}; cat; [ "$QOS_STATE" = ok ]'
+        out, err = self.run_qosctl("monitor", f"--exec={command}", status=3)
+        with open(path) as f:
+            lines = f.read().splitlines()
+        metric, limit = event["metric"], json.dumps(event["limit"])
+        self.assertEqual([[w if i != 6 else float(w) for i, w in enumerate(line.split("|")[:-1])] for line in lines],
+                         [[unit, "slow", metric, state, previous, value, float(limit), str(1763683300 * SEC)] for unit, state, previous, value in (
+                             ("nginx.service", "ok", "violated", "15000000"), ("$(x) '\"; y", "ok", "violated", "15000000"),
+                             ("nginx.service", "unknown", "ok", ""))])
+        self.assertIn("The command for slow of 'nginx.service' failed with exit status 1.", err)
+        self.assertEqual(len(out.splitlines()), 6)
+        self.assertIn("cannot be combined with --interval=", self.error_of("monitor", "--exec=x", "--interval=1s", status=2))
+        self.assertIn("Expected a command", self.error_of("monitor", "--exec=", status=2))
+
 
 class Completion(Test):
     def complete(self, *words):
@@ -2431,7 +2454,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 26)
+        self.assertEqual(len(self.complete("")), 27)
         self.assertEqual(sorted(self.complete("help", "his")), ["histogram", "history"])
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
