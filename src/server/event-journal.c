@@ -9,6 +9,7 @@
 #include "json.h"
 #include "log.h"
 #include "observer.h"
+#include "state-label.h"
 #include "threshold-monitor.h"
 
 /* The journal's mark for a threshold whose state has changed, see qosd(8). */
@@ -36,15 +37,16 @@ struct EventJournal {
         unsigned n_verdicts;
 };
 
-/* ", runQueue 31% (mostly 2%)" */
+/* "; CPU run queue 31% (usually 2%), lock 5% (usually 1%)" */
 static void shares_format(const ThresholdEvent *e, char *buffer, size_t size) {
         size_t l = 0;
 
         buffer[0] = 0;
         for (size_t i = 0; i < e->n_shares && l < size; i++)
-                l += (size_t) snprintf(buffer + l, size - l, ", %s %.0f%% (mostly %.0f%%)",
-                                       state_share_name(e->shares + i), e->shares[i].share * 100,
-                                       e->shares[i].usual * 100);
+                l += (size_t) snprintf(buffer + l, size - l, "%s %s %.0f%% (usually %.0f%%)",
+                                       i == 0 ? ";" : ",",
+                                       thread_state_label(state_share_name(e->shares + i)),
+                                       e->shares[i].share * 100, e->shares[i].usual * 100);
 }
 
 /* The reading, without the unit's peers, which are not for all readers of the journal, and without
@@ -99,22 +101,34 @@ static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
 static void event_log(const EventJournal *j, const ThresholdEvent *e) {
         int level = e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE;
         char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64],
-                limit[64], seq[64], priority[64],
-             shares[SHARE_CHANGES_MAX * 64], value_text[THRESHOLD_VALUE_MAX];
-        _cleanup_free_ char *rule = NULL, *message = NULL, *unit = NULL;
+                limit[64], seq[64], priority[64], shares[SHARE_CHANGES_MAX * 64],
+                value_text[THRESHOLD_VALUE_MAX], limit_text[THRESHOLD_VALUE_MAX];
+        _cleanup_free_ char *text = NULL, *rule = NULL, *message = NULL, *unit = NULL;
+        const char *named;
         size_t n = 0;
 
-        if (level > log_get_max_level() || threshold_rule_format(&e->rule, /* named= */ false, &rule) < 0)
+        if (level > log_get_max_level() || threshold_rule_format(&e->rule, /* named= */ false, &text) < 0)
                 return;
         shares_format(e, shares, sizeof(shares));
-        if (asprintf(&message, "MESSAGE='%s' of '%s' is %s: %s%s (%s)", e->rule.name, e->unit,
-                     threshold_state_to_string(e->state),
-                     isnan(e->value) ? "no value" :
-                     threshold_rule_format_value(e->rule.metric, e->value, value_text), shares, rule) < 0)
+        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s",
+                        threshold_rule_format_metric(&e->rule, /* named= */ false,
+                                                     (char[THRESHOLD_METRIC_MAX]) {}));
+        named = metric + strlen("QOS_METRIC=");
+        threshold_rule_format_value(e->rule.metric, e->rule.limit, limit_text);
+        /* What is violated is beyond its limit, which is the whole condition. Else it may be anywhere */
+        if (asprintf(&message, "MESSAGE=%s: '%s' %s: %s %s%s%s%s", e->unit, e->rule.name,
+                     threshold_state_to_string(e->state), named,
+                     isnan(e->value) ? "has no value" :
+                     threshold_rule_format_value(e->rule.metric, e->value, value_text),
+                     e->state != THRESHOLD_VIOLATED ? ", limit " :
+                     e->rule.below ? e->rule.inclusive ? " <= " : " < " : e->rule.inclusive ? " >= " : " > ",
+                     limit_text, shares) < 0)
                 message = NULL;
         if (asprintf(&unit, "UNIT=%s", e->unit) < 0)
                 unit = NULL;
-        if (!message || !unit) {
+        if (asprintf(&rule, "QOS_RULE=%s", text) < 0)
+                rule = NULL;
+        if (!message || !unit || !rule) {
                 (void) log_oom();
                 return;
         }
@@ -125,16 +139,14 @@ static void event_log(const EventJournal *j, const ThresholdEvent *e) {
 
         (void) snprintf(priority, sizeof(priority), "PRIORITY=%i", level);
         (void) snprintf(name, sizeof(name), "QOS_THRESHOLD=%s", e->rule.name);
-        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s",
-                        threshold_rule_format_metric(&e->rule, /* named= */ false,
-                                                     (char[THRESHOLD_METRIC_MAX]) {}));
         (void) snprintf(state, sizeof(state), "QOS_STATE=%s", threshold_state_to_string(e->state));
         (void) snprintf(limit, sizeof(limit), "QOS_LIMIT=%.15g", e->rule.limit);
         (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
         (void) snprintf(value, sizeof(value), "QOS_VALUE=%.15g", e->value);
 
-        const char *fields[] = { message, priority, "SYSLOG_IDENTIFIER=qosd", "MESSAGE_ID="
-                                 MESSAGE_ID_CROSSED, unit, name, metric, state, limit, seq, NULL, NULL };
+        const char *fields[] = { message, priority, "SYSLOG_IDENTIFIER=qosd",
+                                 "MESSAGE_ID=" MESSAGE_ID_CROSSED, unit, name, rule, metric, state, limit,
+                                 seq, NULL, NULL };
         n = ELEMENTSOF(fields) - 2;
         if (!isnan(e->value))
                 fields[n++] = value;

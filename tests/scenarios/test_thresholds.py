@@ -529,6 +529,40 @@ def acts_through_a_path_unit():
     systemctl("stop", path)
 
 
+@test(deadline=60)
+def notifies_through_a_path_unit():
+    """The example for an ordinary service starts it once per violation, however often, and not for the end of one."""
+    s = start_served(mode="thread")
+    examples = os.path.join(scenario.SOURCES, "../../docs/examples")
+    template, log = scenario.unit_name("notify", "@.path"), f"/run/{s.name}.log"
+    shutil.copy(os.path.join(examples, "qos-notify@.path"), os.path.join(scenario.UNIT_DIR, template))
+    with open(os.path.join(examples, "qos-notify@.service")) as f:
+        text = f.read()
+    check("ExecStart=logger " in text, "the example's service")
+    scenario.write_unit(template.replace(".path", ".service"), text.replace("ExecStart=logger ", "ExecStart=sh -c 'echo \"$1\" >> \"$2\"' sh ")
+                        .rstrip() + f" {log}\n")
+    systemctl("daemon-reload")
+    path = run("systemd-escape", f"--template={template}", f"{s.name}/busy").stdout.strip()
+    acting = path.replace(".path", ".service")
+    systemctl("start", path)
+    set_threshold(s, "busy: requests.server.connections.open >= 1 over 100ms")
+    wait_state(s, "busy", "ok")
+    try:
+        # More often than the start limit of five within 10 s
+        for i in range(1, 8):
+            talk = scenario.Talk(s, connections=1)
+            wait_for("it has notified", lambda: os.path.exists(log) and open(log).read() == f"Threshold {s.name}/busy is violated\n" * i)
+            wait_state(s, "busy", "violated")
+            talk.end()
+            wait_state(s, "busy", "ok")
+            wait_for("the path unit waits again", lambda: scenario.unit_property(path, "SubState") == "waiting" and
+                     scenario.unit_property(acting, "ActiveState") == "inactive")
+        equal(len(open(log).readlines()), 7, "notifications")
+    finally:
+        systemctl("stop", path)
+        os.unlink(log)
+
+
 @test()
 def good_and_total():
     """good, total and burn rates of a threshold on latency are those of servers with a known delay."""
@@ -718,6 +752,8 @@ def peers_are_not_for_everybody():
     told.append(run("busctl", "get-property", "org.qosd1", path, "org.qosd1.Unit", "Thresholds").stdout)
     found = wait_for("the journal has it", lambda: entries(c))
     equal((found[0]["QOS_METRIC"], found[0]["QOS_STATE"]), (hidden, "violated"), "the journal")
+    check(found[0]["MESSAGE"].startswith(f"{c.name}: 'few' violated: {hidden} "), f"message: {found[0]['MESSAGE']}")
+    check(found[0]["QOS_RULE"].startswith(f"few: {hidden} < "), f"rule: {found[0]['QOS_RULE']}")
     told.append(found[0])
     for what in told:
         check(s.name not in str(what), f"the peer is visible to all users: {what}")
