@@ -362,6 +362,25 @@ static void test_clock(void) {
         free(u);
 }
 
+/* The clock starts when the caller says, unless it was written since the caller has read it. */
+static void test_clock_time(void) {
+        struct qos_unit_map *u = new0(struct qos_unit_map, 1);
+
+        check(u);
+        clock_now = 100;
+        window_add_in_flight_at(u, 1, u->serving, 90);
+        check(serving_clock_read(u->serving, 100) == 10);
+        window_add_in_flight(u, -1);
+        check(u->serving == 10);
+
+        clock_now = 200;
+        window_add_in_flight_at(u, 1, 0, 90);
+        check(serving_clock_read(u->serving, 210) == 20);
+        window_add_in_flight(u, -1);
+        check(u->serving == 10);
+        free(u);
+}
+
 static volatile bool over;
 
 static void* go_round(void *data) {
@@ -428,6 +447,7 @@ int main(void) {
                 test_random(seed, 20000);
         }
         test_clock();
+        test_clock_time();
         test_distribution();
         test_after_silence();
         test_torn();
