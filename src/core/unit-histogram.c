@@ -4,6 +4,7 @@
 
 #include "contention-probe.h"
 #include "endpoint-totals.h"
+#include "exported-bins.h"
 #include "hierarchy.h"
 #include "observer.h"
 #include "probe.h"
@@ -198,6 +199,9 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
         t->objectives = (TotalObjective*) (total + 1);
 
         snapshot_read(u, NULL, WINDOW_TOTAL, &t->snapshot, &rows, total);
+        r = exported_bins_raise(&u->exported_bins, u->attached_since, total);
+        if (r < 0)
+                return r;
         t->cost_requests = u->view ? total->requests.sums[QOS_SUM_COST] : ABSENT;
         t->cost_contention = u->contention.map ? contention_get_cost(&total->contention) : ABSENT;
 

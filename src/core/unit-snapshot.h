@@ -5,6 +5,7 @@
 
 #include "contention-window.h"
 #include "manager.h"
+#include "probe.h"
 #include "unit-peers.h"
 #include "window.h"
 

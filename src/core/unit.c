@@ -47,6 +47,7 @@ void unit_free(Unit *u) {
         free(u->contention.machine_base);
         usage_free(u->contention.usage);
         history_free(u->history.steps);
+        free(u->exported_bins);
         free(u->endpoint_totals);
         free(u);
 }

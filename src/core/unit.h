@@ -104,6 +104,7 @@ struct Unit {
         uint64_t map_created;            /* CLOCK_MONOTONIC ns of its creation; may precede the attach */
         CounterOffset *base;               /* see window.h; NULL: none */
         UnitContention contention;
+        struct ExportedBins *exported_bins; /* NULL: never exported */
         struct EndpointTotals *endpoint_totals; /* of the last export with endpoints; NULL: none so far */
         bool given;                     /* its map was exported */
         uid_t given_uid;                /* user of the exports, root if several; avoids counting the same map

@@ -13,6 +13,7 @@ from scenario import (Server, Talk, attach, check, equal, expect_total, load, qo
                       wait_for, wait_qosd)
 from test_block import BLOCK, Disk
 from test_endpoints import Nginx, ab, endpoints, unused_ports
+from test_peers import ClientUnit
 
 
 def export(*names, **parameters):
@@ -86,6 +87,52 @@ def equals_what_is_shown():
     expect_total(s, 20)
     e = equals_the_rest(s)
     check(e["attachedSince"] > since, "it counts since the first attach")
+
+
+@test(deadline=60)
+def responses_that_go_on():
+    """While responses go on, their samples move to longer durations. No bucket falls for it, and all together are the count, of the
+    server and of the client."""
+    s = Server(mode="thread", parts=24, gap_us=100000, response=2400)
+    attach(s.start())
+    c = attach(ClientUnit(port=s.port, connections=3, number=9, response=2400))
+    moving = ((s, "requests.server.latency"), (s, "requests.server.answer"), (c, "requests.client.latency"))
+    last, shown, fallen = {}, {}, set()
+
+    def compare():
+        """Compares an export with the one before, and notes which distributions of Histogram have fallen meanwhile."""
+        for unit in s, c:
+            for h in export(unit.name)[unit.name]["histograms"]:
+                name, now = (unit.name, h["metric"]), dict(zip(h["indexes"], h["counts"]))
+                equal(sum(h["counts"]), h["count"], f"the buckets of {name}")
+                for i, n in last.get(name, {}).items():
+                    check(now.get(i, 0) >= n, f"bucket {i} of {name} has fallen from {n} to {now.get(i, 0)}")
+                last[name] = now
+        for unit, metric in moving:
+            r = varlink_or_none("Histogram", unit=unit.name, metric=metric, window=0)
+            now = {index(b, r["schema"]): b["count"] for b in r["buckets"]} if r else {}
+            if any(now.get(i, 0) < n for i, n in shown.get(metric, {}).items()):
+                fallen.add(metric)
+            shown[metric] = now
+
+    c.start()
+    wait_for("the client has ended", lambda: compare() or scenario.unit_property(c.name, "ActiveState") == "inactive", 40)
+    expect_total(s, 9)
+    compare()
+    equal(fallen, {metric for _, metric in moving}, "distributions in which samples have moved")
+    for unit, metric in moving:
+        h = next(h for h in export(unit.name)[unit.name]["histograms"] if h["metric"] == metric)
+        there = varlink("Histogram", unit=unit.name, metric=metric, window=0)
+        equal((h["count"], h["sum"]), (9, there["sum"]), f"count and sum of {metric}")
+
+
+def varlink_or_none(method, **parameters):
+    """Returns None while nothing is measured."""
+    try:
+        return varlink(method, **parameters)
+    except scenario.VarlinkError as e:
+        equal(e.name.removeprefix(scenario.VARLINK), "NotMeasured", "the error")
+        return None
 
 
 def varlink_error_of_export(name):
