@@ -182,6 +182,17 @@ def write_unit(name, text, directory=UNIT_DIR):
     return name
 
 
+def is_stopped(thread):
+    """The thread that a signal wakes up may have to wait for a CPU before it stops the others, which run on until then."""
+    try:
+        with open(f"/proc/{thread}/stat") as f:
+            name, state = f.read().split("(", 1)[1].rsplit(") ", 1)
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    # Workers of io_uring in the kernel
+    return state[0] in "TtZX" or name.startswith("iou-")
+
+
 class Unit:
     """A service with a unit file. It is not started by the constructor. The runner removes it at the end of the test."""
 
@@ -202,6 +213,15 @@ class Unit:
 
     def kill(self, sig="SIGKILL", whom="all"):
         systemctl("kill", f"--kill-whom={whom}", f"--signal={sig}", self.name)
+        if sig == "SIGSTOP":
+            wait_for("all threads are stopped", lambda: all(is_stopped(t) for t in self.threads(whom)))
+
+    def threads(self, whom="all"):
+        """Returns the numbers of its threads, or of those of its main process."""
+        if whom == "main":
+            return os.listdir(f"/proc/{self.main_pid}/task")
+        with open(f"/sys/fs/cgroup{self.control_group}/cgroup.threads") as f:
+            return f.read().split()
 
     @property
     def main_pid(self):

@@ -126,16 +126,11 @@ def stopped_and_frozen():
     settled(u, {"sleep": 4})
 
 
-def threads_of(unit):
-    with open(f"/sys/fs/cgroup{unit.control_group}/cgroup.threads") as f:
-        return f.read().split()
-
-
 def kernel_accounts(unit):
     """Returns run time and time in the run queue of the unit's present threads, run time of all its threads, and the time that the host
     has stolen from this machine's CPUs, in nanoseconds."""
     ran = waited = 0
-    for thread in threads_of(unit):
+    for thread in unit.threads():
         with open(f"/proc/{thread}/schedstat") as f:
             r, w, _ = f.read().split()
         ran += int(r)
@@ -167,8 +162,6 @@ def compare(unit, begin, end, first, last, lives):
 def held(unit):
     """Stops the unit, and returns its contention and the kernel's times of the same moment."""
     unit.kill("SIGSTOP")
-    wait_for("all threads are stopped", lambda: all(" (stopped)" in line for t in threads_of(unit)
-             for line in open(f"/proc/{t}/status") if line.startswith("State:")))
     return contention(unit), kernel_accounts(unit)
 
 
@@ -206,7 +199,7 @@ def threads_that_come_and_go():
     equal(drops, 0, "drops")
     # While the unit is stopped, its threads are exactly those of the control group
     u.kill("SIGSTOP")
-    n = len(threads_of(u))
+    n = len(u.threads())
     settled(u, {"stopped": n})
     u.kill("SIGKILL")
     settled(u, {})
@@ -216,7 +209,7 @@ def threads_that_come_and_go():
     attach(u, "--probes=cpu")
     undisturbed(lambda: compare(u, *run_for(u, 1.0), lives=False))
     u.kill("SIGSTOP")
-    n = len(threads_of(u))
+    n = len(u.threads())
     settled(u, {"stopped": n})
 
 

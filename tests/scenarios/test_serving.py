@@ -58,13 +58,9 @@ def goes(unit, n, threads=None):
     return after
 
 
-def threads_of(unit):
-    return int(run("sh", "-c", f"cat /sys/fs/cgroup{unit.control_group}/cgroup.threads | wc -l").stdout)
-
-
 def wait_threads(unit, n):
     """Waits for the threads of connections, which the server creates some time after it has accepted them."""
-    return wait_for(f"it has {n} threads", lambda: threads_of(unit) == n and n, 20)
+    return wait_for(f"it has {n} threads", lambda: len(unit.threads()) == n and n, 20)
 
 
 @test(vm="nightly")
@@ -75,7 +71,7 @@ def while_it_serves():
     def measure():
         s = start_served(mode="single", delay_us=delay // 1000)
         qosctl("attach", s.name, "--probes=requests,cpu")
-        equal(threads_of(s), 1, "threads of the server")
+        equal(len(s.threads()), 1, "threads of the server")
         load(s, connections=1, number=n, think_us=2000)
         after = stands(s)
         f = server_figures(s)
@@ -102,7 +98,7 @@ def nothing_in_a_window():
     qosctl("attach", s.name, "--probes=requests,cpu")
     load(s, connections=6, number=60)
     total = stands(s)
-    within(total["threadTime"], threads_of(s) * total["served"], 1e-6, 4 * 50000, "time of all threads")
+    within(total["threadTime"], len(s.threads()) * total["served"], 1e-6, 4 * 50000, "time of all threads")
 
     def over():
         c = serving(s, "300ms")
@@ -218,14 +214,14 @@ def units_in_units():
     goes(slice, 2, threads=wait_threads(s, 1 + 2) + wait_threads(other, 1))
     attach(s, "--probes=requests,cpu")
     wait_for("what is in flight is the service's", lambda: server_figures(s)["inFlight"] == 2)
-    goes(s, 2, threads=threads_of(s))
+    goes(s, 2, threads=len(s.threads()))
     # Both clocks have advanced, and it is unknown how much of that was at the same time: the slice has no share
     both = serving(slice)
     check("share" not in both and both["threadTime"] > 0, f"of two clocks: {both}")
     # In a window in which only the service's clock advanced, the slice has its share and its thread time
     def alone():
         c = serving(slice, "300ms")
-        return c.get("share") == 1 and abs(c["threadTime"] - threads_of(s) * c["covered"]) <= ROUNDING * 8
+        return c.get("share") == 1 and abs(c["threadTime"] - len(s.threads()) * c["covered"]) <= ROUNDING * 8
     wait_for("the slice has what the service has", alone)
     qosctl("detach", s.name)
     wait_for("what is in flight is the slice's", lambda: serving(slice, "300ms").get("share") == 1)
