@@ -363,6 +363,22 @@ static __always_inline __u64 unix_look(__u32 length, const void *data) {
         return bytes;
 }
 
+/* Whether the message of this client that its peer reads is its last one so far. A message may be read in
+ * parts, and the client may have sent its next request before the last of these. */
+static __attribute__((noinline)) int unix_is_last(struct sock *client) {
+        struct unix_sock *us;
+        struct socket *socket;
+
+        if (!client)
+                return 0;
+        if (unix_is_packets(client))
+                return 1; /* never read in parts */
+        socket = client->sk_socket;
+        us = socket ? bpf_skc_to_unix_sock(socket->sk) : NULL;
+        /* It is in the queue until it was read as a whole */
+        return us && us->peer && us->peer->sk_receive_queue.qlen <= 1;
+}
+
 /* A client reads while its request has no recorded response. */
 static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_conn *c) {
         struct unix_unrecorded *kept;
@@ -412,7 +428,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         farewell = (__u32) len == skb->len && exchange_is_farewell(bytes, len);
         remark = exchange_is_remark(bytes, skb->len);
         if (c && (c->kind == UNIX_CLIENT || c->kind == UNIX_CLIENT_BUS)) {
-                if (remark) {
+                if (remark && unix_is_last(sender)) {
                         bpf_spin_lock(&c->lock);
                         if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at) {
                                 c->x.state = EXCHANGE_IDLE;

@@ -222,6 +222,57 @@ def in_flight():
     wait_for("it is gone", lambda: client_figures(c)["inFlight"] == 0)
 
 
+@test()
+def remarks_read_in_parts():
+    """A message without a response is no request, and does not cancel the next request if the server has read a part of it before that
+    is sent, and the rest afterwards, as MariaDB reads the header first."""
+    path, read, sent = (f"/run/{scenario.unit_name(name, '')}" for name in ("remark", "read", "sent"))
+    remark = bytes.fromhex("05000000") + bytes.fromhex("1907000000")    # COM_STMT_CLOSE
+    rounds = 10
+    server = script(f"""
+def wait(name, i):
+    while not os.path.exists(f'{{name}}{{i}}'):
+        time.sleep(0.001)
+def take(s, n):
+    data = b''
+    while len(data) < n:
+        data += s.recv(n - len(data))
+    return data
+l = socket.socket(socket.AF_UNIX)
+l.bind({path!r})
+l.listen()
+s = l.accept()[0]
+for i in range({rounds}):
+    assert take(s, 5) == b'first'
+    s.sendall(b'done')
+    take(s, 4)
+    open(f'{read}{{i}}', 'w')
+    wait({sent!r}, i)
+    take(s, {len(remark) - 4})
+    assert take(s, 6) == b'second'
+    s.sendall(b'done')
+s.recv(1)
+""").start()
+    wait_for("it listens", lambda: os.path.exists(path))
+    c = attach(script(ASK + f"""
+s = connect({path!r})
+for i in range({rounds}):
+    s.sendall(b'first')
+    assert s.recv(100) == b'done'
+    s.sendall({remark!r})
+    while not os.path.exists(f'{read}{{i}}'):
+        time.sleep(0.001)
+    s.sendall(b'second')
+    open(f'{sent}{{i}}', 'w')
+    assert s.recv(100) == b'done'
+time.sleep(1000)
+"""))
+    c.start()
+    expect_asked(c, {path: 2 * rounds}, "with remarks read in parts")
+    equal(client_figures(c)["errors"], scenario.peer_errors(), "errors")
+    server.stop()
+
+
 @test(deadline=60)
 def redis_by_its_socket():
     """redis-benchmark, with one command at a time on each connection, has as many requests as Redis."""
