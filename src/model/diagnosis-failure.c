@@ -56,7 +56,8 @@ static void diagnose_errors(const DiagnosisEvidence *e, Diagnosis *d) {
 
         if (isnan(f->rate) || !(errors > 0))
                 return;
-        share = errors / ended;
+        /* Both are rates, which are rounded */
+        share = MIN(errors / ended, 1.0);
         if (n && ended_rate(n) > 0 &&
             (n->status5xx >= 0 || n->grpc_errors >= 0 || n->error_replies >= 0 || n->resets >= 0))
                 usual = errors_rate(n) / ended_rate(n);
@@ -97,7 +98,7 @@ static void diagnose_aborts(const DiagnosisEvidence *e, Diagnosis *d) {
                       "clients give up: %s requests/s have no response when the client closes the "
                       "connection (%s of all)",
                       RATE(aborts), PERCENT(aborts / ended))
-                ->share = aborts / ended;
+                ->share = MIN(aborts / ended, 1.0);
 }
 
 /* Requests to a peer per second that fail. Where requests overlap in an unknown protocol the number of
@@ -122,7 +123,7 @@ static void diagnose_peers(const DiagnosisEvidence *e, Diagnosis *d) {
         if (!peer || failed * e->peers_covered < ERRORS_COUNT_MIN * NSEC_PER_SEC)
                 return;
         all = known(peer->errors) + known(peer->rate);
-        share = failed / all;
+        share = MIN(failed / all, 1.0);
         if (share < ERRORS_MOST)
                 return;
 
