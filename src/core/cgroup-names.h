@@ -12,7 +12,7 @@ typedef struct Unit Unit;
 
 /* Cache of control groups by id, with their units, for all lookups of a reply, as each one walks the
  * directories. The number is limited to some ten milliseconds per reply. */
-#define GROUP_CACHE_LEFT 20000U
+#define CGROUP_NAMES_LOOKUPS 20000U
 
 typedef struct CgroupNames {
         struct {
@@ -23,7 +23,7 @@ typedef struct CgroupNames {
         unsigned left;          /* lookups left */
 } CgroupNames;
 
-#define GROUP_CACHE_INIT { .left = GROUP_CACHE_LEFT }
+#define CGROUP_NAMES_INIT { .left = CGROUP_NAMES_LOOKUPS }
 
 /* NULL: unknown or removed. Valid as long as the cache. */
 const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id);
@@ -32,4 +32,4 @@ const char* cgroup_names_get_path(const CgroupNames *c, uint64_t id);
 /* Whether the group belongs to the unit or is contained in it. */
 bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id);
 void cgroup_names_done(CgroupNames *c);
-#define _cleanup_group_cache_ _cleanup_(cgroup_names_done)
+#define _cleanup_cgroup_names_ _cleanup_(cgroup_names_done)

@@ -709,7 +709,7 @@ static void stopped_fill(const HostSample *end, DiagnosisRun *ret) {
 
 int evidence_collect(Unit *u, const HostSample *begin, const HostSample *end, uint64_t window,
                      DiagnosisEvidence *ret) {
-        _cleanup_group_cache_ CgroupNames groups = GROUP_CACHE_INIT;
+        _cleanup_cgroup_names_ CgroupNames groups = CGROUP_NAMES_INIT;
         Snapshot s;
 
         assert(u);

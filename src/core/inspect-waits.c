@@ -744,7 +744,7 @@ int resources_query_to_json(WaitsQuery *q, Unit *u, bool names, sd_json_variant 
         const ResourcesReading *reading = &q->resources;
         _cleanup_(variants_freep) sd_json_variant **resources = NULL;
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        _cleanup_group_cache_ CgroupNames groups = GROUP_CACHE_INIT;
+        _cleanup_cgroup_names_ CgroupNames groups = CGROUP_NAMES_INIT;
         _cleanup_free_ char (*cpu_names)[NAME_MAX_SIZE] = NULL;
         _cleanup_free_ WaitTarget *rows = NULL;
         size_t n_rows = 0, n = 0;

@@ -29,7 +29,7 @@ struct ManagerObserver {
         /* Connected to the system bus. NULL: about to be disconnected. The handler may add and remove other
          * observers */
         void (*bus_changed)(sd_bus *bus, void *userdata);
-        /* What the state file has was changed: written before the caller goes on */
+        /* The state to be saved has changed. It is saved before the caller goes on */
         void (*state_changed)(Manager *m, void *userdata);
         /* The settings of all unit files are in effect */
         void (*unit_files_loaded)(Manager *m, void *userdata);

@@ -20,12 +20,12 @@ struct Page {
         void *userdata;
 
         pid_t pid;
-        int output;             /* of the command that runs */
+        int output;             /* of the process that runs */
         sd_event_source *source;
         char *buffer;           /* its output so far */
         size_t size;
 
-        char *text;             /* output of the last command that has ended */
+        char *text;             /* output of the last process that has ended */
         size_t first;           /* number of the first line shown */
 };
 
@@ -93,10 +93,10 @@ static int on_output(sd_event_source *s, int fd, uint32_t revents, void *userdat
         return p->handler(p->userdata);
 }
 
-_Noreturn static void page_exec(const char *command, const char *unit, unsigned columns) {
+_Noreturn static void page_exec(const char *unit, unsigned columns) {
         char number[16], *window = NULL;
-        const char *arguments[] = { "qosctl", "--no-pager", command, unit, NULL, NULL, NULL, NULL };
-        size_t n = 4;
+        const char *arguments[9] = { "qosctl", "--no-pager", "status" };
+        size_t n = 3;
         sigset_t none;
 
         /* Ends with qosctl, which blocks the signals that it handles in its event loop */
@@ -115,11 +115,14 @@ _Noreturn static void page_exec(const char *command, const char *unit, unsigned 
         }
         if (arg_window_text && asprintf(&window, "--window=%s", arg_window_text) >= 0)
                 arguments[n++] = window;
+        /* The name of the root slice begins as an option does */
+        arguments[n++] = "--";
+        arguments[n++] = unit;
         (void) execv("/proc/self/exe", (char**) arguments);
         _exit(EXIT_FAILURE);
 }
 
-int page_run(Page *p, const char *command, const char *unit, unsigned columns) {
+int page_run(Page *p, const char *unit, unsigned columns) {
         int fds[2], r;
 
         if (p->pid > 0)
@@ -141,7 +144,7 @@ int page_run(Page *p, const char *command, const char *unit, unsigned columns) {
                 if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(fds[1], STDOUT_FILENO) < 0 ||
                     dup2(fds[1], STDERR_FILENO) < 0)
                         _exit(EXIT_FAILURE);
-                page_exec(command, unit, columns);
+                page_exec(unit, columns);
         }
 
         (void) close(fds[1]);

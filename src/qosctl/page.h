@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The output of another command of qosctl, to be scrolled on the screen. */
+/* The status of a unit as another process of qosctl prints it, to be scrolled on the screen. */
 
 #include <systemd/sd-event.h>
 
@@ -14,11 +14,11 @@ typedef int (*PageHandler)(void *userdata);
 
 /* NULL: out of memory. */
 Page* page_new(sd_event *event, PageHandler handler, void *userdata);
-/* Also ends a command that runs. */
+/* Also ends a process that runs. */
 Page* page_free(Page *p);
 
-/* Runs the command for a unit, unless it is still running, for this number of columns. */
-int page_run(Page *p, const char *command, const char *unit, unsigned columns);
+/* Reads the status, unless it is being read, for this number of columns. */
+int page_run(Page *p, const char *unit, unsigned columns);
 
 /* Scrolls. lines: number of lines that are shown. Returns false if it is no key for that. */
 bool page_move(Page *p, size_t lines, int key);

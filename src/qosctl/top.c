@@ -556,7 +556,7 @@ static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
 
         /* A connection over ssh takes longer than the table, and may need a password */
         if (t->page && !arg_host)
-                (void) page_run(t->page, "status", t->rows.selected, terminal_style()->width);
+                (void) page_run(t->page, t->rows.selected, terminal_style()->width);
 
         if (t->lost)
                 return top_lost(t, -ECONNRESET);
@@ -611,7 +611,7 @@ static int on_page(void *userdata) {
 
 static int top_open_page(Top *t) {
         t->page = page_new(t->event, on_page, t);
-        return t->page ? page_run(t->page, "status", t->rows.selected, terminal_style()->width) : -ENOMEM;
+        return t->page ? page_run(t->page, t->rows.selected, terminal_style()->width) : -ENOMEM;
 }
 
 static int top_handle_page_key(Top *t, int key) {
@@ -624,7 +624,7 @@ static int top_handle_page_key(Top *t, int key) {
                 t->page = page_free(t->page);
                 return 0;
         case ' ':
-                return page_run(t->page, "status", t->rows.selected, terminal_style()->width);
+                return page_run(t->page, t->rows.selected, terminal_style()->width);
         default:
                 (void) page_move(t->page, terminal_lines() - MIN(terminal_lines(), 2U), key);
                 return 0;

@@ -824,7 +824,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("With \"tables\": counters since the attach, and requests in flight, of each "
                               "endpoint that is no Unix socket and not excluded; left out if they are not "
-                              "known. None is less than in an export before with the same attachedSince"),
+                              "known. None is less than in an export before with the same attachedSince, "
+                              "unless qosd was restarted"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(endpoints, Endpoint, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("With \"tables\": counters of each device that the unit has used"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(devices, BlockDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));

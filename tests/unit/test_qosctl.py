@@ -2272,6 +2272,15 @@ class Top(Test):
         t.wait_for(re.escape(text.splitlines()[-1].strip()), at)
         t.key("q")
         at = t.wait_for("by throughput.*a.service.*b.service", at)
+        # The name of the root slice begins as an option does
+        self.qosd.add("-.slice", rate=1)
+        t.key(" ")
+        at = t.wait_for("by throughput.*b.service.*-.slice", at)
+        t.key("\x1b[F\r")
+        at = t.wait_for("-.slice, lines .*q for the table.*● -.slice", at)
+        t.key("q")
+        at = t.wait_for("by throughput.*a.service.*b.service", at)
+        t.key("\x1b[A")
         # An error is shown, and top goes on
         del self.qosd.units["b.service"]
         t.key("\r")
