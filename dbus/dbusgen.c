@@ -4,6 +4,7 @@
  *
  *     dbusgen vtable XML           the sd-bus vtable of the interface
  *     dbusgen metrics XML...       the metric table, for src/model/metric.c
+ *     dbusgen varlink TYPES XML... the varlink types of a snapshot, for src/server/varlink-org.qosd.QoS.c
  *     dbusgen man PAGE XML...      a manual page: replaces the line @INTERFACE@ by the members of the
  *                                  interface
  *
@@ -12,32 +13,18 @@
 
 #include <ctype.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include <libxml/parser.h>
-#include <libxml/tree.h>
-
-#define ANNOTATION_DOC "org.gtk.GDBus.DocString"
-#define ANNOTATION_EMITS "org.freedesktop.DBus.Property.EmitsChangedSignal"
-#define ANNOTATION_PRIVILEGED "org.freedesktop.systemd1.Privileged"
-#define ANNOTATION_STRUCT "org.qosd1.Struct"
-#define ANNOTATION_PROBE "org.qosd1.Probe"
-#define ANNOTATION_METRIC "org.qosd1.Metric"
-#define ANNOTATION_FIELD "org.qosd1.Field"
-#define ANNOTATION_UNIT "org.qosd1.Unit"
-#define ANNOTATION_KIND "org.qosd1.Kind"
-
-#define NAME_SIZE 256
+#include "dbusgen.h"
 
 static const char *file_name;
 
-static void __attribute__((noreturn, format(printf, 2, 3))) fail(const xmlNode *n, const char *format, ...) {
+void fail(const xmlNode *n, const char *format, ...) {
         va_list ap;
 
-        fprintf(stderr, "%s:%ld: ", file_name, n ? xmlGetLineNo((xmlNode*) n) : 1L);
+        fprintf(stderr, "%s:%ld: ", n && n->doc->URL ? (const char*) n->doc->URL : file_name,
+                n ? xmlGetLineNo((xmlNode*) n) : 1L);
         va_start(ap, format);
         vfprintf(stderr, format, ap);
         va_end(ap);
@@ -45,20 +32,12 @@ static void __attribute__((noreturn, format(printf, 2, 3))) fail(const xmlNode *
         exit(EXIT_FAILURE);
 }
 
-static bool streq(const char *a, const char *b) {
-        return strcmp(a, b) == 0;
-}
-
-static bool node_is(const xmlNode *n, const char *name) {
-        return streq((const char*) n->name, name);
-}
-
 /* Attributes are not freed: the process is short-lived. */
-static const char* attribute_or_null(xmlNode *n, const char *name) {
+const char* attribute_or_null(xmlNode *n, const char *name) {
         return (const char*) xmlGetProp(n, (const xmlChar*) name);
 }
 
-static const char* attribute(xmlNode *n, const char *name) {
+const char* attribute(xmlNode *n, const char *name) {
         const char *s;
 
         s = attribute_or_null(n, name);
@@ -68,7 +47,7 @@ static const char* attribute(xmlNode *n, const char *name) {
         return s;
 }
 
-static const char* annotation_or_null(xmlNode *n, const char *name) {
+const char* annotation_or_null(xmlNode *n, const char *name) {
         for (xmlNode *a = xmlFirstElementChild(n); a; a = xmlNextElementSibling(a))
                 if (node_is(a, "annotation") && streq(attribute(a, "name"), name)) {
                         const char *s;
@@ -82,7 +61,7 @@ static const char* annotation_or_null(xmlNode *n, const char *name) {
         return NULL;
 }
 
-static const char* annotation(xmlNode *n, const char *name) {
+const char* annotation(xmlNode *n, const char *name) {
         const char *s;
 
         s = annotation_or_null(n, name);
@@ -93,7 +72,7 @@ static const char* annotation(xmlNode *n, const char *name) {
         return s;
 }
 
-static const char* description(xmlNode *n) {
+const char* description(xmlNode *n) {
         const char *s;
 
         s = annotation(n, ANNOTATION_DOC);
@@ -104,8 +83,7 @@ static const char* description(xmlNode *n) {
         return s;
 }
 
-static xmlNode* interface_load(const char *path) {
-        xmlNode *interface = NULL;
+xmlNode* document_load(const char *path) {
         xmlDoc *doc;
 
         file_name = path;
@@ -114,7 +92,13 @@ static xmlNode* interface_load(const char *path) {
         if (!doc)
                 exit(EXIT_FAILURE); /* libxml2 has printed the reason */
 
-        for (xmlNode *n = xmlFirstElementChild(xmlDocGetRootElement(doc)); n; n = xmlNextElementSibling(n)) {
+        return xmlDocGetRootElement(doc);
+}
+
+xmlNode* interface_load(const char *path) {
+        xmlNode *interface = NULL, *root = document_load(path);
+
+        for (xmlNode *n = xmlFirstElementChild(root); n; n = xmlNextElementSibling(n)) {
                 if (!node_is(n, "interface") || interface)
                         fail(n, "Expected exactly one <interface> in <node>");
                 interface = n;
@@ -334,7 +318,7 @@ static void print_vtable(xmlNode *interface) {
 
 /* ---- metric table ------------------------------------------------------------------------------------- */
 
-static void print_string(const char *s) {
+void print_string(const char *s) {
         putchar('"');
         for (; *s; s++) {
                 if (*s == '"' || *s == '\\')
@@ -604,11 +588,14 @@ int main(int argc, char **argv) {
                 print_vtable(interface_load(argv[2]));
         else if (argc >= 3 && streq(argv[1], "metrics"))
                 print_metrics(argv + 2, argc - 2);
+        else if (argc >= 4 && streq(argv[1], "varlink"))
+                print_varlink(argv[2], argv + 3, argc - 3);
         else if (argc >= 4 && streq(argv[1], "man")) {
                 if (print_man(argv[2], argv + 3, argc - 3) != EXIT_SUCCESS)
                         return EXIT_FAILURE;
         } else {
-                fprintf(stderr, "Usage: dbusgen vtable XML | metrics XML... | man PAGE XML...\n");
+                fprintf(stderr, "Usage: dbusgen vtable XML | metrics XML... | varlink TYPES XML... | "
+                        "man PAGE XML...\n");
                 return EXIT_FAILURE;
         }
 
