@@ -5,6 +5,8 @@
 #include <time.h>
 
 #include "client.h"
+#include "command.h"
+#include "complete.h"
 #include "config-build.h"
 #include "format.h"
 #include "hosts.h"
@@ -52,126 +54,134 @@ static const char *given[_OPTION_MAX];
 
 static int verb_help(int argc, char **argv);
 
-typedef enum VerbGroup {
-        GROUP_UNIT,
-        GROUP_THRESHOLD,
-        GROUP_SERVICE,
-        _GROUP_MAX,
-} VerbGroup;
-
-typedef struct Verb {
-        const char *name;
-        const char *arguments, *description;    /* for the help */
-        VerbGroup group;
-        int min_arguments, max_arguments;       /* -1: any number */
-        unsigned takes;
-        int (*run)(int argc, char **argv);
-        int (*run_hosts)(int argc, char **argv);        /* on several hosts; NULL: not supported */
-} Verb;
-
 /* In the order of the help. */
 static const Verb verbs[] = {
         { "list", "[PATTERN...]", "List attached units (the default)",
-                GROUP_UNIT, 0, -1, OPTION_MASK(ALL) | OPTION_MASK(WINDOW),
+                GROUP_UNIT, 0, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                OPTION_MASK(ALL) | OPTION_MASK(WINDOW),
                 verb_list, verb_list_hosts },
         { "attach", "UNIT...", "Start observing units",
-                GROUP_UNIT, 1, -1, OPTION_MASK(PROBES) | OPTION_MASK(EXCLUDE) | OPTION_MASK(FOR),
+                GROUP_UNIT, 1, -1, CANDIDATES_UNITS, CANDIDATES_UNITS,
+                OPTION_MASK(PROBES) | OPTION_MASK(EXCLUDE) | OPTION_MASK(FOR),
                 verb_attach },
         { "detach", "UNIT...|--all", "Stop observing units",
-                GROUP_UNIT, 0, -1, OPTION_MASK(ALL),
+                GROUP_UNIT, 0, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                OPTION_MASK(ALL),
                 verb_detach },
         { "enable", "UNIT...", "Start observing units at boot",
-                GROUP_UNIT, 1, -1,
+                GROUP_UNIT, 1, -1, CANDIDATES_UNITS, CANDIDATES_UNITS,
                 OPTION_MASK(PROBES) | OPTION_MASK(EXCLUDE) | OPTION_MASK(NOW) | NAMED_UNITS,
                 verb_enable },
         { "disable", "UNIT...", "Do not start observing units at boot",
-                GROUP_UNIT, 1, -1, NAMED_UNITS,
+                GROUP_UNIT, 1, -1, CANDIDATES_UNITS, CANDIDATES_UNITS,
+                NAMED_UNITS,
                 verb_disable },
         { "verify", "UNIT|FILE...", "Check settings of qosd in unit files",
-                GROUP_UNIT, 1, -1, 0,
+                GROUP_UNIT, 1, -1, CANDIDATES_UNITS_FILES, CANDIDATES_UNITS_FILES,
+                0,
                 verb_verify },
         { "status", "UNIT...", "Show metrics of units in human-readable form",
-                GROUP_UNIT, 1, -1, OPTION_MASK(WINDOW),
+                GROUP_UNIT, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                OPTION_MASK(WINDOW),
                 verb_status, verb_status_hosts },
         { "show", "UNIT...", "Show metrics of units in machine-readable form",
-                GROUP_UNIT, 1, -1, OPTION_MASK(WINDOW) | OPTION_MASK(METRICS),
+                GROUP_UNIT, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                OPTION_MASK(WINDOW) | OPTION_MASK(METRICS),
                 verb_show },
         { "threads", "UNIT...", "Show how threads of units spend their time",
-                GROUP_UNIT, 1, -1, OPTION_MASK(FOR),
+                GROUP_UNIT, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                OPTION_MASK(FOR),
                 verb_threads },
         { "resources", "UNIT...", "Show resource usage and what threads wait for",
-                GROUP_UNIT, 1, -1, OPTION_MASK(WINDOW) | OPTION_MASK(FOR),
+                GROUP_UNIT, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                OPTION_MASK(WINDOW) | OPTION_MASK(FOR),
                 verb_resources },
         { "top", "[UNIT...]", "Show metrics of units continuously",
-                GROUP_UNIT, 0, -1, OPTION_MASK(WINDOW) | OPTION_MASK(REPEAT),
+                GROUP_UNIT, 0, -1, CANDIDATES_UNITS, CANDIDATES_UNITS,
+                OPTION_MASK(WINDOW) | OPTION_MASK(REPEAT),
                 verb_top },
         { "histogram", "UNIT [METRIC]", "Show the distribution of a duration",
-                GROUP_UNIT, 1, 2, OPTION_MASK(WINDOW),
+                GROUP_UNIT, 1, 2, CANDIDATES_ATTACHED, CANDIDATES_DISTRIBUTIONS,
+                OPTION_MASK(WINDOW),
                 verb_histogram, verb_histogram_hosts },
         { "history", "UNIT [METRIC...]", "Show metrics over time",
-                GROUP_UNIT, 1, -1, OPTION_MASK(SINCE),
+                GROUP_UNIT, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_METRICS,
+                OPTION_MASK(SINCE),
                 verb_history },
         { "heatmap", "UNIT [METRIC]", "Show the distribution of a duration over time",
-                GROUP_UNIT, 1, 2, OPTION_MASK(SINCE),
+                GROUP_UNIT, 1, 2, CANDIDATES_ATTACHED, CANDIDATES_RECORDED,
+                OPTION_MASK(SINCE),
                 verb_heatmap },
         { "measure", "UNIT -- COMMAND", "Show metrics of a unit while COMMAND runs",
-                GROUP_UNIT, 1, -1, ONE_UNIT,
+                GROUP_UNIT, 1, -1, CANDIDATES_UNITS, CANDIDATES_COMMAND,
+                ONE_UNIT,
                 verb_measure },
         { "diagnose", "UNIT", "Find the bottleneck of a unit",
-                GROUP_UNIT, 1, 1, OPTION_MASK(FOR) | OPTION_MASK(NORMAL) | ONE_UNIT,
+                GROUP_UNIT, 1, 1, CANDIDATES_UNITS, CANDIDATES_NONE,
+                OPTION_MASK(FOR) | OPTION_MASK(NORMAL) | ONE_UNIT,
                 verb_diagnose, verb_diagnose_hosts },
         { "why", "UNIT", "Follow what a unit waits for, from unit to unit",
-                GROUP_UNIT, 1, 1, OPTION_MASK(FOR) | ONE_UNIT,
+                GROUP_UNIT, 1, 1, CANDIDATES_UNITS, CANDIDATES_NONE,
+                OPTION_MASK(FOR) | ONE_UNIT,
                 verb_why },
         { "set-threshold", "UNIT RULE", "Set an alert threshold for a unit",
-                GROUP_THRESHOLD, 1, -1, ONE_UNIT,
+                GROUP_THRESHOLD, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_NONE,
+                ONE_UNIT,
                 verb_set_threshold },
         { "clear-threshold", "UNIT NAME...", "Remove thresholds",
-                GROUP_THRESHOLD, 1, -1, ONE_UNIT,
+                GROUP_THRESHOLD, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_THRESHOLDS,
+                ONE_UNIT,
                 verb_clear_threshold },
         { "list-thresholds", "[UNIT...]", "List thresholds and their states",
-                GROUP_THRESHOLD, 0, -1, 0,
+                GROUP_THRESHOLD, 0, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                0,
                 verb_list_thresholds },
         { "monitor", "[UNIT...]", "Show state changes of thresholds, or samples",
-                GROUP_THRESHOLD, 0, -1, OPTION_MASK(INTERVAL) | OPTION_MASK(WINDOW) | OPTION_MASK(EXEC),
+                GROUP_THRESHOLD, 0, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                OPTION_MASK(INTERVAL) | OPTION_MASK(WINDOW) | OPTION_MASK(EXEC),
                 verb_monitor },
         { "wait", "UNIT CONDITION", "Wait until a condition is met",
-                GROUP_THRESHOLD, 1, -1, OPTION_MASK(TIMEOUT) | ONE_UNIT,
+                GROUP_THRESHOLD, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_NONE,
+                OPTION_MASK(TIMEOUT) | ONE_UNIT,
                 verb_wait },
         { "is-ok", "UNIT...", "Check that all thresholds are met",
-                GROUP_THRESHOLD, 1, -1, 0,
+                GROUP_THRESHOLD, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                0,
                 verb_is_ok },
         { "probes", "", "Show the BPF programs and their overhead",
-                GROUP_SERVICE, 0, 0, 0,
+                GROUP_SERVICE, 0, 0, CANDIDATES_NONE, CANDIDATES_NONE,
+                0,
                 verb_probes },
         { "metrics", "[UNIT...]", "Print counters and histograms for Prometheus",
-                GROUP_SERVICE, 0, -1, OPTION_MASK(FORMAT) | OPTION_MASK(BUCKETS) | OPTION_MASK(SERIES) | OPTION_MASK(VERBOSE),
+                GROUP_SERVICE, 0, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                OPTION_MASK(FORMAT) | OPTION_MASK(BUCKETS) | OPTION_MASK(SERIES) | OPTION_MASK(VERBOSE),
                 verb_metrics },
         { "list-metrics", "", "List available metrics",
-                GROUP_SERVICE, 0, 0, 0,
+                GROUP_SERVICE, 0, 0, CANDIDATES_NONE, CANDIDATES_NONE,
+                0,
                 verb_list_metrics },
         { "help", "[COMMAND]", "Show this help, or that of a command",
-                GROUP_SERVICE, 0, 1, 0,
+                GROUP_SERVICE, 0, 1, CANDIDATES_VERBS, CANDIDATES_NONE,
+                0,
                 verb_help },
 };
 
-/* How options are explained: those of all verbs, and of some. */
-static const struct OptionHelp {
-        const char *usage;
-        int option;                             /* -1: of all verbs */
-        const char *text;                       /* lines */
-} option_help[] = {
+/* Of all verbs, and of some. */
+static const OptionHelp option_help[] = {
         { "-h --help", -1,
           "Show this help" },
         { "   --version", -1,
           "Show the version" },
         { "-H --host=[USER@]HOST,...", -1,
           "Operate on remote host, over ssh; list, status,\n"
-          "histogram, diagnose: also on several" },
+          "histogram, diagnose: also on several",
+          ":hosts" },
         { "   --window=SPAN", OPTION_WINDOW,
-          "Time window: up to 10s, 60s, 5min, or total" },
+          "Time window: up to 10s, 60s, 5min, or total",
+          "100ms 500ms 1s 10s 60s 5min total" },
         { "   --since=TIME", OPTION_SINCE,
-          "With history, heatmap: start time (default: 1h)" },
+          "With history, heatmap: start time (default: 1h)",
+          "5min 10min 1h 6h today yesterday" },
         { "-a --all", OPTION_ALL,
           "With list: include units with listening sockets\n"
           "With detach: all units" },
@@ -179,35 +189,44 @@ static const struct OptionHelp {
           "With enable: wait until units are observed" },
         { "   --probes=PROBE,...", OPTION_PROBES,
           "With attach, enable: select probes: requests,\n"
-          "tls, cpu, block, memory" },
+          "tls, cpu, block, memory",
+          "requests tls cpu block memory" },
         { "   --exclude=WHAT,...", OPTION_EXCLUDE,
           "With attach, enable: exclude requests by port:N,\n"
-          "http:/PATH, redis:COMMAND" },
+          "http:/PATH, redis:COMMAND",
+          "port: http:/ redis:" },
         { "   --for=SPAN", OPTION_FOR,
           "With attach: detach after SPAN\n"
           "With threads, resources: sample for SPAN\n"
           "With diagnose: observe for SPAN (default: 10s)\n"
-          "With why: observe each unit for SPAN (default: 5s)" },
+          "With why: observe each unit for SPAN (default: 5s)",
+          "1s 2s 5s 10s 1min 10min 1h 1d" },
         { "   --save=FILE", OPTION_NORMAL,
-          "With diagnose: save the metrics as a baseline" },
+          "With diagnose: save the metrics as a baseline",
+          ":files" },
         { "   --against=FILE", OPTION_NORMAL,
-          "With diagnose: compare with a saved baseline" },
+          "With diagnose: compare with a saved baseline",
+          ":files" },
         { "   --interval=SPAN", OPTION_INTERVAL,
-          "With monitor: show a sample every SPAN" },
+          "With monitor: show a sample every SPAN",
+          "100ms 1s 5s" },
         { "   --exec=COMMAND", OPTION_EXEC,
           "With monitor: run COMMAND at each state change" },
         { "   --timeout=SPAN", OPTION_TIMEOUT,
-          "With wait: fail after SPAN" },
+          "With wait: fail after SPAN",
+          "10s 30s 1min 10min" },
         { "   --format=FORMAT", OPTION_FORMAT,
           "With metrics: openmetrics (default), openmetrics2,\n"
-          "prometheus, protobuf" },
+          "prometheus, protobuf",
+          "openmetrics openmetrics2 prometheus protobuf" },
         { "   --buckets-max=N", OPTION_BUCKETS,
           "With metrics: limit the buckets of a native\n"
           "histogram (default: 160), 0 for no limit" },
         { "   --export=WHAT", OPTION_SERIES,
           "With metrics: requests, or probes (default), for\n"
           "the metrics of all their probes, or everything,\n"
-          "for those of endpoints and devices, too" },
+          "for those of endpoints and devices, too",
+          "requests probes everything" },
         { "   --series-max=N", OPTION_SERIES,
           "With metrics: limit the series of all units, a\n"
           "histogram being one, 0 for no limit (default)" },
@@ -215,7 +234,8 @@ static const struct OptionHelp {
           "With metrics: show the number of series and the\n"
           "schemas of histograms on standard error" },
         { "-P METRIC", OPTION_METRICS,
-          "With show: show only this metric" },
+          "With show: show only this metric",
+          ":metrics" },
         { "   --value", OPTION_METRICS,
           "With show: print only values" },
         { "-b --batch", OPTION_REPEAT,
@@ -223,9 +243,11 @@ static const struct OptionHelp {
         { "-n --iterations=N", OPTION_REPEAT,
           "With top: exit after N tables" },
         { "-d --delay=SPAN", OPTION_REPEAT,
-          "With top: interval between tables (default: 1s)" },
+          "With top: interval between tables (default: 1s)",
+          "100ms 1s 5s" },
         { "   --json=short|pretty|off", -1,
-          "Generate JSON output" },
+          "Generate JSON output",
+          "short pretty off" },
         { "-j", -1,
           "--json=pretty on a terminal, else --json=short" },
         { "   --no-pager", -1,
@@ -297,7 +319,7 @@ static void help_verb(const Verb *v) {
         (void) printf("qosctl [OPTIONS...] %s%s%s\n\n%s%s.%s\n", v->name, isempty(v->arguments) ? "" : " ",
                       v->arguments, color_on(s, COLOR_BOLD), v->description, color_off(s));
         for (size_t i = 0; i < ELEMENTSOF(option_help); i++) {
-                if (option_help[i].option < 0 || !(v->takes & (1U << option_help[i].option)))
+                if (!verb_takes(v, &option_help[i]))
                         continue;
                 if (!some)
                         print_heading("Options");
@@ -687,6 +709,10 @@ static int parse_argv(int argc, char **argv) {
 static int run(int argc, char **argv) {
         const Verb *verb = &verbs[0];
         int n;
+
+        /* Before all options: those that follow are of the line to be completed */
+        if (argc > 1 && streq(argv[1], "--complete"))
+                return complete(verbs, ELEMENTSOF(verbs), option_help, ELEMENTSOF(option_help), argc - 2, argv + 2);
 
         n = parse_argv(argc, argv);
         if (n < 0)
