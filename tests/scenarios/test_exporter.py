@@ -618,3 +618,106 @@ def ends_without_scrapes():
     check(time.monotonic() - begun > 290, "it ended before its time")
     scrape()
     check(unit_property(UNITS[1], "MainPID") not in ("0", pid), "it was not started")
+
+
+def series_of_units(text):
+    """The series of each unit, in the order of the units. A histogram is one of them."""
+    found = {}
+    for name in samples(text):
+        unit = re.search('[{,]unit="([^"]*)"', name)
+        if unit:
+            found.setdefault(unit[1], set()).add(re.sub("_(bucket|sum|count)(?=[{])", "", re.sub(',?le="[^"]*"', "", name))
+                                                 if re.search("_seconds_(bucket|sum|count)[{]", name) else name)
+    return found
+
+
+def held(service):
+    """Resident bytes and the number of open files of a service."""
+    pid = unit_property(service, "MainPID")
+    with open(f"/proc/{pid}/status") as f:
+        resident = int(next(line for line in f if line.startswith("VmRSS:")).split()[1]) << 10
+    return resident, len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def churn(at_once, rounds, limit, active, leak_max):
+    """Attaches and detaches so many units in each round, some of which are active, and scrapes them. One stays attached: with the last
+    unit qosd unloads its programs, and to load them again takes seconds. leak_max: bytes for each unit."""
+    services = "qosd.service", UNITS[1]
+    serve()
+    stays = start_served(mode="thread")
+    load(stays, connections=4, number=100)
+    expect_total(stays, 100)
+    template = scenario.unit_name("churn", "@.service")
+    scenario.write_unit(template, "[Service]\nExecStart=/usr/bin/sleep infinity\n")
+    systemctl("daemon-reload")
+    configure(f"[Exporter]\nExport=everything\nExportSeriesMax={limit}\n")
+    # PID 1 has several calls of qosd at a time to reply to
+    connections = [scenario.Varlink(timeout=60) for _ in range(4)]
+    memory, files = [], []
+
+    def call(method, names):
+        for k in range(0, len(names), len(connections)):
+            calls = list(zip(connections, names[k:k + len(connections)]))
+            for v, name in calls:
+                v.send(method, {"unit": name})
+            for v, _ in calls:
+                v.reply()
+
+    def everything():
+        return series_of_units(qosctl("metrics", "--format=prometheus", "--export=everything").stdout)
+
+    def at_rest(names):
+        """All series, and the text of a scrape between two equal exports."""
+        before, text, after = everything(), scrape()[1], everything()
+        equal(set(before), {stays.name, *names}, "units that are exported")
+        return before == after and (before, text)
+
+    try:
+        for i in range(rounds):
+            names = [template.replace("@", f"@{i}-{k}") for k in range(at_once)]
+            systemctl("start", *names[:active])
+            call("Attach", names)
+            series, text = wait_for("no series comes or goes", lambda names=names: at_rest(names), 60)
+            kept, dropped = series_of_units(text), int(samples(text)["qosd_series_dropped"])
+            n = sum(map(len, kept.values()))
+            check(n <= limit, f"there are {n} series")
+            equal(n + dropped, sum(map(len, series.values())), "series that are there and those that are dropped")
+            check(dropped > 0, "the limit is too large for this test")
+            check(all(kept[name] <= series[name] for name in kept), "there are series that no unit has")
+            if len(kept) < len(series):
+                more = len(list(series.values())[len(kept)])
+                check(limit - n < more, f"there are {n} series, and the next unit has {more}")
+            equal(samples(text, stays.name)[f'qosd_requests_server_total{{unit="{stays.name}"}}'], "100", "requests of the unit that stays")
+            call("Detach", names)
+            systemctl("stop", *names[:active])
+            text = scrape()[1]
+            equal(set(series_of_units(text)), {stays.name}, "units that are exported")
+            equal(samples(text)["qosd_series_dropped"], "0", "series that are dropped")
+            for seen, what in zip((memory, files), zip(*map(held, services))):
+                seen.append(what)
+    finally:
+        for v in connections:
+            v.close()
+        configure(None)
+        os.unlink(f"{scenario.UNIT_DIR}/{template}")
+        systemctl("daemon-reload")
+    # Pages that are given back and taken again make a difference of a MiB between two rounds
+    half = rounds // 2
+    for service, before, after in zip(services, zip(*memory[:half]), zip(*memory[half:])):
+        grown = min(after) - min(before)
+        check(grown < leak_max * half * at_once, f"{service} has grown by {grown} bytes within {half * at_once} units: {before}, {after}")
+    for service, number in zip(services, zip(*files)):
+        equal(len(set(number)), 1, f"numbers of open files of {service}, {number}")
+
+
+@test(own_daemon=True, deadline=90)
+def churned_units():
+    """However many units there are and have been, no more series are exported than ExportSeriesMax= says, those that are missing are
+    counted, and qosd and the exporter keep neither memory nor files of a unit that is gone."""
+    churn(64, 8, limit=2000, active=4, leak_max=4096)
+
+
+@test(nightly=True, own_daemon=True, deadline=1500)
+def churned_units_by_thousands():
+    """As many at once as there may be, and the default limit."""
+    churn(255, 40, limit=10000, active=16, leak_max=256)
