@@ -32,7 +32,7 @@ static int on_reload(sd_event_source *source, const struct signalfd_siginfo *si,
         (void) clock_gettime(CLOCK_MONOTONIC, &ts);
         (void) sd_notifyf(false, "RELOADING=1\nMONOTONIC_USEC=%llu",
                           (unsigned long long) ts.tv_sec * USEC_PER_SEC + ts.tv_nsec / NSEC_PER_USEC);
-        manager_reload(m);
+        (void) manager_reload(m);
         (void) sd_notify(false, "READY=1");
         return 0;
 }

@@ -296,16 +296,14 @@ Manager* manager_free(Manager *m) {
         return NULL;
 }
 
-void manager_reload(Manager *m) {
+int manager_reload(Manager *m) {
         int r;
 
         r = config_load("", &m->config);
-        if (r < 0) {
-                (void) log_error_errno(r, "Failed to read the configuration, keeping the previous "
-                                          "one: %m");
-                return;
-        }
+        if (r < 0)
+                return log_error_errno(r, "Failed to read the configuration, keeping the previous one: %m");
         log_info("Configuration reloaded.");
+        return 0;
 }
 
 static int on_reconnect(sd_event_source *source, uint64_t usec, void *userdata) {

@@ -108,7 +108,7 @@ int manager_connect_bus(Manager *m);
 int manager_set_bus(Manager *m, sd_bus *bus);
 
 /* Reloads the configuration. */
-void manager_reload(Manager *m);
+int manager_reload(Manager *m);
 
 /* Unit files are in effect, or will be later: units ordered after qosd may start. */
 void manager_notify_ready(Manager *m);

@@ -53,6 +53,12 @@ void parameters_done(Parameters *p) {
         strv_free(p->excludes);
 }
 
+int vl_dispatch_none(sd_varlink *link, sd_json_variant *parameters) {
+        static const sd_json_dispatch_field table[] = { {} }; /* NULL is refused by 257 */
+
+        return sd_varlink_dispatch(link, parameters, table, NULL);
+}
+
 /* null is as good as nothing, which the library's own do not know */
 int vl_dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata) {
         return sd_json_variant_is_null(v) ? 0 : sd_json_dispatch_stdbool(name, v, flags, userdata);

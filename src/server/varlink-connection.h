@@ -237,6 +237,8 @@ typedef struct Parameters {
 int vl_reply_error(sd_varlink *link, int error, const QosError *e);
 int vl_reply_not_measured(sd_varlink *link, const char *metric);
 void parameters_done(Parameters *p);
+/* For methods without parameters. */
+int vl_dispatch_none(sd_varlink *link, sd_json_variant *parameters);
 int vl_dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata);
 int vl_dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata);
 int parameters_check_window(Manager *m, sd_varlink *link, Parameters *p);

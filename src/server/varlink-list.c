@@ -354,7 +354,7 @@ int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
-        if (!(flags & SD_VARLINK_METHOD_MORE))
+        if (!p.unit && !(flags & SD_VARLINK_METHOD_MORE))
                 return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
         r = parameters_check_window(c->server->manager, link, &p);
         if (r != 0)
@@ -461,18 +461,12 @@ int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_
 
 /* ---- ListMetrics, Probes, GetStatus ------------------------------------------------------------------- */
 
-static int dispatch_none(sd_varlink *link, sd_json_variant *parameters) {
-        static const sd_json_dispatch_field table[] = { {} }; /* NULL is refused by 257 */
-
-        return sd_varlink_dispatch(link, parameters, table, NULL);
-}
-
 int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                            void *userdata) {
         _cleanup_free_ sd_json_variant **replies = NULL;
         int r;
 
-        r = dispatch_none(link, parameters);
+        r = vl_dispatch_none(link, parameters);
         if (r != 0)
                 return r;
         if (!(flags & SD_VARLINK_METHOD_MORE))
@@ -506,7 +500,7 @@ int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
-        r = dispatch_none(link, parameters);
+        r = vl_dispatch_none(link, parameters);
         if (r != 0)
                 return r;
         if (!(flags & SD_VARLINK_METHOD_MORE))
@@ -559,7 +553,7 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
         uint64_t read;
         int r;
 
-        r = dispatch_none(link, parameters);
+        r = vl_dispatch_none(link, parameters);
         if (r != 0)
                 return r;
         r = manager_get_probes(m, &info);

@@ -514,7 +514,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 List,
-                SD_VARLINK_REQUIRES_MORE,
+                SD_VARLINK_SUPPORTS_MORE,
                 FIELD_COMMENT("Only this unit"),
                 SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_WINDOW,
@@ -1046,7 +1046,7 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 Monitor,
-                SD_VARLINK_REQUIRES_MORE,
+                SD_VARLINK_SUPPORTS_MORE,
                 FIELD_COMMENT("The units. Default, also if empty: all that are attached, or will be"),
                 SD_VARLINK_DEFINE_INPUT(units, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The number of the last event that is known: those after it are sent first. "
@@ -1343,7 +1343,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                                "also the holds of users that own the control group; the unit stays "
                                "observed while it has other holds"),
                 &vl_method_Detach,
-                SYMBOL_COMMENT("Shows the attached units, one with each reply"),
+                SYMBOL_COMMENT("Shows the attached units, one with each reply. Of one unit without "
+                               "\"more\", too"),
                 &vl_method_List,
                 SYMBOL_COMMENT("Exports the attached units, one with each reply, for systems that store "
                                "metrics: what rises from the attach on, and levels. Rates, means, shares "
@@ -1397,7 +1398,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("Shows thresholds, one with each reply"),
                 &vl_method_ListThresholds,
                 SYMBOL_COMMENT("Shows the thresholds, and then each change of a state when it happens. A "
-                               "client that does not read the replies gets the error TooSlow, and no more"),
+                               "client that does not read the replies gets the error TooSlow, and no more. "
+                               "Without \"more\" and \"since\": the thresholds as they are"),
                 &vl_method_Monitor,
                 SYMBOL_COMMENT("Replies when the condition holds"),
                 &vl_method_Wait,

@@ -5,6 +5,7 @@
 #include "config-build.h"
 #include "log.h"
 #include "varlink-connection.h"
+#include "varlink-io.systemd.service.h"
 #include "varlink-org.qosd.QoS.h"
 #include "varlink-server.h"
 
@@ -271,9 +272,10 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
         if (r < 0)
                 goto fail;
 
-        r = sd_varlink_server_set_info(v->server, "qosd", "qosd", QOSD_VERSION, NULL);
+        r = sd_varlink_server_set_info(v->server, "qosd", "qosd", QOSD_VERSION, QOSD_URL);
         if (r >= 0)
-                r = sd_varlink_server_add_interface(v->server, &vl_interface_org_qosd_QoS);
+                r = sd_varlink_server_add_interface_many(v->server, &vl_interface_org_qosd_QoS,
+                                                         &vl_interface_io_systemd_service);
         if (r >= 0)
                 r = sd_varlink_server_bind_method_many(
                                 v->server,
@@ -299,7 +301,10 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".Wait",        vl_method_wait,
                                 INTERFACE ".ListMetrics", vl_method_list_metrics,
                                 INTERFACE ".Probes",      vl_method_probes,
-                                INTERFACE ".GetStatus",   vl_method_get_status);
+                                INTERFACE ".GetStatus",   vl_method_get_status,
+                                "io.systemd.service.Ping", vl_method_ping,
+                                "io.systemd.service.Reload", vl_method_reload,
+                                "io.systemd.service.SetLogLevel", vl_method_set_log_level);
         if (r >= 0)
                 r = sd_varlink_server_bind_disconnect(v->server, on_disconnect);
         /* Less where there are fewer descriptors */

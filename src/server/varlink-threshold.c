@@ -211,21 +211,44 @@ void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *u
         }
 }
 
-/* The events that have come while the thresholds were listed follow them. */
-static int connection_begin_monitor(Connection *c) {
-        _cleanup_free_ char *missed = NULL, *reply = NULL;
-        Listing *l = c->listing;
-        int r;
+/* The first reply of Monitor(): the thresholds that were listed. */
+static int listing_format_states(const Listing *l, char **ret) {
+        _cleanup_free_ char *missed = NULL;
+        char *reply;
 
         if (l->missed > 0 && asprintf(&missed, ",\"missedEvents\":%" PRIu64, l->missed) < 0) {
                 missed = NULL;
                 return -ENOMEM;
         }
         if (asprintf(&reply, "{\"seq\":%" PRIu64 ",\"thresholds\":[%s]%s}", l->since, strempty(l->last),
-                     strempty(missed)) < 0) {
-                reply = NULL;
+                     strempty(missed)) < 0)
                 return -ENOMEM;
-        }
+        *ret = reply;
+        return 0;
+}
+
+/* To a client that does not expect more replies. */
+static int connection_end_states(Connection *c) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_free_ char *reply = NULL;
+        int r;
+
+        r = listing_format_states(c->listing, &reply);
+        if (r >= 0)
+                r = sd_json_parse(reply, 0, &v, NULL, NULL);
+        c->listing = listing_free(c->listing);
+        return r < 0 ? r : sd_varlink_reply(c->link, v);
+}
+
+/* The events that have come while the thresholds were listed follow them. */
+static int connection_begin_monitor(Connection *c) {
+        _cleanup_free_ char *reply = NULL;
+        Listing *l = c->listing;
+        int r;
+
+        r = listing_format_states(l, &reply);
+        if (r < 0)
+                return r;
         r = connection_send_text(c, reply);
         if (r < 0)
                 return r;
@@ -255,13 +278,14 @@ int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
         uint64_t seq = threshold_monitor_get_seq(m), missed = 0;
-        bool resume;
+        bool resume, more = flags & SD_VARLINK_METHOD_MORE;
         int r;
 
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
-        if (!(flags & SD_VARLINK_METHOD_MORE))
+        /* Events since then may be many */
+        if (!more && p.since != ABSENT)
                 return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
         r = connection_resolve_units(m, link, p.names, &units);
         if (r != 0)
@@ -276,7 +300,7 @@ int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
                         return -ENOMEM;
                 *c->listing = (Listing) {
                         .type = LISTING_MONITOR,
-                        .end = connection_begin_monitor,
+                        .end = more ? connection_begin_monitor : connection_end_states,
                         .units = TAKE_PTR(units),
                         .since = seq,
                         .missed = missed,

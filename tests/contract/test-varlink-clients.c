@@ -15,6 +15,7 @@
 
 #include "connect.h"
 #include "history.h"
+#include "log.h"
 #include "manager.h"
 #include "util-bus.h"
 #include "util-idl.h"
@@ -581,7 +582,7 @@ static void test_attach_errors(void) {
 
 static void test_readings(void) {
         _cleanup_client_ Client *c = client_new(0);
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *ten = NULL, *total = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *ten = NULL, *total = NULL, *one = NULL;
 
         call_fails(c, "more", "List", "{}", PREFIX "NoEntries", NULL, NULL);
         check(call_more(c, "Export", "{}") == 1);
@@ -601,6 +602,9 @@ static void test_readings(void) {
         check(call_more(c, "List", "{}") == 2);
         check(call_more(c, "List", "{\"unit\":\"b\",\"window\":60000000000}") == 1);
         call_fails(c, NULL, "List", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
+        one = client_call(c, "List", "{\"unit\":\"b\"}");
+        check(!message_continues(one) && message_parameter(one, "snapshot"));
+        call_fails(c, NULL, "List", "{\"unit\":\"c\"}", PREFIX "NotAttached", "unit", NULL);
         call_fails(c, "more", "List", "{\"unit\":\"c\"}", PREFIX "NotAttached", "unit", NULL);
         check(call_more(c, "Export", "{}") == 3);
         check(call_more(c, "Export", "{\"unit\":\"b\"}") == 2);
@@ -653,7 +657,8 @@ static void test_many_units(void) {
         _cleanup_client_ Client *root = client_new(0), *c = client_new(TEST_OTHER_UID),
                 *second = client_new(TEST_OTHER_UID), *third = client_new(TEST_OTHER_UID);
         _cleanup_client_ Client *watcher = client_new(0);
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *again = NULL, *first = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *again = NULL, *first = NULL,
+                *states = NULL;
         char names[MANY_UNITS * 32] = "", call[sizeof(names) + 128];
         static const char end[] = ",\"continues\":true}";
         sd_json_variant *snapshots, *thresholds;
@@ -768,7 +773,13 @@ static void test_many_units(void) {
         } while (more);
         check(n == MANY_UNITS - 1);
 
-        /* and together */
+        /* and together, also to a client that calls once */
+        states = client_call(second, "Monitor", "{}");
+        check(!message_continues(states) && message_parameter(states, "seq"));
+        check(sd_json_variant_elements(message_parameter(states, "thresholds")) == MANY_UNITS - 1);
+        call_fails(second, NULL, "Monitor", "{\"since\":0}", "org.varlink.service.ExpectedMore",
+                   NULL, NULL);
+        call_succeeds(second, "GetStatus", "{}");
         client_send(watcher, "more", "Monitor", "{}");
         (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"name\":\"slow\"}",
                         many_names[MANY_UNITS - 2]);
@@ -787,6 +798,70 @@ static void test_many_units(void) {
                 (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[i]);
                 call_succeeds(root, "Detach", call);
         }
+}
+
+/* The interface of systemd's daemons, for root alone where something changes. */
+static void test_service(void) {
+        _cleanup_client_ Client *c = client_new(0);
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *info = NULL;
+        int level = log_get_max_level();
+        sd_json_variant *interfaces;
+        bool found = false;
+
+        client_send(c, NULL, "io.systemd.service.Ping", "{}");
+        v = client_receive(c);
+        check(v && !message_error(v));
+        call_fails(c, NULL, "io.systemd.service.Ping", "{\"x\":1}", INVALID_PARAMETER, NULL, NULL);
+
+        client_send(c, NULL, "org.varlink.service.GetInfo", "{}");
+        info = client_receive(c);
+        check(info);
+        check(startswith(sd_json_variant_string(message_parameter(info, "url")), "file:///"));
+        interfaces = message_parameter(info, "interfaces");
+        for (size_t i = 0; i < sd_json_variant_elements(interfaces); i++)
+                found = found || streq(sd_json_variant_string(sd_json_variant_by_index(interfaces, i)),
+                                       "io.systemd.service");
+        check(found);
+
+        for (int i = LOG_EMERG; i <= LOG_DEBUG; i++) {
+                char parameters[32];
+
+                (void) snprintf(parameters, sizeof(parameters), "{\"level\":%d}", i);
+                client_send(c, NULL, "io.systemd.service.SetLogLevel", parameters);
+                sd_json_variant_unref(v);
+                v = client_receive(c);
+                check(v && !message_error(v) && log_get_max_level() == i);
+        }
+        call_fails(c, NULL, "io.systemd.service.SetLogLevel", "{\"level\":8}", INVALID_PARAMETER,
+                   NULL, NULL);
+        call_fails(c, NULL, "io.systemd.service.SetLogLevel", "{\"level\":-1}", INVALID_PARAMETER,
+                   NULL, NULL);
+        call_fails(c, NULL, "io.systemd.service.SetLogLevel", "{}", INVALID_PARAMETER, NULL, NULL);
+        check(log_get_max_level() == LOG_DEBUG);
+
+        manager->config.units_max = 7;
+        client_send(c, NULL, "io.systemd.service.Reload", "{}");
+        sd_json_variant_unref(v);
+        v = client_receive(c);
+        check(v && !message_error(v) && manager->config.units_max != 7);
+
+        if (test_has_other_user()) {
+                _cleanup_client_ Client *other = client_new(TEST_OTHER_UID);
+
+                client_send(other, NULL, "io.systemd.service.Ping", "{}");
+                sd_json_variant_unref(v);
+                v = client_receive(other);
+                check(v && !message_error(v));
+                manager->config.units_max = 7;
+                call_fails(other, NULL, "io.systemd.service.Reload", "{}",
+                           "org.varlink.service.PermissionDenied", NULL, NULL);
+                check(manager->config.units_max == 7);
+                call_fails(other, NULL, "io.systemd.service.SetLogLevel", "{\"level\":3}",
+                           "org.varlink.service.PermissionDenied", NULL, NULL);
+                check(log_get_max_level() == LOG_DEBUG);
+        }
+        manager->config.units_max = UNITS_MAX_LIMIT;
+        log_set_max_level(level);
 }
 
 /* One unit of which something is no text, however it came to be so, hides no other. */
@@ -1580,6 +1655,7 @@ int main(void) {
         test_history();
         test_attach_errors();
         test_readings();
+        test_service();
         test_begun_diagnosis();
         test_unshown();
         test_lease();
