@@ -18,7 +18,7 @@ import urllib.request
 SOURCES = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 sys.path.append(f"{SOURCES}/scenarios")
 
-from scenario import SEC, check, equal, wait_for  # noqa: E402 (its path is set above)
+from scenario import SEC, Failed, check, equal, wait_for  # noqa: E402 (its path is set above)
 from test_exporter import coarser, native_buckets, queries  # noqa: E402
 
 ADDRESSES = "10.78.0.1", "10.78.0.2"
@@ -265,14 +265,19 @@ def main():
     for h, (number, _) in zip(HOSTS, LOADS):
         wait_for("qosd has all requests", lambda: qosctl([h], "histogram", UNIT, "requests.server.firstByte", "--window=total")["count"] >= number)
 
-    compare_quantiles(prometheus, wires)
-    compare_buckets(prometheus)
-    check_alert(alertmanager)
-    check_dashboard(prometheus)
-    if arguments.keep:
+    failed, parts = 0, ((compare_quantiles, prometheus, wires), (compare_buckets, prometheus), (check_alert, alertmanager),
+                        (check_dashboard, prometheus))
+    for part, *with_what in parts:
+        try:
+            part(*with_what)
+        except Failed as e:
+            failed += 1
+            print(f"FAIL {part.__name__}: {e}")
+    print(f"{len(parts) - failed} passed, {failed} failed")
+    if arguments.keep and not failed:
         for a, url in zip(reversed(ADDRESSES), URLS):
             on(a, f"systemd-run --quiet --collect --nice=5 --unit=fleet-load wrk -t 1 -c 4 -d 24h {url}")
-    return 0
+    return failed > 0
 
 
 if __name__ == "__main__":
