@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include "attach-listening.h"
 #include "progress.h"
 #include "qosctl.h"
 #include "terminal.h"
@@ -60,15 +61,31 @@ static int attach_unit(Client *c, const char *unit) {
 int verb_attach(int argc, char **argv) {
         _cleanup_client_ Client *c = NULL;
         _cleanup_names_ Names names = NAMES_INIT;
-        int r, status;
+        int r, status = STATUS_OK;
 
-        status = names_expand_loaded(argc, argv, &names);
+        if (arg_listening != (argc == 0)) {
+                (void) log_failure(-EINVAL, arg_listening ? "Too many arguments: --listening cannot be combined with unit names." :
+                                                            "Too few arguments: 'attach' requires a unit, or --listening.");
+                return STATUS_USAGE;
+        }
+        if (arg_yes && !arg_listening) {
+                (void) log_failure(-EINVAL, "Option --yes requires --listening.");
+                return STATUS_USAGE;
+        }
+
+        if (!arg_listening)
+                status = names_expand_loaded(argc, argv, &names);
         if (status < 0 || status == STATUS_USAGE)
                 return status;
 
         r = connect_to_change(&c);
         if (r < 0)
                 return r;
+        if (arg_listening) {
+                status = attach_find_listening(c, &names);
+                if (status != STATUS_OK)
+                        return status;
+        }
 
         for (size_t i = 0; i < names.n; i++)
                 status = status_combine(status, attach_unit(c, names.items[i]));

@@ -33,6 +33,7 @@ enum {
         OPTION_SINCE,
         OPTION_TIMEOUT,
         OPTION_NOW,
+        OPTION_LISTENING,
         OPTION_NORMAL,
         OPTION_INTERVAL,
         OPTION_EXEC,
@@ -60,9 +61,9 @@ static const Verb verbs[] = {
                 GROUP_UNIT, 0, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
                 OPTION_MASK(ALL) | OPTION_MASK(WINDOW),
                 verb_list, verb_list_hosts },
-        { "attach", "UNIT...", "Start observing units",
-                GROUP_UNIT, 1, -1, CANDIDATES_UNITS, CANDIDATES_UNITS,
-                OPTION_MASK(PROBES) | OPTION_MASK(EXCLUDE) | OPTION_MASK(FOR),
+        { "attach", "UNIT...|--listening", "Start observing units",
+                GROUP_UNIT, 0, -1, CANDIDATES_UNITS, CANDIDATES_UNITS,
+                OPTION_MASK(LISTENING) | OPTION_MASK(PROBES) | OPTION_MASK(EXCLUDE) | OPTION_MASK(FOR),
                 verb_attach },
         { "detach", "UNIT...|--all", "Stop observing units",
                 GROUP_UNIT, 0, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
@@ -185,6 +186,11 @@ static const OptionHelp option_help[] = {
         { "-a --all", OPTION_ALL,
           "With list: include units with listening sockets\n"
           "With detach: all units" },
+        { "   --listening", OPTION_LISTENING,
+          "With attach: all units of this host that listen on\n"
+          "TCP, after showing them and what they take" },
+        { "   --yes", OPTION_LISTENING,
+          "With attach --listening: do not prompt" },
         { "   --now", OPTION_NOW,
           "With enable: wait until units are observed" },
         { "   --probes=PROBE,...", OPTION_PROBES,
@@ -446,6 +452,8 @@ enum {
         ARG_SERIES,
         ARG_VERBOSE,
         ARG_NOW,
+        ARG_LISTENING,
+        ARG_YES,
         ARG_VALUE,
         ARG_JSON,
         ARG_NO_PAGER,
@@ -475,6 +483,8 @@ static int parse_argv(int argc, char **argv) {
                 { "series-max",      required_argument, NULL, ARG_SERIES          },
                 { "verbose",         no_argument,       NULL, ARG_VERBOSE         },
                 { "now",             no_argument,       NULL, ARG_NOW             },
+                { "listening",       no_argument,       NULL, ARG_LISTENING       },
+                { "yes",             no_argument,       NULL, ARG_YES             },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
                 { "batch",           no_argument,       NULL, 'b'                 },
                 { "iterations",      required_argument, NULL, 'n'                 },
@@ -630,6 +640,16 @@ static int parse_argv(int argc, char **argv) {
                 case ARG_VERBOSE:
                         arg_verbose = true;
                         given[OPTION_VERBOSE] = "--verbose";
+                        break;
+
+                case ARG_LISTENING:
+                        arg_listening = true;
+                        given[OPTION_LISTENING] = "--listening";
+                        break;
+
+                case ARG_YES:
+                        arg_yes = true;
+                        given[OPTION_LISTENING] = "--yes";
                         break;
 
                 case ARG_NOW:

@@ -296,7 +296,7 @@ class List(Test):
         out = self.out_of("help")
         self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
         options = {"window": ["list", "status", "show", "resources", "top", "histogram", "monitor"], "since": ["history", "heatmap"],
-                   "all": ["list", "detach"], "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
+                   "all": ["list", "detach"], "listening": ["attach"], "yes": ["attach"], "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
                    "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"], "exec": ["monitor"], "value": ["show"], "delay": ["top"]}
         verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
         self.assertEqual(len(verbs), 27)
@@ -379,6 +379,57 @@ class Attach(Test):
         self.assertEqual(self.calls("Attach"), [{"unit": "nginx", "allowInteractiveAuthentication": True},
                                                 {"unit": "redis.service", "allowInteractiveAuthentication": True}])
         self.assertEqual(set(self.qosd.units), {"nginx.service", "redis.service"})
+
+    def test_listening(self):
+        """The unit of this test listens, too. Other units and their names depend on the host."""
+        with open("/proc/self/cgroup") as f:
+            own = [part for part in f.read().strip().rsplit(":", 1)[-1].split("/") if part.endswith((".service", ".scope"))]
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            names = [json.loads(line)["unit"] for line in self.out_of("list", "--all", "--json=short").splitlines()]
+            # There is no bus to read what socket units start
+            if not own or own[0] not in names or any(name.endswith(".socket") for name in names):
+                self.skipTest("no unit is known to listen")
+            self.qosd.known = set(names)
+            error = self.error_of("attach", "--listening", status=2)
+            self.assertIn("--yes is required without a terminal", error)
+            self.assertEqual(self.calls("Attach"), [])
+            out = self.out_of("attach", "--listening", "--yes", "--probes=requests")
+            self.assertIn(f"\n  {own[0]}\n", out)
+            n = len(self.calls("Attach"))
+            self.assertRegex(out, rf"^{n} units? listens? and (is|are) not attached:\n")
+            self.assertIn(f"Memory: at least {512 * n if 512 * n < 1024 else f'{n / 2:.1f}'}", out)
+            self.assertIn("320B for each open connection.", out)
+            self.assertIn({"unit": own[0], "probes": ["requests"], "allowInteractiveAuthentication": True}, self.calls("Attach"))
+            self.assertEqual(set(c["unit"] for c in self.calls("Attach")), set(self.qosd.units))
+            # Those are attached now
+            self.assertIn("No unit listens that is not attached.", self.run_qosctl("attach", "--listening", "--yes")[1])
+            self.assertEqual(len(self.calls("Attach")), n)
+            self.qosd.units.clear()
+            self.qosd.status |= {"units": 256}
+            self.assertIn("only 0 more may be (UnitsMax=)", self.error_of("attach", "--listening", "--yes", status=1))
+            self.assertEqual(len(self.calls("Attach")), n)
+        self.assertIn("requires a unit, or --listening", self.error_of("attach", status=2))
+        self.assertIn("cannot be combined", self.error_of("attach", "--listening", "nginx", status=2))
+        self.assertIn("--yes requires --listening", self.error_of("attach", "--yes", "nginx", status=2))
+        self.assertIn("local host", self.error_of("attach", "--listening", "-H", "x", status=2, PATH=self.bin))
+
+    def test_listening_on_a_terminal(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            self.qosd.known = {json.loads(line)["unit"] for line in self.out_of("list", "--all", "--json=short").splitlines()}
+            if not self.qosd.known or any(name.endswith(".socket") for name in self.qosd.known):
+                self.skipTest("no unit is known to listen")
+            for reply, attached in (("n\n", False), ("\n", False), ("y\n", True)):
+                ours, theirs = os.openpty()
+                p = subprocess.Popen([QOSCTL, "attach", "--listening"], env=self.env, stdin=theirs, stdout=theirs, stderr=theirs)
+                os.write(ours, reply.encode())
+                self.assertEqual(p.wait(DEADLINE), 0 if attached else 1)
+                os.close(theirs)
+                os.close(ours)
+                self.assertEqual(bool(self.calls("Attach")), attached, reply)
 
     def test_options(self):
         self.qosd.known = {"nginx.service"}
