@@ -187,11 +187,6 @@ uint64_t maximum_of(const Bins *b, unsigned end) {
         return 0;
 }
 
-/* + 1e-9 as 0.1 * 50 may be slightly less than 5 */
-bool quantile_is_known(uint64_t n, double q, unsigned minimum_samples) {
-        return n * MIN(q, 1 - q) + 1e-9 >= minimum_samples;
-}
-
 /* Rank 1 … n of a quantile, by the nearest-rank method. */
 uint64_t quantile_get_rank(uint64_t n, double q) {
         return MAX((uint64_t) ceil(n * q - 1e-9), UINT64_C(1));

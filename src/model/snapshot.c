@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "snapshot.h"
 
 const Quantile quantile_table[QUANTILES] = {
-        { "p50",  0.5,   offsetof(Distribution, p50)  },
-        { "p90",  0.9,   offsetof(Distribution, p90)  },
-        { "p95",  0.95,  offsetof(Distribution, p95)  },
-        { "p99",  0.99,  offsetof(Distribution, p99)  },
-        { "p999", 0.999, offsetof(Distribution, p999) },
+        { "p50",  "p50",   0.5,   offsetof(Distribution, p50)  },
+        { "p90",  "p90",   0.9,   offsetof(Distribution, p90)  },
+        { "p95",  "p95",   0.95,  offsetof(Distribution, p95)  },
+        { "p99",  "p99",   0.99,  offsetof(Distribution, p99)  },
+        { "p999", "p99.9", 0.999, offsetof(Distribution, p999) },
 };
+
+/* + 1e-9 as 0.1 * 50 may be slightly less than 5 */
+bool quantile_is_known(uint64_t n, double q, uint64_t minimum_samples) {
+        return n * fmin(q, 1 - q) + 1e-9 >= minimum_samples;
+}
+
+/* - 1e-6 as 5 / 0.1 may be slightly more than 50 */
+uint64_t quantile_get_samples_needed(double q, uint64_t minimum_samples) {
+        return (uint64_t) ceil(minimum_samples / fmin(q, 1 - q) - 1e-6);
+}
 
 /* Sets all bits, so that fields added later are absent, too. */
 void distribution_set_absent(Distribution *d) {

@@ -44,13 +44,18 @@ typedef struct Distribution {
 
 /* Quantiles, in ascending order. */
 typedef struct Quantile {
-        const char *name;               /* name of the field, and last part of the metric's name: "p50" */
+        const char *name;               /* name of the field, and last part of the metric's name: "p999" */
+        const char *label;              /* in texts: "p99.9" */
         double q;
         size_t offset;                  /* in Distribution */
 } Quantile;
 
 #define QUANTILES 5
 extern const Quantile quantile_table[QUANTILES];
+
+/* Whether n samples have at least minimum_samples on either side of the quantile q, and how many do. */
+bool quantile_is_known(uint64_t n, double q, uint64_t minimum_samples);
+uint64_t quantile_get_samples_needed(double q, uint64_t minimum_samples);
 
 void distribution_set_absent(Distribution *d);
 

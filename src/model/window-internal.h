@@ -43,5 +43,4 @@ void sources_mark(const WindowSource *sources, size_t n, uint64_t now, WindowMar
 Bins reading_get_bins(const WindowReading *reading, enum qos_distribution d);
 uint64_t bin_value(const Bins *b, unsigned bin, uint64_t maximum);
 uint64_t maximum_of(const Bins *b, unsigned end);
-bool quantile_is_known(uint64_t n, double q, unsigned minimum_samples);
 uint64_t quantile_get_rank(uint64_t n, double q);

@@ -5,6 +5,7 @@
 
 #include "format.h"
 #include "histogram-view.h"
+#include "snapshot.h"
 #include "value.h"
 
 /* Longer bars do not improve readability. */
@@ -111,26 +112,16 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 /* Lists the quantiles in a bucket: samples before + 1 … before + count of n. Omits those with too few
  * samples. */
 static void quantiles_between(uint64_t before, uint64_t count, uint64_t n, uint64_t minimum_samples, char *buf, size_t size) {
-        static const struct {
-                const char *name;
-                unsigned per_mille;
-        } quantiles[] = {
-                { "p50",   500 },
-                { "p90",   900 },
-                { "p95",   950 },
-                { "p99",   990 },
-                { "p99.9", 999 },
-        };
         size_t l = 0;
 
         buf[0] = 0;
-        for (size_t i = 0; i < ELEMENTSOF(quantiles); i++) {
-                double q = quantiles[i].per_mille / 1000.0, rank = ceil(q * (double) n);
+        for (const Quantile *q = quantile_table; q < quantile_table + QUANTILES; q++) {
+                double rank = ceil(q->q * (double) n);
 
-                if ((double) n * (1000 - quantiles[i].per_mille) < 1000.0 * (double) minimum_samples ||
+                if (!quantile_is_known(n, q->q, minimum_samples) ||
                     rank <= (double) before || rank > (double) (before + count))
                         continue;
-                l += (size_t) snprintf(buf + l, size - l, " %s", quantiles[i].name);
+                l += (size_t) snprintf(buf + l, size - l, " %s", q->label);
         }
 }
 

@@ -5,6 +5,7 @@
 
 #include "format.h"
 #include "qosctl.h"
+#include "snapshot.h"
 #include "snapshot-view.h"
 #include "value.h"
 
@@ -81,12 +82,13 @@ bool reading_quantile(const Reading *r, const char *distribution, const char *qu
         return false;
 }
 
-/* Samples required for a quantile: "p99" needs 500, as 500 * 0.01 = 5 are above it. If MinimumSamples= is
- * higher, some windows are read without result: querying it would cost a call for everybody. */
-static double samples_needed(const char *quantile) {
-        double digits = strlen(quantile + 1), q = strtod(quantile + 1, NULL) / pow(10, digits);
-
-        return SAMPLES_MIN / fmin(q, 1 - q) - 1e-6;
+/* Whether so many samples are enough by default. If MinimumSamples= is higher, some windows are read without
+ * result: querying it would cost a call for everybody. */
+static bool samples_suffice(uint64_t n, const char *quantile) {
+        for (const Quantile *q = quantile_table; q < quantile_table + QUANTILES; q++)
+                if (streq(q->name, quantile))
+                        return quantile_is_known(n, q->q, SAMPLES_MIN);
+        return false;
 }
 
 bool reading_wants(const Reading *r, const char *distribution, const char *quantile, uint64_t now, size_t *ret_wider) {
@@ -98,7 +100,7 @@ bool reading_wants(const Reading *r, const char *distribution, const char *quant
         if (!reading_unsigned(r, "window", &window) || quantile_in(r->snapshot, distribution, quantile, &value))
                 return false;
         if (!value_unsigned(value_find(r->snapshot, "totals"), "requests.server.count", &total) ||
-            (double) total < samples_needed(quantile))
+            !samples_suffice(total, quantile))
                 return false;
 
         for (size_t i = 0; i < READING_WIDER_MAX; i++) {

@@ -174,7 +174,7 @@ static int set_distribution(const HistogramSum *sum, uint64_t max, uint64_t mini
                            SD_JSON_BUILD_PAIR_CONDITION(sum->count > 0, "mean",
                                                         SD_JSON_BUILD_UNSIGNED(MIN(sum->sum / (sum->count ?: 1), max))));
         for (const Quantile *q = quantile_table; q < quantile_table + QUANTILES && r >= 0; q++)
-                if ((double) sum->count * fmin(q->q, 1 - q->q) + 1e-9 >= (double) minimum_samples)
+                if (quantile_is_known(sum->count, q->q, minimum_samples))
                         r = sd_json_variant_set_field_unsigned(&v, q->name, histogram_sum_get_quantile(sum, q->q, max));
         if (r >= 0)
                 r = sd_json_variant_set_field_unsigned(&v, "max", max);

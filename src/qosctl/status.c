@@ -7,6 +7,7 @@
 #include "format.h"
 #include "histogram-view.h"
 #include "qosctl.h"
+#include "snapshot.h"
 #include "snapshot-view.h"
 #include "state-label.h"
 #include "thresholds.h"
@@ -584,22 +585,15 @@ static const struct {
         { "Send",       "answer",    true  },
 };
 
-static const struct {
-        const char *header, *key;
-        uint64_t one_in;        /* one of this many samples is above the quantile */
-        unsigned rank;          /* of the column */
-} quantiles[] = {
-        { "P50",   "p50",  2,    0 },
-        { "P90",   "p90",  10,   2 },
-        { "P95",   "p95",  20,   4 },
-        { "P99",   "p99",  100,  0 },
-        { "P99.9", "p999", 1000, 1 },
-};
+/* Where the columns do not fit, those between median and p99 are omitted first. */
+static unsigned column_get_rank(double q) {
+        return q > 0.99 ? 1 : q <= 0.5 || q >= 0.99 ? 0 : q < 0.95 ? 2 : 4;
+}
 
 int reading_print_phases(Reading *r, Client *c) {
-        Column columns[4 + ELEMENTSOF(quantiles)] = { [0] = { "" } };
-        char headers[ELEMENTSOF(quantiles)][16], buf[FORMAT_MAX];
-        sd_json_variant *from[ELEMENTSOF(quantiles)] = {};
+        Column columns[4 + QUANTILES] = { [0] = { "" } };
+        char headers[QUANTILES][16], buf[FORMAT_MAX];
+        sd_json_variant *from[QUANTILES] = {};
         _cleanup_(table_freep) Table *t = NULL;
         size_t n = 1, missing = SIZE_MAX;
         uint64_t value, window, asked = 0, seen = 0;
@@ -614,15 +608,15 @@ int reading_print_phases(Reading *r, Client *c) {
         (void) reading_real(r, SERVER "latency.mean", &whole);
 
         columns[n++] = (Column) { "MEAN", .right = true };
-        for (size_t q = 0; q < ELEMENTSOF(quantiles); q++) {
+        for (size_t q = 0; q < QUANTILES; q++) {
                 /* Without header, longer windows could not be marked as such */
-                k = arg_legend ? reading_complete(r, c, SERVER "latency", quantiles[q].key) : 0;
+                k = arg_legend ? reading_complete(r, c, SERVER "latency", quantile_table[q].name) : 0;
                 if (k < 0)
                         return k;
 
                 /* All values of a column are over one window: the shortest with enough samples for the
                  * latency */
-                if (!reading_quantile(r, SERVER "latency", quantiles[q].key, &value, &window)) {
+                if (!reading_quantile(r, SERVER "latency", quantile_table[q].name, &value, &window)) {
                         window = asked;
                         missing = MIN(missing, q);
                 }
@@ -632,10 +626,11 @@ int reading_print_phases(Reading *r, Client *c) {
                                 from[q] = r->wider[w].snapshot;
 
                 if (window == asked)
-                        (void) snprintf(headers[q], sizeof(headers[q]), "%s", quantiles[q].header);
+                        (void) snprintf(headers[q], sizeof(headers[q]), "P%s", quantile_table[q].label + 1);
                 else
-                        (void) snprintf(headers[q], sizeof(headers[q]), "%s (%s)", quantiles[q].header, format_window(buf, window));
-                columns[n++] = (Column) { headers[q], .right = true, .rank = quantiles[q].rank };
+                        (void) snprintf(headers[q], sizeof(headers[q]), "P%s (%s)", quantile_table[q].label + 1,
+                                        format_window(buf, window));
+                columns[n++] = (Column) { headers[q], .right = true, .rank = column_get_rank(quantile_table[q].q) };
         }
         columns[n++] = (Column) { "MAX", .right = true };
         columns[n++] = (Column) { "SHARE", .right = true, .rank = 3 };
@@ -660,8 +655,8 @@ int reading_print_phases(Reading *r, Client *c) {
                         table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
                 else
                         table_add_absent(t);
-                for (size_t q = 0; q < ELEMENTSOF(quantiles); q++)
-                        if (value_unsigned(value_find(from[q], path), quantiles[q].key, &value))
+                for (size_t q = 0; q < QUANTILES; q++)
+                        if (value_unsigned(value_find(from[q], path), quantile_table[q].name, &value))
                                 table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
                         else
                                 table_add_absent(t);
@@ -682,7 +677,7 @@ int reading_print_phases(Reading *r, Client *c) {
         if (k < 0)
                 return log_out_of_memory();
 
-        if (arg_legend && missing < ELEMENTSOF(quantiles)) {
+        if (arg_legend && missing < QUANTILES) {
                 const Style *style = terminal_style();
 
                 /* Number of samples in the longest window read */
@@ -695,8 +690,8 @@ int reading_print_phases(Reading *r, Client *c) {
                 if (seen == 0)
                         line_add("-: no requests");
                 else
-                        line_add("-: too few requests, %s requires %" PRIu64, quantiles[missing].header,
-                                 quantiles[missing].one_in * client_get_minimum_samples(c));
+                        line_add("-: too few requests, P%s requires %" PRIu64, quantile_table[missing].label + 1,
+                                 quantile_get_samples_needed(quantile_table[missing].q, client_get_minimum_samples(c)));
                 line_add("%s", color_off(style));
                 line_end();
         }
