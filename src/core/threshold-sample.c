@@ -118,59 +118,52 @@ void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
                 METRIC_IS_IN(metric, requests.server.first_byte);
 }
 
-static void threshold_sample_read_contention(Unit *u, bool clock, ThresholdSample *l) {
-        ContentionSource buffer[UNITS_MAX_LIMIT];
+static void threshold_sample_read_contention(UnitReading *r, ThresholdSample *l) {
+        bool clock = l->measured && clock_is_whole(r, &l->reading);
         ContentionReading reading;
-        ContentionSources sources;
 
         contention_set_absent(&l->metrics);
-        if (!u->view || !unit_get_contention_sources(u, buffer, &sources))
-                return;
-        if (u->contention.probes & PROBE_MEMORY && l->needs_cells)
-                faults_refresh(u->manager, l->now);
-        if (contention_read_some(&sources, l->now, l->window, l->needs_cells, &reading) >= 0)
-                contention_fill_read(u, &reading, l->window, l->needs_cells, clock, &l->metrics.contention);
+        if (unit_reading_get_contention(r, l->needs_cells) &&
+            contention_read_some(&r->contention, l->now, l->window, l->needs_cells, &reading) >= 0)
+                contention_fill_read(r, &reading, l->window, l->needs_cells, clock, &l->metrics.contention);
 }
 
 void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
-        Manager *m = u->manager;
-        WindowSource buffer[UNITS_MAX_LIMIT];
-        WindowSources sources = {};
+        UnitReading reading;
+        unsigned refresh = 0;
         int r;
 
         l->now = now;
         l->timestamp = now_nsec(CLOCK_REALTIME);
         l->measured = false;
+        if (l->needs_requests && l->needs_listeners)
+                refresh |= READING_LISTENERS;
+        /* Together with rows, as sessions have to be from the same run of iterators */
+        if (l->needs_requests && (l->needs_gauges || l->needs_rows))
+                refresh |= READING_IN_FLIGHT;
+        unit_reading_begin(u, now, refresh, &reading);
+
         if (l->needs_requests && u->view) {
-                unit_get_sources(u, buffer, &sources);
-                if (l->needs_listeners)
-                        listeners_refresh(m, now, false);
-                /* Together with rows, as sessions have to be from the same run of iterators */
-                if (l->needs_gauges || l->needs_rows)
-                        gauges_refresh(m, now, false);
-                r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
+                r = window_read_some(&reading.sources, now, l->window, l->distributions, &l->reading);
                 if (r == -EAGAIN) {
                         /* The data has been overwritten since: read the present instead of failing */
-                        l->now = now = now_nsec(CLOCK_MONOTONIC);
+                        l->now = reading.now = now_nsec(CLOCK_MONOTONIC);
                         l->timestamp = now_nsec(CLOCK_REALTIME);
-                        r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
+                        r = window_read_some(&reading.sources, l->now, l->window, l->distributions,
+                                             &l->reading);
                 }
                 l->measured = r >= 0;
         }
         if (l->measured) {
-                metrics_fill(u, &sources, &l->reading, l->distributions, now, &l->metrics);
+                unit_reading_get_gauges(&reading);
+                metrics_fill(&reading, &l->reading, l->distributions, &l->metrics);
                 if (l->needs_rows) {
-                        bool measurable = programs_attached(probe_get_programs(m->probe),
-                                                            PROGRAMS(REQUIRES_ARRIVALS));
-
-                        rows_read(&sources, measurable ? m->gauges.sessions : NULL, now, l->window,
-                                  l->reading.covered, &l->rows);
+                        unit_reading_get_rows(&reading, l->window, l->reading.covered, &l->rows);
                         rows_get_client(u, &l->rows, &l->metrics.requests.client);
                 }
         }
         if (l->needs_contention)
-                threshold_sample_read_contention(u, l->measured && clock_is_whole(m, &sources, &l->reading),
-                        l);
+                threshold_sample_read_contention(&reading, l);
 }
 
 static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {

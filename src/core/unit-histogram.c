@@ -161,7 +161,6 @@ static int totals_set_tables(Unit *u, RowsReading *rows, UnitTotals *t) {
         WindowSource buffer[UNITS_MAX_LIMIT];
         Snapshot *s = &t->snapshot;
         WindowSources sources;
-        ClientRole client;
         int r;
 
         t->tables = true;
@@ -175,7 +174,7 @@ static int totals_set_tables(Unit *u, RowsReading *rows, UnitTotals *t) {
         r = endpoint_totals_raise(&u->endpoint_totals, u->attached_since, &sources, rows);
         if (r < 0)
                 return r;
-        rows_fill(u, rows, s, &client);
+        rows_fill(u, rows, s);
         for (size_t i = 0; i < s->n_rows; i++) {
                 s->rows[i].rate = NAN;
                 distribution_set_absent(&s->rows[i].latency);

@@ -104,21 +104,21 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
 int unit_collect_history(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME),
                 current = now / WINDOW_STEP_NSEC, first;
-        WindowSource buffer[UNITS_MAX_LIMIT];
-        WindowSources sources;
+        UnitReading reading;
         int r;
 
         if (!u->view || current == 0)
                 return 0;
         missed_refresh(u->manager, now);
-        unit_get_sources(u, buffer, &sources);
+        unit_reading_begin(u, now, /* refresh= */ 0, &reading);
+        unit_reading_get_gauges(&reading);
 
         /* Includes steps already collected, see window_read_step() */
         first = current - MIN(current, (uint64_t) WINDOW_STEPS);
         first = MAX(first, u->attached_since_monotonic / WINDOW_STEP_NSEC);
         for (uint64_t n = first; n < current; n++) {
                 HistoryStep step = { .index = n };
-                WindowReading reading;
+                WindowReading counters;
                 WindowGauges gauges;
                 Metrics metrics;
                 uint64_t signature;
@@ -127,28 +127,28 @@ int unit_collect_history(Unit *u) {
 
                 _Static_assert(ELEMENTSOF(u->history.collected) > WINDOW_STEPS, "each step has its place");
 
-                r = window_read_step(&sources, n, &reading, &gauges);
+                r = window_read_step(&reading.sources, n, &counters, &gauges);
                 if (r < 0)
                         continue; /* keep the previous values, or the gap */
 
                 /* Mostly unchanged since the last time */
                 violated = u->history.violated_until > n * WINDOW_STEP_NSEC &&
                            u->history.violated_since < (n + 1) * WINDOW_STEP_NSEC;
-                signature = reading.signature ^ gauges.in_flight << 32 ^ gauges.open ^ (uint64_t) violated <<
-                            63;
+                signature = counters.signature ^ gauges.in_flight << 32 ^ gauges.open ^
+                            (uint64_t) violated << 63;
                 place = n % ELEMENTSOF(u->history.collected);
                 if (u->history.collected[place].index == n &&
                     u->history.collected[place].signature == signature)
                         continue;
 
                 step.timestamp = realtime - MIN(realtime, now - n * WINDOW_STEP_NSEC);
-                step.covered = reading.covered;
+                step.covered = counters.covered;
 
                 /* Raw counters: validity is decided when steps are shown, possibly merged */
-                step.overlaps = reading.cells[QOS_COUNTER_OVERLAPS];
-                step.missed = window_is_incomplete(&reading);
-                metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
-                counters_fill(u, &reading, &metrics);
+                step.overlaps = counters.cells[QOS_COUNTER_OVERLAPS];
+                step.missed = window_is_incomplete(&counters);
+                metrics_fill(&reading, &counters, WINDOW_ALL_DISTRIBUTIONS, &metrics);
+                counters_fill(&reading, &counters, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)
                         metrics.requests.server.in_flight = gauges.in_flight;
                 if (metrics.requests.server.connections.open != ABSENT)
@@ -156,12 +156,11 @@ int unit_collect_history(Unit *u) {
                 history_step_set_metrics(&step, &metrics);
 
                 for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
-                        window_get_bins(&reading, history_distribution(i), &step.distributions[i]);
-                        step.measured[i] = programs_attached(probe_get_programs(u->manager->probe),
-                                                             PROGRAMS(REQUIRES_ARRIVALS));
+                        window_get_bins(&counters, history_distribution(i), &step.distributions[i]);
+                        step.measured[i] = programs_attached(reading.programs, PROGRAMS(REQUIRES_ARRIVALS));
                 }
 
-                step_fill_requests(u, &reading, n + 1 == current, &step);
+                step_fill_requests(u, &counters, n + 1 == current, &step);
                 step_fill_contention(u, now, n + 1 == current, &step);
                 step.violated = violated;
 

@@ -278,9 +278,7 @@ void rows_get_client(const Unit *u, const RowsReading *rows, ClientRole *ret) {
                 row_get_client_role(&all, ret);
 }
 
-void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_client) {
-        rows_get_client(u, rows, ret_client);
-
+void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret) {
         for (size_t i = 0; i < rows->n; i++) {
                 RowReading *r = rows->rows + i;
 

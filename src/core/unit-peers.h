@@ -34,8 +34,8 @@ void rows_read(const WindowSources *sources, const uint64_t *sessions, uint64_t 
 void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowRow *ret_value, Row *ret);
 /* Client role of the unit: the sum of its peers. */
 void rows_get_client(const Unit *u, const RowsReading *rows, ClientRole *ret);
-/* As above, with all rows. */
-void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_client);
+/* All rows of a snapshot. */
+void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret);
 
 /* Adds the client role and excluded endpoints, which have no cells of their own, to the signature of a
  * reading. */

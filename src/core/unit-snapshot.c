@@ -18,15 +18,13 @@
 #include "threshold-monitor.h"
 #include "unit-map.h"
 #include "unit-peers.h"
+#include "unit-reading.h"
 #include "unit-snapshot.h"
 #include "window.h"
 
 /* How long an unchanged snapshot is reused: rates decrease with time. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
-#define REQUIRES_CLOCK REQUIRES_ARRIVALS, PROGRAM_STATE
-#define REQUIRES_IN_FLIGHT REQUIRES_CLOCK, PROGRAM_UNIX_OPEN, PROGRAM_UDP_OPEN
-#define REQUIRES_LISTENERS PROGRAM_FIND_SOCKETS /* the only source for older ones */
 #define REQUIRES_CONTENT REQUIRES_EXCHANGES, PROGRAM_CONTENT
 #define REQUIRES_UNIX PROGRAM_UNIX, PROGRAM_CONTENT
 #define REQUIRES_UDP PROGRAM_INGRESS, PROGRAM_EGRESS, PROGRAM_BIND4, PROGRAM_BIND6, PROGRAM_FIND_UDP
@@ -34,92 +32,24 @@
 
 /* ---- requests ----------------------------------------------------------------------------------------- */
 
-/* Sum over all maps. Clamped, as concurrent updates may be seen in the wrong order. */
-static uint64_t gauge(const WindowSources *w, size_t offset) {
-        int64_t n = 0;
-
-        for (size_t i = 0; i < w->n; i++)
-                n += __atomic_load_n((const int64_t*) ((const char*) w->sources[i].map + offset),
-                                     __ATOMIC_RELAXED);
-        return n > 0 ? (uint64_t) n : 0;
-}
-
-#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit_map, member))
-
 static void client_set_absent(ClientRole *c) {
         memset(c, 0xff, sizeof(*c)); /* most are integers */
         c->rate = c->unparsed.share = NAN;
         c->quality = QUALITY_ABSENT;
 }
 
-/* Of the requests without any response byte; ret_oldest_at is lowered. */
-static uint64_t waiting_count(const struct qos_waiting *w, uint64_t *ret_oldest_at) {
-        uint64_t n = 0;
-
-        for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++)
-                n += w->ages[bin];
-        if (n > 0)
-                *ret_oldest_at = MIN(*ret_oldest_at, (uint64_t) w->oldest_at);
-        return n;
+static void gauges_fill(const ReadingGauges *g, Server *s) {
+        s->connections.open = g->open;
+        s->connections.accept_queue = g->accept_queue;
+        s->connections.accept_queue_max = g->accept_queue_max;
+        s->in_flight = g->in_flight;
+        s->oldest_in_flight = g->oldest_in_flight;
+        s->waiting = g->waiting;
+        s->oldest_waiting = g->oldest_waiting;
 }
 
-static void gauges_fill(Unit *u, const WindowSources *w, Bitmap programs, uint64_t now, Server *s) {
-        /* maps without valid session have no listeners, or no requests in flight */
-        uint64_t queue = 0, queue_max = 0, counted = 0, waiting = 0, oldest_at = UINT64_MAX,
-                oldest_waiting_at = UINT64_MAX;
-        bool unknown = false; /* whether a map has requests that all arrived since the iterator ran */
-        Manager *m = u->manager;
-
-        for (size_t i = 0; i < w->n; i++) {
-                const struct qos_unit_map *map = w->sources[i].map;
-
-                if (map->listeners_session == m->gauges.listeners_session) {
-                        queue += map->accept_queue;
-                        queue_max += map->accept_queue_max;
-                }
-                if (__atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0) {
-                        if (map->oldest_session == m->gauges.oldest_session &&
-                            m->gauges.oldest_session != 0) {
-                                oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
-                                waiting += waiting_count(&map->waiting, &oldest_waiting_at);
-                        } else
-                                unknown = true;
-                }
-
-                /* Requests in flight counted by iterators */
-                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                        if (m->gauges.sessions[g] != 0 && map->gauges[g].session == m->gauges.sessions[g]) {
-                                counted += map->gauges[g].in_flight;
-                                if (map->gauges[g].in_flight > 0)
-                                        oldest_at = MIN(oldest_at, (uint64_t) map->gauges[g].oldest_at);
-                                waiting += waiting_count(&map->gauges[g].waiting, &oldest_waiting_at);
-                        }
-        }
-
-        s->connections.open = programs_attached(programs, PROGRAMS(PROGRAM_STATE)) ? GAUGE(w, open) :
-                              ABSENT;
-        s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
-        if (m->gauges.listeners_session != 0 && programs_attached(programs, PROGRAMS(REQUIRES_LISTENERS))) {
-                s->connections.accept_queue = queue;
-                s->connections.accept_queue_max = queue_max;
-        }
-
-        s->in_flight = s->oldest_in_flight = s->waiting = s->oldest_waiting = ABSENT;
-        if (!programs_attached(programs, PROGRAMS(REQUIRES_IN_FLIGHT)))
-                return;
-        s->in_flight = GAUGE(w, in_flight) + counted;
-        if (s->in_flight > 0 && oldest_at != UINT64_MAX)
-                s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
-        /* Requests that have arrived since the iterator ran are younger than all others */
-        if (waiting > 0 || !unknown)
-                s->waiting = MIN(waiting, s->in_flight);
-        if (waiting > 0)
-                s->oldest_waiting = now > oldest_waiting_at ? now - oldest_waiting_at : 0;
-}
-
-/* Raw counters, without regard to validity. */
-void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
-        Bitmap programs = probe_get_programs(u->manager->probe);
+void counters_fill(const UnitReading *r, const WindowReading *reading, Metrics *ret) {
+        Bitmap programs = r->programs;
         Server *s = &ret->requests.server;
         const struct {
                 enum qos_counter cell;
@@ -224,15 +154,13 @@ static void service_fill(const WindowReading *reading, Bitmap programs, Server *
                                                              all, 1);
 }
 
-/* distributions: bitmask of those that were read; the others are set to absent. */
-void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions,
-                  uint64_t now, Metrics *ret) {
-        Bitmap programs = probe_get_programs(u->manager->probe);
+void metrics_fill(const UnitReading *r, const WindowReading *reading, unsigned distributions, Metrics *ret) {
+        Bitmap programs = r->programs;
         Server *s = &ret->requests.server;
-        unsigned minimum = u->manager->config.minimum_samples;
+        unsigned minimum = r->unit->manager->config.minimum_samples;
         bool overlapping;
 
-        counters_fill(u, reading, ret);
+        counters_fill(r, reading, ret);
         window_classify(reading->cells[QOS_COUNTER_OVERLAPS], window_is_incomplete(reading),
                 &ret->requests);
         overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
@@ -250,15 +178,15 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
         s->service_states.attributed = s->service_states.blocked_by_requests = NAN;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = NAN;
-        if (u->contention.probes & PROBE_CPU &&
+        if (r->unit->contention.probes & PROBE_CPU &&
             programs_attached(programs, PROGRAMS(REQUIRES_STATES, REQUIRES_EXCHANGES)) && !overlapping)
                 service_fill(reading, programs, s);
 
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN :
                   s->count * (double) NSEC_PER_SEC / reading->covered;
 
-        gauges_fill(u, w, programs, now, s);
-        client_set_absent(&ret->requests.client); /* set by rows_fill(), if needed */
+        gauges_fill(&r->gauges, s);
+        client_set_absent(&ret->requests.client); /* set by rows_get_client(), if needed */
 }
 
 #define REQUIRES_RECLAIM PROGRAM_RECLAIM_BEGIN, PROGRAM_RECLAIM_END, PROGRAM_LIMIT_BEGIN, \
@@ -299,18 +227,10 @@ void states_fill(const ContentionReading *reading, Bitmap programs, unsigned min
                 contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
 }
 
-/* Whether all requests were on TCP: only there both ends of a request are seen as they happen, as the
- * serving clock requires. */
-bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading) {
-        if (reading->cells[QOS_COUNTER_UNIX] > 0 || reading->cells[QOS_COUNTER_UDP] > 0)
-                return false;
-        for (size_t i = 0; i < w->n; i++)
-                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                        if (m->gauges.sessions[g] != 0 &&
-                            w->sources[i].map->gauges[g].session == m->gauges.sessions[g] &&
-                            w->sources[i].map->gauges[g].in_flight > 0)
-                                return false;
-        return true;
+/* The serving clock requires that both ends of a request are seen as they happen, as on TCP. */
+bool clock_is_whole(const UnitReading *r, const WindowReading *reading) {
+        return reading->cells[QOS_COUNTER_UNIX] == 0 && reading->cells[QOS_COUNTER_UDP] == 0 &&
+                !r->gauges.not_tcp;
 }
 
 static void serving_fill(const ContentionReading *reading, Bitmap programs, Contention *c) {
@@ -417,22 +337,10 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
         c->memory.refaults = sum.values[USAGE_REFAULTS];
 }
 
-/* Whether writeback is attributed: the io controller is enabled for the unit itself, not only for an
- * ancestor. */
-static bool unit_has_io_controller(const Unit *u) {
-        char path[PATH_MAX];
-
-        if (!u->control_group)
-                return false;
-        return snprintf(path, sizeof(path), "/sys/fs/cgroup%s/io.stat",
-                        u->control_group) < (int) sizeof(path) && access(path, F_OK) >= 0;
-}
-
-/* As metrics_fill(). cells, clock: whether these were read and are valid; otherwise values derived from them
- * are absent. */
-void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
-                          Contention *c) {
-        Bitmap programs = probe_get_programs(u->manager->probe);
+void contention_fill_read(const UnitReading *r, const ContentionReading *reading, uint64_t window,
+                          bool cells, bool clock, Contention *c) {
+        const Unit *u = r->unit;
+        Bitmap programs = r->programs;
         unsigned minimum = u->manager->config.minimum_samples;
 
         c->covered = reading->covered;
@@ -441,24 +349,10 @@ void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t wi
         if (clock && u->contention.probes & PROBE_CPU)
                 serving_fill(reading, programs, c);
         if (cells && u->contention.probes & PROBE_BLOCK)
-                block_fill(reading, programs, minimum, unit_has_io_controller(u), &c->block);
+                block_fill(reading, programs, minimum, r->writeback, &c->block);
         if (cells && u->contention.probes & PROBE_MEMORY)
                 memory_fill(reading, programs, &c->memory);
         usage_fill(u, window, c);
-}
-
-/* Reads the window and the total since attach; only the latter has a signature. False: not observed, or not
- * readable. */
-static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, ContentionReading *ret,
-                                 ContentionReading *ret_total) {
-        ContentionSource buffer[UNITS_MAX_LIMIT];
-        ContentionSources sources;
-
-        if (!unit_get_contention_sources(u, buffer, &sources))
-                return false;
-        if (u->contention.probes & PROBE_MEMORY)
-                faults_refresh(u->manager, now);
-        return contention_read(&sources, now, window, ret, ret_total) >= 0;
 }
 
 /* ---- overhead ----------------------------------------------------------------------------------------- */
@@ -554,16 +448,41 @@ static bool gauges_equal(const Metrics *a, const Metrics *b) {
                 x->connections.accept_queue_max == y->connections.accept_queue_max;
 }
 
+/* A window of a snapshot, or its totals. */
+typedef struct ReadingWindow {
+        uint64_t window;
+        WindowReading requests;
+        RowsReading *rows;
+        ContentionReading contention;
+} ReadingWindow;
+
+static void reading_window_fill(const UnitReading *r, const ReadingWindow *w, bool contention,
+                                Metrics *ret) {
+        metrics_fill(r, &w->requests, WINDOW_ALL_DISTRIBUTIONS, ret);
+        rows_get_client(r->unit, w->rows, &ret->requests.client);
+        contention_set_absent(ret);
+        if (contention)
+                contention_fill_read(r, &w->contention, w->window, /* cells= */ true,
+                                     clock_is_whole(r, &w->requests), &ret->contention);
+}
+
+/* Whether nothing has happened since the last snapshot, and nothing is in flight that ages. */
+static bool cache_is_valid(const UnitCache *cache, const Snapshot *s, uint64_t signature, uint64_t boundary,
+                           uint64_t now) {
+        return cache->at != 0 && cache->snapshot.window == s->window && cache->signature == signature &&
+                cache->boundary == boundary && now < cache->at + SNAPSHOT_AGE_NSEC &&
+                s->metrics.requests.server.in_flight == 0 &&
+                gauges_equal(&s->metrics, &cache->snapshot.metrics);
+}
+
 void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows,
                    TotalReading *ret_total) {
         uint64_t now = at ? at->monotonic : now_nsec(CLOCK_MONOTONIC);
-        WindowSource buffer[UNITS_MAX_LIMIT];
-        WindowReading reading, total;
-        WindowSources sources = {};
-        ContentionReading contention, contention_total = {};
         RowsReading rows_total;
-        bool measurable, missing;
-        Snapshot totals = {}, s = {
+        ReadingWindow part, total;
+        bool contention;
+        UnitReading reading;
+        Snapshot s = {
                 .window = window,
                 .timestamp = at ? at->realtime : now_nsec(CLOCK_REALTIME),
                 .cost_share = NAN,
@@ -572,16 +491,15 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
 
         assert(window_is_valid(window));
 
-        if (u->view) {
-                unit_get_sources(u, buffer, &sources);
-                missing = gauges_are_missing(u->manager, &sources);
-                listeners_refresh(u->manager, now, missing);
-                gauges_refresh(u->manager, now, missing);
-        }
+        unit_reading_begin(u, now, READING_LISTENERS|READING_IN_FLIGHT|READING_MISSING, &reading);
+        part.window = window;
+        part.rows = ret_rows;
+        total.window = WINDOW_TOTAL;
+        total.rows = &rows_total;
 
         if (!u->view ||
-            window_read_some(&sources, now, window, WINDOW_ALL_DISTRIBUTIONS, &reading) < 0 ||
-            window_read(&sources, now, WINDOW_TOTAL, &total) < 0) {
+            window_read_some(&reading.sources, now, window, WINDOW_ALL_DISTRIBUTIONS, &part.requests) < 0 ||
+            window_read(&reading.sources, now, WINDOW_TOTAL, &total.requests) < 0) {
                 metrics_set_absent(&s.metrics);
                 metrics_set_absent(&s.totals);
                 s.covered = 0;
@@ -592,49 +510,40 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
                 return;
         }
 
-        s.covered = reading.covered;
-        s.drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_DROPS_CONTENTION];
-        metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
-        metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
-        measurable = programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(REQUIRES_ARRIVALS));
-        rows_read(&sources, measurable ? u->manager->gauges.sessions : NULL, now, window, reading.covered,
-                  ret_rows);
-        rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
-        rows_read(&sources, measurable ? u->manager->gauges.sessions : NULL, now, WINDOW_TOTAL,
-                  total.covered, &rows_total);
-        rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
-        total.signature = rows_get_signature(&rows_total, total.signature);
+        unit_reading_get_gauges(&reading);
+        unit_reading_get_rows(&reading, window, part.requests.covered, part.rows);
+        unit_reading_get_rows(&reading, WINDOW_TOTAL, total.requests.covered, total.rows);
+        total.requests.signature = rows_get_signature(total.rows, total.requests.signature);
         unit_collect_usage(u);
-        contention_set_absent(&s.metrics);
-        contention_set_absent(&s.totals);
-        if (unit_read_contention(u, now, window, &contention, &contention_total)) {
-                contention_fill_read(u, &contention, window, /* cells= */ true,
-                                     clock_is_whole(u->manager, &sources, &reading), &s.metrics.contention);
-                contention_fill_read(u, &contention_total, WINDOW_TOTAL, /* cells= */ true,
-                                     clock_is_whole(u->manager, &sources, &total), &s.totals.contention);
-                s.cost_share = cost_get_share(&reading, contention_get_cost(&contention));
-                devices_fill(u, &contention, now, window, &s);
-                total.signature ^= contention_total.signature;
+        contention = unit_reading_get_contention(&reading, /* cells= */ true) &&
+                contention_read(&reading.contention, now, window, &part.contention, &total.contention) >= 0;
+
+        s.covered = part.requests.covered;
+        s.drops = total.requests.cells[QOS_COUNTER_DROPS] +
+                total.requests.cells[QOS_COUNTER_DROPS_CONTENTION];
+        reading_window_fill(&reading, &part, contention, &s.metrics);
+        reading_window_fill(&reading, &total, contention, &s.totals);
+        rows_fill(u, part.rows, &s);
+        if (contention) {
+                s.cost_share = cost_get_share(&part.requests, contention_get_cost(&part.contention));
+                devices_fill(u, &part.contention, now, window, &s);
+                total.requests.signature ^= total.contention.signature;
         } else if (!u->contention.map)
-                s.cost_share = cost_get_share(&reading, 0);
+                s.cost_share = cost_get_share(&part.requests, 0);
 
         if (ret_total) {
                 const Selector peers = { .client = true };
                 Row row;
 
-                ret_total->requests = total;
-                ret_total->contention = contention_total;
-                rows_sum(u, &rows_total, &peers, &ret_total->client, &row);
-                if (rows_total.peers_known)
-                        ret_total->client = rows_total.peers;
+                ret_total->requests = total.requests;
+                ret_total->contention = contention ? total.contention : (ContentionReading) {};
+                rows_sum(u, total.rows, &peers, &ret_total->client, &row);
+                if (total.rows->peers_known)
+                        ret_total->client = total.rows->peers;
         }
 
-        /* No event, and nothing in flight that ages: reuse the snapshot and its seq */
-        if (!at && u->cache.at != 0 && u->cache.snapshot.window == window &&
-            u->cache.signature == total.signature &&
-            u->cache.boundary == reading.boundary && now < u->cache.at + SNAPSHOT_AGE_NSEC &&
-            s.metrics.requests.server.in_flight == 0 &&
-            gauges_equal(&s.metrics, &u->cache.snapshot.metrics)) {
+        /* With its seq */
+        if (!at && cache_is_valid(&u->cache, &s, total.requests.signature, part.requests.boundary, now)) {
                 *ret = u->cache.snapshot;
                 return;
         }
@@ -642,8 +551,8 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         s.seq = ++u->cache.seq;
         u->cache.snapshot = s;
         u->cache.at = now;
-        u->cache.signature = total.signature;
-        u->cache.boundary = reading.boundary;
+        u->cache.signature = total.requests.signature;
+        u->cache.boundary = part.requests.boundary;
         *ret = s;
 }
 
@@ -698,10 +607,8 @@ void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
 
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), overhead_now;
-        WindowSource buffer[UNITS_MAX_LIMIT];
-        WindowReading reading, total;
-        WindowSources sources;
-        bool missing;
+        WindowReading since, total;
+        UnitReading reading;
 
         assert(u->view); /* not removed while the unit is attached */
 
@@ -712,22 +619,20 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
                 .cost_share = NAN,
         };
 
-        unit_get_sources(u, buffer, &sources);
-        missing = gauges_are_missing(u->manager, &sources);
-        listeners_refresh(u->manager, now, missing);
-        gauges_refresh(u->manager, now, missing);
-        window_read_since(&sources, now, mark, &reading);
-        (void) window_read(&sources, now, WINDOW_TOTAL, &total); /* cannot fail */
-        ret->covered = reading.covered;
+        unit_reading_begin(u, now, READING_LISTENERS|READING_IN_FLIGHT|READING_MISSING, &reading);
+        window_read_since(&reading.sources, now, mark, &since);
+        (void) window_read(&reading.sources, now, WINDOW_TOTAL, &total); /* cannot fail */
+        unit_reading_get_gauges(&reading);
+        ret->covered = since.covered;
         ret->drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_DROPS_CONTENTION];
-        metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
-        metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
+        metrics_fill(&reading, &since, WINDOW_ALL_DISTRIBUTIONS, &ret->metrics);
+        metrics_fill(&reading, &total, WINDOW_ALL_DISTRIBUTIONS, &ret->totals);
         contention_set_absent(&ret->metrics);
         contention_set_absent(&ret->totals);
         overhead_now = unit_get_contention_cost(u, now);
         if (cost != ABSENT && overhead_now != ABSENT)
                 /* Maps may have been destroyed or created since */
-                ret->cost_share = cost_get_share(&reading, overhead_now >= cost
+                ret->cost_share = cost_get_share(&since, overhead_now >= cost
                         ? overhead_now - cost : overhead_now);
 }
 

@@ -6,12 +6,8 @@
 #include "contention-window.h"
 #include "manager.h"
 #include "probe.h"
-#include "unit-peers.h"
+#include "unit-reading.h"
 #include "window.h"
-
-/* Programs required by metrics, for PROGRAMS(): without one of them, the metric is not measured. */
-#define REQUIRES_EXCHANGES PROGRAM_READ, PROGRAM_EGRESS
-#define REQUIRES_ARRIVALS REQUIRES_EXCHANGES, PROGRAM_INGRESS
 
 #define REQUIRES_STATES PROGRAM_CPU_SWITCH, PROGRAM_CPU_WAKE, PROGRAM_CPU_WAKE_NEW, \
                         PROGRAM_FIND_THREADS
@@ -30,15 +26,19 @@ typedef struct ServerDistribution {
 
 extern const ServerDistribution server_distributions[QOS_DISTRIBUTIONS];
 
-void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret);
-void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions,
-                  uint64_t now, Metrics *ret);
+/* With the gauges of the reading. distributions: bitmask of those that were read; the others are absent. */
+void metrics_fill(const UnitReading *r, const WindowReading *reading, unsigned distributions, Metrics *ret);
+/* Raw counters alone, without regard to validity. */
+void counters_fill(const UnitReading *r, const WindowReading *reading, Metrics *ret);
 void contention_set_absent(Metrics *ret);
 void states_fill(const ContentionReading *reading, Bitmap programs, unsigned minimum, bool cells,
                  Contention *c);
-bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading);
-void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock,
-                          Contention *c);
+/* Whether all requests were on TCP. */
+bool clock_is_whole(const UnitReading *r, const WindowReading *reading);
+/* As metrics_fill(). cells, clock: whether these were read and are valid; otherwise values derived from them
+ * are absent. */
+void contention_fill_read(const UnitReading *r, const ContentionReading *reading, uint64_t window,
+                          bool cells, bool clock, Contention *c);
 
 /* Run time of the programs, ns. */
 uint64_t contention_get_cost(const ContentionReading *reading);
