@@ -18,8 +18,8 @@
 
 bool gauges_are_missing(const Manager *m, const WindowSources *w) {
         for (size_t i = 0; i < w->n; i++)
-                if ((m->gauges.oldest_session == 0 ||
-                     w->sources[i].map->oldest_session != m->gauges.oldest_session) &&
+                if ((m->gauges.sessions.oldest == 0 ||
+                     w->sources[i].map->oldest_session != m->gauges.sessions.oldest) &&
                     __atomic_load_n(&w->sources[i].map->in_flight, __ATOMIC_RELAXED) > 0)
                         return true;
         return false;
@@ -51,8 +51,8 @@ void listeners_refresh(Manager *m, uint64_t now, bool missing) {
                 return;
 
         m->gauges.listeners_at = now;
-        if (probe_read_listeners(m->probe, &m->gauges.listeners_session) < 0)
-                m->gauges.listeners_session = 0;
+        if (probe_read_listeners(m->probe, &m->gauges.sessions.listeners) < 0)
+                m->gauges.sessions.listeners = 0;
 }
 
 void missed_refresh(Manager *m, uint64_t now) {
@@ -74,8 +74,8 @@ void gauges_refresh(Manager *m, uint64_t now, bool missing) {
         missed_refresh(m, now);
         /* Without requests in flight, there is no oldest one. Requests that arrive later have no known age,
          * as those after the run */
-        if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->gauges.oldest_session) < 0)
-                m->gauges.oldest_session = 0;
+        if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->gauges.sessions.oldest) < 0)
+                m->gauges.sessions.oldest = 0;
         if (now >= m->gauges.udp_expired_at + UDP_EXPIRE_NSEC) {
                 m->gauges.udp_expired_at = now;
                 (void) probe_expire_udp(m->probe);
@@ -83,8 +83,8 @@ void gauges_refresh(Manager *m, uint64_t now, bool missing) {
         /* Iterating the table of peers takes its full time even if it is empty */
         for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
                 if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) ||
-                    probe_read_gauge(m->probe, i, &m->gauges.sessions[i]) < 0)
-                        m->gauges.sessions[i] = 0;
+                    probe_read_gauge(m->probe, i, &m->gauges.sessions.gauges[i]) < 0)
+                        m->gauges.sessions.gauges[i] = 0;
 }
 
 void faults_refresh(Manager *m, uint64_t now) {

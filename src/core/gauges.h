@@ -7,19 +7,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "unit-map.h"
-#include "window.h"
+#include "snapshot-fill.h"
 
 typedef struct Manager Manager;
 
-/* Times are CLOCK_MONOTONIC ns, 0: never. Sessions identify the last run of an iterator: a map with another
- * one was not visited by it. 0: the iterator has failed. */
+/* Times are CLOCK_MONOTONIC ns, 0: never. */
 typedef struct GaugeReadings {
         uint64_t listeners_at;
-        uint64_t listeners_session;
-        uint64_t read_at;               /* of the gauges below */
-        uint64_t oldest_session;
-        uint64_t sessions[QOS_GAUGES];
+        uint64_t read_at;               /* of the other gauges */
+        ReadingSessions sessions;
         uint64_t faults_at;             /* page faults were last recorded */
         uint64_t udp_expired_at;        /* requests over UDP were last expired */
         uint64_t missed_at;             /* skipped program runs were last found */

@@ -33,11 +33,12 @@ static uint64_t count_pending_requests(const Manager *m, const WindowSources *w,
                 for (size_t i = 0; i < w->n; i++) {
                         const struct qos_unit_map *map = w->sources[i].map;
 
-                        if (m->gauges.oldest_session != 0 && map->oldest_session == m->gauges.oldest_session)
+                        if (m->gauges.sessions.oldest != 0 &&
+                            map->oldest_session == m->gauges.sessions.oldest)
                                 n += map->waiting.ages[bin];
                         for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                                if (m->gauges.sessions[g] != 0 &&
-                                    map->gauges[g].session == m->gauges.sessions[g])
+                                if (m->gauges.sessions.gauges[g] != 0 &&
+                                    map->gauges[g].session == m->gauges.sessions.gauges[g])
                                         n += map->gauges[g].waiting.ages[bin];
                 }
         }
@@ -68,7 +69,7 @@ bool unit_count_within(Unit *u, const ThresholdRule *rule, uint64_t window, uint
         double q;
 
         if (!u->view || !metric_get_server_quantile(rule->metric, &d, &q) ||
-            !programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(REQUIRES_ARRIVALS)))
+            !is_measured(manager_get_measured(u->manager), MEASURED_ARRIVALS))
                 return false;
         unit_get_sources(u, buffer, &sources);
         if (window_read(&sources, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
@@ -119,13 +120,16 @@ void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
 }
 
 static void threshold_sample_read_contention(UnitReading *r, ThresholdSample *l) {
-        bool clock = l->measured && clock_is_whole(r, &l->reading);
+        bool clock = l->measured && clock_is_whole(&r->context, &l->reading);
         ContentionReading reading;
 
         contention_set_absent(&l->metrics);
         if (unit_reading_get_contention(r, l->needs_cells) &&
-            contention_read_some(&r->contention, l->now, l->window, l->needs_cells, &reading) >= 0)
-                contention_fill_read(r, &reading, l->window, l->needs_cells, clock, &l->metrics.contention);
+            contention_read_some(&r->contention, l->now, l->window, l->needs_cells, &reading) >= 0) {
+                contention_metrics_fill(&r->context, &reading, l->needs_cells, clock,
+                                        &l->metrics.contention);
+                usage_fill(r->unit, l->window, &l->metrics.contention);
+        }
 }
 
 void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
@@ -147,7 +151,7 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
                 r = window_read_some(&reading.sources, now, l->window, l->distributions, &l->reading);
                 if (r == -EAGAIN) {
                         /* The data has been overwritten since: read the present instead of failing */
-                        l->now = reading.now = now_nsec(CLOCK_MONOTONIC);
+                        l->now = reading.context.now = now_nsec(CLOCK_MONOTONIC);
                         l->timestamp = now_nsec(CLOCK_REALTIME);
                         r = window_read_some(&reading.sources, l->now, l->window, l->distributions,
                                              &l->reading);
@@ -156,7 +160,7 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
         }
         if (l->measured) {
                 unit_reading_get_gauges(&reading);
-                metrics_fill(&reading, &l->reading, l->distributions, &l->metrics);
+                metrics_fill(&reading.context, &l->reading, l->distributions, &l->metrics);
                 if (l->needs_rows) {
                         unit_reading_get_rows(&reading, l->window, l->reading.covered, &l->rows);
                         rows_get_client(u, &l->rows, &l->metrics.requests.client);
@@ -167,17 +171,17 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
 }
 
 static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
-        Bitmap programs = probe_get_programs(u->manager->probe);
+        const ReadingContext context = { .now = now, .measured = manager_get_measured(u->manager) };
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
         ContentionSources sources;
 
-        if (!(u->contention.probes & PROBE_CPU) || !programs_attached(programs, PROGRAMS(REQUIRES_STATES)) ||
+        if (!(u->contention.probes & PROBE_CPU) || !is_measured(context.measured, MEASURED_STATES) ||
             !unit_get_contention_sources(u, buffer, &sources) ||
             contention_read_some(&sources, now, window, false, &reading) < 0)
                 return false;
         ret->covered = reading.covered;
-        states_fill(&reading, programs, u->manager->config.minimum_samples, false, ret);
+        states_fill(&context, &reading, /* cells= */ false, ret);
         return true;
 }
 

@@ -130,7 +130,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         }
 
         if (!u->view ||
-            !programs_attached(probe_get_programs(u->manager->probe), server_distributions[d].needs) ||
+            !is_measured(manager_get_measured(u->manager), server_distributions[d].needs) ||
             snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
                 return -ENODATA;
         unit_get_sources(u, buffer, &sources);

@@ -28,7 +28,7 @@ void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
 
 /* Fills in contention of a step; newest: also values known for the present only. */
 static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep *s) {
-        Bitmap programs = probe_get_programs(u->manager->probe);
+        uint32_t measured = manager_get_measured(u->manager);
         uint64_t *a = s->amounts;
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
@@ -46,7 +46,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
         if (!unit_get_contention_sources(u, buffer, &sources) ||
             contention_read_step(&sources, s->index, now, &reading) < 0)
                 return;
-        if (u->contention.probes & PROBE_CPU && programs_attached(programs, PROGRAMS(REQUIRES_STATES))) {
+        if (u->contention.probes & PROBE_CPU && is_measured(measured, MEASURED_STATES)) {
                 a[HISTORY_CPU_COVERED] = reading.covered;
                 for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                         a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] = reading.counts.times[i];
@@ -55,7 +55,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                                                                       HISTOGRAM_COARSE_BINS + i];
                 a[HISTORY_RUN_QUEUE_TIME] = reading.counts.sums[QOS_RUN_QUEUE_LATENCY];
         }
-        if (u->contention.probes & PROBE_BLOCK && programs_attached(programs, PROGRAMS(REQUIRES_BLOCK))) {
+        if (u->contention.probes & PROBE_BLOCK && is_measured(measured, MEASURED_BLOCK)) {
                 BlockCounts counts = {};
 
                 for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
@@ -66,7 +66,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                 for (unsigned i = 0; i < 4; i++)
                         a[HISTORY_BLOCK_TIMES + i] = reading.counts.sums[QOS_BLOCK_READ_QUEUE + i];
         }
-        if (u->contention.probes & PROBE_MEMORY && programs_attached(programs, PROGRAMS(REQUIRES_FAULTS))) {
+        if (u->contention.probes & PROBE_MEMORY && is_measured(measured, MEASURED_FAULTS)) {
                 a[HISTORY_MEMORY_COVERED] = reading.covered;
                 a[HISTORY_MAJOR_FAULTS] = reading.counts.cells[QOS_MEMORY_MAJOR_FAULTS];
                 a[HISTORY_MAJOR_FAULT_TIME] = reading.counts.sums[QOS_MEMORY_MAJOR_NSEC];
@@ -80,7 +80,7 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
         uint64_t *a = s->amounts;
         Snapshot snapshot;
 
-        if (programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(REQUIRES_ARRIVALS))) {
+        if (is_measured(manager_get_measured(u->manager), MEASURED_ARRIVALS)) {
                 a[HISTORY_PHASED] = window_get_count(reading, QOS_FIRST_BYTE);
                 a[HISTORY_RECEIVE] = reading->sums[QOS_RECEIVE];
                 a[HISTORY_QUEUE] = reading->sums[QOS_QUEUE];
@@ -147,8 +147,8 @@ int unit_collect_history(Unit *u) {
                 /* Raw counters: validity is decided when steps are shown, possibly merged */
                 step.overlaps = counters.cells[QOS_COUNTER_OVERLAPS];
                 step.missed = window_is_incomplete(&counters);
-                metrics_fill(&reading, &counters, WINDOW_ALL_DISTRIBUTIONS, &metrics);
-                counters_fill(&reading, &counters, &metrics);
+                metrics_fill(&reading.context, &counters, WINDOW_ALL_DISTRIBUTIONS, &metrics);
+                counters_fill(&reading.context, &counters, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)
                         metrics.requests.server.in_flight = gauges.in_flight;
                 if (metrics.requests.server.connections.open != ABSENT)
@@ -157,7 +157,7 @@ int unit_collect_history(Unit *u) {
 
                 for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                         window_get_bins(&counters, history_distribution(i), &step.distributions[i]);
-                        step.measured[i] = programs_attached(reading.programs, PROGRAMS(REQUIRES_ARRIVALS));
+                        step.measured[i] = is_measured(reading.context.measured, MEASURED_ARRIVALS);
                 }
 
                 step_fill_requests(u, &counters, n + 1 == current, &step);

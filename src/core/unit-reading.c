@@ -6,10 +6,56 @@
 #include "contention-probe.h"
 #include "gauges.h"
 #include "hierarchy.h"
-#include "unit-map.h"
+#include "probe.h"
 #include "unit-reading.h"
 
-#define REQUIRES_IN_FLIGHT REQUIRES_CLOCK, PROGRAM_UNIX_OPEN, PROGRAM_UDP_OPEN
+#define REQUIRES_EXCHANGES PROGRAM_READ, PROGRAM_EGRESS
+#define REQUIRES_ARRIVALS REQUIRES_EXCHANGES, PROGRAM_INGRESS
+#define REQUIRES_CLOCK REQUIRES_ARRIVALS, PROGRAM_STATE
+#define REQUIRES_LISTENERS PROGRAM_FIND_SOCKETS /* the only source for older ones */
+
+/* Programs without which a figure is not measured. */
+static const Program *const required[_MEASURED_MAX] = {
+        [MEASURED_EXCHANGES]       = PROGRAMS(REQUIRES_EXCHANGES),
+        [MEASURED_ARRIVALS]        = PROGRAMS(REQUIRES_ARRIVALS),
+        [MEASURED_CONTENT]         = PROGRAMS(REQUIRES_EXCHANGES, PROGRAM_CONTENT),
+        [MEASURED_UNIX]            = PROGRAMS(PROGRAM_UNIX, PROGRAM_CONTENT),
+        [MEASURED_UDP]             = PROGRAMS(PROGRAM_INGRESS, PROGRAM_EGRESS, PROGRAM_BIND4, PROGRAM_BIND6,
+                                              PROGRAM_FIND_UDP),
+        [MEASURED_ENDS]            = PROGRAMS(REQUIRES_EXCHANGES, PROGRAM_STATE),
+        /* Connections found when first read from lack the bytes before */
+        [MEASURED_BYTES_IN]        = PROGRAMS(PROGRAM_INGRESS, PROGRAM_FIND_SOCKETS),
+        [MEASURED_BYTES_OUT]       = PROGRAMS(PROGRAM_EGRESS),
+        [MEASURED_OPEN]            = PROGRAMS(PROGRAM_STATE),
+        [MEASURED_ACCEPTED]        = PROGRAMS(REQUIRES_LISTENERS, PROGRAM_STATE),
+        [MEASURED_ACCEPT_QUEUES]   = PROGRAMS(REQUIRES_LISTENERS),
+        [MEASURED_LISTEN_DROPS]    = PROGRAMS(REQUIRES_LISTENERS, PROGRAM_LISTENERS),
+        [MEASURED_RETRANSMITS]     = PROGRAMS(PROGRAM_RETRANSMIT),
+        [MEASURED_IN_FLIGHT]       = PROGRAMS(REQUIRES_CLOCK, PROGRAM_UNIX_OPEN, PROGRAM_UDP_OPEN),
+        [MEASURED_CLOCK]           = PROGRAMS(REQUIRES_CLOCK),
+        [MEASURED_STATES]          = PROGRAMS(PROGRAM_CPU_SWITCH, PROGRAM_CPU_WAKE, PROGRAM_CPU_WAKE_NEW,
+                                              PROGRAM_FIND_THREADS),
+        [MEASURED_WAKERS]          = PROGRAMS(PROGRAM_CPU_WAKING),
+        [MEASURED_BLOCK]           = PROGRAMS(PROGRAM_BLOCK_START, PROGRAM_BLOCK_ISSUE,
+                                              PROGRAM_BLOCK_COMPLETE, PROGRAM_BLOCK_DONE),
+        [MEASURED_FAULTS]          = PROGRAMS(PROGRAM_FAULT, PROGRAM_FAULT_KERNEL, PROGRAM_MEMORY_FORK,
+                                              PROGRAM_MEMORY_EXIT, PROGRAM_FIND_FAULTS),
+        [MEASURED_FAULT_TIMES]     = PROGRAMS(PROGRAM_FAULT_BEGIN, PROGRAM_FAULT_END),
+        [MEASURED_RECLAIM]         = PROGRAMS(PROGRAM_RECLAIM_BEGIN, PROGRAM_RECLAIM_END,
+                                              PROGRAM_LIMIT_BEGIN, PROGRAM_LIMIT_END),
+        [MEASURED_DIRTY_THROTTLES] = PROGRAMS(PROGRAM_THROTTLE),
+        [MEASURED_OOM]             = PROGRAMS(PROGRAM_OOM),
+};
+
+uint32_t manager_get_measured(Manager *m) {
+        Bitmap programs = probe_get_programs(m->probe);
+        uint32_t measured = 0;
+
+        for (Measured i = 0; i < _MEASURED_MAX; i++)
+                if (programs_attached(programs, required[i]))
+                        measured |= UINT32_C(1) << i;
+        return measured;
+}
 
 void unit_reading_begin(Unit *u, uint64_t now, unsigned refresh, UnitReading *ret) {
         Manager *m = u->manager;
@@ -17,10 +63,13 @@ void unit_reading_begin(Unit *u, uint64_t now, unsigned refresh, UnitReading *re
 
         /* Do not clear the buffers, which are large */
         ret->unit = u;
-        ret->now = now;
-        ret->programs = probe_get_programs(m->probe);
+        ret->context = (ReadingContext) {
+                .now = now,
+                .measured = manager_get_measured(m),
+                .probes = u->contention.probes,
+                .minimum_samples = m->config.minimum_samples,
+        };
         ret->sources = (WindowSources) {};
-        ret->writeback = false;
         if (!u->view)
                 return;
 
@@ -32,92 +81,8 @@ void unit_reading_begin(Unit *u, uint64_t now, unsigned refresh, UnitReading *re
                 gauges_refresh(m, now, missing);
 }
 
-/* Sum over all maps. Clamped, as concurrent updates may be seen in the wrong order. */
-static uint64_t gauge(const WindowSources *w, size_t offset) {
-        int64_t n = 0;
-
-        for (size_t i = 0; i < w->n; i++)
-                n += __atomic_load_n((const int64_t*) ((const char*) w->sources[i].map + offset),
-                                     __ATOMIC_RELAXED);
-        return n > 0 ? (uint64_t) n : 0;
-}
-
-#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit_map, member))
-
-/* Of the requests without any response byte; ret_oldest_at is lowered. */
-static uint64_t waiting_count(const struct qos_waiting *w, uint64_t *ret_oldest_at) {
-        uint64_t n = 0;
-
-        for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++)
-                n += w->ages[bin];
-        if (n > 0)
-                *ret_oldest_at = MIN(*ret_oldest_at, (uint64_t) w->oldest_at);
-        return n;
-}
-
 void unit_reading_get_gauges(UnitReading *r) {
-        /* maps without valid session have no listeners, or no requests in flight */
-        uint64_t queue = 0, queue_max = 0, counted = 0, waiting = 0, oldest_at = UINT64_MAX,
-                oldest_waiting_at = UINT64_MAX;
-        bool unknown = false; /* whether a map has requests that all arrived since the iterator ran */
-        const GaugeReadings *from = &r->unit->manager->gauges;
-        ReadingGauges *g = &r->gauges;
-
-        *g = (ReadingGauges) {
-                .open = ABSENT,
-                .accept_queue = ABSENT,
-                .accept_queue_max = ABSENT,
-                .in_flight = ABSENT,
-                .oldest_in_flight = ABSENT,
-                .waiting = ABSENT,
-                .oldest_waiting = ABSENT,
-        };
-
-        for (size_t i = 0; i < r->sources.n; i++) {
-                const struct qos_unit_map *map = r->sources.sources[i].map;
-
-                if (map->listeners_session == from->listeners_session) {
-                        queue += map->accept_queue;
-                        queue_max += map->accept_queue_max;
-                }
-                if (__atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0) {
-                        if (map->oldest_session == from->oldest_session &&
-                            from->oldest_session != 0) {
-                                oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
-                                waiting += waiting_count(&map->waiting, &oldest_waiting_at);
-                        } else
-                                unknown = true;
-                }
-
-                /* Requests in flight counted by iterators */
-                for (enum qos_gauge k = 0; k < QOS_GAUGES; k++)
-                        if (from->sessions[k] != 0 && map->gauges[k].session == from->sessions[k]) {
-                                counted += map->gauges[k].in_flight;
-                                if (map->gauges[k].in_flight > 0) {
-                                        g->not_tcp = true;
-                                        oldest_at = MIN(oldest_at, (uint64_t) map->gauges[k].oldest_at);
-                                }
-                                waiting += waiting_count(&map->gauges[k].waiting, &oldest_waiting_at);
-                        }
-        }
-
-        if (programs_attached(r->programs, PROGRAMS(PROGRAM_STATE)))
-                g->open = GAUGE(&r->sources, open);
-        if (from->listeners_session != 0 && programs_attached(r->programs, PROGRAMS(REQUIRES_LISTENERS))) {
-                g->accept_queue = queue;
-                g->accept_queue_max = queue_max;
-        }
-
-        if (!programs_attached(r->programs, PROGRAMS(REQUIRES_IN_FLIGHT)))
-                return;
-        g->in_flight = GAUGE(&r->sources, in_flight) + counted;
-        if (g->in_flight > 0 && oldest_at != UINT64_MAX)
-                g->oldest_in_flight = r->now > oldest_at ? r->now - oldest_at : 0;
-        /* Requests that have arrived since the iterator ran are younger than all others */
-        if (waiting > 0 || !unknown)
-                g->waiting = MIN(waiting, g->in_flight);
-        if (waiting > 0)
-                g->oldest_waiting = r->now > oldest_waiting_at ? r->now - oldest_waiting_at : 0;
+        reading_get_gauges(&r->context, &r->sources, &r->unit->manager->gauges.sessions);
 }
 
 /* Whether writeback is attributed: the io controller is enabled for the unit itself, not only for an
@@ -137,14 +102,14 @@ bool unit_reading_get_contention(UnitReading *r, bool cells) {
         if (!u->view || !unit_get_contention_sources(u, r->contention_buffer, &r->contention))
                 return false;
         if (cells && u->contention.probes & PROBE_MEMORY)
-                faults_refresh(u->manager, r->now);
-        r->writeback = cells && u->contention.probes & PROBE_BLOCK && unit_has_io_controller(u);
+                faults_refresh(u->manager, r->context.now);
+        r->context.writeback = cells && u->contention.probes & PROBE_BLOCK && unit_has_io_controller(u);
         return true;
 }
 
 void unit_reading_get_rows(const UnitReading *r, uint64_t window, uint64_t covered, RowsReading *ret) {
-        bool measurable = programs_attached(r->programs, PROGRAMS(REQUIRES_ARRIVALS));
+        const uint64_t *sessions = is_measured(r->context.measured, MEASURED_ARRIVALS) ?
+                r->unit->manager->gauges.sessions.gauges : NULL;
 
-        rows_read(&r->sources, measurable ? r->unit->manager->gauges.sessions : NULL, r->now, window,
-                  covered, ret);
+        rows_read(&r->sources, sessions, r->context.now, window, covered, ret);
 }

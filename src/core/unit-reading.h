@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A reading of a unit: the maps, programs and gauges that all its windows are filled from, gathered once. */
+/* A reading of a unit: the maps, and what is measured at the moment, gathered once for all windows that
+ * are filled from it. */
 
-#include "contention-window.h"
 #include "manager.h"
-#include "probe.h"
+#include "snapshot-fill.h"
 #include "unit-peers.h"
-#include "window.h"
-
-/* Programs required by metrics, for PROGRAMS(): without one of them, the metric is not measured. */
-#define REQUIRES_EXCHANGES PROGRAM_READ, PROGRAM_EGRESS
-#define REQUIRES_ARRIVALS REQUIRES_EXCHANGES, PROGRAM_INGRESS
-#define REQUIRES_CLOCK REQUIRES_ARRIVALS, PROGRAM_STATE
-#define REQUIRES_LISTENERS PROGRAM_FIND_SOCKETS /* the only source for older ones */
 
 /* Which figures of iterators are updated first, unless that was done a moment ago (gauges.h). */
 typedef enum ReadingRefresh {
@@ -22,29 +15,22 @@ typedef enum ReadingRefresh {
         READING_MISSING   = 1U << 2,    /* also if it was, and requests have arrived since */
 } ReadingRefresh;
 
-/* Levels of the moment. ABSENT: unknown, or not measured. */
-typedef struct ReadingGauges {
-        uint64_t open, accept_queue, accept_queue_max;
-        uint64_t in_flight, oldest_in_flight, waiting, oldest_waiting; /* see Server */
-        bool not_tcp;                   /* some requests in flight are not on TCP */
-} ReadingGauges;
-
 typedef struct UnitReading {
         Unit *unit;
-        uint64_t now;                   /* CLOCK_MONOTONIC ns */
-        Bitmap programs;                /* attached ones */
+        ReadingContext context;
         WindowSource source_buffer[UNITS_MAX_LIMIT];
         WindowSources sources;          /* empty without map */
-        ReadingGauges gauges;
         ContentionSource contention_buffer[UNITS_MAX_LIMIT];
         ContentionSources contention;
-        bool writeback;                 /* attributed to the unit */
 } UnitReading;
+
+/* What is measured by the attached programs: bits of Measured. */
+uint32_t manager_get_measured(Manager *m);
 
 /* refresh: of ReadingRefresh */
 void unit_reading_begin(Unit *u, uint64_t now, unsigned refresh, UnitReading *ret);
 
-/* Of a unit with a map, after the windows were read: a request that ends meanwhile is in one of them. */
+/* Of a unit with a map: see reading_get_gauges(). */
 void unit_reading_get_gauges(UnitReading *r);
 
 /* False: contention is not observed. cells: for readings with all counters. */

@@ -25,275 +25,13 @@
 /* How long an unchanged snapshot is reused: rates decrease with time. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
-#define REQUIRES_CONTENT REQUIRES_EXCHANGES, PROGRAM_CONTENT
-#define REQUIRES_UNIX PROGRAM_UNIX, PROGRAM_CONTENT
-#define REQUIRES_UDP PROGRAM_INGRESS, PROGRAM_EGRESS, PROGRAM_BIND4, PROGRAM_BIND6, PROGRAM_FIND_UDP
-#define REQUIRES_ENDS REQUIRES_EXCHANGES, PROGRAM_STATE
-
-/* ---- requests ----------------------------------------------------------------------------------------- */
-
-static void client_set_absent(ClientRole *c) {
-        memset(c, 0xff, sizeof(*c)); /* most are integers */
-        c->rate = c->unparsed.share = NAN;
-        c->quality = QUALITY_ABSENT;
-}
-
-static void gauges_fill(const ReadingGauges *g, Server *s) {
-        s->connections.open = g->open;
-        s->connections.accept_queue = g->accept_queue;
-        s->connections.accept_queue_max = g->accept_queue_max;
-        s->in_flight = g->in_flight;
-        s->oldest_in_flight = g->oldest_in_flight;
-        s->waiting = g->waiting;
-        s->oldest_waiting = g->oldest_waiting;
-}
-
-void counters_fill(const UnitReading *r, const WindowReading *reading, Metrics *ret) {
-        Bitmap programs = r->programs;
-        Server *s = &ret->requests.server;
-        const struct {
-                enum qos_counter cell;
-                const Program *needs;
-                uint64_t *value;
-        } counters[] = {
-                { QOS_COUNTER_COUNT,          PROGRAMS(REQUIRES_EXCHANGES),
-                        &s->count                    },
-                { QOS_COUNTER_HTTP1,          PROGRAMS(REQUIRES_CONTENT),
-                        &s->protocol_http1           },
-                { QOS_COUNTER_REDIS,          PROGRAMS(REQUIRES_CONTENT),
-                        &s->protocol_redis           },
-                { QOS_COUNTER_MEMCACHED,      PROGRAMS(REQUIRES_CONTENT),
-                        &s->protocol_memcached       },
-                { QOS_COUNTER_HTTP2,          PROGRAMS(REQUIRES_CONTENT),
-                        &s->protocol_http2           },
-                { QOS_COUNTER_GRPC,           PROGRAMS(REQUIRES_CONTENT),
-                        &s->protocol_grpc            },
-                { QOS_COUNTER_TLS,            PROGRAMS(REQUIRES_CONTENT),
-                        &s->protocol_tls             },
-                { QOS_COUNTER_UNIX,           PROGRAMS(REQUIRES_UNIX),
-                        &s->protocol_unix            },
-                { QOS_COUNTER_UDP,            PROGRAMS(REQUIRES_UDP),
-                        &s->protocol_udp             },
-                { QOS_COUNTER_WAITS,          PROGRAMS(REQUIRES_CONTENT),
-                        &s->blocking                 },
-                { QOS_COUNTER_STREAMS,        PROGRAMS(REQUIRES_CONTENT),
-                        &s->streams                  },
-                { QOS_COUNTER_EXCLUDED,       PROGRAMS(REQUIRES_EXCHANGES),
-                        &s->excluded                 },
-                { QOS_COUNTER_STATUS_4XX,     PROGRAMS(REQUIRES_CONTENT),
-                        &s->status4xx                },
-                { QOS_COUNTER_STATUS_5XX,     PROGRAMS(REQUIRES_CONTENT),
-                        &s->errors_status5xx         },
-                { QOS_COUNTER_STATUS_UNKNOWN, PROGRAMS(REQUIRES_CONTENT),
-                        &s->status_unknown           },
-                { QOS_COUNTER_ERRORS_GRPC,    PROGRAMS(REQUIRES_CONTENT),
-                        &s->errors_grpc              },
-                { QOS_COUNTER_ERRORS_REPLIES, PROGRAMS(REQUIRES_CONTENT),
-                        &s->errors_replies           },
-                { QOS_COUNTER_ERRORS_RESET,   PROGRAMS(REQUIRES_ENDS),
-                        &s->errors_reset             },
-                { QOS_COUNTER_ERRORS_TIMEOUT, PROGRAMS(REQUIRES_ENDS),
-                        &s->errors_timeout           },
-                { QOS_COUNTER_CLIENT_ABORTS,  PROGRAMS(REQUIRES_ENDS),
-                        &s->client_aborts            },
-                { QOS_COUNTER_UNPARSED,       PROGRAMS(REQUIRES_EXCHANGES),
-                        &s->unparsed.connections     },
-                { QOS_COUNTER_ACCEPTED,       PROGRAMS(REQUIRES_LISTENERS, PROGRAM_STATE),
-                  &s->connections.accepted     },
-                { QOS_COUNTER_LISTEN_DROPS,   PROGRAMS(REQUIRES_LISTENERS, PROGRAM_LISTENERS),
-                  &s->connections.listen_drops },
-                { QOS_COUNTER_RETRANSMITS,    PROGRAMS(PROGRAM_RETRANSMIT),
-                        &s->connections.retransmits  },
-        };
-
-        for (size_t i = 0; i < ELEMENTSOF(counters); i++)
-                *counters[i].value = programs_attached(programs, counters[i].needs) ?
-                                     reading->cells[counters[i].cell] : ABSENT;
-        /* Connections found when first read from lack the bytes before */
-        s->bytes_in = programs_attached(programs, PROGRAMS(PROGRAM_INGRESS, PROGRAM_FIND_SOCKETS)) ?
-                                        window_get_bytes_in(reading) : ABSENT;
-        s->bytes_out = programs_attached(programs, PROGRAMS(PROGRAM_EGRESS)) ?
-                       window_get_bytes_out(reading) : ABSENT;
-        s->unparsed.bytes = programs_attached(programs, PROGRAMS(REQUIRES_EXCHANGES)) ?
-                            reading->sums[QOS_SUM_UNPARSED_IN] +
-                            reading->sums[QOS_SUM_UNPARSED_OUT] : ABSENT;
-        s->unparsed.share = NAN;
-}
-
-const ServerDistribution server_distributions[QOS_DISTRIBUTIONS] = {
-        [QOS_LATENCY]    = { "requests.server.latency", PROGRAMS(REQUIRES_ARRIVALS),
-                             offsetof(Server, latency) },
-        [QOS_FIRST_BYTE] = { "requests.server.firstByte", PROGRAMS(REQUIRES_ARRIVALS),
-                             offsetof(Server, first_byte) },
-        [QOS_RECEIVE]    = { "requests.server.receive", PROGRAMS(REQUIRES_ARRIVALS),
-                             offsetof(Server, receive) },
-        [QOS_QUEUE]      = { "requests.server.queue", PROGRAMS(REQUIRES_ARRIVALS),
-                             offsetof(Server, queue) },
-        [QOS_SERVICE]    = { "requests.server.service", PROGRAMS(REQUIRES_EXCHANGES),
-                             offsetof(Server, service) },
-        [QOS_ANSWER]     = { "requests.server.answer", PROGRAMS(REQUIRES_EXCHANGES),
-                             offsetof(Server, answer) },
-};
-
-/* Thread states during requests. */
-static void service_fill(const WindowReading *reading, Bitmap programs, Server *s) {
-        const uint64_t *sums = reading->sums + QOS_SUM_STATES;
-        uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
-        double all = 0;
-
-        /* Clocks differ by microseconds; and requests are attributed slightly later than counted */
-        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
-                all += MAX((int64_t) sums[i], INT64_C(0));
-        if (s->count > 0)
-                s->service_states.attributed = (double) MIN(attributed, s->count) / s->count;
-        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
-                s->service_states.shares[i] = attributed > 0 &&
-                                              all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
-        if (programs_attached(programs, PROGRAMS(PROGRAM_CPU_WAKING)) && attributed > 0 && all > 0)
-                s->service_states.blocked_by_requests = fmin((double) sums[QOS_STATE_BLOCKED_BY_REQUESTS] /
-                                                             all, 1);
-}
-
-void metrics_fill(const UnitReading *r, const WindowReading *reading, unsigned distributions, Metrics *ret) {
-        Bitmap programs = r->programs;
-        Server *s = &ret->requests.server;
-        unsigned minimum = r->unit->manager->config.minimum_samples;
-        bool overlapping;
-
-        counters_fill(r, reading, ret);
-        window_classify(reading->cells[QOS_COUNTER_OVERLAPS], window_is_incomplete(reading),
-                &ret->requests);
-        overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
-
-        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
-                Distribution *value = (Distribution*) ((char*) s + server_distributions[d].offset);
-
-                if (distributions & 1U << d && programs_attached(programs, server_distributions[d].needs) &&
-                    !overlapping)
-                        window_get_distribution(reading, d, minimum, value);
-                else
-                        distribution_set_absent(value);
-        }
-
-        s->service_states.attributed = s->service_states.blocked_by_requests = NAN;
-        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
-                s->service_states.shares[i] = NAN;
-        if (r->unit->contention.probes & PROBE_CPU &&
-            programs_attached(programs, PROGRAMS(REQUIRES_STATES, REQUIRES_EXCHANGES)) && !overlapping)
-                service_fill(reading, programs, s);
-
-        s->rate = s->count == ABSENT || reading->covered == 0 ? NAN :
-                  s->count * (double) NSEC_PER_SEC / reading->covered;
-
-        gauges_fill(&r->gauges, s);
-        client_set_absent(&ret->requests.client); /* set by rows_get_client(), if needed */
-}
-
-#define REQUIRES_RECLAIM PROGRAM_RECLAIM_BEGIN, PROGRAM_RECLAIM_END, PROGRAM_LIMIT_BEGIN, \
-                         PROGRAM_LIMIT_END
-
-/* ---- contention --------------------------------------------------------------------------------------- */
-
-void contention_set_absent(Metrics *ret) {
-        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
-                if (metric->offset >= offsetof(Metrics, contention) &&
-                    metric->offset < offsetof(Metrics, contention) + sizeof(Contention))
-                        metric_set_absent(metric, ret);
-}
-
-void states_fill(const ContentionReading *reading, Bitmap programs, unsigned minimum, bool cells,
-                 Contention *c) {
-        if (!programs_attached(programs, PROGRAMS(REQUIRES_STATES)))
-                return;
-
-        c->thread_time = c->switches_voluntary = 0;
-        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
-                c->time[i] = reading->counts.times[i];
-                c->thread_time += c->time[i];
-                c->threads[i] = reading->covered > 0 ? (double) c->time[i] / reading->covered : NAN;
-        }
-        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
-                c->shares[i] = c->thread_time > 0 ? (double) c->time[i] / c->thread_time : NAN;
-        for (unsigned i = QOS_STATE_LOCK; i < QOS_STATES; i++) {
-                c->waits[i] = reading->counts.counters[QOS_CONTENTION_CPU_WAITS + i];
-                c->switches_voluntary += c->waits[i];
-        }
-        c->switches_involuntary = reading->counts.counters[QOS_CONTENTION_CPU_INVOLUNTARY];
-        c->migrations = reading->counts.counters[QOS_CONTENTION_CPU_MIGRATIONS];
-        c->wake_ups = reading->counts.counters[QOS_CONTENTION_CPU_WAKE_UPS];
-        if (programs_attached(programs, PROGRAMS(PROGRAM_CPU_WAKING)))
-                c->futex_wakes = reading->counts.counters[QOS_CONTENTION_CPU_FUTEX_WAKES];
-        if (cells)
-                contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
-}
-
-/* The serving clock requires that both ends of a request are seen as they happen, as on TCP. */
-bool clock_is_whole(const UnitReading *r, const WindowReading *reading) {
-        return reading->cells[QOS_COUNTER_UNIX] == 0 && reading->cells[QOS_COUNTER_UDP] == 0 &&
-                !r->gauges.not_tcp;
-}
-
-static void serving_fill(const ContentionReading *reading, Bitmap programs, Contention *c) {
-        if (!programs_attached(programs, PROGRAMS(REQUIRES_STATES, REQUIRES_CLOCK)))
-                return;
-
-        /* Whether descendants have served concurrently is unknown */
-        if (reading->n_serving <= 1 && reading->covered > 0)
-                c->serving.share = (double) reading->counts.served / reading->covered;
-        c->serving.thread_time = 0;
-        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
-                c->serving.thread_time += reading->counts.serving[i];
-        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
-                c->serving.shares[i] = c->serving.thread_time > 0 ? (double) reading->counts.serving[i] /
-                                       c->serving.thread_time : NAN;
-}
-
-static void block_fill(const ContentionReading *reading, Bitmap programs, unsigned minimum, bool writeback,
-                       Block *b) {
-        if (!programs_attached(programs, PROGRAMS(REQUIRES_BLOCK)))
-                return;
-
-        b->counts = (BlockCounts) {};
-        for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
-                contention_add_block(reading, row, &b->counts);
-        b->sectors = (b->counts.bytes[QOS_BLOCK_READS] + b->counts.bytes[QOS_BLOCK_WRITES] +
-                      b->counts.bytes[QOS_BLOCK_DISCARDS]) / 512;
-        if (writeback)
-                b->writeback_bytes = reading->counts.sums[QOS_BLOCK_WRITEBACK_BYTES];
-        contention_get_distribution(reading, QOS_BLOCK_READ_QUEUE, minimum, &b->read_queue);
-        contention_get_distribution(reading, QOS_BLOCK_READ_DEVICE, minimum, &b->read_device);
-        contention_get_distribution(reading, QOS_BLOCK_WRITE_QUEUE, minimum, &b->write_queue);
-        contention_get_distribution(reading, QOS_BLOCK_WRITE_DEVICE, minimum, &b->write_device);
-}
-
-static void memory_fill(const ContentionReading *reading, Bitmap programs, Memory *m) {
-        const ContentionCounts *counts = &reading->counts;
-
-        if (programs_attached(programs, PROGRAMS(REQUIRES_FAULTS))) {
-                m->minor_faults = counts->cells[QOS_MEMORY_MINOR_FAULTS];
-                m->major_faults = counts->cells[QOS_MEMORY_MAJOR_FAULTS];
-        }
-        if (programs_attached(programs, PROGRAMS(PROGRAM_FAULT_BEGIN, PROGRAM_FAULT_END))) {
-                m->minor_fault_time = counts->sums[QOS_MEMORY_MINOR_NSEC];
-                m->major_fault_time = counts->sums[QOS_MEMORY_MAJOR_NSEC];
-        }
-        if (programs_attached(programs, PROGRAMS(REQUIRES_RECLAIM))) {
-                m->reclaims = counts->cells[QOS_MEMORY_RECLAIMS];
-                m->reclaim_time = counts->sums[QOS_MEMORY_RECLAIM_NSEC];
-        }
-        if (programs_attached(programs, PROGRAMS(PROGRAM_THROTTLE))) {
-                m->dirty_throttles = counts->cells[QOS_MEMORY_THROTTLES];
-                m->dirty_throttle_time = counts->sums[QOS_MEMORY_THROTTLE_NSEC];
-        }
-        if (programs_attached(programs, PROGRAMS(PROGRAM_OOM)))
-                m->oom_kills = counts->cells[QOS_MEMORY_OOM_KILLS];
-}
+/* ---- statistics of the control group ------------------------------------------------------------------ */
 
 static uint64_t usec_to_nsec(uint64_t usec) {
         return usec == ABSENT ? ABSENT : usec * NSEC_PER_USEC;
 }
 
-static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
+void usage_fill(const Unit *u, uint64_t window, Contention *c) {
         const struct {
                 UsageCounter counter;
                 double *share;
@@ -337,29 +75,7 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
         c->memory.refaults = sum.values[USAGE_REFAULTS];
 }
 
-void contention_fill_read(const UnitReading *r, const ContentionReading *reading, uint64_t window,
-                          bool cells, bool clock, Contention *c) {
-        const Unit *u = r->unit;
-        Bitmap programs = r->programs;
-        unsigned minimum = u->manager->config.minimum_samples;
-
-        c->covered = reading->covered;
-        if (u->contention.probes & PROBE_CPU)
-                states_fill(reading, programs, minimum, cells, c);
-        if (clock && u->contention.probes & PROBE_CPU)
-                serving_fill(reading, programs, c);
-        if (cells && u->contention.probes & PROBE_BLOCK)
-                block_fill(reading, programs, minimum, r->writeback, &c->block);
-        if (cells && u->contention.probes & PROBE_MEMORY)
-                memory_fill(reading, programs, &c->memory);
-        usage_fill(u, window, c);
-}
-
 /* ---- overhead ----------------------------------------------------------------------------------------- */
-
-uint64_t contention_get_cost(const ContentionReading *reading) {
-        return reading->counts.counters[QOS_CONTENTION_CPU_COST] + reading->counts.sums[QOS_COST_NSEC];
-}
 
 /* In CPUs. Contention maps exist since the attach or later, and cover no more than the window of
  * requests. */
@@ -458,12 +174,14 @@ typedef struct ReadingWindow {
 
 static void reading_window_fill(const UnitReading *r, const ReadingWindow *w, bool contention,
                                 Metrics *ret) {
-        metrics_fill(r, &w->requests, WINDOW_ALL_DISTRIBUTIONS, ret);
+        metrics_fill(&r->context, &w->requests, WINDOW_ALL_DISTRIBUTIONS, ret);
         rows_get_client(r->unit, w->rows, &ret->requests.client);
         contention_set_absent(ret);
-        if (contention)
-                contention_fill_read(r, &w->contention, w->window, /* cells= */ true,
-                                     clock_is_whole(r, &w->requests), &ret->contention);
+        if (!contention)
+                return;
+        contention_metrics_fill(&r->context, &w->contention, /* cells= */ true,
+                        clock_is_whole(&r->context, &w->requests), &ret->contention);
+        usage_fill(r->unit, w->window, &ret->contention);
 }
 
 /* Whether nothing has happened since the last snapshot, and nothing is in flight that ages. */
@@ -625,8 +343,8 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         unit_reading_get_gauges(&reading);
         ret->covered = since.covered;
         ret->drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_DROPS_CONTENTION];
-        metrics_fill(&reading, &since, WINDOW_ALL_DISTRIBUTIONS, &ret->metrics);
-        metrics_fill(&reading, &total, WINDOW_ALL_DISTRIBUTIONS, &ret->totals);
+        metrics_fill(&reading.context, &since, WINDOW_ALL_DISTRIBUTIONS, &ret->metrics);
+        metrics_fill(&reading.context, &total, WINDOW_ALL_DISTRIBUTIONS, &ret->totals);
         contention_set_absent(&ret->metrics);
         contention_set_absent(&ret->totals);
         overhead_now = unit_get_contention_cost(u, now);
@@ -637,10 +355,10 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
 }
 
 void unit_get_measured(Unit *u, const char **ret) {
-        Bitmap programs = probe_get_programs(u->manager->probe);
+        uint32_t measured = manager_get_measured(u->manager);
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                ret[d] = u->view && programs_attached(programs, server_distributions[d].needs) ?
+                ret[d] = u->view && is_measured(measured, server_distributions[d].needs) ?
                          server_distributions[d].name : NULL;
 }
 
@@ -648,13 +366,14 @@ int unit_get_degraded_reason(const Unit *u, char **ret) {
         const struct {
                 ProbeMask probe;
                 const char *name;
-                const Program *needs;   /* required for any useful metrics */
+                Measured needs;         /* required for any useful metrics */
         } table[] = {
-                { PROBE_CPU,    "cpu",    PROGRAMS(REQUIRES_STATES) },
-                { PROBE_BLOCK,  "block",  PROGRAMS(REQUIRES_BLOCK)  },
-                { PROBE_MEMORY, "memory", PROGRAMS(REQUIRES_FAULTS) },
+                { PROBE_CPU,    "cpu",    MEASURED_STATES },
+                { PROBE_BLOCK,  "block",  MEASURED_BLOCK  },
+                { PROBE_MEMORY, "memory", MEASURED_FAULTS },
         };
         Bitmap programs = probe_get_programs(u->manager->probe);
+        uint32_t measured = manager_get_measured(u->manager);
         unsigned missing = 0;
         char *reason = NULL;
         int r = 0;
@@ -679,7 +398,7 @@ int unit_get_degraded_reason(const Unit *u, char **ret) {
         else if (u->openssl.watched && !u->openssl.found && streq(u->active_state, "active"))
                 r = asprintf(&reason, "tls: no process of it has OpenSSL's library, waiting for one");
         for (size_t i = 0; i < ELEMENTSOF(table) && r == 0; i++)
-                if (u->contention.probes & table[i].probe && !programs_attached(programs, table[i].needs))
+                if (u->contention.probes & table[i].probe && !is_measured(measured, table[i].needs))
                         r = asprintf(&reason, "%s: programs not available, see 'qosctl probes'",
                                      table[i].name);
         if (r < 0)

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <math.h>
+
+#include "snapshot-fill.h"
+
+/* ---- gauges ------------------------------------------------------------------------------------------- */
+
+/* Sum over all maps. Clamped, as concurrent updates may be seen in the wrong order. */
+static uint64_t gauge(const WindowSources *w, size_t offset) {
+        int64_t n = 0;
+
+        for (size_t i = 0; i < w->n; i++)
+                n += __atomic_load_n((const int64_t*) ((const char*) w->sources[i].map + offset),
+                                     __ATOMIC_RELAXED);
+        return n > 0 ? (uint64_t) n : 0;
+}
+
+#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit_map, member))
+
+/* Of the requests without any response byte; ret_oldest_at is lowered. */
+static uint64_t waiting_count(const struct qos_waiting *w, uint64_t *ret_oldest_at) {
+        uint64_t n = 0;
+
+        for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++)
+                n += w->ages[bin];
+        if (n > 0)
+                *ret_oldest_at = MIN(*ret_oldest_at, (uint64_t) w->oldest_at);
+        return n;
+}
+
+void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const ReadingSessions *from) {
+        /* Maps without valid session have no listeners, or no requests in flight */
+        uint64_t queue = 0, queue_max = 0, counted = 0, waiting = 0, oldest_at = UINT64_MAX,
+                oldest_waiting_at = UINT64_MAX;
+        bool unknown = false; /* whether a map has requests that all arrived since the iterator ran */
+        ReadingGauges *g = &c->gauges;
+
+        *g = (ReadingGauges) {
+                .open = ABSENT,
+                .accept_queue = ABSENT,
+                .accept_queue_max = ABSENT,
+                .in_flight = ABSENT,
+                .oldest_in_flight = ABSENT,
+                .waiting = ABSENT,
+                .oldest_waiting = ABSENT,
+        };
+
+        for (size_t i = 0; i < sources->n; i++) {
+                const struct qos_unit_map *map = sources->sources[i].map;
+
+                if (map->listeners_session == from->listeners) {
+                        queue += map->accept_queue;
+                        queue_max += map->accept_queue_max;
+                }
+                if (__atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0) {
+                        if (map->oldest_session == from->oldest && from->oldest != 0) {
+                                oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+                                waiting += waiting_count(&map->waiting, &oldest_waiting_at);
+                        } else
+                                unknown = true;
+                }
+
+                /* Requests in flight counted by iterators */
+                for (enum qos_gauge k = 0; k < QOS_GAUGES; k++)
+                        if (from->gauges[k] != 0 && map->gauges[k].session == from->gauges[k]) {
+                                counted += map->gauges[k].in_flight;
+                                if (map->gauges[k].in_flight > 0) {
+                                        g->not_tcp = true;
+                                        oldest_at = MIN(oldest_at, (uint64_t) map->gauges[k].oldest_at);
+                                }
+                                waiting += waiting_count(&map->gauges[k].waiting, &oldest_waiting_at);
+                        }
+        }
+
+        if (is_measured(c->measured, MEASURED_OPEN))
+                g->open = GAUGE(sources, open);
+        if (from->listeners != 0 && is_measured(c->measured, MEASURED_ACCEPT_QUEUES)) {
+                g->accept_queue = queue;
+                g->accept_queue_max = queue_max;
+        }
+
+        if (!is_measured(c->measured, MEASURED_IN_FLIGHT))
+                return;
+        g->in_flight = GAUGE(sources, in_flight) + counted;
+        if (g->in_flight > 0 && oldest_at != UINT64_MAX)
+                g->oldest_in_flight = c->now > oldest_at ? c->now - oldest_at : 0;
+        /* Requests that have arrived since the iterator ran are younger than all others */
+        if (waiting > 0 || !unknown)
+                g->waiting = MIN(waiting, g->in_flight);
+        if (waiting > 0)
+                g->oldest_waiting = c->now > oldest_waiting_at ? c->now - oldest_waiting_at : 0;
+}
+
+/* ---- requests ----------------------------------------------------------------------------------------- */
+
+static void client_set_absent(ClientRole *c) {
+        memset(c, 0xff, sizeof(*c)); /* most are integers */
+        c->rate = c->unparsed.share = NAN;
+        c->quality = QUALITY_ABSENT;
+}
+
+static void gauges_fill(const ReadingGauges *g, Server *s) {
+        s->connections.open = g->open;
+        s->connections.accept_queue = g->accept_queue;
+        s->connections.accept_queue_max = g->accept_queue_max;
+        s->in_flight = g->in_flight;
+        s->oldest_in_flight = g->oldest_in_flight;
+        s->waiting = g->waiting;
+        s->oldest_waiting = g->oldest_waiting;
+}
+
+/* Counters of a window that are metrics as they are. */
+static const struct {
+        enum qos_counter cell;
+        Measured needs;
+        size_t offset;          /* in struct Server */
+} server_counters[] = {
+        { QOS_COUNTER_COUNT,          MEASURED_EXCHANGES,    offsetof(Server, count) },
+        { QOS_COUNTER_HTTP1,          MEASURED_CONTENT,      offsetof(Server, protocol_http1) },
+        { QOS_COUNTER_REDIS,          MEASURED_CONTENT,      offsetof(Server, protocol_redis) },
+        { QOS_COUNTER_MEMCACHED,      MEASURED_CONTENT,      offsetof(Server, protocol_memcached) },
+        { QOS_COUNTER_HTTP2,          MEASURED_CONTENT,      offsetof(Server, protocol_http2) },
+        { QOS_COUNTER_GRPC,           MEASURED_CONTENT,      offsetof(Server, protocol_grpc) },
+        { QOS_COUNTER_TLS,            MEASURED_CONTENT,      offsetof(Server, protocol_tls) },
+        { QOS_COUNTER_UNIX,           MEASURED_UNIX,         offsetof(Server, protocol_unix) },
+        { QOS_COUNTER_UDP,            MEASURED_UDP,          offsetof(Server, protocol_udp) },
+        { QOS_COUNTER_WAITS,          MEASURED_CONTENT,      offsetof(Server, blocking) },
+        { QOS_COUNTER_STREAMS,        MEASURED_CONTENT,      offsetof(Server, streams) },
+        { QOS_COUNTER_EXCLUDED,       MEASURED_EXCHANGES,    offsetof(Server, excluded) },
+        { QOS_COUNTER_STATUS_4XX,     MEASURED_CONTENT,      offsetof(Server, status4xx) },
+        { QOS_COUNTER_STATUS_5XX,     MEASURED_CONTENT,      offsetof(Server, errors_status5xx) },
+        { QOS_COUNTER_STATUS_UNKNOWN, MEASURED_CONTENT,      offsetof(Server, status_unknown) },
+        { QOS_COUNTER_ERRORS_GRPC,    MEASURED_CONTENT,      offsetof(Server, errors_grpc) },
+        { QOS_COUNTER_ERRORS_REPLIES, MEASURED_CONTENT,      offsetof(Server, errors_replies) },
+        { QOS_COUNTER_ERRORS_RESET,   MEASURED_ENDS,         offsetof(Server, errors_reset) },
+        { QOS_COUNTER_ERRORS_TIMEOUT, MEASURED_ENDS,         offsetof(Server, errors_timeout) },
+        { QOS_COUNTER_CLIENT_ABORTS,  MEASURED_ENDS,         offsetof(Server, client_aborts) },
+        { QOS_COUNTER_UNPARSED,       MEASURED_EXCHANGES,    offsetof(Server, unparsed.connections) },
+        { QOS_COUNTER_ACCEPTED,       MEASURED_ACCEPTED,     offsetof(Server, connections.accepted) },
+        { QOS_COUNTER_LISTEN_DROPS,   MEASURED_LISTEN_DROPS, offsetof(Server, connections.listen_drops) },
+        { QOS_COUNTER_RETRANSMITS,    MEASURED_RETRANSMITS,  offsetof(Server, connections.retransmits) },
+};
+
+void counters_fill(const ReadingContext *c, const WindowReading *reading, Metrics *ret) {
+        Server *s = &ret->requests.server;
+
+        for (size_t i = 0; i < ELEMENTSOF(server_counters); i++)
+                *(uint64_t*) ((char*) s + server_counters[i].offset) =
+                        is_measured(c->measured, server_counters[i].needs) ?
+                        reading->cells[server_counters[i].cell] : ABSENT;
+        s->bytes_in = is_measured(c->measured, MEASURED_BYTES_IN) ? window_get_bytes_in(reading) : ABSENT;
+        s->bytes_out = is_measured(c->measured, MEASURED_BYTES_OUT) ? window_get_bytes_out(reading) : ABSENT;
+        s->unparsed.bytes = is_measured(c->measured, MEASURED_EXCHANGES) ?
+                            reading->sums[QOS_SUM_UNPARSED_IN] +
+                            reading->sums[QOS_SUM_UNPARSED_OUT] : ABSENT;
+        s->unparsed.share = NAN;
+}
+
+const ServerDistribution server_distributions[QOS_DISTRIBUTIONS] = {
+        [QOS_LATENCY]    = { "requests.server.latency", MEASURED_ARRIVALS, offsetof(Server, latency) },
+        [QOS_FIRST_BYTE] = { "requests.server.firstByte", MEASURED_ARRIVALS, offsetof(Server, first_byte) },
+        [QOS_RECEIVE]    = { "requests.server.receive", MEASURED_ARRIVALS, offsetof(Server, receive) },
+        [QOS_QUEUE]      = { "requests.server.queue", MEASURED_ARRIVALS, offsetof(Server, queue) },
+        [QOS_SERVICE]    = { "requests.server.service", MEASURED_EXCHANGES, offsetof(Server, service) },
+        [QOS_ANSWER]     = { "requests.server.answer", MEASURED_EXCHANGES, offsetof(Server, answer) },
+};
+
+/* Thread states during requests. */
+static void service_fill(const ReadingContext *c, const WindowReading *reading, Server *s) {
+        const uint64_t *sums = reading->sums + QOS_SUM_STATES;
+        uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
+        double all = 0;
+
+        /* Clocks differ by microseconds; and requests are attributed slightly later than counted */
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                all += MAX((int64_t) sums[i], INT64_C(0));
+        if (s->count > 0)
+                s->service_states.attributed = (double) MIN(attributed, s->count) / s->count;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                s->service_states.shares[i] = attributed > 0 &&
+                                              all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
+        if (is_measured(c->measured, MEASURED_WAKERS) && attributed > 0 && all > 0)
+                s->service_states.blocked_by_requests = fmin((double) sums[QOS_STATE_BLOCKED_BY_REQUESTS] /
+                                                             all, 1);
+}
+
+void metrics_fill(const ReadingContext *c, const WindowReading *reading, unsigned distributions,
+                  Metrics *ret) {
+        Server *s = &ret->requests.server;
+        bool overlapping;
+
+        counters_fill(c, reading, ret);
+        window_classify(reading->cells[QOS_COUNTER_OVERLAPS], window_is_incomplete(reading), &ret->requests);
+        overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
+
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
+                Distribution *value = (Distribution*) ((char*) s + server_distributions[d].offset);
+
+                if (distributions & 1U << d && is_measured(c->measured, server_distributions[d].needs) &&
+                    !overlapping)
+                        window_get_distribution(reading, d, c->minimum_samples, value);
+                else
+                        distribution_set_absent(value);
+        }
+
+        s->service_states.attributed = s->service_states.blocked_by_requests = NAN;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                s->service_states.shares[i] = NAN;
+        if (c->probes & PROBE_CPU &&
+            is_measured(c->measured, MEASURED_STATES) && is_measured(c->measured, MEASURED_EXCHANGES) &&
+            !overlapping)
+                service_fill(c, reading, s);
+
+        s->rate = s->count == ABSENT || reading->covered == 0 ? NAN :
+                  s->count * (double) NSEC_PER_SEC / reading->covered;
+
+        gauges_fill(&c->gauges, s);
+        client_set_absent(&ret->requests.client); /* set by rows_get_client(), if needed */
+}
+
+/* ---- contention --------------------------------------------------------------------------------------- */
+
+void contention_set_absent(Metrics *ret) {
+        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
+                if (metric->offset >= offsetof(Metrics, contention) &&
+                    metric->offset < offsetof(Metrics, contention) + sizeof(Contention))
+                        metric_set_absent(metric, ret);
+}
+
+void states_fill(const ReadingContext *c, const ContentionReading *reading, bool cells, Contention *ret) {
+        if (!is_measured(c->measured, MEASURED_STATES))
+                return;
+
+        ret->thread_time = ret->switches_voluntary = 0;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
+                ret->time[i] = reading->counts.times[i];
+                ret->thread_time += ret->time[i];
+                ret->threads[i] = reading->covered > 0 ? (double) ret->time[i] / reading->covered : NAN;
+        }
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                ret->shares[i] = ret->thread_time > 0 ? (double) ret->time[i] / ret->thread_time : NAN;
+        for (unsigned i = QOS_STATE_LOCK; i < QOS_STATES; i++) {
+                ret->waits[i] = reading->counts.counters[QOS_CONTENTION_CPU_WAITS + i];
+                ret->switches_voluntary += ret->waits[i];
+        }
+        ret->switches_involuntary = reading->counts.counters[QOS_CONTENTION_CPU_INVOLUNTARY];
+        ret->migrations = reading->counts.counters[QOS_CONTENTION_CPU_MIGRATIONS];
+        ret->wake_ups = reading->counts.counters[QOS_CONTENTION_CPU_WAKE_UPS];
+        if (is_measured(c->measured, MEASURED_WAKERS))
+                ret->futex_wakes = reading->counts.counters[QOS_CONTENTION_CPU_FUTEX_WAKES];
+        if (cells)
+                contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, c->minimum_samples,
+                                            &ret->run_queue_latency);
+}
+
+/* The serving clock requires that both ends of a request are seen as they happen, as on TCP. */
+bool clock_is_whole(const ReadingContext *c, const WindowReading *reading) {
+        return reading->cells[QOS_COUNTER_UNIX] == 0 && reading->cells[QOS_COUNTER_UDP] == 0 &&
+                !c->gauges.not_tcp;
+}
+
+static void serving_fill(const ReadingContext *c, const ContentionReading *reading, Contention *ret) {
+        if (!is_measured(c->measured, MEASURED_STATES) || !is_measured(c->measured, MEASURED_CLOCK))
+                return;
+
+        /* Whether descendants have served concurrently is unknown */
+        if (reading->n_serving <= 1 && reading->covered > 0)
+                ret->serving.share = (double) reading->counts.served / reading->covered;
+        ret->serving.thread_time = 0;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                ret->serving.thread_time += reading->counts.serving[i];
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                ret->serving.shares[i] = ret->serving.thread_time > 0 ? (double) reading->counts.serving[i] /
+                                       ret->serving.thread_time : NAN;
+}
+
+static void block_fill(const ReadingContext *c, const ContentionReading *reading, Block *b) {
+        if (!is_measured(c->measured, MEASURED_BLOCK))
+                return;
+
+        b->counts = (BlockCounts) {};
+        for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
+                contention_add_block(reading, row, &b->counts);
+        b->sectors = (b->counts.bytes[QOS_BLOCK_READS] + b->counts.bytes[QOS_BLOCK_WRITES] +
+                      b->counts.bytes[QOS_BLOCK_DISCARDS]) / 512;
+        if (c->writeback)
+                b->writeback_bytes = reading->counts.sums[QOS_BLOCK_WRITEBACK_BYTES];
+        contention_get_distribution(reading, QOS_BLOCK_READ_QUEUE, c->minimum_samples, &b->read_queue);
+        contention_get_distribution(reading, QOS_BLOCK_READ_DEVICE, c->minimum_samples, &b->read_device);
+        contention_get_distribution(reading, QOS_BLOCK_WRITE_QUEUE, c->minimum_samples, &b->write_queue);
+        contention_get_distribution(reading, QOS_BLOCK_WRITE_DEVICE, c->minimum_samples, &b->write_device);
+}
+
+static void memory_fill(const ReadingContext *c, const ContentionReading *reading, Memory *m) {
+        const ContentionCounts *counts = &reading->counts;
+
+        if (is_measured(c->measured, MEASURED_FAULTS)) {
+                m->minor_faults = counts->cells[QOS_MEMORY_MINOR_FAULTS];
+                m->major_faults = counts->cells[QOS_MEMORY_MAJOR_FAULTS];
+        }
+        if (is_measured(c->measured, MEASURED_FAULT_TIMES)) {
+                m->minor_fault_time = counts->sums[QOS_MEMORY_MINOR_NSEC];
+                m->major_fault_time = counts->sums[QOS_MEMORY_MAJOR_NSEC];
+        }
+        if (is_measured(c->measured, MEASURED_RECLAIM)) {
+                m->reclaims = counts->cells[QOS_MEMORY_RECLAIMS];
+                m->reclaim_time = counts->sums[QOS_MEMORY_RECLAIM_NSEC];
+        }
+        if (is_measured(c->measured, MEASURED_DIRTY_THROTTLES)) {
+                m->dirty_throttles = counts->cells[QOS_MEMORY_THROTTLES];
+                m->dirty_throttle_time = counts->sums[QOS_MEMORY_THROTTLE_NSEC];
+        }
+        if (is_measured(c->measured, MEASURED_OOM))
+                m->oom_kills = counts->cells[QOS_MEMORY_OOM_KILLS];
+}
+
+void contention_metrics_fill(const ReadingContext *c, const ContentionReading *reading, bool cells,
+                             bool clock, Contention *ret) {
+        ret->covered = reading->covered;
+        if (c->probes & PROBE_CPU)
+                states_fill(c, reading, cells, ret);
+        if (clock && c->probes & PROBE_CPU)
+                serving_fill(c, reading, ret);
+        if (cells && c->probes & PROBE_BLOCK)
+                block_fill(c, reading, &ret->block);
+        if (cells && c->probes & PROBE_MEMORY)
+                memory_fill(c, reading, &ret->memory);
+}
+
+uint64_t contention_get_cost(const ContentionReading *reading) {
+        return reading->counts.counters[QOS_CONTENTION_CPU_COST] + reading->counts.sums[QOS_COST_NSEC];
+}

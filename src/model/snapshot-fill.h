@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Makes metrics from what was read of a unit: counters of a window, and levels of the moment. Pure. */
+
+#include "contention-window.h"
+#include "metric.h"
+#include "probe-name.h"
+#include "snapshot.h"
+#include "window.h"
+
+/* What is measured, for which all programs that it takes are attached. Metrics of the rest are absent. */
+typedef enum Measured {
+        MEASURED_EXCHANGES,
+        MEASURED_ARRIVALS,
+        MEASURED_CONTENT,               /* protocols are parsed */
+        MEASURED_UNIX,
+        MEASURED_UDP,
+        MEASURED_ENDS,                  /* of connections */
+        MEASURED_BYTES_IN,
+        MEASURED_BYTES_OUT,
+        MEASURED_OPEN,
+        MEASURED_ACCEPTED,
+        MEASURED_ACCEPT_QUEUES,
+        MEASURED_LISTEN_DROPS,
+        MEASURED_RETRANSMITS,
+        MEASURED_IN_FLIGHT,
+        MEASURED_CLOCK,                 /* of the time with requests in flight */
+        MEASURED_STATES,                /* of threads */
+        MEASURED_WAKERS,
+        MEASURED_BLOCK,
+        MEASURED_FAULTS,
+        MEASURED_FAULT_TIMES,
+        MEASURED_RECLAIM,
+        MEASURED_DIRTY_THROTTLES,
+        MEASURED_OOM,
+        _MEASURED_MAX,
+} Measured;
+
+/* Levels of the moment. ABSENT: unknown, or not measured. */
+typedef struct ReadingGauges {
+        uint64_t open, accept_queue, accept_queue_max;
+        uint64_t in_flight, oldest_in_flight, waiting, oldest_waiting; /* see Server */
+        bool not_tcp;                   /* some requests in flight are not on TCP */
+} ReadingGauges;
+
+/* Sessions of the last runs of iterators (maps with another one were not visited); 0: failed */
+typedef struct ReadingSessions {
+        uint64_t listeners;
+        uint64_t oldest;
+        uint64_t gauges[QOS_GAUGES];
+} ReadingSessions;
+
+/* What all windows of a reading have in common. */
+typedef struct ReadingContext {
+        uint64_t now;                   /* CLOCK_MONOTONIC ns */
+        uint32_t measured;              /* bits of Measured */
+        ProbeMask probes;               /* those with a contention map */
+        unsigned minimum_samples;       /* see window_get_distribution() */
+        bool writeback;                 /* is attributed to the unit */
+        ReadingGauges gauges;
+} ReadingContext;
+
+static inline bool is_measured(uint32_t measured, Measured m) {
+        return measured >> m & 1;
+}
+
+/* Distributions of the server role. */
+typedef struct ServerDistribution {
+        const char *name;
+        Measured needs;
+        size_t offset;                  /* in struct Server */
+} ServerDistribution;
+
+extern const ServerDistribution server_distributions[QOS_DISTRIBUTIONS];
+
+/* Sets the gauges. To be called after the windows were read: a request that ends meanwhile is in one of
+ * them. */
+void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const ReadingSessions *sessions);
+
+/* Raw counters alone, without regard to validity. */
+void counters_fill(const ReadingContext *c, const WindowReading *reading, Metrics *ret);
+/* All but contention and the client role, with gauges. distributions: bitmask of those that were read; the
+ * others are absent. */
+void metrics_fill(const ReadingContext *c, const WindowReading *reading, unsigned distributions,
+                  Metrics *ret);
+
+/* Whether the clock of the time with requests in flight is valid: all requests were on TCP. */
+bool clock_is_whole(const ReadingContext *c, const WindowReading *reading);
+
+void contention_set_absent(Metrics *ret);
+/* Thread states alone. cells: see below. */
+void states_fill(const ReadingContext *c, const ContentionReading *reading, bool cells, Contention *ret);
+/* Without statistics of the control group. cells, clock: whether these were read and are valid; otherwise
+ * values derived from them are absent. */
+void contention_metrics_fill(const ReadingContext *c, const ContentionReading *reading, bool cells,
+                             bool clock, Contention *ret);
+
+/* Run time of the programs, ns. */
+uint64_t contention_get_cost(const ContentionReading *reading);
