@@ -8,7 +8,7 @@
  *     do users.
  *   - The CPU time of a turn is charged to the user, which gets the next one after a multiple of it; and
  *     to all users other than root together, in the same way: user ids cost nothing, a user namespace has
- *     65536 of them.
+ *     65536 of them. The multiples of the turns of one reply follow its last turn, up to a limit.
  *   - Root waits for nobody. */
 
 #include <sys/types.h>
@@ -49,6 +49,8 @@ typedef struct TurnUser {
 
         unsigned n_unread;              /* clients that have replies which they do not take */
         uint64_t not_before;            /* CLOCK_MONOTONIC ns */
+        const Turn *reply;              /* the client whose reply is unfinished, or NULL */
+        uint64_t reply_nsec;            /* CPU time of it without a pause yet */
         Turn *first, *last;             /* clients with something to do, in the order of their turns */
         struct TurnUser *next;
 } TurnUser;
@@ -82,6 +84,9 @@ bool turn_is_requested(const Turn *t);
 
 /* Whether the user, and all others together, have no pause now. */
 bool turn_may_begin(const Turn *t);
+
+/* At the end of each turn: whether it has left a reply unfinished. */
+void turn_set_reply(Turn *t, bool unfinished);
 
 /* For work of a client outside of its turns, which began at cpu_begin of CLOCK_THREAD_CPUTIME_ID. */
 void turn_charge(Turn *t, uint64_t cpu_begin);

@@ -279,6 +279,7 @@ static void io_run(VarlinkIo *p, uint64_t nsec) {
         } while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + nsec);
         p->freed = NULL;
 
+        turn_set_reply(&p->turn, p->wants_turn && p->turn_when_written);
         if (r > 0)
                 r = turn_request(&p->turn);
         if (r >= 0)

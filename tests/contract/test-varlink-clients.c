@@ -662,6 +662,8 @@ static void test_many_units(void) {
         char names[MANY_UNITS * 32] = "", call[sizeof(names) + 128];
         static const char end[] = ",\"continues\":true}";
         sd_json_variant *snapshots, *thresholds;
+        uint64_t now, deferred;
+        const TurnUser *user;
         bool more = true;
         unsigned n = 0;
 
@@ -731,6 +733,11 @@ static void test_many_units(void) {
          * meanwhile, in a slot that was passed, is not one of them */
         client_send(second, "more", "Export", "{}");
         test_wait(event, client_has_reply(second));
+        /* The pauses between its turns are made behind it */
+        user = turn_queue_find_user(manager->turns, TEST_OTHER_UID);
+        now = now_nsec(CLOCK_MONOTONIC);
+        deferred = user->reply_nsec;
+        check(deferred > 0 && user->not_before <= now);
         (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[0]);
         call_succeeds(root, "Detach", call);
         call_succeeds(root, "Attach", call);
@@ -748,6 +755,7 @@ static void test_many_units(void) {
                 check(!sd_json_variant_by_key(unit, "totals") && !message_parameter(one, "units"));
         }
         check(n == MANY_UNITS);
+        check(user->reply_nsec == 0 && user->not_before >= now + 4 * deferred);
 
         /* So are thresholds, one by one: one that is cleared meanwhile is no longer listed */
         for (unsigned i = 0; i < MANY_UNITS; i++) {
