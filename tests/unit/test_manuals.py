@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files that manuals name are installed where they say.
+"""Files that manuals name are installed where they say, and all manuals have examples. The scenario manuals.examples runs
+those that are marked; the example of libqosd(3) is compiled here.
 
-test_manuals.py BUILD SOURCE"""
+test_manuals.py BUILD SOURCE COMPILER..."""
 
 import glob
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 import unittest
 
-BUILD, SOURCE = sys.argv[1:3]
+BUILD, SOURCE, *COMPILER = sys.argv[1:]
+MARK = '.\\" test: run\n'
 
 
 def read_pages():
@@ -40,6 +44,26 @@ class Test(unittest.TestCase):
                 self.assertIn(path, paths, name)
             self.assertNotRegex(text, r"(?<![\w/.-])docs/\w", name)
         self.assertIn("/usr/share/doc/qosd/METRICS.md", named)
+
+    def test_examples(self):
+        for name, text in read_pages().items():
+            sections = re.findall(r"^\.SH EXAMPLES\n(.*?)(?=^\.SH )", text, re.M | re.S)
+            self.assertEqual(len(sections), 1, name)
+            self.assertEqual(text.count(MARK), sections[0].count(MARK), name)
+            if name != "libqosd.3":
+                self.assertIn(MARK, sections[0], name)
+            for block in sections[0].split(MARK)[1:]:
+                self.assertRegex(block, r"\A\.nf\n[#$] ", name)
+
+    def test_library(self):
+        """The example is a whole program, and is right for a compiler that warns."""
+        with open(f"{SOURCE}/docs/libqosd.3") as f:
+            example = re.search(r"^\.SH EXAMPLES\n.*?^\.nf\n(.*?)^\.fi", f.read(), re.M | re.S)[1]
+        with tempfile.TemporaryDirectory() as directory:
+            with open(f"{directory}/example.c", "w") as f:
+                f.write(example.replace("\\-", "-").replace("\\e", "\\"))
+            subprocess.run([*COMPILER, "-Wall", "-Wextra", "-Werror", f"-I{SOURCE}/src/libqosd", "-o", f"{directory}/example",
+                            f"{directory}/example.c", f"-L{BUILD}/src/libqosd", "-lqosd"], check=True)
 
 
 if __name__ == "__main__":
