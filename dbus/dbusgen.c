@@ -203,6 +203,8 @@ static void print_property_flags(xmlNode *n) {
         bool any = false;
 
         emits = annotation_or_null(n, ANNOTATION_EMITS);
+        if (!emits) /* that of the interface is the default */
+                emits = annotation_or_null(n->parent, ANNOTATION_EMITS);
         if (!emits || streq(emits, "true"))
                 print_flag(&any, "SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE");
         else if (streq(emits, "const"))

@@ -44,7 +44,6 @@ struct DBusUnits {
 
         /* The reading that sd-bus takes all properties of a call from */
         Snapshot reading;
-        bool emitting;                          /* reading is the one that is just being sent */
         sd_bus_message *asked;                  /* the call and unit of the last reading: GetAll() of all
                                                  * interfaces is one call */
         const Unit *asked_unit;
@@ -328,20 +327,18 @@ static int find_unit_object(sd_bus *bus, const char *path, const char *interface
 static int find_shown_object(sd_bus *bus, const char *path, const char *interface, void *userdata,
                              void **ret, sd_bus_error *error) {
         DBusUnits *o = ASSERT_PTR(userdata);
+        sd_bus_message *m;
         Unit *u;
 
         u = find_unit(o->manager, path);
         if (!u)
                 return 0;
-        if (!o->emitting) {
-                sd_bus_message *m = sd_bus_get_current_message(bus);
-
-                if (!m || m != o->asked || u != o->asked_unit) {
-                        dbus_units_read(o, u);
-                        sd_bus_message_unref(o->asked);
-                        o->asked = sd_bus_message_ref(m);
-                        o->asked_unit = u;
-                }
+        m = sd_bus_get_current_message(bus);
+        if (!m || m != o->asked || u != o->asked_unit) {
+                dbus_units_read(o, u);
+                sd_bus_message_unref(o->asked);
+                o->asked = sd_bus_message_ref(m);
+                o->asked_unit = u;
         }
 
         *ret = &o->reading;
@@ -392,6 +389,53 @@ void unit_objects_set_subscribed(DBusUnits *o, bool subscribed) {
         }
 }
 
+/* As sd-bus appends a property of the last reading to a reply. */
+static int append_shown_value(DBusUnits *o, const char *path, const char *interface, const sd_bus_vtable *p,
+                              sd_bus_message *m) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        void *value = (uint8_t*) &o->reading + p->x.property.offset;
+
+        if (!p->x.property.get)
+                return sd_bus_message_append_basic(m, p->x.property.signature[0], value);
+        return p->x.property.get(o->bus, path, interface, p->x.property.member, m, value, &error);
+}
+
+/* What is measured is annotated as sending no signal, as nobody gets one without a subscriber, and caches of
+ * clients would then be out of date. sd-bus does not send such properties by itself. */
+static int emit_shown(DBusUnits *o, const char *path, size_t t, const bool changed[static PROPERTIES_MAX]) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r;
+
+        r = sd_bus_message_new_signal(o->bus, &m, path, "org.freedesktop.DBus.Properties",
+                                      "PropertiesChanged");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", shown_table[t].interface);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "{sv}");
+        for (size_t i = 0; i < shown_table[t].n && r >= 0; i++) {
+                const sd_bus_vtable *p = &shown_table[t].vtable[i];
+
+                if (!changed[i])
+                        continue;
+                r = sd_bus_message_open_container(m, 'e', "sv");
+                if (r >= 0)
+                        r = sd_bus_message_append(m, "s", p->x.property.member);
+                if (r >= 0)
+                        r = sd_bus_message_open_container(m, 'v', p->x.property.signature);
+                if (r >= 0)
+                        r = append_shown_value(o, path, shown_table[t].interface, p, m);
+                if (r >= 0)
+                        r = sd_bus_message_close_container(m);
+                if (r >= 0)
+                        r = sd_bus_message_close_container(m);
+        }
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        if (r >= 0)
+                r = sd_bus_message_append(m, "as", 0);
+        return r < 0 ? r : sd_bus_send(o->bus, m, NULL);
+}
+
 int unit_objects_emit_reading(DBusUnits *o, Unit *u) {
         _cleanup_free_ char *path = NULL;
         PublishedProperties *shown;
@@ -403,24 +447,15 @@ int unit_objects_emit_reading(DBusUnits *o, Unit *u) {
                 return 0;
 
         for (size_t t = 0; t < ELEMENTSOF(shown_table); t++) {
-                char *names[PROPERTIES_MAX + 1];
-                size_t n = 0;
-
                 if (!unit_shown_has_news(shown, t))
                         continue;
-                for (size_t i = 0; i < shown_table[t].n; i++)
-                        if (shown->changed[t][i])
-                                names[n++] = (char*) shown_table[t].vtable[i].x.property.member;
-                names[n] = NULL;
 
                 if (!path) {
                         r = unit_get_bus_path(u, &path);
                         if (r < 0)
                                 return r;
                 }
-                o->emitting = true;
-                r = sd_bus_emit_properties_changed_strv(o->bus, path, shown_table[t].interface, names);
-                o->emitting = false;
+                r = emit_shown(o, path, t, shown->changed[t]);
                 if (r < 0)
                         return r;
 

@@ -43,6 +43,7 @@ typedef struct Signal {
 } Signal;
 
 static Signal signals[SIGNALS_MAX];
+static uint64_t signalled_window;       /* of the last signal that has it */
 static unsigned n_signals;
 
 static void signals_forget(void) {
@@ -79,7 +80,10 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                         char *longer;
 
                         check(sd_bus_message_read(m, "s", &name) > 0);
-                        check(sd_bus_message_skip(m, "v") > 0);
+                        if (streq(name, "WindowNSec"))
+                                check(sd_bus_message_read(m, "v", "t", &signalled_window) > 0);
+                        else
+                                check(sd_bus_message_skip(m, "v") > 0);
                         check(sd_bus_message_exit_container(m) > 0);
                         check(asprintf(&longer, "%s %s", s->what, name) > 0);
                         free(s->what);
@@ -593,6 +597,7 @@ static void test_subscribe(void) {
                                 seen = seen || (streq(signals[i].path, "/org/qosd1/unit/b_2eservice") &&
                                                 strstr(signals[i].what, " WindowNSec"));
                 }
+                check(signalled_window == before);
         }
 
         free((void*) u->view);

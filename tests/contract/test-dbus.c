@@ -87,6 +87,10 @@ static void facts_read(Facts *f, xmlNode *interface) {
                 for (size_t i = 0; i < ELEMENTSOF(annotations); i++) {
                         const char *value = annotation(n, annotations[i]);
 
+                        /* That of the interface is the default */
+                        if (!value && i == 0 && is(n, "property"))
+                                value = annotation(interface, annotations[i]);
+
                         /* The default */
                         if (value && !(i == 0 && streq(value, "true")))
                                 facts_add(f, "%s %s %s=%s", kind, name, annotations[i], value);
