@@ -2,6 +2,7 @@
 
 /* Generates code and documentation from the interfaces (org.qosd1.*.xml):
  *
+ *     dbusgen interface TYPES IN   an interface, of a file with elements for distributions and states
  *     dbusgen vtable XML           the sd-bus vtable of the interface
  *     dbusgen metrics XML...       the metric table, for src/model/metric.c
  *     dbusgen varlink TYPES XML... the varlink types of a snapshot, for src/server/varlink-org.qosd.QoS.c
@@ -592,12 +593,15 @@ int main(int argc, char **argv) {
                 print_metrics(argv + 2, argc - 2);
         else if (argc >= 4 && streq(argv[1], "varlink"))
                 print_varlink(argv[2], argv + 3, argc - 3);
-        else if (argc >= 4 && streq(argv[1], "man")) {
+        else if (argc == 4 && streq(argv[1], "interface")) {
+                if (print_interface(argv[2], argv[3]) != EXIT_SUCCESS)
+                        return EXIT_FAILURE;
+        } else if (argc >= 4 && streq(argv[1], "man")) {
                 if (print_man(argv[2], argv + 3, argc - 3) != EXIT_SUCCESS)
                         return EXIT_FAILURE;
         } else {
-                fprintf(stderr, "Usage: dbusgen vtable XML | metrics XML... | varlink TYPES XML... | "
-                        "man PAGE XML...\n");
+                fprintf(stderr, "Usage: dbusgen interface TYPES IN | vtable XML | metrics XML... | "
+                        "varlink TYPES XML... | man PAGE XML...\n");
                 return EXIT_FAILURE;
         }
 

@@ -53,4 +53,5 @@ xmlNode* interface_load(const char *path);
 /* Prints a string literal of C. */
 void print_string(const char *s);
 
+int print_interface(const char *types_path, const char *path);
 void print_varlink(const char *types_path, char **paths, int n_paths);

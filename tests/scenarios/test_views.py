@@ -96,7 +96,7 @@ def published():
     """Returns the metric of each D-Bus property, according to the XML of the interfaces."""
     metrics = {}
     for interface in ("Requests", "Contention"):
-        with open(os.path.join(scenario.SOURCES, f"../../dbus/org.qosd1.{interface}.xml")) as f:
+        with open(f"/usr/share/dbus-1/interfaces/org.qosd1.{interface}.xml") as f:
             found = re.findall(r'<property name="(\w+)"[^>]*>\s*<annotation name="org.qosd1.Metric" value="([\w.]+)"/>', f.read())
         metrics.update({(interface, property): metric for property, metric in found})
     return metrics

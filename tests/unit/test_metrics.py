@@ -24,15 +24,15 @@ SERVER = "requests.server"
 ELSEWHERE = {"requests.server": ["contention"]}
 
 
-def metrics(root):
+def metrics(root, interfaces):
     """All names, and for each what stands for it in the documentation: itself, a distribution, or an object of states."""
     names = []
-    for interface in "Requests", "Contention":
-        for a in ElementTree.parse(root / f"dbus/org.qosd1.{interface}.xml").iter("annotation"):
+    for interface in interfaces:
+        for a in ElementTree.parse(interface).iter("annotation"):
             if a.get("name") == METRIC:
                 names.append(a.get("value"))
 
-    types = ElementTree.parse(root / "dbus/varlink-types.xml").getroot()
+    types = ElementTree.parse(root / "dbus/metric-types.xml").getroot()
     members = {t.get("name"): {m.get("name") for m in t} for t in types.iter("type")}
     extends = {t.get("name"): t.get("extends") for t in types.iter("type")}
     shown = {name: name for name in names}
@@ -73,7 +73,7 @@ def is_suffix(token, name):
 def main():
     root = Path(sys.argv[1])
     text = (root / "docs/METRICS.md").read_text(encoding="utf-8")
-    shown, states, records = metrics(root)
+    shown, states, records = metrics(root, sys.argv[2:])
     objects = {name[:m.start()] for name in shown for m in re.finditer(r"\.", name)}
     parts = {}
     failed = False
