@@ -179,21 +179,20 @@ static void add_rows(JsonWriter *w, const Rows *from, bool peers) {
         json_writer_close_some(w);
 }
 
+/* All counters that the unit has of all devices together. */
 static void add_device(JsonWriter *w, const BlockDevice *d) {
+        const size_t counts = offsetof(Metrics, contention.block.counts);
+
         json_writer_open_object(w, NULL, 0);
         if (isempty(d->name))
                 json_writer_add_boolean(w, "rest", true);
         else
                 json_writer_add_string(w, "device", d->name);
-        json_writer_add_unsigned(w, "reads", d->counts.operations[QOS_BLOCK_READS]);
-        json_writer_add_unsigned(w, "writes", d->counts.operations[QOS_BLOCK_WRITES]);
-        json_writer_add_unsigned(w, "flushes", d->counts.operations[QOS_BLOCK_FLUSHES]);
-        json_writer_add_unsigned(w, "discards", d->counts.operations[QOS_BLOCK_DISCARDS]);
-        json_writer_add_unsigned(w, "readBytes", d->counts.bytes[QOS_BLOCK_READS]);
-        json_writer_add_unsigned(w, "writeBytes", d->counts.bytes[QOS_BLOCK_WRITES]);
-        json_writer_add_unsigned(w, "discardBytes", d->counts.bytes[QOS_BLOCK_DISCARDS]);
-        json_writer_add_unsigned(w, "queueTime", d->counts.queue_time);
-        json_writer_add_unsigned(w, "deviceTime", d->counts.device_time);
+        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
+                if (metric->offset >= counts && metric->offset - counts < sizeof(BlockCounts))
+                        json_writer_add_unsigned(w, strrchr(metric->name, '.') + 1,
+                                                 *(const uint64_t*) ((const char*) &d->counts +
+                                                                     (metric->offset - counts)));
         if (!__builtin_isnan(d->share))
                 json_writer_add_real(w, "share", d->share);
         json_writer_close(w);

@@ -532,6 +532,41 @@ static void test_rows(void) {
 }
 
 /* As a metric of its own an endpoint has what it has in a reading, and nothing else. */
+/* All counters of a device in the order of the catalogue; the name, or that it is all others; its share. */
+static void test_devices(void) {
+        static const char expected[] =
+                "[{\"device\":\"sda\",\"reads\":1,\"writes\":2,\"flushes\":3,\"discards\":4,"
+                "\"readBytes\":10,\"writeBytes\":20,\"discardBytes\":40,\"queueTime\":5,\"deviceTime\":6,"
+                "\"share\":5.000000000000000000000e-01},"
+                "{\"rest\":true,\"reads\":0,\"writes\":7,\"flushes\":0,\"discards\":0,"
+                "\"readBytes\":0,\"writeBytes\":0,\"discardBytes\":0,\"queueTime\":0,\"deviceTime\":0}]";
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *others = NULL;
+        Snapshot s = make_snapshot();
+
+        s.metrics.contention.block.sectors = 8;
+        s.devices[0] = (BlockDevice) {
+                .name = "sda",
+                .counts = {
+                        .operations = { [QOS_BLOCK_READS] = 1, [QOS_BLOCK_WRITES] = 2,
+                                        [QOS_BLOCK_FLUSHES] = 3, [QOS_BLOCK_DISCARDS] = 4 },
+                        .bytes = { [QOS_BLOCK_READS] = 10, [QOS_BLOCK_WRITES] = 20,
+                                   [QOS_BLOCK_DISCARDS] = 40 },
+                        .queue_time = 5,
+                        .device_time = 6,
+                },
+                .share = 0.5,
+        };
+        s.devices[1] = (BlockDevice) { .counts.operations[QOS_BLOCK_WRITES] = 7, .share = NAN };
+        s.n_devices = 2;
+
+        v = to_json(&s);
+        check_text(by_path(v, "contention.block.devices"), expected);
+
+        /* Not for those who may not see peers */
+        check(snapshot_to_json(&unit, &s, false, &others) >= 0);
+        check(by_path(others, "contention.block.sectors") && !by_path(others, "contention.block.devices"));
+}
+
 static void test_row_metrics(void) {
         Row rows[] = { make_row(ROW_ENDPOINT, 1, 80), make_row(ROW_PEER, 1, 80), {} };
         Metrics m;
@@ -578,6 +613,7 @@ static void test_history(void) {
 
 int main(void) {
         test_rows();
+        test_devices();
         test_row_metrics();
         test_absent();
         test_identity();
