@@ -68,31 +68,36 @@ static FILE* group_open(const char *path, const char *file) {
         return fopen(buf, "re");
 }
 
-/* Calls for tasks of the group and those below it. file: cgroup.procs, cgroup.threads; groups, left: how
- * many more of both. */
-static void tasks_read(const char *path, const char *file, unsigned depth, unsigned *groups, unsigned *left,
-                       void (*f)(pid_t pid, void *userdata), void *userdata) {
-        _cleanup_fclose_ FILE *tasks = group_open(path, file);
+typedef struct TaskWalk {
+        const char *file;               /* "cgroup.procs" or "cgroup.threads" */
+        void (*on_task)(pid_t pid, void *userdata);
+        void *userdata;
+        unsigned groups, tasks;         /* how many more */
+} TaskWalk;
+
+/* The tasks of the group, and of those below it. */
+static void tasks_read(TaskWalk *walk, const char *path, unsigned depth) {
+        _cleanup_fclose_ FILE *tasks = group_open(path, walk->file);
         char buf[PATH_MAX];
         DIR *d;
         int pid;
 
-        while (tasks && *left > 0 && fscanf(tasks, "%i", &pid) == 1) {
-                f(pid, userdata);
-                (*left)--;
+        while (tasks && walk->tasks > 0 && fscanf(tasks, "%i", &pid) == 1) {
+                walk->on_task(pid, walk->userdata);
+                walk->tasks--;
         }
 
-        if (depth >= DEPTH_MAX || *groups == 0 ||
+        if (depth >= DEPTH_MAX || walk->groups == 0 ||
             snprintf(buf, sizeof(buf), CGROUP_ROOT "%s", path) >= (int) sizeof(buf))
                 return;
         d = opendir(buf);
         if (!d)
                 return;
-        for (struct dirent *e = readdir(d); e && *left > 0; e = readdir(d))
-                if (e->d_type == DT_DIR && e->d_name[0] != '.' && *groups > 0 &&
+        for (struct dirent *e = readdir(d); e && walk->tasks > 0; e = readdir(d))
+                if (e->d_type == DT_DIR && e->d_name[0] != '.' && walk->groups > 0 &&
                     snprintf(buf, sizeof(buf), "%s/%s", path, e->d_name) < (int) sizeof(buf)) {
-                        (*groups)--;
-                        tasks_read(buf, file, depth + 1, groups, left, f, userdata);
+                        walk->groups--;
+                        tasks_read(walk, buf, depth + 1);
                 }
         (void) closedir(d);
 }
@@ -105,10 +110,16 @@ static void cpus_add(pid_t pid, void *userdata) {
 }
 
 static void group_get_cpus(const char *path, cpu_set_t *ret) {
-        unsigned groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
+        TaskWalk walk = {
+                .file = "cgroup.threads",
+                .on_task = cpus_add,
+                .userdata = ret,
+                .groups = DIAGNOSE_GROUPS_MAX,
+                .tasks = DIAGNOSE_TASKS_MAX,
+        };
 
         CPU_ZERO(ret);
-        tasks_read(path, "cgroup.threads", 0, &groups, &left, cpus_add, ret);
+        tasks_read(&walk, path, 0);
 }
 
 /* The clock of a process may be read by everybody, unlike its files. */
@@ -178,7 +189,12 @@ static void sends_read(Unit *u, HostSample *r) {
 
 int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *threads, HostSample **ret) {
         _cleanup_(machine_reading_freep) HostSample *r = NULL;
-        unsigned groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
+        TaskWalk walk = {
+                .file = "cgroup.procs",
+                .on_task = process_add,
+                .groups = DIAGNOSE_GROUPS_MAX,
+                .tasks = DIAGNOSE_TASKS_MAX,
+        };
 
         assert(u);
         assert(ret);
@@ -202,7 +218,8 @@ int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *th
         unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
         if (u->control_group) {
                 group_get_cpus(u->control_group, &r->cpus);
-                tasks_read(u->control_group, "cgroup.procs", 0, &groups, &left, process_add, r);
+                walk.userdata = r;
+                tasks_read(&walk, u->control_group, 0);
         }
 
         *ret = TAKE_PTR(r);

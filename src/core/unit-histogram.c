@@ -14,12 +14,12 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d,
-                          const uint64_t *bins, uint64_t sum, Histogram *ret) {
+static int histogram_fill(const Snapshot *s, uint64_t covered, enum qos_distribution d, const uint64_t *bins,
+                          uint64_t sum, Histogram *ret) {
         Histogram h = {
                 .seq = s->seq,
                 .timestamp = s->timestamp,
-                .window = window,
+                .window = s->window,
                 .covered = covered,
                 .schema = QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
                 .sum = sum,
@@ -110,7 +110,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 if (!row.measured || row.count == ABSENT)
                         return -ENODATA;
                 /* Any distribution with coarse bins */
-                return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells,
+                return histogram_fill(&snapshot, rows.covered, QOS_QUEUE, value.cells,
                                       value.sums[QOS_ENTRY_SUM_LATENCY], ret);
         }
 
@@ -124,7 +124,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 if (known->count == ABSENT || !unit_get_contention_sources(u, waits_buffer, &waits_books) ||
                     contention_read_some(&waits_books, now, window, /* cells= */ true, &waits_reading) < 0)
                         return -ENODATA;
-                return histogram_fill(&snapshot, window, waits_reading.covered, QOS_QUEUE,
+                return histogram_fill(&snapshot, waits_reading.covered, QOS_QUEUE,
                                       waits_reading.counts.cells + waits * HISTOGRAM_COARSE_BINS,
                                       waits_reading.counts.sums[waits], ret);
         }
@@ -137,7 +137,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         if (window_read(&sources, now, window, &reading) < 0)
                 return -ENODATA;
 
-        return histogram_fill(&snapshot, window, reading.covered, d,
+        return histogram_fill(&snapshot, reading.covered, d,
                               reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), reading.sums[d], ret);
 }
 

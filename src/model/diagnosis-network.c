@@ -32,30 +32,62 @@ static bool sends_are_known(const DiagnosisEvidence *e) {
         return e->n_sends * e->now.rate * e->now.answer / NSEC_PER_SEC >= SENDS_MIN;
 }
 
-/* share_min: what others cause is a finding from a larger share on than what the unit itself can avoid. */
-static void diagnose_send(const DiagnosisEvidence *e, FindingKind kind, enum qos_send_wait w,
-                          double share_min, const char *rule, const char *what, const char *remedy,
-                          Diagnosis *d) {
+typedef struct SendRule {
+        FindingKind kind;
+        enum qos_send_wait wait;
+        double share_min;               /* of the latency. What others cause is a finding from a larger share
+                                         * on than what the unit itself can avoid */
+        const char *rule, *what, *remedy;
+} SendRule;
+
+static const SendRule send_rules[] = {
+        {
+                FINDING_NAGLE, QOS_SEND_WAIT_NAGLE, SHARE_MIN,
+                "the last segment of a response waits for the acknowledgement of the one before it for a "
+                "fifth or more of the latency, and 1 ms or more, while it fits into the windows",
+                "the unit writes responses in parts, and the last part waits until the client acknowledges "
+                "the one before, which clients delay (Nagle's algorithm)",
+                "set TCP_NODELAY, or write head and body at once",
+        },
+        {
+                FINDING_SEND_BUFFER, QOS_SEND_WAIT_BUFFER, SHARE_MIN,
+                "responses wait for space in the send buffer, of which nothing is unsent, for a fifth or "
+                "more of the latency, and 1 ms or more, while the windows take more",
+                "the send buffers are smaller than what the path and the clients take, and the unit waits "
+                "to write on",
+                "leave SO_SNDBUF unset, or raise net.ipv4.tcp_wmem",
+        },
+        {
+                FINDING_RECEIVE_WINDOW, QOS_SEND_WAIT_WINDOW, SHARE_MOST,
+                "responses wait for closed receive windows for half of the latency or more, and 1 ms or "
+                "more, while nothing is on the way to the client",
+                "clients read too slowly, and responses wait for their closed receive windows",
+                "the clients, or what they write to, have to be faster",
+        },
+};
+
+static void diagnose_send(const DiagnosisEvidence *e, const SendRule *rule, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
-        double time = send_time(f, w), share = time / (f->first_byte + f->answer);
+        double time = send_time(f, rule->wait), share = time / (f->first_byte + f->answer);
 
         if (!(time > 0))
                 return;
-        if (share < share_min || time < WAIT_MIN_NSEC || e->n_sends * f->sends[w] < SENDS_MIN) {
-                diagnosis_exclude(d, kind, share, "%s: %s per response (%s of the latency)%s", what,
-                                  SPAN(time), PERCENT(share),
-                                  LIMIT(share, share_min, time, WAIT_MIN_NSEC));
+        if (share < rule->share_min || time < WAIT_MIN_NSEC ||
+            e->n_sends * f->sends[rule->wait] < SENDS_MIN) {
+                diagnosis_exclude(d, rule->kind, share, "%s: %s per response (%s of the latency)%s",
+                                  rule->what, SPAN(time), PERCENT(share),
+                                  LIMIT(share, rule->share_min, time, WAIT_MIN_NSEC));
                 return;
         }
         if (e->normal && f->answer < WORSE * e->normal->answer) {
-                diagnosis_exclude(d, kind, share, "%s: %s per response (%s of the latency), as in the "
-                                  "baseline", what, SPAN(time), PERCENT(share));
+                diagnosis_exclude(d, rule->kind, share, "%s: %s per response (%s of the latency), as in the "
+                                  "baseline", rule->what, SPAN(time), PERCENT(share));
                 return;
         }
-        (void) diagnosis_add(d, kind, share >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
-                             QOS_STATE_NONE, share, time, rule,
-                             "%s: %s per response (%s of the latency); %s", what, SPAN(time), PERCENT(share),
-                             remedy);
+        (void) diagnosis_add(d, rule->kind, share >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
+                             QOS_STATE_NONE, share, time, rule->rule,
+                             "%s: %s per response (%s of the latency); %s",
+                             rule->what, SPAN(time), PERCENT(share), rule->remedy);
 }
 
 /* ---- the network -------------------------------------------------------------------------------------- */
@@ -81,8 +113,9 @@ static double sends_time(const DiagnosisFigures *f) {
 
 /* Of the phase that takes the time: the response, or the request. known: what a response waits for. */
 static void diagnose_way(const DiagnosisEvidence *e, bool answer, bool known, bool losing, double time,
-                         double share, Diagnosis *d) {
+                         Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
+        double share = time / (f->first_byte + f->answer);
         double full = send_time(f, QOS_SEND_WAIT_WINDOW_FULL), path = send_time(f, QOS_SEND_WAIT_PATH),
                other = send_time(f, QOS_SEND_WAIT_OTHER);
         const char *rule = "half of the time of a request or more, and 1 ms or more, goes by while its "
@@ -144,7 +177,7 @@ static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
                 worst = 0;
 
         if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC)
-                diagnose_way(e, answer, known, losing, worst, worst / whole, d);
+                diagnose_way(e, answer, known, losing, worst, d);
         else if (losing && (compared || lost >= RETRANSMITS_MOST || d->n_findings > 0))
                 /* Without a baseline, losses as usual with distant clients are no finding */
                 (void) diagnosis_add(d, FINDING_NETWORK, compared || lost >= RETRANSMITS_MOST ?
@@ -176,22 +209,7 @@ void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
 
         if (isnan(f->first_byte + f->answer) || isnan(f->receive))
                 return;
-        diagnose_send(e, FINDING_NAGLE, QOS_SEND_WAIT_NAGLE, SHARE_MIN,
-                      "the last segment of a response waits for the acknowledgement of the one before it "
-                      "for a fifth or more of the latency, and 1 ms or more, while it fits into the windows",
-                      "the unit writes responses in parts, and the last part waits until the client "
-                      "acknowledges the one before, which clients delay (Nagle's algorithm)",
-                      "set TCP_NODELAY, or write head and body at once", d);
-        diagnose_send(e, FINDING_SEND_BUFFER, QOS_SEND_WAIT_BUFFER, SHARE_MIN,
-                      "responses wait for space in the send buffer, of which nothing is unsent, for a fifth "
-                      "or more of the latency, and 1 ms or more, while the windows take more",
-                      "the send buffers are smaller than what the path and the clients take, and the unit "
-                      "waits to write on",
-                      "leave SO_SNDBUF unset, or raise net.ipv4.tcp_wmem", d);
-        diagnose_send(e, FINDING_RECEIVE_WINDOW, QOS_SEND_WAIT_WINDOW, SHARE_MOST,
-                      "responses wait for closed receive windows for half of the latency or more, and 1 ms "
-                      "or more, while nothing is on the way to the client",
-                      "clients read too slowly, and responses wait for their closed receive windows",
-                      "the clients, or what they write to, have to be faster", d);
+        for (size_t i = 0; i < ELEMENTSOF(send_rules); i++)
+                diagnose_send(e, send_rules + i, d);
         diagnose_path(e, d);
 }

@@ -152,11 +152,18 @@ static void print_spaces(FILE *f, size_t n) {
 }
 
 /* Prints a line. rest: continuation of the last column, if it wraps. */
-static void table_print_line(const Table *t, FILE *f, const Style *style, char *const *texts, const size_t *widths,
-                             size_t row, unsigned indent, char **rest) {
+typedef struct Layout {
+        char **texts;                   /* of all cells, cleaned */
+        size_t *widths;                 /* of all columns; 0: omitted */
+        unsigned indent;
+} Layout;
 
+/* row: SIZE_MAX for the header. */
+static void table_print_line(const Table *t, const Layout *layout, FILE *f, const Style *style, size_t row) {
         bool reverse = row != SIZE_MAX && row == t->marked_row;
+        const size_t *widths = layout->widths;
         size_t last = 0, before = 0;
+        const char *rest = NULL;
 
         for (size_t c = 0; c < t->n_columns; c++)
                 if (widths[c] > 0)
@@ -164,11 +171,11 @@ static void table_print_line(const Table *t, FILE *f, const Style *style, char *
 
         if (reverse)
                 (void) fputs("\x1b[7m", f);
-        print_spaces(f, indent);
+        print_spaces(f, layout->indent);
         for (size_t c = 0; c <= last; c++) {
                 const Cell *cell = row == SIZE_MAX ? NULL : t->cells + row * t->n_columns + c;
                 Color color = reverse ? COLOR_NONE : cell ? cell->color : c == t->marked ? COLOR_UNDERLINE_BOLD : COLOR_UNDERLINE;
-                const char *text = cell ? texts[row * t->n_columns + c] : t->columns[c].header;
+                const char *text = cell ? layout->texts[row * t->n_columns + c] : t->columns[c].header;
                 _cleanup_free_ char *fitting = NULL;
                 size_t w;
 
@@ -179,7 +186,7 @@ static void table_print_line(const Table *t, FILE *f, const Style *style, char *
                         size_t n = text_wrap(text, widths[c]);
 
                         fitting = strndup(text, n);
-                        *rest = (char*) text + n + strspn(text + n, " ");
+                        rest = text + n + strspn(text + n, " ");
                 } else
                         fitting = text_ellipsize(text, widths[c], style->utf8);
                 text = strempty(fitting);
@@ -206,20 +213,21 @@ static void table_print_line(const Table *t, FILE *f, const Style *style, char *
         }
         (void) fputs(reverse ? "\x1b[0m\n" : "\n", f);
 
-        while (*rest && **rest) {
-                size_t n = text_wrap(*rest, widths[last]);
+        while (rest && *rest) {
+                size_t n = text_wrap(rest, widths[last]);
 
-                print_spaces(f, indent + before - widths[last]);
+                print_spaces(f, layout->indent + before - widths[last]);
                 (void) fprintf(f, "%s%.*s%s\n", color_on(style, t->cells[row * t->n_columns + last].color),
-                               (int) n, *rest, color_off(style));
-                *rest += n;
-                *rest += strspn(*rest, " ");
+                               (int) n, rest, color_off(style));
+                rest += n;
+                rest += strspn(rest, " ");
         }
 }
 
 int table_print(Table *t, FILE *f, const Style *style, bool legend, unsigned indent) {
         _cleanup_free_ size_t *widths = NULL;
         _cleanup_free_ char **texts = NULL;
+        Layout layout;
         int r = -ENOMEM;
 
         if (t->failed)
@@ -239,11 +247,9 @@ int table_print(Table *t, FILE *f, const Style *style, bool legend, unsigned ind
 
         table_layout(t, texts, style->width > indent ? style->width - indent : style->width, widths);
 
-        for (size_t row = legend ? SIZE_MAX : 0; row == SIZE_MAX || row < table_rows(t); row++) {
-                char *rest = NULL;
-
-                table_print_line(t, f, style, texts, widths, row, indent, &rest);
-        }
+        layout = (Layout) { .texts = texts, .widths = widths, .indent = indent };
+        for (size_t row = legend ? SIZE_MAX : 0; row == SIZE_MAX || row < table_rows(t); row++)
+                table_print_line(t, &layout, f, style, row);
         r = 0;
 
 finish:
