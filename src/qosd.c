@@ -9,6 +9,7 @@
 
 #include "config-build.h"
 #include "dbus-manager.h"
+#include "event-actions.h"
 #include "event-journal.h"
 #include "kernel-support.h"
 #include "log.h"
@@ -99,6 +100,10 @@ static void bus_server_freep(BusServer **b) {
         bus_server_free(*b);
 }
 
+static void event_actions_freep(EventActions **a) {
+        event_actions_free(*a);
+}
+
 static void event_journal_freep(EventJournal **j) {
         event_journal_free(*j);
 }
@@ -111,6 +116,7 @@ static int run(int argc, char *argv[]) {
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
         _cleanup_(manager_freep) Manager *m = NULL;
         /* Freed before the manager: servers cancel operations of their clients */
+        _cleanup_(event_actions_freep) EventActions *event_actions = NULL;
         _cleanup_(event_journal_freep) EventJournal *event_journal = NULL;
         _cleanup_(bus_server_freep) BusServer *bus_server = NULL;
         _cleanup_(varlink_server_freep) VarlinkServer *varlink_server = NULL;
@@ -159,6 +165,9 @@ static int run(int argc, char *argv[]) {
         r = varlink_server_new(m, &varlink_server);
         if (r < 0)
                 return log_error_errno(r, "Failed to listen for varlink connections: %m");
+        r = event_actions_new(m, &event_actions);
+        if (r < 0)
+                return log_error_errno(r, "Failed to prepare a socket for actions: %m");
         r = event_journal_new(m, &event_journal);
         if (r < 0)
                 return log_error_errno(r, "Failed to open the journal: %m");

@@ -83,6 +83,13 @@ Hold* unit_find_hold(Unit *u, HoldType type, const void *lease_key, uid_t owner_
         return NULL;
 }
 
+Hold* unit_find_file_hold(const Unit *u) {
+        for (Hold *h = u ? u->holds : NULL; h; h = h->next)
+                if (h->type == HOLD_FILE)
+                        return h;
+        return NULL;
+}
+
 unsigned manager_count_leases(Manager *m, uid_t uid) {
         unsigned n = 0;
 

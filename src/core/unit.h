@@ -18,6 +18,7 @@
 #include "probe-name.h"
 #include "selector.h"
 #include "snapshot.h"
+#include "xqos-section.h"
 
 typedef struct Manager Manager;
 typedef struct Unit Unit;
@@ -60,6 +61,7 @@ struct Hold {
         bool named;                     /* found in files of the unit itself, not of a template or prefix, by
                                          * the last completed scan */
         bool seen_named;                /* same, by the current scan */
+        bool starts[_XQOS_EVENT_MAX];   /* of a unit file: it names units to start */
         Hold *next;
 };
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 
+#include "hold.h"
 #include "log.h"
 #include "service-manager.h"
 #include "threshold-monitor.h"
@@ -107,13 +108,6 @@ static void question_end(Question *q) {
         xqos_loader_commit(d);
 }
 
-static Hold* unit_find_file_hold(const Unit *u) {
-        for (Hold *h = u ? u->holds : NULL; h; h = h->next)
-                if (h->type == HOLD_FILE)
-                        return h;
-        return NULL;
-}
-
 static void unit_apply(Unit *u, const XqosSection *declaration, bool named) {
         Hold *hold = unit_find_file_hold(u);
 
@@ -121,6 +115,8 @@ static void unit_apply(Unit *u, const XqosSection *declaration, bool named) {
                 hold->seen = true;
                 hold->named = hold->named || named;
                 hold->seen_named = hold->seen_named || named;
+                for (XqosEvent e = 0; e < _XQOS_EVENT_MAX; e++)
+                        hold->starts[e] = declaration->n_starts[e] > 0;
         }
         for (size_t i = 0; i < declaration->n_thresholds; i++) {
                 const XqosThreshold *t = declaration->thresholds + i;

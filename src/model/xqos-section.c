@@ -6,7 +6,25 @@
 #include "parse.h"
 #include "threshold.h"
 #include "unit-file.h"
+#include "unit-name.h"
 #include "xqos-section.h"
+
+static const char *const event_table[_XQOS_EVENT_MAX] = {
+        [XQOS_VIOLATED] = "violated",
+        [XQOS_CLEARED]  = "cleared",
+};
+
+const char* xqos_event_to_string(XqosEvent e) {
+        return event_table[e];
+}
+
+XqosEvent xqos_event_from_string(const char *s) {
+        XqosEvent e = 0;
+
+        while (e < _XQOS_EVENT_MAX && !streq(event_table[e], s))
+                e++;
+        return e;
+}
 
 static void threshold_done(XqosThreshold *t) {
         free(t->line);
@@ -15,7 +33,14 @@ static void threshold_done(XqosThreshold *t) {
         *t = (XqosThreshold) {};
 }
 
+static void starts_clear(XqosSection *d, XqosEvent e) {
+        while (d->n_starts[e] > 0)
+                free(d->starts[e][--d->n_starts[e]]);
+}
+
 void xqos_section_done(XqosSection *d) {
+        for (XqosEvent e = 0; e < _XQOS_EVENT_MAX; e++)
+                starts_clear(d, e);
         for (size_t i = 0; i < d->n_thresholds; i++)
                 threshold_done(d->thresholds + i);
         *d = (XqosSection) {};
@@ -114,6 +139,39 @@ static int set_threshold(XqosSection *d, const char *path, unsigned line, const 
         return 0;
 }
 
+/* The settings are a list of units each. name: of the setting. */
+static int set_starts(XqosSection *d, XqosEvent e, const char *name, const char *path, unsigned line,
+                      char *value) {
+        char *state;
+
+        if (isempty(value))
+                starts_clear(d, e);
+        for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
+                _cleanup_free_ char *expanded = NULL;
+                int r;
+
+                /* Any unit with an instance shows what is wrong */
+                r = unit_name_expand(word, "a@a.service", &expanded);
+                if (r == -ENOMEM)
+                        return r;
+                if (r < 0)
+                        section_ignore(d, path, line,
+                                       "%s= expects units with a suffix like 'notify@%%n.service', and the "
+                                       "specifiers %%n, %%N, %%p, %%i or %%%%, got '%s', ignoring it.", name,
+                                       excerpt_of(word));
+                else if (d->n_starts[e] >= XQOS_STARTS_MAX)
+                        section_ignore(d, path, line, "%s= has more than %u units, ignoring '%s'.", name,
+                                       XQOS_STARTS_MAX, excerpt_of(word));
+                else {
+                        d->starts[e][d->n_starts[e]] = strdup(word);
+                        if (!d->starts[e][d->n_starts[e]])
+                                return -ENOMEM;
+                        d->n_starts[e]++;
+                }
+        }
+        return 0;
+}
+
 static int set(XqosSection *d, const char *path, unsigned line, char *s) {
         char *value = unit_file_split(&s);
 
@@ -136,9 +194,14 @@ static int set(XqosSection *d, const char *path, unsigned line, char *s) {
                         return set_threshold(d, path, line, value);
                 while (d->n_thresholds > 0)
                         threshold_done(d->thresholds + --d->n_thresholds);
-        } else
+        } else if (streq(s, "OnViolated"))
+                return set_starts(d, XQOS_VIOLATED, s, path, line, value);
+        else if (streq(s, "OnCleared"))
+                return set_starts(d, XQOS_CLEARED, s, path, line, value);
+        else
                 section_ignore(d, path, line, "there is no setting '%s' in " UNIT_FILE_SECTION
-                               ", expected Observe=, Exclude= or Threshold=, ignoring.", excerpt_of(s));
+                               ", expected Observe=, Exclude=, Threshold=, OnViolated= or OnCleared=, "
+                               "ignoring.", excerpt_of(s));
         return 0;
 }
 

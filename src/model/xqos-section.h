@@ -2,14 +2,27 @@
 #pragma once
 
 /* Parser of the section [X-QoS] in unit files and drop-ins, ignored by the service manager: probes,
- * exclusions and thresholds of a unit. Pure, except for logging: invalid lines are reported with file and
- * line, and ignored. */
+ * exclusions and thresholds of a unit, and the units that these start. Pure, except for logging: invalid
+ * lines are reported with file and line, and ignored. */
 
 #include "exclude.h"
 #include "probe-name.h"
 
 /* As many as a unit may have, see threshold-monitor.h. */
 #define XQOS_THRESHOLDS_MAX 32U
+
+/* Units that each of OnViolated= and OnCleared= may start: a change of state is a handful of jobs. */
+#define XQOS_STARTS_MAX 8U
+
+/* What the thresholds of a unit file may start units for. */
+typedef enum XqosEvent {
+        XQOS_VIOLATED,                  /* one of them is violated now */
+        XQOS_CLEARED,                   /* the last one that was violated is no longer */
+        _XQOS_EVENT_MAX,
+} XqosEvent;
+
+const char* xqos_event_to_string(XqosEvent e);                  /* "violated", "cleared" */
+XqosEvent xqos_event_from_string(const char *s);                /* _XQOS_EVENT_MAX: none */
 
 typedef struct XqosThreshold {
         char *line;                     /* value of Threshold= */
@@ -23,6 +36,8 @@ typedef struct XqosSection {
         ExcludeList excludes;
         XqosThreshold thresholds[XQOS_THRESHOLDS_MAX];
         size_t n_thresholds;
+        char *starts[_XQOS_EVENT_MAX][XQOS_STARTS_MAX]; /* for unit_name_expand() */
+        size_t n_starts[_XQOS_EVENT_MAX];
         unsigned n_ignored;             /* lines, or words of them, that are invalid */
 } XqosSection;
 
@@ -33,5 +48,5 @@ void xqos_section_done(XqosSection *d);
  * threshold replaces the one with the same name. Fails with -ENOMEM only. */
 int xqos_section_read(XqosSection *d, const char *path, const char *text, size_t size);
 
-/* Whether there are no settings: the unit is not to be observed. */
+/* Whether there are no settings: the unit is not to be observed. Units to start do not count. */
 bool xqos_section_is_empty(const XqosSection *d);

@@ -44,6 +44,65 @@ int unit_name_mangle(const char *name, char **ret) {
         return 0;
 }
 
+int unit_name_expand(const char *pattern, const char *unit, char **ret) {
+        _cleanup_free_ char *mangled = NULL;
+        char buffer[UNIT_NAME_MAX + 1];
+        const char *dot, *at;
+        size_t n = 0;
+        int r;
+
+        assert(pattern);
+        assert(unit);
+        assert(ret);
+
+        dot = strrchr(unit, '.');
+        if (!dot)
+                return -EINVAL;
+        at = memchr(unit, '@', dot - unit);
+
+        for (const char *p = pattern; *p; p++) {
+                const char *part = p;
+                size_t l = 1;
+
+                if (*p == '%')
+                        switch (*++p) {
+                        case 'n':
+                                part = unit;
+                                l = strlen(unit);
+                                break;
+                        case 'N':
+                                part = unit;
+                                l = dot - unit;
+                                break;
+                        case 'p':
+                                part = unit;
+                                l = (at ?: dot) - unit;
+                                break;
+                        case 'i':
+                                part = at ? at + 1 : dot;
+                                l = dot - part;
+                                break;
+                        case '%':
+                                break;
+                        default:
+                                return -EINVAL;
+                        }
+                if (l >= sizeof(buffer) - n)
+                        return -EINVAL;
+                memcpy(buffer + n, part, l);
+                n += l;
+        }
+        buffer[n] = 0;
+
+        r = unit_name_mangle(buffer, &mangled);
+        if (r < 0)
+                return r;
+        if (!streq(mangled, buffer))
+                return -EINVAL;
+        *ret = TAKE_PTR(mangled);
+        return 0;
+}
+
 static bool has_unit_suffix(const char *s, size_t n) {
         static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket", ".mount",
                                                 ".swap" };

@@ -14,6 +14,11 @@ extern const char *const unit_observed_suffixes[];
 /* Appends ".service" to a name without suffix, as systemctl does. -EINVAL: invalid name. */
 int unit_name_mangle(const char *name, char **ret);
 
+/* Replaces the specifiers %n (name), %N (name without suffix), %p (prefix, up to "@"), %i (instance) and %%,
+ * which mean the same as in systemd.unit(5), by those of the unit. -EINVAL: another specifier, or the result
+ * is no valid name with a suffix. */
+int unit_name_expand(const char *pattern, const char *unit, char **ret);
+
 /* Whether the control group that the first n bytes of the path name is owned by root. */
 typedef bool (*group_is_roots_t)(const char *path, size_t n, void *userdata);
 

@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import socket
 import time
 
 import scenario
@@ -241,7 +242,7 @@ def what_is_wrong_is_said():
     lines = (f"{path}:4: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory'), got 'nonsense'",
              f"{path}:5: Exclude= expects exclusions like 'port:9100'",
              f"{path}:6: threshold 'slow: requests.server.rate > 5ms': expected a rate like",
-             f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude= or Threshold=",
+             f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude=, Threshold=, OnViolated= or OnCleared=",
              f"{path}:11: expected 'Name=value' in [X-QoS], got 'without'")
     for line in lines:
         wait_for(f"the journal has: {line}", lambda: journal_has(line, since))
@@ -379,3 +380,146 @@ def ordered_after_qosd():
             if os.path.exists(path):
                 os.unlink(path)
         reload()
+
+
+class Started:
+    """A template for OnViolated= and OnCleared=, which writes to a file what it was started for."""
+
+    def __init__(self, s, settings=""):
+        self.log = f"/run/{unit_name('started')}"
+        self.name = unit_name("starts").replace(".service", "")
+        with open(self.log, "w", encoding="utf-8"):
+            pass
+        for event in "violated", "cleared":
+            write_unit(f"{self.name}-{event}@.service", "[Service]\nType=oneshot\n" f"ExecStart=/bin/sh -c 'echo {event} %i >> {self.log}'\n{settings}",
+                       scenario.UNIT_DIR)
+        self.section = f"OnViolated={self.name}-violated@%n.service\nOnCleared={self.name}-cleared@%p.service\n"
+        self.violated, self.cleared = f"violated {s.name}", f"cleared {s.name.removesuffix('.service')}"
+
+    def lines(self):
+        with open(self.log, encoding="utf-8") as f:
+            return f.read().splitlines()
+
+    def expect(self, *lines, timeout=15):
+        wait_for(f"the units that were started are {lines}", lambda: self.lines() == list(lines), timeout)
+
+
+class Connections:
+    """Idle connections, the number of which is over a threshold or not."""
+
+    def __init__(self, s):
+        self.sockets = [socket.create_connection(("127.0.0.1", s.port), timeout=10) for _ in range(3)]
+
+    def close(self):
+        for s in self.sockets:
+            s.close()
+
+
+MANY = "requests.server.connections.open > 2 over 1s for 200ms"
+ACTIONS = "/run/qosd/actions"
+
+
+@test(deadline=90)
+def starts_units():
+    """OnViolated= is started when a threshold of the file is violated, OnCleared= when the last one is no longer: not for thresholds of
+    clients, and once for each change."""
+    s = Server(mode="thread")
+    started = Started(s)
+    drop_in(s, f"[X-QoS]\nThreshold=many: {MANY}\n{started.section}")
+    reload()
+    s.start()
+    wait_for("the threshold is there", lambda: states(s) == {"many": "ok"})
+    c = Connections(s)
+    started.expect(started.violated)
+    # A client's threshold is violated, and cleared, while that of the file is violated
+    qosctl("set-threshold", s.name, "one: requests.server.connections.open > 1 over 1s")
+    wait_for("the other one is violated", lambda: states(s)["one"] == "violated")
+    qosctl("clear-threshold", s.name, "one")
+    c.close()
+    started.expect(started.violated, started.cleared)
+    # and while it is not
+    c = socket.create_connection(("127.0.0.1", s.port), timeout=10)
+    qosctl("set-threshold", s.name, "one: requests.server.connections.open > 0 over 1s")
+    wait_for("the other one is violated", lambda: states(s) == {"many": "ok", "one": "violated"})
+    c.close()
+    wait_for("the other one is ok", lambda: states(s) == {"many": "ok", "one": "ok"})
+    c = Connections(s)
+    started.expect(started.violated, started.cleared, started.violated)
+    # Two thresholds: cleared with the last one
+    drop_in(s, "[X-QoS]\nThreshold=all: requests.server.connections.open < 1000 over 1s\n", name="60-more.conf")
+    reload()
+    wait_for("both are violated", lambda: states(s).get("all") == states(s).get("many") == "violated")
+    started.expect(started.violated, started.cleared, started.violated, started.violated)
+    c.close()
+    wait_for("one is violated", lambda: (states(s)["all"], states(s)["many"]) == ("violated", "ok"))
+    os.unlink(f"{scenario.UNIT_DIR}/{s.name}.d/60-more.conf")
+    reload()
+    started.expect(started.violated, started.cleared, started.violated, started.violated, started.cleared)
+
+
+@test(own_daemon=True, deadline=90)
+def starts_units_of_the_file_alone():
+    """What receives the events starts nothing but what the file of the unit names, takes them from root and qosd alone, and nothing is lost
+    while it is not there."""
+    since = time.time()
+    s, other = Server(mode="thread"), Server(mode="thread")
+    started = Started(s)
+    drop_in(s, f"[X-QoS]\nThreshold=many: {MANY}\n{started.section}")
+    reload()
+    s.start()
+    wait_for("the threshold is there", lambda: states(s) == {"many": "ok"})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as root:
+        root.connect(ACTIONS)
+        for message in f"violated {other.name}", "violated", f"started {other.name}", "violated ../x", f"violated {other.name}\nx", "", "x" * 1000:
+            root.send(message.encode())
+        root.send(f"cleared {s.name}".encode())
+    started.expect(started.cleared)
+    equal(scenario.unit_property(other.name, "ActiveState"), "inactive", "state of a unit that no file names")
+    wait_for("the messages are in the journal", lambda: run("journalctl", "-u", "qosd-actions.service", "-o", "cat", f"--since=@{since}")
+             .stdout.count("Received a message that is not of qosd") == 6)
+    r = run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "python3", "-c",
+            f"import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'violated {s.name}', '{ACTIONS}')", ok=False)
+    check("PermissionError" in r.stderr, f"another user: {r}")
+
+    systemctl("stop", "qosd-actions.socket", "qosd-actions.service")
+    c = Connections(s)
+    wait_for("it is violated", lambda: states(s) == {"many": "violated"})
+    wait_for("the journal says so", lambda: journal_has("is qosd-actions.socket active?", since))
+    systemctl("start", "qosd-actions.socket")
+    started.expect(started.cleared, started.violated)
+    # A restart of qosd is no change
+    pid = qosd_pid()
+    kill_qosd()
+    wait_qosd(pid)
+    wait_for("it is violated", lambda: states(s) == {"many": "violated"})
+    c.close()
+    started.expect(started.cleared, started.violated, started.cleared)
+
+
+@test(deadline=200)
+def starts_units_so_often():
+    """A threshold that flaps starts units five times a minute; a violation that lasts starts them when the minute is over."""
+    since = time.time()
+    s = Server(mode="thread")
+    started = Started(s, "[Unit]\nStartLimitIntervalSec=0\n")
+    drop_in(s, f"[X-QoS]\nThreshold=many: {MANY}\n{started.section}")
+    reload()
+    s.start()
+    wait_for("the threshold is there", lambda: states(s) == {"many": "ok"})
+    for i in range(5):
+        c = Connections(s)
+        started.expect(*[started.violated, started.cleared] * i, started.violated)
+        c.close()
+        started.expect(*[started.violated, started.cleared] * (i + 1))
+    # One that ends before: neither start
+    c = Connections(s)
+    wait_for("it is violated", lambda: states(s) == {"many": "violated"})
+    wait_for("the journal says so", lambda: journal_has(f"Thresholds of '{s.name}' were violated more than 5 times in 60 s", since))
+    c.close()
+    wait_for("it is ok", lambda: states(s) == {"many": "ok"})
+    c = Connections(s)
+    wait_for("it is violated", lambda: states(s) == {"many": "violated"})
+    equal(started.lines(), [started.violated, started.cleared] * 5, "units that were started")
+    started.expect(*[started.violated, started.cleared] * 5, started.violated, timeout=90)
+    c.close()
+    started.expect(*[started.violated, started.cleared] * 6)

@@ -19,6 +19,47 @@ static bool is_roots(const char *path, size_t n, void *userdata) {
         return n < l || strncmp(path, c->users, l) != 0;
 }
 
+/* As "systemd-analyze unit-files" and systemd.unit(5) have it. */
+static void test_expand(void) {
+        static const struct {
+                const char *pattern, *unit, *name;      /* NULL: -EINVAL */
+        } table[] = {
+                { "a.service",        "nginx.service",    "a.service"                },
+                { "a@%n.service",     "nginx.service",    "a@nginx.service.service"  },
+                { "a@%N.target",      "b@c@d.service",    "a@b@c@d.target"           },
+                { "a-%p.service",     "b@c@d.service",    "a-b.service"              },
+                { "a@%i.service",     "b@c@d.service",    "a@c@d.service"            },
+                { "a@%i.service",     "nginx.service",    "a@.service"               },
+                { "a-%p.service",     "x.y.slice",        "a-x.y.service"            },
+                { "%n",               "nginx.service",    "nginx.service"            },
+                { "a%%.service",      "nginx.service",    NULL                       },
+                { "%x.service",       "nginx.service",    NULL                       },
+                { "a.service%",       "nginx.service",    NULL                       },
+                { "a",                "nginx.service",    NULL                       },
+                { "a/b.service",      "nginx.service",    NULL                       },
+                { "",                 "nginx.service",    NULL                       },
+                { "a.service",        "nginx",            NULL                       },
+        };
+        char longest[UNIT_NAME_MAX + 1];
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                _cleanup_free_ char *name = NULL;
+                int r;
+
+                r = unit_name_expand(table[i].pattern, table[i].unit, &name);
+                check(table[i].name ? r == 0 && streq(name, table[i].name) : r == -EINVAL && !name);
+        }
+
+        memset(longest, 'x', UNIT_NAME_MAX);
+        strcpy(longest + UNIT_NAME_MAX - strlen(".service"), ".service");
+        for (unsigned i = 0; i < 2; i++) {
+                _cleanup_free_ char *name = NULL;
+
+                check(i == 0 ? unit_name_expand("%n", longest, &name) == 0 && streq(name, longest) :
+                               unit_name_expand("a%n", longest, &name) == -EINVAL);
+        }
+}
+
 int main(void) {
         static const Case cases[] = {
                 { "",                                            NULL, NULL                        },
@@ -51,6 +92,7 @@ int main(void) {
                 { "/alice/system.slice/nginx.service", "/alice", "alice/system.slice/nginx.service" },
         };
 
+        test_expand();
         for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
                 const Case *c = cases + i;
                 size_t begin, length = 0;

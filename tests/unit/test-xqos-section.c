@@ -82,8 +82,19 @@ static void test_bad(void) {
                 { "Threshold=slow",          "/x.conf:2: threshold 'slow': expected a name and a colon" },
                 { "Threshold=a: " RULE "ms", "/x.conf:2: threshold 'a: " RULE "ms': expected a rate" },
                 { "Limit=5",
-                  "/x.conf:2: there is no setting 'Limit' in [X-QoS], expected Observe=, Exclude= or "
-                  "Threshold=" },
+                  "/x.conf:2: there is no setting 'Limit' in [X-QoS], expected Observe=, Exclude=, "
+                  "Threshold=, OnViolated= or OnCleared=, ignoring" },
+                { "OnViolated=notify",
+                  "/x.conf:2: OnViolated= expects units with a suffix like 'notify@%n.service', and the "
+                  "specifiers %n, %N, %p, %i or %%, got 'notify', ignoring it." },
+                { "OnCleared=a.service x@%u.service",
+                  "/x.conf:2: OnCleared= expects units with a suffix like 'notify@%n.service', and the "
+                  "specifiers %n, %N, %p, %i or %%, got 'x@%u.service', ignoring it." },
+                { "OnViolated=a%.service",   "got 'a%.service'" },
+                { "OnViolated=a.service%",   "got 'a.service%'" },
+                { "OnCleared=a.service b.service c.service d.service e.service f.service g.service "
+                  "h.service i.service",
+                  "/x.conf:2: OnCleared= has more than 8 units, ignoring 'i.service'" },
                 { "=5",                      "there is no setting ''" },
                 { "Threshold=caf\xe9: " RULE, "/x.conf:2: not UTF-8 text, ignoring the line." },
                 { "Threshold=a: requests.server[/run/caf\xe9.sock].latency.p99 > 1ms",
@@ -131,6 +142,24 @@ static void test_bad(void) {
         }
 }
 
+static void test_starts(void) {
+        _cleanup_xqos_section_ XqosSection d = {};
+
+        check(isempty(read_text(&d, "[X-QoS]\nOnViolated=a.service b@%n.service\nOnCleared=c@%i.target\n")));
+        check(d.n_starts[XQOS_VIOLATED] == 2 && d.n_starts[XQOS_CLEARED] == 1);
+        check(streq(d.starts[XQOS_VIOLATED][1], "b@%n.service"));
+        check(xqos_section_is_empty(&d)); /* nothing can be violated */
+
+        /* The next file adds, an empty value forgets */
+        check(isempty(read_text(&d, "[X-QoS]\nOnViolated=d.service\nOnCleared=\n")));
+        check(d.n_starts[XQOS_VIOLATED] == 3 && d.n_starts[XQOS_CLEARED] == 0);
+
+        check(xqos_event_from_string("violated") == XQOS_VIOLATED);
+        check(xqos_event_from_string("cleared") == XQOS_CLEARED);
+        check(xqos_event_from_string("") == _XQOS_EVENT_MAX);
+        check(xqos_event_from_string("x") == _XQOS_EVENT_MAX);
+}
+
 static void test_found(void) {
         static const char text[] = "[Unit]\n[X-QoS]\n";
 
@@ -143,6 +172,7 @@ int main(void) {
         test_lists();
         test_lines();
         test_bad();
+        test_starts();
         test_found();
         return EXIT_SUCCESS;
 }

@@ -22,6 +22,7 @@ BELOW = {
     "src/qosctl": ["bpf/abi", "src/shared", "src/model"],
     "src/exporter": ["src/shared", "src/qosctl"],
     "src/report": ["src/shared", "src/qosctl"],
+    "src/actions": ["bpf/abi", "src/shared", "src/model"],
     "src/libqosd": ["bpf/abi", "src/shared", "src/model"],
     "src/qos-balance": ["src/shared", "src/libqosd"],
 }

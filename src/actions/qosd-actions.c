@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Starts the units that unit files name in OnViolated= and OnCleared= when qosd reports that a threshold has
+ * changed its state. A process of its own, as qosd has no right to start units. qosd does not say which ones
+ * either: these are read from the files that the service manager names. */
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <systemd/sd-bus.h>
+#include <systemd/sd-daemon.h>
+
+#include "actions-socket.h"
+#include "log.h"
+#include "parse.h"
+#include "unit-file.h"
+#include "xqos-section.h"
+
+#define PID1_NAME "org.freedesktop.systemd1"
+
+/* It ends when nothing has been received for so long; the socket starts it again. */
+#define IDLE_MSEC 10000
+
+/* The service manager replies to a start when the job is queued. */
+#define CALL_USEC (30 * USEC_PER_SEC)
+
+static int section_read(XqosSection *s, const char *path) {
+        _cleanup_free_ char *text = NULL;
+        size_t size;
+        int r;
+
+        if (isempty(path))
+                return 0; /* a generated unit may have drop-ins alone */
+        r = unit_file_read(AT_FDCWD, path, &text, &size);
+        if (r < 0)
+                return r == -ENOMEM ? r : 0; /* reported by qosd, and so are invalid lines */
+        return text_has_xqos_section(text, size) ? xqos_section_read(s, path, text, size) : 0;
+}
+
+/* The section of the unit as the service manager has it, in its order. */
+static int unit_read_section(sd_bus *bus, const char *unit, XqosSection *ret) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        _cleanup_free_ char *path = NULL, *fragment = NULL;
+        char **drop_ins = NULL;
+        int r, level;
+
+        r = sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path);
+        if (r >= 0)
+                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "FragmentPath",
+                                               &error, &fragment);
+        if (r >= 0)
+                r = sd_bus_get_property_strv(bus, PID1_NAME, path, PID1_NAME ".Unit", "DropInPaths",
+                                             &error, &drop_ins);
+        if (r < 0)
+                return log_error_errno(r, "Failed to get the unit files of '%s': %s", unit,
+                                       error.message ?: strerror(-r));
+
+        level = log_get_max_level();
+        log_set_max_level(LOG_ERR);
+        r = section_read(ret, fragment);
+        for (char **file = drop_ins; file && *file; file++) {
+                if (r >= 0)
+                        r = section_read(ret, *file);
+                free(*file);
+        }
+        free(drop_ins);
+        log_set_max_level(level);
+        return r < 0 ? log_oom() : 0;
+}
+
+static void unit_start(sd_bus *bus, const char *pattern, const char *unit, const char *event) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        _cleanup_free_ char *name = NULL;
+        int r;
+
+        r = unit_name_expand(pattern, unit, &name);
+        if (r < 0) {
+                (void) log_error_errno(r, "Failed to expand '%s' for '%s': %m", pattern, unit);
+                return;
+        }
+        r = sd_bus_call_method(bus, PID1_NAME, "/org/freedesktop/systemd1", PID1_NAME ".Manager",
+                               "StartUnit", &error, NULL, "ss", name, "replace");
+        if (r < 0)
+                log_unit_warning_errno(unit, r, "Failed to start '%s', as a threshold of '%s' is %s: %s",
+                                       name, unit, event, error.message ?: strerror(-r));
+        else
+                log_unit_info(unit, "Started '%s', as a threshold of '%s' is %s.", name, unit, event);
+}
+
+static int message_handle(char *message) {
+        _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
+        _cleanup_free_ char *valid = NULL;
+        _cleanup_xqos_section_ XqosSection s = {};
+        char *unit = strchr(message, ' ');
+        XqosEvent event;
+        int r;
+
+        if (unit)
+                *unit++ = 0;
+        event = xqos_event_from_string(message);
+        if (!unit || event == _XQOS_EVENT_MAX || unit_name_mangle(unit, &valid) < 0 || !streq(valid, unit))
+                return log_error_errno(-EBADMSG, "Received a message that is not of qosd, ignoring.");
+
+        /* Each time: the bus may have been restarted in between */
+        r = sd_bus_open_system(&bus);
+        if (r >= 0)
+                r = sd_bus_set_method_call_timeout(bus, CALL_USEC);
+        if (r < 0)
+                return log_error_errno(r, "Failed to connect to the system bus: %m");
+        r = unit_read_section(bus, unit, &s);
+        for (size_t i = 0; r >= 0 && i < s.n_starts[event]; i++)
+                unit_start(bus, s.starts[event][i], unit, message);
+        return r;
+}
+
+int main(void) {
+        if (sd_listen_fds(true) != 1 || sd_is_socket(SD_LISTEN_FDS_START, AF_UNIX, SOCK_DGRAM, -1) <= 0) {
+                (void) log_error_errno(-EINVAL, "Expected one datagram socket, from qosd-actions.socket.");
+                return EXIT_FAILURE;
+        }
+
+        for (;;) {
+                struct pollfd p = { .fd = SD_LISTEN_FDS_START, .events = POLLIN };
+                char message[ACTIONS_MESSAGE_MAX + 1];
+                ssize_t n;
+                int r;
+
+                r = poll(&p, 1, IDLE_MSEC);
+                if (r == 0)
+                        return EXIT_SUCCESS;
+                n = r < 0 ? -1 : recv(p.fd, message, sizeof(message) - 1, MSG_DONTWAIT);
+                if (n < 0 && (errno == EINTR || errno == EAGAIN))
+                        continue;
+                if (n < 0) {
+                        (void) log_error_errno(-errno, "Failed to receive from qosd: %m");
+                        return EXIT_FAILURE;
+                }
+                message[n] = 0;
+                (void) message_handle(message);
+        }
+}
