@@ -152,7 +152,8 @@ static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata)
                 /* A violation that has started nothing has nothing to be cleared */
                 s->pending = s->pending == XQOS_VIOLATED && s->settled ? _XQOS_EVENT_MAX : XQOS_CLEARED;
 
-        if (s->pending != _XQOS_EVENT_MAX && !h->starts[s->pending]) {
+        /* Until the files are read, as after a restart, they may name something: qosd-actions finds out */
+        if (s->pending != _XQOS_EVENT_MAX && h->seen && !h->starts[s->pending]) {
                 s->settled = s->pending == XQOS_CLEARED;
                 s->pending = _XQOS_EVENT_MAX;
         }
