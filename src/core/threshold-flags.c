@@ -35,13 +35,28 @@ static int level_directory(const ThresholdMonitor *thresholds, const char *unit,
         return 0;
 }
 
-static int level_create(const char *directory, const Threshold *a) {
-        _cleanup_free_ char *path = NULL, *rule = NULL;
+static int level_write(const char *path, const char *rule) {
         _cleanup_close_ int fd = -EBADF;
+
+        fd = open(path, O_WRONLY|O_CREAT|O_TRUNC|O_NOFOLLOW|O_CLOEXEC, 0644);
+        if (fd < 0 || fchmod(fd, 0644) < 0 || dprintf(fd, "%s\n", rule) < 0)
+                return -errno;
+        return 0;
+}
+
+/* The file appears with its contents: for a path unit each of mode, contents and close would be another
+ * change, for which it starts its service again. */
+static int level_create(const char *directory, const Threshold *a) {
+        _cleanup_free_ char *path = NULL, *temporary = NULL, *rule = NULL;
         int r;
 
         if (asprintf(&path, "%s/%s", directory, a->rule.name) < 0) {
                 path = NULL;
+                return -ENOMEM;
+        }
+        /* No name of a threshold */
+        if (asprintf(&temporary, "%s/.#%s", directory, a->rule.name) < 0) {
+                temporary = NULL;
                 return -ENOMEM;
         }
         /* Readable by everyone, hence without private selectors */
@@ -53,12 +68,12 @@ static int level_create(const char *directory, const Threshold *a) {
                 return -errno;
         if (chmod(directory, 0755) < 0)
                 return -errno;
-        fd = open(path, O_WRONLY|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0644);
-        if (fd < 0 && errno == EEXIST)
-                return 0; /* unchanged: rewriting would trigger watchers */
-        if (fd < 0 || fchmod(fd, 0644) < 0 || dprintf(fd, "%s\n", rule) < 0)
-                return -errno;
-        return 0;
+        r = level_write(temporary, rule);
+        if (r >= 0 && renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) < 0)
+                r = -errno;
+        if (r < 0)
+                (void) unlink(temporary);
+        return r == -EEXIST ? 0 : r; /* unchanged: rewriting would trigger watchers */
 }
 
 static void level_remove(const char *directory, const char *name) {
