@@ -112,34 +112,34 @@ bool unit_is_whole(const Unit *u) {
 void unit_end_export(Unit *u) {
         int r;
 
-        if (!u->given)
+        if (!u->exported)
                 return;
-        u->given = false;
+        u->exported = false;
         r = probe_end_export(u->manager->probe, u->index);
         if (r < 0)
                 log_unit_warning_errno(u->name, r,
                                        "Failed to end exports of the map of '%s': %m", u->name);
 }
 
-void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
+void hierarchy_push_to_kernel(Manager *m, const Unit *attached) {
         FOREACH_UNIT(other, m)
-                if (other->given && !unit_is_whole(other))
+                if (other->exported && !unit_is_whole(other))
                         unit_end_export(other);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = hierarchy_get(m, i), *outer = u ? unit_find_ancestor(u) : NULL;
-                struct qos_hierarchy nest = {};
+                struct qos_hierarchy entry = {};
 
                 if (u)
-                        nest.generation = u->generation;
+                        entry.generation = u->generation;
                 if (outer)
-                        nest.outer = (struct qos_owner) { .slot = outer->index,
+                        entry.outer = (struct qos_owner) { .slot = outer->index,
                                                           .generation = outer->generation };
                 if (u && u == m->hierarchy.retained[i])
-                        nest.flags |= QOS_HIERARCHY_RETAINED;
-                if (u && look && unit_is_ancestor(u, look))
-                        nest.flags |= QOS_HIERARCHY_RESCAN;
-                probe_set_hierarchy(m->probe, i, &nest);
+                        entry.flags |= QOS_HIERARCHY_RETAINED;
+                if (u && attached && unit_is_ancestor(u, attached))
+                        entry.flags |= QOS_HIERARCHY_RESCAN;
+                probe_set_hierarchy(m->probe, i, &entry);
         }
 }
 

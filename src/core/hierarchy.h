@@ -46,9 +46,9 @@ bool unit_is_whole(const Unit *u);
 /* Ends exports of its map. */
 void unit_end_export(Unit *u);
 
-/* Updates the hierarchy in the kernel. look: a unit just attached, to which sockets of its ancestors may
+/* Updates the hierarchy in the kernel. attached: a unit just attached, to which sockets of its ancestors may
  * belong; or NULL. */
-void hierarchy_push_to_kernel(Manager *m, const Unit *look);
+void hierarchy_push_to_kernel(Manager *m, const Unit *attached);
 /* Reassigns the kernel's known sockets, after hierarchy_push_to_kernel(). */
 void hierarchy_reassign_sockets(Manager *m);
 

@@ -19,14 +19,14 @@
 #include "unit-name.h"
 
 /* The unit that the reading is about. */
-typedef struct Asked {
+typedef struct WaitsScope {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionSources sources;
         unsigned slots[UNITS_MAX_LIMIT];
-} Asked;
+} WaitsScope;
 
 /* -ENODATA: no probe observes the threads of the unit, or some of its programs are unavailable. */
-static int unit_ask(const Unit *u, Asked *ret) {
+static int unit_get_waits_scope(const Unit *u, WaitsScope *ret) {
         if (!(u->contention.probes & PROBE_CPU) ||
             !programs_attached(probe_get_programs(u->manager->probe), PROGRAMS(PROGRAM_READ_THREADS)) ||
             !unit_get_contention_sources(u, ret->buffer, &ret->sources))
@@ -37,7 +37,7 @@ static int unit_ask(const Unit *u, Asked *ret) {
 }
 
 /* NULL: the thread belongs to a unit that has reused the slot. */
-static const ContentionSource* asked_get_book(const Asked *a, const struct qos_thread *t) {
+static const ContentionSource* scope_get_source(const WaitsScope *a, const struct qos_thread *t) {
         for (size_t i = 0; i < a->sources.n; i++)
                 if (a->sources.sources[i].map->generation == t->book >> THREAD_GENERATION_SHIFT)
                         return a->sources.sources + i;
@@ -46,7 +46,7 @@ static const ContentionSource* asked_get_book(const Asked *a, const struct qos_t
 
 struct WaitsQuery {
         void (*handler)(const struct qos_thread *thread, void *userdata);
-        Asked asked;
+        WaitsScope scope;
         ThreadsReading threads;
         ResourcesReading resources;
         sd_json_variant **variants;     /* of the threads, and of the rest; NULL: not built yet */
@@ -87,7 +87,7 @@ static void on_thread(const struct qos_thread *thread, void *userdata) {
         WaitsQuery *q = ASSERT_PTR(userdata);
         ThreadsReading *t = &q->threads;
 
-        if (!asked_get_book(&q->asked, thread))
+        if (!scope_get_source(&q->scope, thread))
                 return;
         if (t->n == 2 * THREADS_MAX)
                 threads_fold(t);
@@ -299,7 +299,7 @@ static void resources_add(ResourcesReading *r, const struct qos_wait_target *row
 /* A wait in progress: its target is known, and it is not recorded yet. */
 static void on_waiting(const struct qos_thread *thread, void *userdata) {
         WaitsQuery *q = ASSERT_PTR(userdata);
-        const ContentionSource *b = asked_get_book(&q->asked, thread);
+        const ContentionSource *b = scope_get_source(&q->scope, thread);
         struct qos_wait_target row;
 
         if (!b || thread->state <= QOS_STATE_THROTTLED || thread->state >= QOS_STATES)
@@ -422,7 +422,7 @@ static int query_new(Unit *u, void (*handler)(const struct qos_thread *thread, v
                 return -ENOMEM;
         q->handler = handler;
         q->fd = -EBADF;
-        r = unit_ask(u, &q->asked);
+        r = unit_get_waits_scope(u, &q->scope);
         if (r >= 0)
                 r = q->fd = probe_open_threads(u->manager->probe);
         if (r < 0) {
@@ -459,8 +459,8 @@ int resources_query_new(Unit *u, WaitsQuery **ret) {
         q->resources.resources = new0(WaitTarget, 2 * RESOURCES_MAX);
         if (!q->resources.resources)
                 return -ENOMEM;
-        for (size_t i = 0; i < q->asked.sources.n; i++) {
-                const struct qos_contention_map *c = q->asked.sources.sources[i].map;
+        for (size_t i = 0; i < q->scope.sources.n; i++) {
+                const struct qos_contention_map *c = q->scope.sources.sources[i].map;
 
                 for (unsigned k = 0; k < QOS_WAIT_TARGETS; k++)
                         if (row_read(c->rows + k, &row))
@@ -480,9 +480,9 @@ int waits_query_step(WaitsQuery *q, Unit *u) {
         if (q->fd < 0)
                 return 0;
         /* Units within the unit may have started and ended since the last step, with their maps */
-        r = unit_ask(u, &q->asked);
+        r = unit_get_waits_scope(u, &q->scope);
         if (r >= 0)
-                r = probe_read_threads(u->manager->probe, q->fd, q->asked.slots, q->asked.sources.n,
+                r = probe_read_threads(u->manager->probe, q->fd, q->scope.slots, q->scope.sources.n,
                                        q->handler, q);
         if (r != 0)
                 return r;

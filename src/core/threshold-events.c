@@ -58,12 +58,12 @@ static void threshold_notify(Threshold *a, uint64_t suppressed, const ThresholdS
                 .unit = unit,
                 .rule = a->rule,
                 .state = a->machine.state,
-                .previous = a->told,
+                .previous = a->reported,
                 .value = a->value,
                 .samples = a->samples,
                 .suppressed = suppressed,
         };
-        a->told = a->machine.state;
+        a->reported = a->machine.state;
         thresholds->saving = true;
         if (l)
                 e->n_shares = unit_get_state_share_changes(a->unit, l->now, l->window, e->shares);
@@ -76,8 +76,8 @@ static void threshold_notify(Threshold *a, uint64_t suppressed, const ThresholdS
  * if it did. */
 bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
                 const ThresholdSample *l) {
-        bool changed = a->machine.state != previous, waited = previous != a->told,
-                news = a->machine.state != a->told;
+        bool changed = a->machine.state != previous, waited = previous != a->reported,
+                news = a->machine.state != a->reported;
         ThresholdMonitor *thresholds = a->unit->manager->thresholds;
         uint64_t suppressed = 0;
 

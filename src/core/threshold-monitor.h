@@ -51,7 +51,7 @@ struct Threshold {
                                                   * immediately */
         Unit *unit;
         ThresholdMachine machine;
-        ThresholdState told;            /* state last reported */
+        ThresholdState reported;        /* the last one that was */
         ThresholdSource source;
         double value;                   /* of the last evaluation; NaN: none */
         uint64_t samples;               /* ABSENT: unknown */

@@ -24,7 +24,7 @@ static void threshold_remove(Threshold *a) {
         ThresholdState previous = a->machine.state;
 
         if (a->source != THRESHOLD_SOURCE_CONDITION &&
-                        (previous != THRESHOLD_UNKNOWN || previous != a->told)) {
+                        (previous != THRESHOLD_UNKNOWN || previous != a->reported)) {
                 a->machine.state = THRESHOLD_UNKNOWN;
                 a->since = now_nsec(CLOCK_REALTIME);
                 a->value = NAN;

@@ -20,7 +20,7 @@ int thresholds_list_to_json(const Unit *u, sd_json_variant **ret) {
                         r = sd_json_variant_append_arraybo(&array,
                                 SD_JSON_BUILD_PAIR_STRING("threshold", rule),
                                 /* state last reported: a difference is reported after the restart */
-                                SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->told)),
+                                SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->reported)),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("since", a->since),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("violatedSince", a->machine.violated_since),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->good_before),
@@ -94,7 +94,7 @@ static int threshold_from_json(Unit *u, sd_json_variant *v, bool totals) {
         if (r < 0)
                 return r;
         a->since = saved.since;
-        a->machine.state = a->told = state;
+        a->machine.state = a->reported = state;
         a->machine.violated_since = saved.violated_since;
         /* Offsets of totals that have begun anew would hide as many requests */
         if (totals) {

@@ -108,8 +108,8 @@ struct Unit {
         UnitContention contention;
         struct ExportedBins *exported_bins; /* NULL: never exported */
         struct EndpointTotals *endpoint_totals; /* of the last export with endpoints; NULL: none so far */
-        bool given;                     /* its map was exported */
-        uid_t given_uid;                /* user of the exports, root if several; avoids counting the same map
+        bool exported;                  /* its map was */
+        uid_t exported_uid;             /* user of the exports, root if several; avoids counting the same map
                                          * twice */
         uint64_t retained_since;             /* CLOCK_MONOTONIC ns of the detach, for retained units
                                               * (hierarchy.h) */

@@ -14,35 +14,35 @@
 #include "xqos-section.h"
 
 /* Queries per scan: more than units that can be attached, as aliases and masked units are included. */
-#define QUESTIONS_MAX 1024U
+#define QUERIES_MAX 1024U
 
 /* Units matching patterns that are queried when loaded, per period. Sockets may start instances by the
  * hundred per second; those beyond are found by the next scan. */
 #define NEW_UNITS_MAX 64U
 #define NEW_UNITS_NSEC (10 * NSEC_PER_SEC)
 
-typedef enum QuestionType {
-        QUESTION_UNIT,          /* properties of a unit */
-        QUESTION_PATTERN,       /* loaded units that match a pattern */
-        QUESTION_GONE,          /* whether a unit is still loaded */
-} QuestionType;
+typedef enum QueryType {
+        QUERY_UNIT,          /* properties of a unit */
+        QUERY_PATTERN,       /* loaded units that match a pattern */
+        QUERY_GONE,          /* whether a unit is still loaded */
+} QueryType;
 
 /* Query of a unit, or its attach, which ends before the service manager client is freed. */
-typedef struct Question {
+typedef struct Query {
         XqosLoader *loader;
-        struct Question *next;
+        struct Query *next;
         char *name;
-        QuestionType type;
+        QueryType type;
         bool named;                     /* there are files of the unit itself, or of an alias */
         ServiceManagerCall *call;
         XqosSection declaration;
         bool gone;                      /* the unit was unloaded during the query */
-} Question;
+} Query;
 
 struct XqosLoader {
         Manager *manager;
-        Question *questions;
-        unsigned n_questions;
+        Query *queries;
+        unsigned n_queries;
         bool scanning;
         bool again;                     /* unit files have changed during the scan */
         bool failed;                    /* incomplete: nothing must be taken back */
@@ -84,13 +84,13 @@ static bool directory_has_xqos_section(int at, const char *name) {
 
 /* ---- queries ------------------------------------------------------------------------------------------ */
 
-static void question_free(Question *q) {
+static void query_free(Query *q) {
         XqosLoader *d = q->loader;
 
-        for (Question **p = &d->questions; *p; p = &(*p)->next)
+        for (Query **p = &d->queries; *p; p = &(*p)->next)
                 if (*p == q) {
                         *p = q->next;
-                        d->n_questions--;
+                        d->n_queries--;
                         break;
                 }
         service_manager_call_free(q->call);
@@ -101,10 +101,10 @@ static void question_free(Question *q) {
 
 static void xqos_loader_commit(XqosLoader *d);
 
-static void question_end(Question *q) {
+static void query_end(Query *q) {
         XqosLoader *d = q->loader;
 
-        question_free(q);
+        query_free(q);
         xqos_loader_commit(d);
 }
 
@@ -135,10 +135,10 @@ static void unit_apply(Unit *u, const XqosSection *declaration, bool named) {
         }
 }
 
-static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length, QuestionType type);
+static Query* xqos_loader_query(XqosLoader *d, const char *name, size_t length, QueryType type);
 
 static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
-        Question *q = ASSERT_PTR(userdata);
+        Query *q = ASSERT_PTR(userdata);
 
         if (error < 0) {
                 log_unit_warning_errno(q->name, error, "Failed to attach '%s' by its unit file: %s.",
@@ -150,12 +150,12 @@ static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, 
         } else
                 unit_apply(u, &q->declaration, q->named);
         if (q->gone && !q->named)
-                xqos_loader_ask(q->loader, q->name, strlen(q->name), QUESTION_GONE);
-        question_end(q);
+                xqos_loader_query(q->loader, q->name, strlen(q->name), QUERY_GONE);
+        query_end(q);
 }
 
 static void on_xqos_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
-        Question *q = ASSERT_PTR(userdata);
+        Query *q = ASSERT_PTR(userdata);
         Manager *m = q->loader->manager;
         const char *origin = NULL; /* the first file with a setting */
         AttachRequest request;
@@ -165,14 +165,14 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
         if (error == -ENOENT) {
                 log_warning("'%s' has [X-QoS], but is not a unit, ignoring: %s", q->name,
                             strempty(message));
-                question_end(q);
+                query_end(q);
                 return;
         }
         if (error < 0) {
                 log_debug("Failed to query '%s': %s", q->name,
                           strempty(message));
                 q->loader->failed = true;
-                question_end(q);
+                query_end(q);
                 return;
         }
 
@@ -198,7 +198,7 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
                 q->loader->failed = true;
         }
         if (r < 0 || xqos_section_is_empty(&q->declaration)) {
-                question_end(q);
+                query_end(q);
                 return;
         }
 
@@ -215,14 +215,14 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
         if (r < 0) {
                 (void) log_oom();
                 q->loader->failed = true;
-                question_end(q);
+                query_end(q);
         }
 }
 
 /* A unit matching a pattern was unloaded, and has no processes: its files are not in effect. There may be
  * any number of such units over time. */
 static void on_xqos_gone(int error, const char *names, void *userdata) {
-        Question *q = ASSERT_PTR(userdata);
+        Query *q = ASSERT_PTR(userdata);
         Unit *u = manager_get_unit(q->loader->manager, q->name, NULL);
         Hold *h = unit_find_file_hold(u);
 
@@ -233,11 +233,11 @@ static void on_xqos_gone(int error, const char *names, void *userdata) {
                         a->seen = false;
                 unit_drop_file_settings(u);
         }
-        question_end(q);
+        query_end(q);
 }
 
 static void on_xqos_listed(int error, const char *names, void *userdata) {
-        Question *q = ASSERT_PTR(userdata);
+        Query *q = ASSERT_PTR(userdata);
         size_t l;
 
         q->call = NULL;
@@ -248,27 +248,27 @@ static void on_xqos_listed(int error, const char *names, void *userdata) {
         }
         for (const char *s = names; *s; s += l, s += strspn(s, " ")) {
                 l = strcspn(s, " ");
-                xqos_loader_ask(q->loader, s, l, QUESTION_UNIT);
+                xqos_loader_query(q->loader, s, l, QUERY_UNIT);
         }
-        question_end(q);
+        query_end(q);
 }
 
 /* At most one query per name. Returns NULL if there is none. */
-static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length, QuestionType type) {
-        Question *q;
+static Query* xqos_loader_query(XqosLoader *d, const char *name, size_t length, QueryType type) {
+        Query *q;
         int r;
 
-        for (q = d->questions; q; q = q->next)
+        for (q = d->queries; q; q = q->next)
                 if (q->type == type && strncmp(q->name, name, length) == 0 && q->name[length] == 0)
                         return q;
-        if (d->n_questions >= QUESTIONS_MAX) {
+        if (d->n_queries >= QUERIES_MAX) {
                 log_warning("More than %u units have unit files with [X-QoS], ignoring '%.*s'.",
-                            QUESTIONS_MAX, (int) length, name);
+                            QUERIES_MAX, (int) length, name);
                 d->failed = true;
                 return NULL;
         }
 
-        q = new0(Question, 1);
+        q = new0(Query, 1);
         if (!q) {
                 (void) log_oom();
                 d->failed = true;
@@ -277,14 +277,14 @@ static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length,
         q->loader = d;
         q->type = type;
         q->name = strndup(name, length);
-        q->next = d->questions;
-        d->questions = q;
-        d->n_questions++;
+        q->next = d->queries;
+        d->queries = q;
+        d->n_queries++;
         r = !q->name ? -ENOMEM :
-            type == QUESTION_PATTERN ?
+            type == QUERY_PATTERN ?
                     service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_listed, q,
                                                 &q->call) :
-            type == QUESTION_GONE    ?
+            type == QUERY_GONE    ?
                     service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_gone, q,
                                                 &q->call) :
                                        service_manager_load(d->manager->service_manager, q->name,
@@ -292,7 +292,7 @@ static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length,
         if (r < 0) {
                 (void) log_debug_errno(r, "Failed to query '%.*s': %m", (int) length, name);
                 d->failed = true;
-                question_free(q);
+                query_free(q);
                 return NULL;
         }
         return q;
@@ -311,11 +311,11 @@ static void on_xqos_unit(const char *name, bool loaded, void *userdata) {
 
         held = unit_find_file_hold(manager_get_unit(d->manager, name, NULL));
         if (!loaded) {
-                for (Question *q = d->questions; q; q = q->next)
-                        if (q->type == QUESTION_UNIT && streq(q->name, name))
+                for (Query *q = d->queries; q; q = q->next)
+                        if (q->type == QUERY_UNIT && streq(q->name, name))
                                 q->gone = true;
                 if (held && !held->named)
-                        xqos_loader_ask(d, name, strlen(name), QUESTION_GONE);
+                        xqos_loader_query(d, name, strlen(name), QUERY_GONE);
                 return;
         }
         if (held)
@@ -327,7 +327,7 @@ static void on_xqos_unit(const char *name, bool loaded, void *userdata) {
         /* Listed first instead of queried: a query would load a unit that is already unloaded again, and
          * thereby trigger itself */
         if (d->n_new++ < NEW_UNITS_MAX)
-                xqos_loader_ask(d, name, strlen(name), QUESTION_PATTERN);
+                xqos_loader_query(d, name, strlen(name), QUERY_PATTERN);
         else if (d->n_new == NEW_UNITS_MAX + 1)
                 log_warning("More than %u units with [X-QoS] were loaded in %u s, ignoring '%s' and others "
                             "until the next daemon-reload.", NEW_UNITS_MAX,
@@ -361,14 +361,14 @@ static int xqos_loader_add_pattern(XqosLoader *d, const char *pattern) {
 
         /* Before listing, to miss none */
         r = service_manager_listen_loaded(d->manager->service_manager, on_xqos_unit, d);
-        xqos_loader_ask(d, pattern, strlen(pattern), QUESTION_PATTERN);
+        xqos_loader_query(d, pattern, strlen(pattern), QUERY_PATTERN);
         return r;
 }
 
 /* Queries the unit of a file or drop-in directory with the section. */
 static void xqos_loader_found(XqosLoader *d, const char *name) {
         char pattern[NAME_MAX + 2];
-        Question *q;
+        Query *q;
         int r;
 
         for (const char *const *suffix = unit_observed_suffixes; *suffix; suffix++) {
@@ -388,7 +388,7 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
                         return;
                 }
                 if (end && end > name) {
-                        q = xqos_loader_ask(d, name, strlen(name), QUESTION_UNIT);
+                        q = xqos_loader_query(d, name, strlen(name), QUERY_UNIT);
                         if (q)
                                 q->named = true;
                         return;
@@ -400,7 +400,7 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
 static void xqos_loader_commit(XqosLoader *d) {
         Manager *m = d->manager;
 
-        if (d->questions || !d->scanning)
+        if (d->queries || !d->scanning)
                 return;
         d->scanning = false;
         d->read = d->began;
@@ -489,8 +489,8 @@ XqosLoader* xqos_loader_free(XqosLoader *d) {
 
         if (d->manager->service_manager)
                 (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
-        while (d->questions)
-                question_free(d->questions);
+        while (d->queries)
+                query_free(d->queries);
         xqos_loader_forget_patterns(d);
         free(d);
         return NULL;

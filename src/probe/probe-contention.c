@@ -42,9 +42,9 @@ void machine_close(Probe *p) {
 
 /* ---- loading ------------------------------------------------------------------------------------------ */
 
-int shards_make_map(uint32_t book, uint64_t epoch_end) {
+int shards_make_map(uint32_t contention, uint64_t epoch_end) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
-        struct qos_contention_cpu initial = { .generation = book, .epoch_end = epoch_end };
+        struct qos_contention_cpu initial = { .generation = contention, .epoch_end = epoch_end };
         _cleanup_close_ int fd = -EBADF;
         int r;
 
@@ -98,7 +98,7 @@ static int contention_make_map(struct qos_contention_map *initial) {
         return r < 0 ? r : TAKE_FD(fd);
 }
 
-int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now,
+int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t contention, uint64_t now,
                          uint64_t served, const struct qos_contention_map **ret_contention,
                                  const struct qos_contention_cpu **ret_shards) {
         _cleanup_free_ struct qos_contention_map *initial = NULL;
@@ -112,13 +112,13 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
         initial = new0(struct qos_contention_map, 1);
         if (!initial)
                 return -ENOMEM;
-        initial->generation = book;
+        initial->generation = contention;
         initial->unit = generation;
         initial->contention_cpus = shards_number();
         initial->epoch = now / QOS_EPOCH_NSEC;
         initial->served = served;
 
-        r = p->shards_fds[slot] = shards_make_map(book, (initial->epoch + 1) * QOS_EPOCH_NSEC);
+        r = p->shards_fds[slot] = shards_make_map(contention, (initial->epoch + 1) * QOS_EPOCH_NSEC);
         if (r >= 0)
                 r = p->contention_fds[slot] = contention_make_map(initial);
         if (r >= 0)
@@ -177,7 +177,7 @@ int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation,
         return 0;
 }
 
-int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_contention_map **ret) {
+int probe_add_machine(Probe *p, uint32_t contention, uint64_t now, const struct qos_contention_map **ret) {
         struct qos_contention_map *initial;
         uint32_t slot = QOS_SLOT_MACHINE;
         void *view;
@@ -189,7 +189,7 @@ int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_co
         initial = new0(struct qos_contention_map, 1);
         if (!initial)
                 return -ENOMEM;
-        initial->generation = book;
+        initial->generation = contention;
         initial->epoch = now / QOS_EPOCH_NSEC;
         r = p->machine_fd = contention_make_map(initial);
         free(initial);

@@ -189,7 +189,7 @@ void probe_get_missed(Probe *p, MissedRuns *ret);
 unsigned shards_number(void);
 void contention_close(Probe *p, unsigned slot);
 void machine_close(Probe *p);
-int shards_make_map(uint32_t book, uint64_t epoch_end);
+int shards_make_map(uint32_t contention, uint64_t epoch_end);
 
 /* probe-iterators.c */
 int iterator_run(Probe *p, Program i, uint64_t *ret_session);

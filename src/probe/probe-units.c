@@ -136,10 +136,10 @@ int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
         return bpf_map_lookup_elem(p->map_fds[MAP_GROUPS], &fd, ret);
 }
 
-void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *nest) {
+void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *hierarchy) {
         if (p->started)
                 /* array element: cannot fail */
-                (void) bpf_map_update_elem(p->map_fds[MAP_HIERARCHIES], &slot, nest, BPF_ANY);
+                (void) bpf_map_update_elem(p->map_fds[MAP_HIERARCHIES], &slot, hierarchy, BPF_ANY);
 }
 
 static int path_key(const char *path, struct qos_path *ret) {
@@ -180,7 +180,7 @@ int probe_get_unit_fd(Probe *p, unsigned slot) {
 }
 
 int probe_end_export(Probe *p, unsigned slot) {
-        struct qos_hierarchy before, nest;
+        struct qos_hierarchy before, after;
         int r;
 
         if (!p->started || !p->views[slot])
@@ -189,10 +189,10 @@ int probe_end_export(Probe *p, unsigned slot) {
         if (r < 0)
                 return r;
 
-        nest = before;
-        nest.generation = p->views[slot]->generation;
-        nest.flags |= QOS_HIERARCHY_EXPORT_ENDED;
-        probe_set_hierarchy(p, slot, &nest);
+        after = before;
+        after.generation = p->views[slot]->generation;
+        after.flags |= QOS_HIERARCHY_EXPORT_ENDED;
+        probe_set_hierarchy(p, slot, &after);
         r = iterator_run(p, PROGRAM_END_EXPORTS, NULL);
         probe_set_hierarchy(p, slot, &before);
         return r;

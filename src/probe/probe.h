@@ -160,7 +160,7 @@ void probe_unassign_path(Probe *p, const char *path);
 int probe_find_sockets(Probe *p);
 
 /* Sets the hierarchy of one slot, and reassigns all sockets accordingly. */
-void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *nest);
+void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *hierarchy);
 int probe_reassign_sockets(Probe *p);
 
 /* Sets the addresses on which the service manager listens for this unit alone, replacing the previous

@@ -220,12 +220,12 @@ Color active_state_color(const char *state) {
 
 static void add_quantile(const Reading *r, Table *t, const char *quantile) {
         char buf[FORMAT_MAX], over[FORMAT_MAX];
-        uint64_t value, window, asked = 0;
+        uint64_t value, window, requested = 0;
 
-        (void) reading_unsigned(r, "window", &asked);
+        (void) reading_unsigned(r, "window", &requested);
         if (!reading_quantile(r, LATENCY, quantile, &value, &window))
                 table_add_absent(t);
-        else if (window == asked)
+        else if (window == requested)
                 table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
         else
                 table_add(t, COLOR_NONE, "%s (%s)", format_duration(buf, value), format_window(over, window));

@@ -44,9 +44,9 @@ struct DBusUnits {
 
         /* The reading that sd-bus takes all properties of a call from */
         Snapshot reading;
-        sd_bus_message *asked;                  /* the call and unit of the last reading: GetAll() of all
+        sd_bus_message *call;                   /* the call and unit of the last reading: GetAll() of all
                                                  * interfaces is one call */
-        const Unit *asked_unit;
+        const Unit *call_unit;
 };
 
 /* ---- org.qosd1.Unit ----------------------------------------------------------------------------------- */
@@ -334,11 +334,11 @@ static int find_shown_object(sd_bus *bus, const char *path, const char *interfac
         if (!u)
                 return 0;
         m = sd_bus_get_current_message(bus);
-        if (!m || m != o->asked || u != o->asked_unit) {
+        if (!m || m != o->call || u != o->call_unit) {
                 dbus_units_read(o, u);
-                sd_bus_message_unref(o->asked);
-                o->asked = sd_bus_message_ref(m);
-                o->asked_unit = u;
+                sd_bus_message_unref(o->call);
+                o->call = sd_bus_message_ref(m);
+                o->call_unit = u;
         }
 
         *ret = &o->reading;
@@ -531,7 +531,7 @@ DBusUnits* unit_objects_free(DBusUnits *o) {
 
         while (o->n_slots > 0)
                 sd_bus_slot_unref(o->slots[--o->n_slots]);
-        sd_bus_message_unref(o->asked);
+        sd_bus_message_unref(o->call);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 free(o->shown[i]);
         sd_bus_unref(o->bus);

@@ -37,7 +37,7 @@ typedef struct Stream {
         sd_event_source *timer;
         uint64_t tick;                  /* of the round under way, CLOCK_MONOTONIC usec */
         unsigned next;                  /* slot of the unit to be sent next in it; 0: none is under way */
-        uint64_t skipped, told;         /* the latter: of these reported in this round */
+        uint64_t skipped, reported;     /* the latter: in this round */
         uint64_t unread_since;          /* CLOCK_MONOTONIC usec; 0: it reads */
 } Stream;
 

@@ -345,9 +345,9 @@ int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink
 static int connection_count_view(Connection *c, Unit *u) {
         MapExport *v;
 
-        if (c->uid == 0 || (u->given && u->given_uid == c->uid)) {
-                if (!u->given)
-                        u->given_uid = 0;
+        if (c->uid == 0 || (u->exported && u->exported_uid == c->uid)) {
+                if (!u->exported)
+                        u->exported_uid = 0;
                 return 1;
         }
 
@@ -365,7 +365,7 @@ static int connection_count_view(Connection *c, Unit *u) {
         if (v->n >= VIEWS_PER_USER_MAX)
                 return 0;
         v->n++;
-        u->given_uid = c->uid;
+        u->exported_uid = c->uid;
         return 1;
 }
 
@@ -430,7 +430,7 @@ int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink
                 r = sd_varlink_push_dup_fd(link, fd);
         if (r < 0)
                 return r;
-        u->given = true;
+        u->exported = true;
         return sd_varlink_replybo(link,
                                   SD_JSON_BUILD_PAIR_STRING("unit", u->name),
                                   SD_JSON_BUILD_PAIR_INTEGER("map", r),

@@ -84,10 +84,10 @@ int connection_send_round(Connection *c) {
         Stream *s = c->stream;
 
         if (s->next == 0)
-                s->told = s->skipped;
-        if (s->told > 0)
+                s->reported = s->skipped;
+        if (s->reported > 0)
                 (void) snprintf(end, sizeof(end), ",\"skipped\":%llu},\"continues\":true}",
-                                (unsigned long long) s->told);
+                                (unsigned long long) s->reported);
         while (s->next < UNITS_MAX_LIMIT) {
                 Unit *u = m->units[s->next++];
                 VarlinkText *text;
@@ -110,7 +110,7 @@ int connection_send_round(Connection *c) {
                 }
         }
 
-        s->skipped -= s->told;
+        s->skipped -= s->reported;
         s->next = 0;
         return 0;
 }

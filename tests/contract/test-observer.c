@@ -142,7 +142,7 @@ int main(int argc, char **argv) {
 
         /* The last event of a threshold that is violated, then that its unit goes, which is known until
          * then, and its relatives. Saved before, for a crash in between, and after that */
-        threshold->machine.state = threshold->told = THRESHOLD_VIOLATED;
+        threshold->machine.state = threshold->reported = THRESHOLD_VIOLATED;
         check(manager_detach(manager, "a.service", NULL, 0, NULL) >= 0);
         expect(SAVED " 1:unknown:slow 2:unknown:slow 1:round:end 2:round:end 1:detaching:a.service "
                "2:detaching:a.service 1:changed:system.slice 2:changed:system.slice " SAVED);

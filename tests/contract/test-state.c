@@ -301,7 +301,7 @@ static void test_upgrade(sd_event *event) {
                 check(n_steps == current);
                 check(u->holds && u->holds->next && !u->holds->next->next && u->probes == 5);
                 check(threshold_next(u, NULL) && streq(threshold_next(u, NULL)->rule.name, "slow"));
-                check(threshold_next(u, NULL)->told == THRESHOLD_VIOLATED);
+                check(threshold_next(u, NULL)->reported == THRESHOLD_VIOLATED);
                 /* Of totals that have begun anew */
                 check(threshold_next(u, NULL)->good_before == 0);
                 check(threshold_next(u, NULL)->total_before == 0);
