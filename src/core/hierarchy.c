@@ -134,7 +134,7 @@ void hierarchy_push_to_kernel(Manager *m, const Unit *attached) {
                         entry.generation = u->generation;
                 if (outer)
                         entry.outer = (struct qos_owner) { .slot = outer->index,
-                                                          .generation = outer->generation };
+                                                           .generation = outer->generation };
                 if (u && u == m->hierarchy.retained[i])
                         entry.flags |= QOS_HIERARCHY_RETAINED;
                 if (u && attached && unit_is_ancestor(u, attached))
