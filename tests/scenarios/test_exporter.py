@@ -56,6 +56,7 @@ def equals_qosctl():
     s = start_served(mode="thread")
     load(s, connections=4, number=400)
     expect_total(s, 400)
+    wait_for("qosd has heard of its start", lambda: scenario.snapshot(s)["activeState"] == "active")
     for accept, name, content_type in ((OPENMETRICS, "openmetrics", OPENMETRICS), (PROMETHEUS, "prometheus", PROMETHEUS),
                                        ("*/*", "prometheus", PROMETHEUS)):
         headers, text = scrape(accept=accept)

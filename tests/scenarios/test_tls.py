@@ -353,7 +353,8 @@ def idle_connections():
 
 @test()
 def older_than_the_attach():
-    u = Nginx()
+    # The programs may take longer to load than the others stay open
+    u = Nginx(idle=60)
     u.start()
     u.listens()
     sockets = [u.connect(version) for version in VERSIONS]
