@@ -62,6 +62,13 @@ struct Client {
         Page *page;                     /* to be queued */
 };
 
+/* What streams write to. It is kept from one scrape to the next, as the pages of a new one have to be zeroed by
+ * the kernel: a quarter of what a scrape of 64 units took. */
+typedef struct Text {
+        char *data;
+        size_t size, allocated;
+} Text;
+
 struct Exporter {
         sd_event *event;
         struct MHD_Daemon *http;
@@ -71,6 +78,7 @@ struct Exporter {
         Reader *reader;
         uint64_t begun, scraped;        /* CLOCK_MONOTONIC, us */
         ExpositionOptions options;      /* but for the format */
+        Text text;
         TlsFiles tls;
 };
 
@@ -169,23 +177,38 @@ static void client_cut(Client *c) {
         (void) shutdown(c->fd, SHUT_RDWR);
 }
 
-/* The response of a reading, or without one (error): that there is none. */
-static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip, Page **ret) {
+static ssize_t text_append(void *cookie, const char *data, size_t size) {
+        Text *t = ASSERT_PTR(cookie);
+
+        if (size > t->allocated - t->size) {
+                size_t allocated = MAX(2 * t->allocated, t->size + size);
+                char *p = realloc(t->data, allocated);
+
+                if (!p)
+                        return 0;       /* an error of the stream */
+                t->data = p;
+                t->allocated = allocated;
+        }
+        memcpy(t->data + t->size, data, size);
+        t->size += size;
+        return (ssize_t) size;
+}
+
+static void text_done(Text *t) {
+        free(t->data);
+        *t = (Text) {};
+}
+
+/* Of a reading, or without one (error): that there is none. */
+static int write_text(Exporter *e, int error, Exposition format) {
         uint64_t took = (now_usec(CLOCK_MONOTONIC) - e->begun) * NSEC_PER_USEC;
         ExpositionOptions options = e->options;
-        _cleanup_free_ char *text = NULL;
-        size_t size = 0;
         FILE *f;
         int r;
 
         options.format = format;
-        if (n_pages >= PAGES_MAX)
-                for (Client *c = e->first; c; c = c->next)
-                        if (c->page && !c->cut) {
-                                client_cut(c);
-                                break;
-                        }
-        f = open_memstream(&text, &size);
+        e->text.size = 0;
+        f = fopencookie(&e->text, "w", (cookie_io_functions_t) { .write = text_append });
         if (!f)
                 return -ENOMEM;
         r = exposition_write_gauge(f, format, "qosd_up", NULL, "Whether qosd has replied", error >= 0);
@@ -200,20 +223,36 @@ static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip,
                 r = -ENOMEM;
         if (fclose(f) != 0 && r >= 0)
                 r = -ENOMEM;
+        return r;
+}
+
+static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip, Page **ret) {
+        Text *t = &e->text;
+        char *body = NULL;
+        size_t size = 0;
+        int r;
+
+        if (n_pages >= PAGES_MAX)
+                for (Client *c = e->first; c; c = c->next)
+                        if (c->page && !c->cut) {
+                                client_cut(c);
+                                break;
+                        }
+        r = write_text(e, error, format);
+        if (r >= 0 && gzip)
+                r = compress_text(t->data, t->size, &body, &size);
+        if (r >= 0 && !gzip) {
+                size = t->size;
+                body = TAKE_PTR(t->data);
+                *t = (Text) {};
+        }
+        /* After a scrape of many more units */
+        if (t->size < t->allocated / 4)
+                text_done(t);
         if (r < 0)
                 return r;
-
-        if (gzip) {
-                char *compressed = NULL;
-
-                r = compress_text(text, size, &compressed, &size);
-                if (r < 0)
-                        return r;
-                free(text);
-                text = compressed;
-        }
         return page_new(error < 0 ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK,
-                        content_types[format], gzip ? "gzip" : NULL, TAKE_PTR(text), size, ret);
+                        content_types[format], gzip ? "gzip" : NULL, body, size, ret);
 }
 
 static void reading_done(Reader *reader, int error, void *userdata) {
@@ -526,5 +565,6 @@ int main(int argc, char **argv) {
         (void) sd_event_source_disable_unref(e.timer);
         (void) sd_event_unref(e.event);
         tls_files_done(&e.tls);
+        text_done(&e.text);
         return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
