@@ -104,13 +104,15 @@ static int add_classic_bucket(PbHistogram *pb, double bound, uint64_t n) {
 
 /* For a Prometheus that takes this format without native histograms: as in the text formats. */
 static int set_classic_buckets(PbHistogram *pb, const SparseHistogram *h) {
+        uint64_t counts[SPARSE_OCTAVES];
         int r;
 
-        pb->bucket = new0(PbBucket*, SPARSE_MAX_EXPONENT - SPARSE_MIN_EXPONENT + 2);
+        pb->bucket = new0(PbBucket*, SPARSE_OCTAVES + 1);
         if (!pb->bucket)
                 return -ENOMEM;
-        for (int e = SPARSE_MIN_EXPONENT; e <= SPARSE_MAX_EXPONENT; e++) {
-                r = add_classic_bucket(pb, ldexp(1, e), sparse_histogram_count_to(h, e));
+        sparse_histogram_accumulate(h, counts);
+        for (size_t i = 0; i < SPARSE_OCTAVES; i++) {
+                r = add_classic_bucket(pb, ldexp(1, SPARSE_MIN_EXPONENT + (int) i), counts[i]);
                 if (r < 0)
                         return r;
         }

@@ -6,24 +6,40 @@
 
 #include "exposition-writer.h"
 
-static void print_escaped(FILE *f, const char *s, bool quotes) {
+/* Of 64 bits, with a point and a terminating zero. */
+#define NUMBER_MAX 22U
+/* Of seconds with nanoseconds. */
+#define FRACTION_DIGITS 9U
+
+/* Writes up to twice as many bytes and a terminating zero, and returns where that is. */
+static char* escape(char *p, const char *s, bool quotes) {
         for (; *s; s++)
                 if (*s == '\n')
-                        (void) fputs("\\n", f);
+                        p = stpcpy(p, "\\n");
                 else {
                         if (*s == '\\' || (*s == '"' && quotes))
-                                (void) putc('\\', f);
-                        (void) putc(*s, f);
+                                *p++ = '\\';
+                        *p++ = *s;
                 }
+        *p = 0;
+        return p;
 }
 
-/* Integers are exact, also those of nanoseconds as seconds. */
+/* Integers are exact, also those of nanoseconds as seconds. Nearly all of a scrape are numbers, and fprintf()
+ * would take more time for them than all else here. */
 static void print_integer(FILE *f, uint64_t n, bool nsec) {
-        if (nsec)
-                (void) fprintf(f, "%llu.%09llu", (unsigned long long) (n / NSEC_PER_SEC),
-                               (unsigned long long) (n % NSEC_PER_SEC));
-        else
-                (void) fprintf(f, "%llu", (unsigned long long) n);
+        char text[NUMBER_MAX], *p = text + sizeof(text);
+        unsigned digits = 0;
+
+        *--p = 0;
+        do {
+                if (nsec && digits == FRACTION_DIGITS)
+                        *--p = '.';
+                *--p = (char) ('0' + n % 10);
+                n /= 10;
+                digits++;
+        } while (n > 0 || (nsec && digits <= FRACTION_DIGITS));
+        (void) fputs(p, f);
 }
 
 /* The samples of a family have this behind its name. OpenMetrics 1.0 leaves it out in the name of the family. */
@@ -36,10 +52,16 @@ static void print_metadata(Output *o, const char *what) {
                        o->format == EXPOSITION_OPENMETRICS ? "" : suffix(o->family->type));
 }
 
-static void print_help(Output *o) {
+static int print_help(Output *o) {
+        const char *help = strempty(o->family->help);
+        _cleanup_free_ char *text = malloc(2 * strlen(help) + 1);
+
+        if (!text)
+                return -ENOMEM;
+        (void) escape(text, help, /* quotes= */ o->format != EXPOSITION_PROMETHEUS);
         print_metadata(o, "HELP");
-        print_escaped(o->file, strempty(o->family->help), o->format != EXPOSITION_PROMETHEUS);
-        (void) putc('\n', o->file);
+        (void) fprintf(o->file, "%s\n", text);
+        return 0;
 }
 
 static int text_begin(Output *o) {
@@ -50,12 +72,13 @@ static int text_begin(Output *o) {
                 [FAMILY_HISTOGRAM] = "histogram",
         };
         FamilyType type = o->family->type;
+        int r = 0;
 
         /* Prometheus' own format has no type for it */
         if (type == FAMILY_INFO && o->format == EXPOSITION_PROMETHEUS)
                 type = FAMILY_GAUGE;
         if (o->format != EXPOSITION_OPENMETRICS2)
-                print_help(o);
+                r = print_help(o);
         print_metadata(o, "TYPE");
         (void) fprintf(o->file, "%s\n", types[type]);
         if (o->format != EXPOSITION_PROMETHEUS && o->family->unit) {
@@ -63,50 +86,45 @@ static int text_begin(Output *o) {
                 (void) fprintf(o->file, "%s\n", o->family->unit);
         }
         if (o->format == EXPOSITION_OPENMETRICS2)
-                print_help(o);
-        return 0;
+                r = print_help(o);
+        return r;
 }
 
 /* The labels between the braces, which all samples of a histogram begin with. NULL: out of memory. */
 static char* format_labels(const Sample *sample) {
-        char *text = NULL;
-        size_t size;
-        FILE *f;
+        size_t size = 1;
+        char *text, *p;
 
-        f = open_memstream(&text, &size);
-        if (!f)
+        for (size_t i = 0; i < sample->n_labels; i++)
+                size += strlen(sample->labels[i].name) + 2 * strlen(strempty(sample->labels[i].value)) +
+                        strlen(",=\"\"");
+        text = p = malloc(size);
+        if (!text)
                 return NULL;
+        *p = 0;
         for (size_t i = 0; i < sample->n_labels; i++) {
-                (void) fprintf(f, "%s%s=\"", i > 0 ? "," : "", sample->labels[i].name);
-                print_escaped(f, sample->labels[i].value ?: "", /* quotes= */ true);
-                (void) putc('"', f);
-        }
-        if (fclose(f) != 0) {
-                free(text);
-                return NULL;
+                p = stpcpy(p, i > 0 ? "," : "");
+                p = stpcpy(p, sample->labels[i].name);
+                p = stpcpy(p, "=\"");
+                p = escape(p, strempty(sample->labels[i].value), /* quotes= */ true);
+                p = stpcpy(p, "\"");
         }
         return text;
 }
 
-/* le: the bound of a bucket, or NULL. */
-static void print_name(Output *o, const char *end, const char *labels, const char *le) {
+static void print_name(Output *o, const char *end, const char *labels) {
         (void) fputs(o->family->name, o->file);
         (void) fputs(end, o->file);
-        if (!isempty(labels) || le) {
+        if (!isempty(labels)) {
                 (void) putc('{', o->file);
                 (void) fputs(labels, o->file);
-                if (le) {
-                        (void) fputs(isempty(labels) ? "le=\"" : ",le=\"", o->file);
-                        (void) fputs(le, o->file);
-                        (void) putc('"', o->file);
-                }
                 (void) putc('}', o->file);
         }
         (void) putc(' ', o->file);
 }
 
-static void print_sample(Output *o, const char *end, const char *labels, const char *le, uint64_t n, bool nsec) {
-        print_name(o, end, labels, le);
+static void print_sample(Output *o, const char *end, const char *labels, uint64_t n, bool nsec) {
+        print_name(o, end, labels);
         print_integer(o->file, n, nsec);
         (void) putc('\n', o->file);
 }
@@ -123,14 +141,31 @@ static const char* bound_string(int exponent) {
         return s;
 }
 
+static void print_bucket(Output *o, const char *prefix, const char *bound, uint64_t n) {
+        (void) fputs(prefix, o->file);
+        (void) fputs(bound, o->file);
+        (void) fputs("\"} ", o->file);
+        print_integer(o->file, n, /* nsec= */ false);
+        (void) putc('\n', o->file);
+}
+
 /* A bucket for each power of two, which adds buckets of ours without cutting one. */
-static void print_histogram(Output *o, const char *labels, const SparseHistogram *h) {
-        for (int e = SPARSE_MIN_EXPONENT; e <= SPARSE_MAX_EXPONENT; e++)
-                print_sample(o, "_bucket", labels, bound_string(e), sparse_histogram_count_to(h, e),
-                             /* nsec= */ false);
-        print_sample(o, "_bucket", labels, "+Inf", h->count, /* nsec= */ false);
-        print_sample(o, "_sum", labels, NULL, h->sum, /* nsec= */ true);
-        print_sample(o, "_count", labels, NULL, h->count, /* nsec= */ false);
+static int print_histogram(Output *o, const char *labels, const SparseHistogram *h) {
+        _cleanup_free_ char *prefix = NULL;
+        uint64_t counts[SPARSE_OCTAVES];
+
+        if (asprintf(&prefix, "%s_bucket{%s%sle=\"", o->family->name, labels,
+                     isempty(labels) ? "" : ",") < 0) {
+                prefix = NULL;
+                return -ENOMEM;
+        }
+        sparse_histogram_accumulate(h, counts);
+        for (size_t i = 0; i < SPARSE_OCTAVES; i++)
+                print_bucket(o, prefix, bound_string(SPARSE_MIN_EXPONENT + (int) i), counts[i]);
+        print_bucket(o, prefix, "+Inf", h->count);
+        print_sample(o, "_sum", labels, h->sum, /* nsec= */ true);
+        print_sample(o, "_count", labels, h->count, /* nsec= */ false);
+        return 0;
 }
 
 /* Each gap between buckets begins a span: the number of empty ones, and that of those that follow. */
@@ -147,7 +182,9 @@ static void print_spans(FILE *f, const SparseHistogram *h) {
 
 /* A histogram as one value, with native buckets and those of the other text formats. */
 static void print_composite(Output *o, const char *labels, const SparseHistogram *h) {
-        print_name(o, "", labels, NULL);
+        uint64_t counts[SPARSE_OCTAVES];
+
+        print_name(o, "", labels);
         (void) fprintf(o->file, "{count:%" PRIu64 ",sum:", h->count);
         print_integer(o->file, h->sum, /* nsec= */ true);
         (void) fprintf(o->file, ",schema:%d,zero_threshold:%s,zero_count:%" PRIu64, h->schema,
@@ -161,15 +198,17 @@ static void print_composite(Output *o, const char *labels, const SparseHistogram
                 (void) putc(']', o->file);
         }
         (void) fputs(",bucket:[", o->file);
-        for (int e = SPARSE_MIN_EXPONENT; e <= SPARSE_MAX_EXPONENT; e++)
-                (void) fprintf(o->file, "%s:%" PRIu64 ",", bound_string(e),
-                               sparse_histogram_count_to(h, e));
+        sparse_histogram_accumulate(h, counts);
+        for (size_t i = 0; i < SPARSE_OCTAVES; i++)
+                (void) fprintf(o->file, "%s:%" PRIu64 ",", bound_string(SPARSE_MIN_EXPONENT + (int) i),
+                               counts[i]);
         (void) fprintf(o->file, "+Inf:%" PRIu64 "]}", h->count);
 }
 
 static int text_add(Output *o, const Sample *sample) {
         const char *end = suffix(o->family->type);
         _cleanup_free_ char *labels = NULL;
+        int r = 0;
 
         labels = format_labels(sample);
         if (!labels)
@@ -179,15 +218,15 @@ static int text_add(Output *o, const Sample *sample) {
                 if (o->format == EXPOSITION_OPENMETRICS2)
                         print_composite(o, labels, sample->histogram);
                 else
-                        print_histogram(o, labels, sample->histogram);
+                        r = print_histogram(o, labels, sample->histogram);
                 break;
         case SAMPLE_REAL:
-                print_name(o, end, labels, NULL);
+                print_name(o, end, labels);
                 (void) fprintf(o->file, "%.15g", sample->real);
                 break;
         case SAMPLE_INTEGER:
         case SAMPLE_NSEC:
-                print_name(o, end, labels, NULL);
+                print_name(o, end, labels);
                 print_integer(o->file, sample->n, sample->kind == SAMPLE_NSEC);
                 break;
         }
@@ -198,8 +237,8 @@ static int text_add(Output *o, const Sample *sample) {
         if (o->format == EXPOSITION_OPENMETRICS2 || sample->kind != SAMPLE_HISTOGRAM)
                 (void) putc('\n', o->file);
         if (o->format == EXPOSITION_OPENMETRICS && sample->created > 0)
-                print_sample(o, "_created", labels, NULL, sample->created, /* nsec= */ true);
-        return 0;
+                print_sample(o, "_created", labels, sample->created, /* nsec= */ true);
+        return r;
 }
 
 static int text_end(Output *o) {

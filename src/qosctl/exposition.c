@@ -142,9 +142,12 @@ static char* family_name(const char *metric, const char *suffix) {
         return name;
 }
 
-/* What is looked up for each metric. */
+/* What is looked up for each metric: once. */
 typedef struct ExportedUnit {
         sd_json_variant *unit;          /* of the reply */
+        const char *name;               /* of the unit, in the reply */
+        uint64_t attached_since;        /* 0: not known */
+        sd_json_variant *histograms;    /* in the reply; NULL: none */
         sd_json_variant *totals;        /* sorted, for look-ups; NULL: none */
         sd_json_variant *gauges;
         uint64_t overflow;              /* of the distribution that is being written */
@@ -185,6 +188,9 @@ static int exported_units_new(const Replies *replies, ExportedUnits *ret) {
                         continue;
                 ret->n++;
                 u->unit = unit;
+                u->name = value_string(unit, "name");
+                (void) value_unsigned(unit, "attachedSince", &u->attached_since);
+                u->histograms = value_find(unit, "histograms");
                 r = sorted_values(u->unit, "totals", &u->totals);
                 if (r >= 0)
                         r = sorted_values(u->unit, "gauges", &u->gauges);
@@ -196,14 +202,12 @@ static int exported_units_new(const Replies *replies, ExportedUnits *ret) {
 
 /* A sample of a unit with no other label. */
 static Sample unit_sample(const ExportedUnit *u) {
-        return (Sample) { .labels = { { "unit", value_string(u->unit, "name") } }, .n_labels = 1 };
+        return (Sample) { .labels = { { "unit", u->name } }, .n_labels = 1 };
 }
 
 /* From when on it is counted. What other probes than "requests" count begins with these. */
 static uint64_t created(const char *metric, const ExportedUnit *u) {
-        uint64_t since;
-
-        return startswith(metric, "requests.") && value_unsigned(u->unit, "attachedSince", &since) ? since : 0;
+        return startswith(metric, "requests.") ? u->attached_since : 0;
 }
 
 /* Durations beyond the last bound: in a native histogram they look like those right behind it. */
@@ -243,7 +247,7 @@ static int write_distribution(Output *o, const char *metric, const char *help, u
         for (size_t i = 0; i < units->n; i++) {
                 _cleanup_sparse_histogram_ SparseHistogram h = {};
                 ExportedUnit *u = &units->items[i];
-                sd_json_variant *v = sparse_histogram_find(u->unit, metric);
+                sd_json_variant *v = sparse_histogram_find(u->histograms, metric);
                 Sample s = unit_sample(u);
 
                 u->overflow = 0;
@@ -360,7 +364,7 @@ static int write_cost(Output *o, ExpositionScope scope, const ExportedUnits *uni
                 for (size_t k = 0; k < (scope == EXPOSITION_REQUESTS ? 1 : ELEMENTSOF(costs)); k++) {
                         const ExportedUnit *u = &units->items[i];
                         Sample s = {
-                                .labels = { { "unit",  value_string(u->unit, "name") },
+                                .labels = { { "unit",  u->name },
                                             { "probe", costs[k].probe } },
                                 .n_labels = 2,
                                 .kind = SAMPLE_NSEC,
@@ -387,11 +391,11 @@ static int write_info(Output *o, const ExportedUnits *units) {
         int r;
 
         for (size_t i = 0; i < units->n; i++) {
-                sd_json_variant *u = units->items[i].unit;
+                const ExportedUnit *u = &units->items[i];
                 Sample s = {
-                        .labels = { { "unit",  value_string(u, "name") },
-                                    { "slice", value_string(u, "slice") },
-                                    { "state", value_string(u, "activeState") } },
+                        .labels = { { "unit",  u->name },
+                                    { "slice", value_string(u->unit, "slice") },
+                                    { "state", value_string(u->unit, "activeState") } },
                         .n_labels = 3,
                         .n = 1,
                 };
@@ -454,12 +458,13 @@ static int write_objectives(Output *o, const ExportedUnits *units) {
                 bool counter = families[k].family.type == FAMILY_COUNTER;
 
                 for (size_t i = 0; i < units->n; i++) {
-                        sd_json_variant *u = units->items[i].unit, *objectives = value_find(u, "objectives");
+                        const ExportedUnit *u = &units->items[i];
+                        sd_json_variant *objectives = value_find(u->unit, "objectives");
 
                         for (size_t j = 0; objectives && j < sd_json_variant_elements(objectives); j++) {
                                 sd_json_variant *objective = sd_json_variant_by_index(objectives, j);
                                 Sample s = {
-                                        .labels = { { "unit",      value_string(u, "name") },
+                                        .labels = { { "unit",      u->name },
                                                     { "threshold", value_string(objective, "threshold") } },
                                         .n_labels = 2,
                                         .kind = counter ? SAMPLE_INTEGER : SAMPLE_REAL,
@@ -592,7 +597,7 @@ static uint64_t bound_series(const ExportedUnits *units) {
                 const ExportedUnit *u = &units->items[i];
 
                 n += 4 + elements(u->totals) / 2 + elements(u->gauges) / 2 +
-                     2 * elements(value_find(u->unit, "histograms")) +
+                     2 * elements(u->histograms) +
                      3 * elements(value_find(u->unit, "objectives"));
                 if (i < units->n_tables)
                         n += ELEMENTSOF(table_figures) * (elements(value_find(u->unit, "endpoints")) +

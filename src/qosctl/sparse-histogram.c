@@ -24,9 +24,7 @@ static bool get_index(sd_json_variant *indexes, size_t i, int schema, int *ret) 
         return true;
 }
 
-sd_json_variant* sparse_histogram_find(sd_json_variant *unit, const char *metric) {
-        sd_json_variant *histograms = value_find(unit, "histograms");
-
+sd_json_variant* sparse_histogram_find(sd_json_variant *histograms, const char *metric) {
         for (size_t i = 0; histograms && i < sd_json_variant_elements(histograms); i++) {
                 sd_json_variant *h = sd_json_variant_by_index(histograms, i);
 
@@ -94,10 +92,13 @@ void sparse_histogram_limit(SparseHistogram *h, unsigned buckets_max) {
                 make_coarser(h);
 }
 
-uint64_t sparse_histogram_count_to(const SparseHistogram *h, int exponent) {
+void sparse_histogram_accumulate(const SparseHistogram *h, uint64_t ret[static SPARSE_OCTAVES]) {
         uint64_t n = h->zero;
+        size_t i = 0;
 
-        for (size_t i = 0; i < h->n && h->buckets[i].index <= exponent * (1 << h->schema); i++)
-                n += h->buckets[i].n;
-        return n;
+        for (int e = SPARSE_MIN_EXPONENT; e <= SPARSE_MAX_EXPONENT; e++) {
+                for (; i < h->n && h->buckets[i].index <= e * (1 << h->schema); i++)
+                        n += h->buckets[i].n;
+                ret[e - SPARSE_MIN_EXPONENT] = n;
+        }
 }

@@ -11,6 +11,8 @@
  * longer ones in the one that begins at the second. */
 #define SPARSE_MIN_EXPONENT (-22)
 #define SPARSE_MAX_EXPONENT 6
+/* The powers of two from the first to the last. */
+#define SPARSE_OCTAVES ((size_t) (SPARSE_MAX_EXPONENT - SPARSE_MIN_EXPONENT + 1))
 
 /* Bucket i has durations longer than 2^((i-1)/2^schema) s and no longer than 2^(i/2^schema) s. */
 typedef struct SparseBucket {
@@ -28,8 +30,8 @@ typedef struct SparseHistogram {
         SparseBucket *buckets;          /* ascending, none of them empty, without zero */
 } SparseHistogram;
 
-/* The ExportedHistogram of a distribution of an ExportedUnit. NULL: it has none. */
-sd_json_variant* sparse_histogram_find(sd_json_variant *unit, const char *metric);
+/* The ExportedHistogram of a distribution, among those of an ExportedUnit, which may be NULL. NULL: it has none. */
+sd_json_variant* sparse_histogram_find(sd_json_variant *histograms, const char *metric);
 
 /* Reads an ExportedHistogram. Returns -EBADMSG if it is invalid, or -ENOMEM. */
 int sparse_histogram_parse(sd_json_variant *v, SparseHistogram *ret);
@@ -41,5 +43,5 @@ void sparse_histogram_done(SparseHistogram *h);
  * 0 is the last one: it has up to 29 buckets. */
 void sparse_histogram_limit(SparseHistogram *h, unsigned buckets_max);
 
-/* How many durations are no longer than 2^exponent s. */
-uint64_t sparse_histogram_count_to(const SparseHistogram *h, int exponent);
+/* How many durations are no longer than each power of two seconds, from the first to the last. */
+void sparse_histogram_accumulate(const SparseHistogram *h, uint64_t ret[static SPARSE_OCTAVES]);

@@ -88,7 +88,7 @@ static sd_json_variant* find_value(sd_json_variant *unit, const ReportMetric *m)
 
         if (!m->sum)
                 return value_find(unit, m->path);
-        histogram = sparse_histogram_find(unit, m->path);
+        histogram = sparse_histogram_find(value_find(unit, "histograms"), m->path);
         return histogram ? value_find(histogram, "sum") : NULL;
 }
 
