@@ -227,7 +227,8 @@ static const char* field_type(xmlNode *n) {
         if (streq(type, "d"))
                 return "double";
         if (streq(type, "s"))
-                return annotation_or_null(n, ANNOTATION_METRIC) ? "Quality" : "char*";
+                return annotation_or_null(n, ANNOTATION_METRIC) ? "Quality" :
+                       annotation_or_null(n, ANNOTATION_STRUCT) ? "const char*" : "char*";
 
         fail(n,
              "A property of type '%s' cannot show a field: teach field_type(), or take the annotation away",
@@ -246,7 +247,7 @@ static void print_property(xmlNode *interface, xmlNode *n) {
 
         field = annotation_or_null(n, ANNOTATION_FIELD);
         if (field) {
-                of = annotation(interface, ANNOTATION_STRUCT);
+                of = annotation_or_null(n, ANNOTATION_STRUCT) ?: annotation(interface, ANNOTATION_STRUCT);
                 printf("%s, FIELD_OFFSET(%s, %s%s, %s), ",
                        streq(field_type(n), "Quality") ? "property_get_quality" : "NULL",
                        of, annotation_or_null(n, ANNOTATION_METRIC) ? "metrics." : "", field, field_type(n));
@@ -295,6 +296,25 @@ static void print_field_offset(void) {
              "#endif\n");
 }
 
+/* Properties that show the member of another struct than the interface: sd-bus finds the object of each
+ * vtable by itself. */
+static void print_vtable_of_properties(xmlNode *interface) {
+        bool begun = false;
+
+        for (xmlNode *n = xmlFirstElementChild(interface); n; n = xmlNextElementSibling(n)) {
+                if (!node_is(n, "property") || !annotation_or_null(n, ANNOTATION_STRUCT))
+                        continue;
+                if (!begun)
+                        printf("\nstatic const sd_bus_vtable %s_shown_vtable[] = {\n"
+                               "        SD_BUS_VTABLE_START(0),\n",
+                               snake_case(interface, interface_word(interface)));
+                begun = true;
+                print_property(interface, n);
+        }
+        if (begun)
+                puts("        SD_BUS_VTABLE_END\n};");
+}
+
 static void print_vtable(xmlNode *interface) {
         const char *name = attribute(interface, "name");
 
@@ -313,10 +333,11 @@ static void print_vtable(xmlNode *interface) {
                                attribute(n, "name"));
                         print_arguments(n, 0, "SD_BUS_ARGS(", "SD_BUS_NO_ARGS");
                         fputs(", 0),\n", stdout);
-                } else if (node_is(n, "property"))
+                } else if (node_is(n, "property") && !annotation_or_null(n, ANNOTATION_STRUCT))
                         print_property(interface, n);
 
         puts("        SD_BUS_VTABLE_END\n};");
+        print_vtable_of_properties(interface);
 }
 
 /* ---- metric table ------------------------------------------------------------------------------------- */

@@ -773,3 +773,15 @@ int unit_get_normal(Unit *u, uint64_t before, double rate, Baseline *ret) {
         return r < 0 ? r : baseline_read(u->history.steps, before, rate, u->started_at, UNIT_STARTS_KEPT,
                                          ret);
 }
+
+void unit_diagnose_snapshot(Unit *u, const Snapshot *s, Diagnosis *ret) {
+        DiagnosisEvidence evidence;
+        Baseline normal;
+
+        evidence_from_snapshot(s, &evidence);
+        if (unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - s->window, evidence.now.rate, &normal) >= 0) {
+                evidence.usual = normal.usual;
+                evidence.normal = &normal.figures;
+        }
+        diagnosis_make(&evidence, ret);
+}

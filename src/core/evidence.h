@@ -35,6 +35,10 @@ int evidence_collect(Unit *u, const HostSample *begin, const HostSample *end, ui
 /* The figures of a snapshot alone, without those of the machine and without names. */
 void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret);
 
+/* Diagnosis from a snapshot and the baseline of the history alone, without names. "qosctl diagnose" also
+ * reads the machine, and observes an interval. Takes some tenths of a millisecond, for the history. */
+void unit_diagnose_snapshot(Unit *u, const Snapshot *s, Diagnosis *ret);
+
 /* The baseline by the history of the unit before that moment (CLOCK_MONOTONIC ns). rate: requests/s now.
  * -ENODATA: the history is too short. */
 int unit_get_normal(Unit *u, uint64_t before, double rate, Baseline *ret);

@@ -62,8 +62,8 @@ struct Client {
         Page *page;                     /* to be queued */
 };
 
-/* What streams write to. It is kept from one scrape to the next, as the pages of a new one have to be zeroed by
- * the kernel: a quarter of what a scrape of 64 units took. */
+/* What streams write to. It is kept from one scrape to the next, as the pages of a new one have to be zeroed
+ * by the kernel: a quarter of what a scrape of 64 units took. */
 typedef struct Text {
         char *data;
         size_t size, allocated;

@@ -3,11 +3,13 @@
 #include <math.h>
 #include <time.h>
 
+#include "diagnosis.h"
 #include "format.h"
 #include "qosctl.h"
 #include "snapshot.h"
 #include "snapshot-view.h"
 #include "value.h"
+#include "worst-wait.h"
 
 #define LATENCY "requests.server.latency"
 
@@ -149,48 +151,26 @@ int reading_complete(Reading *r, Client *c, const char *distribution, const char
 /* ---- table of units
  * -------------------------------------------------------------------------------------------- */
 
-/* In the order of interest; ranks determine what is omitted on narrow terminals. */
-/* Share of requests with known states that is representative of all. */
-#define ATTRIBUTED_MIN 0.5
-/* Smaller shares are not reported as top wait. */
-#define WORST_WAIT_MIN 0.05
-
 bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_share, bool *ret_of_service) {
-        /* In other states threads may be idle, or waiting for a request */
-        static const char *const held_back[] = { "runQueue", "throttled", "lock", "disk", "memory" };
-        double attributed, share, all = 0, worst = 0;
+        double attributed, shares[QOS_STATES];
+        enum qos_state state;
+        sd_json_variant *v;
         bool of_service;
-        sd_json_variant *shares;
-        const char *state = NULL;
 
-        of_service = reading_real(r, "requests.server.service.attributed", &attributed) && attributed >= ATTRIBUTED_MIN;
-        shares = value_find(r->snapshot, of_service ? "requests.server.service.shares" : "contention.serving.shares");
-        if (!shares || !sd_json_variant_is_object(shares))
+        of_service = reading_real(r, "requests.server.service.attributed", &attributed) &&
+                     worst_wait_is_of_service(attributed);
+        v = value_find(r->snapshot, of_service ? "requests.server.service.shares" : "contention.serving.shares");
+        for (unsigned i = 0; i < QOS_STATES; i++)
+                if (!v || i == QOS_STATE_NONE || !value_real(v, diagnosis_state_name(i), shares + i))
+                        shares[i] = NAN;
+        if (!worst_wait_find(shares, of_service, &state, ret_share))
                 return false;
-
-        for (size_t i = 0; i + 1 < sd_json_variant_elements(shares); i += 2) {
-                const char *name = sd_json_variant_string(sd_json_variant_by_index(shares, i));
-                bool wanted = of_service;
-
-                if (!value_real(shares, name, &share))
-                        continue;
-                for (size_t k = 0; k < ELEMENTSOF(held_back) && !of_service; k++)
-                        wanted = wanted || streq(name, held_back[k]);
-                if (wanted || streq(name, "running"))
-                        all += share;
-                if (!wanted || streq(name, "running") || share <= worst)
-                        continue;
-                worst = share;
-                state = name;
-        }
-        if (!state || worst < WORST_WAIT_MIN * all)
-                return false;
-        *ret_state = state;
-        *ret_share = worst / all;
+        *ret_state = diagnosis_state_name(state);
         *ret_of_service = of_service;
         return true;
 }
 
+/* In the order of interest; ranks determine what is omitted on narrow terminals. */
 const Column unit_columns[] = {
         { "UNIT",     .minimum = 22          },
         { "ACTIVE",                .rank = 2 },

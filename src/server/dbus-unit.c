@@ -1,11 +1,24 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include "dbus-overview.h"
 #include "dbus-unit.h"
 #include "hierarchy.h"
 #include "threshold-monitor.h"
+
+/* What is read of a unit at once. The vtables of snapshots have offsets from its beginning. */
+typedef struct Shown {
+        Snapshot snapshot;
+        Overview overview;
+} Shown;
+
 #include "vtable-contention.h"
 #include "vtable-requests.h"
 #include "vtable-unit.h"
+
+/* Verdicts of all units in one second, and for how long one is valid: each reads a unit's history, for some
+ * tenths of a millisecond in which nothing else is done. */
+#define VERDICTS_PER_SECOND_MAX 8U
+#define VERDICT_USEC (10 * USEC_PER_SEC)
 
 /* The properties of org.qosd1.Unit that change. */
 static const char *const identity_table[] = {
@@ -21,17 +34,23 @@ static const struct {
 } shown_table[] = {
         { Requests_INTERFACE,   requests_vtable,   ELEMENTSOF(requests_vtable)   },
         { Contention_INTERFACE, contention_vtable, ELEMENTSOF(contention_vtable) },
+        { Unit_INTERFACE,       unit_shown_vtable, ELEMENTSOF(unit_shown_vtable) },
 };
 
 #define PROPERTIES_MAX (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable))
 
 /* Values of a unit that subscribers may have seen. */
 typedef struct PublishedProperties {
-        Snapshot reading;                               /* the last one that was sent, or read as
+        Shown reading;                                  /* the last one that was sent, or read as
                                                          * properties */
         bool changed[ELEMENTSOF(shown_table)][PROPERTIES_MAX]; /* what was different since the last signal */
         uint64_t identity[ELEMENTSOF(identity_table)];  /* hashes */
 } PublishedProperties;
+
+typedef struct CachedVerdict {
+        const char *word;               /* NULL: none yet */
+        uint64_t until;                 /* CLOCK_MONOTONIC us */
+} CachedVerdict;
 
 struct DBusUnits {
         Manager *manager;
@@ -42,8 +61,12 @@ struct DBusUnits {
         bool subscribed;
         PublishedProperties *shown[UNITS_MAX_LIMIT];      /* NULL without subscribers */
 
+        CachedVerdict verdicts[UNITS_MAX_LIMIT];
+        uint64_t verdicts_second;       /* CLOCK_MONOTONIC */
+        unsigned n_verdicts;            /* made in it */
+
         /* The reading that sd-bus takes all properties of a call from */
-        Snapshot reading;
+        Shown reading;
         sd_bus_message *call;                   /* the call and unit of the last reading: GetAll() of all
                                                  * interfaces is one call */
         const Unit *call_unit;
@@ -242,17 +265,17 @@ static int property_get_quality(sd_bus *bus, const char *path, const char *inter
         return sd_bus_message_append(reply, "s", strempty(quality_to_string(*(const Quality*) userdata)));
 }
 
-static bool property_equal(const sd_bus_vtable *property, const Snapshot *a, const Snapshot *b) {
-        size_t size = streq(property->x.property.signature, "s") ? sizeof(Quality) : sizeof(uint64_t);
+static bool property_equal(const sd_bus_vtable *property, const Shown *a, const Shown *b) {
+        size_t size = property->x.property.get ? sizeof(Quality) : sizeof(uint64_t);
 
-        /* Bit by bit: NaN is equal to NaN here */
+        /* Bit by bit: NaN is equal to NaN here, and texts are constants */
         return memcmp((const uint8_t*) a + property->x.property.offset,
                       (const uint8_t*) b + property->x.property.offset, size) == 0;
 }
 
 /* A reading has become public. Comparing it with that of the last signal is not enough: clients that have
  * read the properties meanwhile must be notified even if the value is what it was then. */
-static void unit_shown_update(PublishedProperties *shown, const Snapshot *s) {
+static void unit_shown_update(PublishedProperties *shown, const Shown *s) {
         for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
                 for (size_t i = 0; i < shown_table[t].n; i++) {
                         const sd_bus_vtable *property = shown_table[t].vtable + i;
@@ -268,16 +291,34 @@ static void unit_shown_update(PublishedProperties *shown, const Snapshot *s) {
 static bool unit_shown_has_news(const PublishedProperties *shown, size_t t) {
         for (size_t i = 0; i < shown_table[t].n; i++)
                 if (shown->changed[t][i] &&
-                    shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, seq) &&
-                    shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, timestamp))
+                    shown_table[t].vtable[i].x.property.offset != offsetof(Shown, snapshot.seq) &&
+                    shown_table[t].vtable[i].x.property.offset != offsetof(Shown, snapshot.timestamp))
                         return true;
         return false;
+}
+
+/* Made anew when it is not valid any more, unless there are too many at a time. */
+static const char* dbus_units_get_verdict(DBusUnits *o, Unit *u) {
+        uint64_t now = now_usec(CLOCK_MONOTONIC);
+        CachedVerdict *v = &o->verdicts[u->index];
+
+        if (o->verdicts_second != now / USEC_PER_SEC) {
+                o->verdicts_second = now / USEC_PER_SEC;
+                o->n_verdicts = 0;
+        }
+        if (now >= v->until && o->n_verdicts < VERDICTS_PER_SECOND_MAX) {
+                o->n_verdicts++;
+                *v = (CachedVerdict) { overview_get_verdict(u, &o->reading.snapshot), now + VERDICT_USEC };
+        }
+        return v->word ?: verdict_to_string(VERDICT_UNKNOWN);
 }
 
 static void dbus_units_read(DBusUnits *o, Unit *u) {
         PublishedProperties *shown = o->shown[u->index];
 
-        unit_get_snapshot(u, o->manager->config.default_window_nsec, &o->reading);
+        unit_get_snapshot(u, o->manager->config.default_window_nsec, &o->reading.snapshot);
+        overview_fill(u, &o->reading.snapshot, &o->reading.overview);
+        o->reading.overview.verdict = dbus_units_get_verdict(o, u);
         if (!o->subscribed)
                 return;
 
@@ -374,6 +415,7 @@ static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char
 void unit_objects_forget(DBusUnits *o, Unit *u) {
         free(o->shown[u->index]);
         o->shown[u->index] = NULL;
+        o->verdicts[u->index] = (CachedVerdict) {};
 }
 
 void unit_objects_set_subscribed(DBusUnits *o, bool subscribed) {
@@ -395,13 +437,16 @@ static int append_shown_value(DBusUnits *o, const char *path, const char *interf
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         void *value = (uint8_t*) &o->reading + p->x.property.offset;
 
+        if (!p->x.property.get && streq(p->x.property.signature, "s"))
+                return sd_bus_message_append(m, "s", *(const char**) value);
         if (!p->x.property.get)
                 return sd_bus_message_append_basic(m, p->x.property.signature[0], value);
         return p->x.property.get(o->bus, path, interface, p->x.property.member, m, value, &error);
 }
 
-/* What is measured is annotated as sending no signal, as nobody gets one without a subscriber, and caches of
- * clients would then be out of date. sd-bus does not send such properties by itself. */
+/* What is measured, but for the overview, is annotated as sending no signal, as nobody gets one without a
+ * subscriber, and caches of clients would then be out of date. sd-bus does not send such properties by
+ * itself. */
 static int emit_shown(DBusUnits *o, const char *path, size_t t, const bool changed[static PROPERTIES_MAX]) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         int r;

@@ -70,22 +70,12 @@ static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
         return 0;
 }
 
-/* Diagnosis from this reading and the baseline of the history alone. "qosctl diagnose" also reads the
- * machine, and observes an interval. */
 static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
         char text[(VERDICT_FINDINGS_MAX + 1) * (DIAGNOSIS_TEXT_MAX + 32)];
-        DiagnosisEvidence evidence;
         Diagnosis d;
-        Baseline normal;
         size_t l;
 
-        evidence_from_snapshot(s, &evidence);
-        if (unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - s->window, evidence.now.rate, &normal) >= 0) {
-                evidence.usual = normal.usual;
-                evidence.normal = &normal.figures;
-        }
-        diagnosis_make(&evidence, &d);
-
+        unit_diagnose_snapshot(u, s, &d);
         l = (size_t) snprintf(text, sizeof(text), "%s", d.text);
         for (size_t i = 0; i < MIN(d.n_findings, (size_t) VERDICT_FINDINGS_MAX) && l < sizeof(text); i++)
                 l += (size_t) snprintf(text + l, sizeof(text) - l, "; %s (%s): %s",

@@ -4,6 +4,7 @@
  * with the real manager, the other is PID 1 and the client. Nothing gets into the kernel, units are attached
  * without figures. */
 
+#include <math.h>
 #include <time.h>
 
 #include "dbus-manager.h"
@@ -341,6 +342,39 @@ static void test_unit_properties(void) {
         check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Unit",
                           "AttachedSinceNSec") == manager->units[0]->attached_since);
         check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Unit", "Drops") == 0);
+}
+
+static void expect_text(const char *property, const char *expected) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = get_all("/org/qosd1/unit/a_2eservice",
+                                                                         "org.qosd1.Unit");
+        const char *text;
+
+        check(find_key(reply, property));
+        check(sd_bus_message_read(reply, "v", "s", &text) > 0);
+        check(streq(text, expected));
+}
+
+static double get_real(const char *interface, const char *property) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = get_all("/org/qosd1/unit/a_2eservice",
+                                                                         interface);
+        double d;
+
+        check(find_key(reply, property));
+        check(sd_bus_message_read(reply, "v", "d", &d) > 0);
+        return d;
+}
+
+/* The overview of a unit of which nothing is known. */
+static void test_overview(void) {
+        static const char *const path = "/org/qosd1/unit/a_2eservice";
+
+        check(isnan(get_real("org.qosd1.Unit", "Rate")) && isnan(get_real("org.qosd1.Unit", "ErrorRate")));
+        check(get_integer(path, "org.qosd1.Unit", "LatencyP50NSec") == UINT64_MAX);
+        check(get_integer(path, "org.qosd1.Unit", "LatencyP99NSec") == UINT64_MAX);
+        check(get_integer(path, "org.qosd1.Unit", "InFlight") == UINT64_MAX);
+        expect_text("State", "unknown");
+        expect_text("WorstWait", "");
+        expect_text("Verdict", "unknown");
 }
 
 /* The probe could not be loaded: all is absent, nothing is 0. */
@@ -710,6 +744,7 @@ int main(void) {
         test_attach();
         test_objects();
         test_unit_properties();
+        test_overview();
         test_absent();
         test_errors();
         test_other_user();

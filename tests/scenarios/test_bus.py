@@ -2,10 +2,14 @@
 """Clients of the system bus that send more calls than they should: what root waits for is the CPU time of the daemon between a call of
 root's and its reply, as the kernel accounts it."""
 
+import json
 import socket
 import struct
+import subprocess
+import threading
+import time
 
-from scenario import Failed, check, daemon_is_well, equal, qosd_pid, start_served, test
+from scenario import Failed, Talk, check, daemon_is_well, equal, load, qosctl, qosd_pid, run, start_served, test, wait_for
 from test_clients import as_nobody
 
 NAME = b"org.qosd1"
@@ -142,3 +146,73 @@ def calls_without_reply():
     calls_of_root(s, attack)
     for b in many:
         b.close()
+
+
+class Signals:
+    """PropertiesChanged of a unit's object, as busctl sees them pass by."""
+
+    def __init__(self, unit):
+        path = run("busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "GetUnit", "s", unit.name).stdout.split('"')[1]
+        self.process = subprocess.Popen(
+            ["busctl", "monitor", "--json=short", f"--match=type='signal',member='PropertiesChanged',path='{path}'",
+             "--match=type='signal',path='/test'"], stdout=subprocess.PIPE, text=True)
+        self.seen, self.begun = [], False
+        threading.Thread(target=self.read, daemon=True).start()
+
+        def begins():
+            run("busctl", "emit", "/test", "org.qosd.Test", "Begin")
+            return self.begun
+
+        wait_for("busctl monitors", begins)
+
+    def read(self):
+        for line in self.process.stdout:
+            m = json.loads(line)
+            self.begun = True
+            if m["path"] == "/test":
+                continue
+            interface, properties = m["payload"]["data"][:2]
+            if interface == "org.qosd1.Unit":
+                self.seen.append((m["timestamp-realtime"], {name: value["data"] for name, value in properties.items()}))
+
+    def last(self, name):
+        return next((p[name] for _, p in reversed(self.seen) if name in p), None)
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+OVERVIEW = "Rate", "ErrorRate", "LatencyP50NSec", "LatencyP99NSec", "InFlight", "State", "WorstWait", "Verdict"
+
+
+@test(deadline=60)
+def overview_of_a_unit():
+    """User interfaces get eight values of a unit in signals, not more than once a second, and only while one has subscribed: the
+    requests that clients have in flight, the times that they take, and what thresholds say."""
+    s = start_served(mode="thread", delay_us=20000)
+    qosctl("set-threshold", s.name, "crowd: requests.server.inFlight > 2")
+    signals = Signals(s)
+    load(s, connections=4, number=100)
+    begun = time.time()
+    subscriber = Bus()
+    subscriber.send(NAME, b"/org/qosd1", b"org.qosd1.Manager", b"Subscribe")
+    subscriber.wait()
+    load(s, connections=4, number=400)
+    wait_for("there is a rate", lambda: (signals.last("Rate") or 0) > 0)
+    wait_for("clients see what is signalled", lambda: (signals.last("LatencyP50NSec") or 0) >= 20000000 and signals.last("State") == "ok")
+    slow = start_served(mode="thread", delay_us=5000000)
+    qosctl("set-threshold", slow.name, "crowd: requests.server.inFlight > 2")
+    others = Signals(slow)
+    t = Talk(slow, connections=3)
+    t.say("send")
+    wait_for("three are in flight", lambda: others.last("InFlight") == 3)
+    wait_for("the threshold is violated", lambda: others.last("State") == "violated")
+    wait_for("they are responded to", lambda: others.last("InFlight") == 0)
+    t.end()
+    subscriber.socket.close()
+    measured = [at for at, p in signals.seen if any(name in p for name in OVERVIEW)]
+    check(min(at for at, _ in signals.seen) >= begun * 1e6, "there were signals before somebody subscribed")
+    check(len(measured) <= time.time() - begun + 1, f"{len(measured)} signals in {time.time() - begun} s")
+    signals.end()
+    others.end()
