@@ -58,6 +58,7 @@ struct Manager {
         TurnQueue *turns;               /* clients of both buses */
         MemoryTrim *trim;               /* after calls of these */
         AttachOperation *operations;    /* attaches waiting for PID 1 */
+        unsigned n_unit_queries;        /* of units that are not attached, likewise */
         sd_event_source *reconnect;     /* timer, while the bus is disconnected */
 
         ProgramKeeper programs;

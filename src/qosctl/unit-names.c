@@ -220,7 +220,7 @@ int unit_read_fail(int r, const Replies *replies, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotAttached")) || unit_is_detached(r, replies))
                 return client_fail(r, replies, "read '%s'", unit);
 
-        (void) log_failure(-ENOENT, "Failed to read '%s': unit '%s' not found.", unit,
+        (void) log_failure(-ENOENT, "Failed to read '%s': there is no unit '%s'.", unit,
                         strempty(value_string(replies->parameters, "unit")));
         return STATUS_NO_SUCH_UNIT;
 }

@@ -31,6 +31,39 @@ void bus_reply_error(sd_bus_message *m, int errno_value, const QosError *e) {
         (void) sd_bus_reply_method_error(m, &error);
 }
 
+void failed_call_free(FailedCall *f) {
+        for (FailedCall **p = &f->server->failed; *p; p = &(*p)->next)
+                if (*p == f) {
+                        *p = f->next;
+                        break;
+                }
+        unit_query_free(f->unit_query);
+        sd_bus_message_unref(f->message);
+        free(f);
+}
+
+static void on_unit_queried(const QosError *e, void *userdata) {
+        FailedCall *f = ASSERT_PTR(userdata);
+
+        f->unit_query = NULL;
+        bus_reply_error(f->message, -ENXIO, e);
+        failed_call_free(f);
+}
+
+int bus_reply_missing(BusServer *b, sd_bus_message *m, const char *unit, QosError *e, sd_bus_error *error) {
+        FailedCall *f;
+
+        f = new0(FailedCall, 1);
+        if (!f)
+                return -ENOMEM;
+        *f = (FailedCall) { .server = b, .next = b->failed, .message = sd_bus_message_ref(m) };
+        b->failed = f;
+        if (unit_query_new(b->manager, unit, e, on_unit_queried, f, &f->unit_query) > 0)
+                return 1;
+        failed_call_free(f);
+        return bus_error_set_qos(error, -ENXIO, e);
+}
+
 /* ---- clients ------------------------------------------------------------------------------------------ */
 
 void call_free(Call *c) {

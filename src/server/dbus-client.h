@@ -10,6 +10,7 @@
 #include "observer.h"
 #include "polkit.h"
 #include "threshold-monitor.h"
+#include "unit-query.h"
 
 #define BUS_ERROR_PREFIX "org.qosd1.Error."
 #define POLKIT_ACTION_ATTACH "org.qosd1.attach"
@@ -60,6 +61,14 @@ struct Call {
         char *threshold;        /* or its name */
 };
 
+/* A call that has failed, as the unit is not attached. */
+typedef struct FailedCall {
+        BusServer *server;
+        struct FailedCall *next;
+        sd_bus_message *message;
+        UnitQuery *unit_query;
+} FailedCall;
+
 struct BusServer {
         Manager *manager;
         ManagerObserver observer;
@@ -72,6 +81,7 @@ struct BusServer {
         Client *clients;
         unsigned n_clients;
         unsigned n_subscribed;
+        FailedCall *failed;
 };
 
 /* Arguments of AttachUnit() and AttachUnitWithOptions(). */
@@ -90,6 +100,9 @@ extern const Action action_clear;
 /* dbus-client.c */
 int bus_error_set_qos(sd_bus_error *error, int errno_value, const QosError *e);
 void bus_reply_error(sd_bus_message *m, int errno_value, const QosError *e);
+/* Behind a failure of manager_get_unit(), whose error is e. */
+int bus_reply_missing(BusServer *b, sd_bus_message *m, const char *unit, QosError *e, sd_bus_error *error);
+void failed_call_free(FailedCall *f);
 void call_free(Call *c);
 void client_free(Client *c);
 Client* client_find(BusServer *b, sd_bus_message *m);

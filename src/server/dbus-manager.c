@@ -185,7 +185,7 @@ static int manager_method_get_unit(sd_bus_message *m, void *userdata, sd_bus_err
                 return r;
         u = manager_get_unit(b->manager, name, &e);
         if (!u)
-                return bus_error_set_qos(error, -ENXIO, &e);
+                return bus_reply_missing(b, m, name, &e, error);
         r = unit_get_bus_path(u, &path);
         if (r < 0)
                 return r;
@@ -236,7 +236,7 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
 
         u = manager_get_unit(b->manager, name, &e);
         if (!u)
-                return bus_error_set_qos(error, -ENXIO, &e);
+                return bus_reply_missing(b, m, name, &e, error);
         unit_get_snapshot(u, window, &s);
 
         r = sd_bus_message_new_method_return(m, &reply);
@@ -566,6 +566,8 @@ static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata)
 static void bus_server_disconnect(BusServer *b) {
         while (b->clients)
                 client_free(b->clients);
+        while (b->failed)
+                failed_call_free(b->failed);
         b->tick = sd_event_source_disable_unref(b->tick);
         while (b->n_slots > 0)
                 sd_bus_slot_unref(b->slots[--b->n_slots]);

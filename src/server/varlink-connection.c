@@ -102,6 +102,7 @@ void connection_forget_call(Connection *c) {
                 c->drop(c);
         c->drop = NULL;
         c->query = polkit_query_free(c->query);
+        c->unit_query = unit_query_free(c->unit_query);
         free(c->unit);
         c->unit = NULL;
         free(c->threshold);
@@ -163,6 +164,22 @@ int connection_authorize(Connection *c, bool interactive) {
 }
 
 /* ---- Get, Mark, List, Histogram ----------------------------------------------------------------------- */
+
+static void on_unit_queried(const QosError *e, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+
+        c->unit_query = NULL;
+        (void) vl_reply_error(c->link, -ENXIO, e);
+        varlink_io_touch(c->pump);
+}
+
+int connection_reply_missing(Connection *c, sd_varlink_method_flags_t flags, const char *unit, QosError *e) {
+        /* A one-way call has no reply to wait for: another call could come before it ends */
+        if (!(flags & SD_VARLINK_METHOD_ONEWAY) &&
+            unit_query_new(c->server->manager, unit, e, on_unit_queried, c, &c->unit_query) > 0)
+                return 0;
+        return vl_reply_error(c->link, -ENXIO, e);
+}
 
 /* The mark of this unit, or a free place (its unit is NULL). */
 Mark** connection_find_mark(Connection *c, const Unit *u) {

@@ -14,6 +14,7 @@
 #include "polkit.h"
 #include "threshold-monitor.h"
 #include "unit.h"
+#include "unit-query.h"
 #include "varlink-io.h"
 #include "varlink-listen.h"
 #include "varlink-server.h"
@@ -177,6 +178,7 @@ struct Connection {
         /* The one method that waits for polkit or PID 1: sd-varlink dispatches no other meanwhile */
         AttachOperation *attach;
         PolkitQuery *query;
+        UnitQuery *unit_query;          /* it has failed, and why is to be found out */
         int (*go_on)(Connection *c);    /* when it is allowed */
         const char *action;             /* what polkit calls that */
         void (*drop)(Connection *c);    /* frees the state of the method; NULL: it has none */
@@ -243,6 +245,8 @@ int vl_dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flag
 int vl_dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata);
 int parameters_check_window(Manager *m, sd_varlink *link, Parameters *p);
 void connection_forget_call(Connection *c);
+/* Behind a failure of manager_get_unit(), whose error is e. */
+int connection_reply_missing(Connection *c, sd_varlink_method_flags_t flags, const char *unit, QosError *e);
 int connection_authorize(Connection *c, bool interactive);
 Mark** connection_find_mark(Connection *c, const Unit *u);
 bool connection_may_see_peers_of(const Connection *c, const char *unit);

@@ -156,7 +156,7 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
 
         u = manager_get_unit(c->server->manager, p.unit, &e);
         if (!u)
-                return vl_reply_error(link, -ENXIO, &e);
+                return connection_reply_missing(c, flags, p.unit, &e);
 
         if (p.names) {
                 r = values_parse(&values, p.names, &e);

@@ -424,6 +424,7 @@ static void test_errors(void) {
                 "", ".", "..", "../x", "a b", "a/b", "ä.service", "a\nb", "@.service", "/", "//", "/a//b",
                         "/a/", "/a/../b", "/./a", "/a\tb",
         };
+        static const char *const missing[] = { "zzz", "c@.service", "/no/such/group" };
         static const uint64_t invalid_windows[] = {
                 1, 99999, 150000, 1500000, 11 * USEC_PER_SEC, 61 * USEC_PER_SEC, 301 * USEC_PER_SEC,
                 UINT64_MAX - 1, UINT64_MAX / 1000, UINT64_MAX / 1000 + 1,
@@ -481,8 +482,12 @@ static void test_errors(void) {
                      "duration_usec", "t", UINT64_C(1));
         expect_error("org.qosd1.Error.NotAttached", "DetachUnit", "sb", "zzz", 0);
         expect_error("org.qosd1.Error.NotAttached", "DetachUnit", "sb", "a", 1); /* no lease */
-        expect_error("org.qosd1.Error.NotAttached", "GetUnit", "s", "zzz");
-        expect_error("org.qosd1.Error.NotAttached", "Snapshot", "st", "zzz", UINT64_C(0));
+        for (size_t i = 0; i < ELEMENTSOF(missing); i++) {
+                expect_error("org.qosd1.Error.NoSuchUnit", "GetUnit", "s", missing[i]);
+                expect_error("org.qosd1.Error.NoSuchUnit", "Snapshot", "st", missing[i], UINT64_C(0));
+        }
+        expect_error("org.qosd1.Error.NotAttached", "GetUnit", "s", "exited");
+        expect_error("org.qosd1.Error.NotAttached", "Snapshot", "st", "exited", UINT64_C(0));
         expect_error("org.qosd1.Error.NotSubscribed", "Unsubscribe", NULL);
         for (size_t i = 0; i < ELEMENTSOF(invalid_windows); i++)
                 expect_error(invalid_args, "Snapshot", "st", "a", invalid_windows[i]);

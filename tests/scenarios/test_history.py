@@ -241,7 +241,7 @@ def what_is_refused():
             (["heatmap", s.name, "requests.server.service"], 1, "no history is kept"),
             (["heatmap", s.name, "requests.server.count"], 2, "requests.server.count"),
             (["history", "no-such-unit-at-all"], 4, "no-such-unit-at-all"),
-            (["list", "no-such-unit-at-all"], 4, "unit 'no-such-unit-at-all.service' not found"),
+            (["list", "no-such-unit-at-all"], 4, "there is no unit 'no-such-unit-at-all.service'"),
             (["status", s.name, "--since=1h"], 2, "--since")):
         r = qosctl(*arguments, ok=False)
         equal(r.returncode, status, f"exit status of {arguments}: {r.stderr}")

@@ -87,7 +87,7 @@ def invalid_names():
             equal(error, "InvalidUnitName", f"error for {name[:40]!r}")
         for method in ("Detach", "Get"):
             error = varlink_error(method, unit=name)
-            check(error in ("InvalidUnitName", "NotAttached"), f"{method} {name[:40]!r}: {error}")
+            check(error in ("InvalidUnitName", "NoSuchUnit" if method == "Get" else "NotAttached"), f"{method} {name[:40]!r}: {error}")
         if len(name) < 1000 and "\x01" not in name:
             error = dbus_attach_error(name)
             check(error in (DBUS_ERROR + "InvalidUnitName", DBUS_ERROR + "NoSuchUnit"), f"{name[:40]!r}: {error}")
@@ -207,6 +207,11 @@ def not_attached():
     equal(dbus_error("DetachUnit", f"string:{s.name}", "boolean:false"), DBUS_ERROR + "NotAttached", "D-Bus error of DetachUnit")
     equal(dbus_error("GetUnit", f"string:{s.name}"), DBUS_ERROR + "NotAttached", "D-Bus error of GetUnit")
     equal(dbus_error("Snapshot", f"string:{s.name}", "uint64:10000000"), DBUS_ERROR + "NotAttached", "D-Bus error of Snapshot")
+    for name in "no-such-unit-at-all", "template@.service", "/no/such/group":
+        equal(varlink_error("Get", unit=name), "NoSuchUnit", f"error of Get of {name}")
+        equal(dbus_error("GetUnit", f"string:{name}"), DBUS_ERROR + "NoSuchUnit", f"D-Bus error of GetUnit of {name}")
+        equal(dbus_error("Snapshot", f"string:{name}", "uint64:10000000"), DBUS_ERROR + "NoSuchUnit", f"D-Bus error of Snapshot of {name}")
+        equal(qosctl("show", name, ok=False).returncode, 4, f"exit status of show of {name}")
     equal(qosctl("status", s.name, ok=False).returncode, 3, "exit status of status")
     check(qosctl("show", s.name, ok=False).returncode in (1, 3), "exit status of show")
     equal(qosctl("detach", s.name, ok=False).returncode, 1, "exit status of detach")
