@@ -235,14 +235,24 @@ static int write_overflow(Output *o, const char *metric, const char *name, const
         return output_end(o);
 }
 
-/* Returns 0 if no unit has the distribution. */
+/* The catalogue describes the number of durations, as that of "the time from ...". */
+static char* distribution_help(const char *of_count) {
+        const char *rest = startswith(strempty(of_count), "Number of samples of ");
+        char *help = strdup(rest ?: strempty(of_count));
+
+        if (help && rest)
+                help[0] = (char) toupper((unsigned char) help[0]);
+        return help;
+}
+
+/* Returns 0 if no unit has the distribution. help: of its count */
 static int write_distribution(Output *o, const char *metric, const char *help, unsigned buckets_max,
                               const ExportedUnits *units) {
-        _cleanup_free_ char *name = family_name(metric, "seconds");
-        Family f = { .name = name, .unit = "seconds", .help = help, .type = FAMILY_HISTOGRAM };
+        _cleanup_free_ char *name = family_name(metric, "seconds"), *text = distribution_help(help);
+        Family f = { .name = name, .unit = "seconds", .help = text, .type = FAMILY_HISTOGRAM };
         int r;
 
-        if (!name)
+        if (!name || !text)
                 return -ENOMEM;
         for (size_t i = 0; i < units->n; i++) {
                 _cleanup_sparse_histogram_ SparseHistogram h = {};

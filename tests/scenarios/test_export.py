@@ -175,7 +175,10 @@ def printed_for_prometheus():
     s = start_served(mode="thread")
     load(s, connections=4, number=400)
     expect_total(s, 400)
+    wait_for("it is known as active", lambda: export(s.name)[s.name]["activeState"] == "active")
     e = equals_the_rest(s)
+    with scenario.Varlink() as v:
+        catalogue = v.collect("ListMetrics")
     for form in "openmetrics", "prometheus":
         lines = qosctl("metrics", s.name, f"--format={form}").stdout.splitlines()
         samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
@@ -184,6 +187,9 @@ def printed_for_prometheus():
         for h in e["histograms"]:
             name = "qosd_" + re.sub("[A-Z]", lambda m: "_" + m[0].lower(), h["metric"]).replace(".", "_") + "_seconds"
             equal(samples[f'{name}_count{{unit="{s.name}"}}'], str(h["count"]), name)
+            # Not "Number of samples of ...", which only its count is
+            description = next(m["description"] for m in catalogue if m["name"] == h["metric"] + ".max").removeprefix("Maximum of ")
+            check(f"# HELP {name} {description[0].upper()}{description[1:]}" in lines, f"{name} is described otherwise")
             equal(samples[f'{name}_sum{{unit="{s.name}"}}'], f"{h['sum'] // scenario.SEC}.{h['sum'] % scenario.SEC:09}", name)
             buckets = {k.split('le="')[1][:-2]: int(n) for k, n in samples.items() if k.startswith(name + "_bucket")}
             equal(len(buckets), 30, f"buckets of {name}")
