@@ -2,20 +2,22 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Runs the scenario tests inside the booted lab, as root:
 
-    run.py [--vm] [--nightly] [--again N] [--results FILE] [GLOB...]
+    run.py [--vm] [--nightly] [--part PART] [--again N] [--results FILE] [GLOB...]
 
 Prints a line for each test, with the number of tests that have ended, the number of all tests, and the seconds since the start. The output
 of a failed test follows its line.
 
 --vm: only the tests of the smoke test, with small loads.
 --nightly: also tests that are marked as nightly. Without it, these run only if a GLOB matches their name.
+--part: only the tests of this part: "together", "own-daemon", or "quiet". By default all of them, one part after the other.
 --again: if at most N tests failed, they run a second time at the end, one at a time. Those that pass then are listed by name.
 --results: appends a line of JSON for each test to FILE: its name, result, seconds, CPU seconds (of the test, its clients and its units,
 without qosd), and the output if it failed.
 
 Tests that do not disturb each other run side by side, in the order of their last durations, long ones first. Then those run one at a time
-that need an instance of qosd for themselves, and those that need an idle machine. Tests that reboot the machine come last: the process
-creates the file BOOT_AGAIN and exits, and has to be started again after the reboot to continue."""
+that need an instance of qosd for themselves; the lab runs these on a second system meanwhile. Then those that need an idle machine: first
+those that leave it idle enough for two others, then one at a time. Tests that reboot the machine come last: the process creates the file
+BOOT_AGAIN and exits, and has to be started again after the reboot to continue."""
 
 import argparse
 import contextlib
@@ -287,15 +289,26 @@ def seconds_write(seconds):
         os.rename(f"{SECONDS}.new", SECONDS)
 
 
+def part(test):
+    return "quiet" if test.quiet else "own-daemon" if test.own_daemon else "together"
+
+
 def run_all(tests, again, results, failed, report):
     # Long tests first, so that none of them runs alone at the end
     seconds = seconds_read()
-    together = sorted((t for t in tests if not (t.own_daemon or t.quiet)), key=lambda t: -seconds.get(t.name, t.deadline))
+    together = sorted((t for t in tests if part(t) == "together"), key=lambda t: -seconds.get(t.name, t.deadline))
+    side_by_side = 1 if scenario.in_vm else SIDE_BY_SIDE
     if together:
         with programs_loaded():
-            run_some(together, 1 if scenario.in_vm else SIDE_BY_SIDE, report)
-    run_some([t for t in tests if t.own_daemon and not t.quiet], 1, report)
-    run_some([t for t in tests if t.quiet], 1, report)
+            run_some(together, side_by_side, report)
+    run_some([t for t in tests if part(t) == "own-daemon"], 1, report)
+
+    quiet = [t for t in tests if part(t) == "quiet"]
+    if any(t.quiet != "alone" for t in quiet):
+        with programs_loaded():
+            run_some([t for t in quiet if t.quiet == "light"], side_by_side, report)
+            run_some([t for t in quiet if t.quiet == "loaded"], 1, report)
+    run_some([t for t in quiet if t.quiet == "alone"], 1, report)
 
     # More failures than these are not caused by a busy machine
     if 0 < len(failed) <= again:
@@ -358,6 +371,7 @@ def main():
     parser = argparse.ArgumentParser(description="Runs the scenario tests inside the lab.")
     parser.add_argument("--vm", action="store_true", help="only the smoke test, with small loads")
     parser.add_argument("--nightly", action="store_true", help="also what runs at night only")
+    parser.add_argument("--part", choices=["together", "own-daemon", "quiet"], help="only the tests of this part")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="how many that failed may be run once more, alone")
     parser.add_argument("--results", metavar="FILE", help="write a line of JSON for each test to it")
     parser.add_argument("globs", nargs="*", metavar="GLOB", help="names of tests, as \"units.*\"")
@@ -371,6 +385,8 @@ def main():
         tests = [t for t in tests if t.vm]
     if not arguments.nightly and not arguments.globs:
         tests = [t for t in tests if not (t.nightly or arguments.vm and t.vm == "nightly")]
+    if arguments.part:
+        tests = [t for t in tests if part(t) == arguments.part]
     if not tests:
         sys.exit("No such test.")
     if os.geteuid() != 0:

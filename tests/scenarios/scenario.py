@@ -54,12 +54,12 @@ class Test:
         self.needs_program = needs_program
 
 
-def test(deadline=30, own_daemon=False, quiet=False, vm=False, needs_vm=None, nightly=False, reboots=False, needs_program=None,
-         exclusive=False):
+def test(deadline=30, own_daemon=False, quiet=None, vm=False, needs_vm=None, nightly=False, reboots=False, needs_program=None):
     """Marks a function as a test.
 
     own_daemon: the test restarts or configures qosd, or counts attached units, so that no other test may run at the same time.
-    quiet, exclusive: no other test may run at the same time, as this one measures times, or changes a setting of the whole machine.
+    quiet: what else may run at the same time, as the test measures times, or changes a setting of the whole machine. "alone": nothing, and
+    no programs are loaded when it begins; "loaded": nothing, and they are loaded; "light": tests that use as little CPU time as this one.
     vm: the test is part of the smoke test in the VM, too; "nightly": only in nightly runs, as another test runs the same BPF programs.
     needs_vm: the reason why the test cannot run in a container.
     nightly: the test takes minutes, and runs only in nightly runs, or if it is selected by name.
@@ -67,7 +67,7 @@ def test(deadline=30, own_daemon=False, quiet=False, vm=False, needs_vm=None, ni
     needs_program: a BPF program that the test depends on, and that some kernels reject. If the kernel of the machine does, the test runs
     only in the VM."""
     def register(function):
-        TESTS.append(Test(function, deadline, own_daemon, quiet or exclusive, True if needs_vm or needs_program else vm, needs_vm, nightly, reboots,
+        TESTS.append(Test(function, deadline, own_daemon, quiet, True if needs_vm or needs_program else vm, needs_vm, nightly, reboots,
                           needs_program))
         return function
     return register

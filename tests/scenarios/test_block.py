@@ -76,7 +76,7 @@ def block(unit, window="total"):
     return figures
 
 
-@test(deadline=60, quiet=True, vm=True)
+@test(deadline=60, quiet="alone", vm=True)
 def direct():
     """Each request past the page cache is counted once, with its bytes, times and device, and only for the unit that made it."""
     u = Disk("write-100", "read-70", "write-30")
@@ -119,7 +119,7 @@ def direct():
     equal(after["writes"] - figures["writes"], 30, "writes after the restart")
 
 
-@test(deadline=60, quiet=True)
+@test(deadline=60, quiet="alone")
 def a_while_without():
     """Requests that a unit makes while the probe is off for it, but on for another unit, are not in its figures later."""
     u, other = Disk("write-10", "write-20", "write-30"), Disk("write-40")

@@ -21,31 +21,31 @@ def busy():
             t.wait()
 
 
-@test(vm="nightly", nightly=True, deadline=600, quiet=True)
+@test(vm="nightly", nightly=True, deadline=600, quiet="alone")
 def http1():
     test_kernels.count_http1(busy())
 
 
-@test(vm="nightly", nightly=True, deadline=600, quiet=True)
+@test(vm="nightly", nightly=True, deadline=600, quiet="alone")
 def http2():
     test_kernels.count_http2(busy())
 
 
-@test(vm="nightly", nightly=True, deadline=600, quiet=True)
+@test(vm="nightly", nightly=True, deadline=600, quiet="alone")
 def redis():
     test_kernels.count_redis(busy())
 
 
-@test(vm="nightly", nightly=True, deadline=600, quiet=True)
+@test(vm="nightly", nightly=True, deadline=600, quiet="alone")
 def unix():
     test_kernels.count_unix(busy())
 
 
-@test(vm="nightly", nightly=True, deadline=600, quiet=True)
+@test(vm="nightly", nightly=True, deadline=600, quiet="alone")
 def tls_records():
     test_kernels.count_tls_records(busy())
 
 
-@test(vm="nightly", nightly=True, deadline=600, quiet=True)
+@test(vm="nightly", nightly=True, deadline=600, quiet="alone")
 def tls():
     test_kernels.count_tls(busy())

@@ -757,7 +757,7 @@ def statistics():
         run("umount", proc)
 
 
-@test(quiet=True)
+@test(quiet="alone")
 def statistics_of_programs():
     """With kernel.bpf_stats_enabled on, probes have the number of runs and their mean time. With it off they have neither, and
     qosctl prints how to turn it on."""
@@ -774,7 +774,7 @@ def statistics_of_programs():
     equal(varlink("GetStatus")["drops"], 0, "events that could not be recorded")
 
 
-@test(quiet=True)
+@test(quiet="alone")
 def what_a_unit_costs():
     """The overhead of a unit is part of the run time that the kernel counts for all programs, which includes runs for other units, and
     the beginning of each run, before the unit is known."""

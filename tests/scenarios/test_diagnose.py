@@ -185,7 +185,7 @@ class Case:
             suffering.close()
 
 
-def case(*kinds, also=(), deadline=60, needs_vm=None):
+def case(*kinds, also=(), deadline=60, quiet="loaded", needs_vm=None):
     def register(function):
         c = Case(function, kinds, also, needs_vm)
         CASES.append(c)
@@ -194,7 +194,7 @@ def case(*kinds, also=(), deadline=60, needs_vm=None):
             # A case with the finding "cpu" is not repeated because of it
             c.run(diagnose if "cpu" in kinds else lambda u, *options: calm(lambda: diagnose(u, *options)))
         alone.__name__, alone.__module__ = function.__name__, function.__module__
-        test(deadline=deadline, quiet=True, needs_vm=needs_vm)(alone)
+        test(deadline=deadline, quiet=quiet, needs_vm=needs_vm)(alone)
         return function
     return register
 
@@ -231,7 +231,7 @@ def broker():
     check(f["state"] == "running" and f["resource"] in (f"process {u.main_pid}", f"thread redis-server ({u.main_pid})"), f"what saturates: {f}")
 
 
-@case("limit")
+@case("limit", quiet="light")
 def pool_too_small():
     """Two workers that sleep serve eight connections, while the CPUs are idle."""
     s = Toiler(workers=2, sleep_us=10000)
@@ -252,7 +252,7 @@ def batches():
     check(f["resource"].startswith("thread batcher (") and f["state"] == "running", f"what saturates: {f}")
 
 
-@case("dependency")
+@case("dependency", quiet="light")
 def slow_dependency():
     """The unit sends requests to another server, which is slow."""
     slow = backend(20000)
@@ -513,7 +513,7 @@ def head_and_body(option):
     return d, seconds, counts
 
 
-@case("nagle", deadline=120)
+@case("nagle", deadline=120, quiet="light")
 def nagle():
     """Head and body of responses are written separately, and clients delay acknowledgements."""
     d, seconds, counts = yield from head_and_body("nagle")
@@ -526,7 +526,7 @@ def nagle():
     check(abs(f["time"] / scenario.SEC - seconds) < seconds / 3, f"a response takes the client {seconds} s: {f}")
 
 
-@case(deadline=120)
+@case(deadline=120, quiet="light")
 def head_and_body_without_delay():
     """Head and body of responses are written separately, with TCP_NODELAY."""
     d, seconds, counts = yield from head_and_body("nodelay")
@@ -705,7 +705,7 @@ def waiter(*what):
     return Unit(f"{scenario.tools}/waiter {' '.join(what)}", settings=FIRST).start()
 
 
-@case("lock")
+@case("lock", quiet="light")
 def batch_behind_a_mutex():
     """In a unit that is no server, four threads wait for a mutex that a fifth does not release, and a sixth one works at times."""
     u = waiter("mutex:4", "work:1")
@@ -722,18 +722,18 @@ def batch_that_runs():
     yield waiter("burn:1", "work:1", "sleep:2")
 
 
-@case()
+@case(quiet="light")
 def idle_redis():
     yield redis()
 
 
-@case()
+@case(quiet="light")
 def idle_pool():
     """The unit's threads wait for work."""
     yield Toiler(idle=50)
 
 
-@case()
+@case(quiet="light")
 def busy_threads():
     """The unit serves its requests, and has idle threads."""
     s = Toiler(idle=50, cpu_us=100)
@@ -741,14 +741,14 @@ def busy_threads():
         yield s
 
 
-@case()
+@case(quiet="light")
 def busy_workers():
     s = Toiler(workers=4, sleep_us=2000)
     with loaded(s, connections=2, think_us=10000):
         yield s
 
 
-@case()
+@case(quiet="light")
 def busy_batches():
     """One thread does the work of the threads of all connections, and is not saturated."""
     s = Toiler(batch=4, cpu_us=500)
@@ -779,7 +779,7 @@ def caddy():
     return u
 
 
-@case()
+@case(quiet="light")
 def idle_go():
     yield caddy()
 
@@ -804,7 +804,7 @@ def nginx(server):
     return u
 
 
-@case("dependency")
+@case("dependency", quiet="light")
 def nginx_before_a_slow_server():
     """nginx waits for a slow server that it forwards requests to."""
     port = unused_port()
@@ -867,12 +867,12 @@ def requested(u, path):
         yield scenario.server_figures(u)
 
 
-@case()
+@case(quiet="light")
 def idle_behind_a_file_lock():
     yield script(TAKES_TURNS, f"/run/{scenario.prefix}.accept-lock")
 
 
-@case()
+@case(quiet="light")
 def watch_in_progress():
     """A response that has begun is in progress, and no finding."""
     u = script(LETS_WAIT)
@@ -882,7 +882,7 @@ def watch_in_progress():
     check("1 responses in progress" in d["text"], f"text: {said(d)}")
 
 
-@case()
+@case(quiet="light")
 def consumer_without_work():
     """A request without a response to a server that has not responded before is no finding."""
     u = script(LETS_WAIT)
@@ -893,7 +893,7 @@ def consumer_without_work():
     check("1 requests wait without a response" in d["text"], f"text: {said(d)}")
 
 
-@case("dependency")
+@case("dependency", quiet="light")
 def nginx_before_a_server_that_hangs():
     s = Server(mode="thread", hang=True, settings=FIRST).start()
     scenario.attach(s)
@@ -952,7 +952,7 @@ def steps(u):
     return len(scenario.varlink("History", unit=u.name, metrics=["requests.server.count"])["steps"])
 
 
-@test(quiet=True)
+@test(quiet="loaded")
 def rivals_in_a_slice():
     """CPU time that one unit of a slice takes from another is a finding about the latter, and none about the slice."""
     slice = types.SimpleNamespace(name=unit_name("slice", ".slice").replace("-", ""))
@@ -966,7 +966,7 @@ def rivals_in_a_slice():
     equal(found(part, "cpu")["unit"], other.name, f"CPU occupant, for the service: {said(part)}")
 
 
-@test(deadline=240, quiet=True)
+@test(deadline=240, quiet="loaded")
 def by_its_history():
     """A diagnosis compares a unit with its history, without a saved baseline. A fault that the unit has had all the time is found as well,
     and a time in which a threshold was violated is not compared with."""
@@ -1014,7 +1014,7 @@ def holds(u):
         return [h["type"] for o in v.collect("List", unit=u.name) for h in o["holds"]]
 
 
-@test(quiet=True)
+@test(quiet="loaded")
 def while_it_lasts():
     """A diagnosis holds the unit until its interval or its connection ends, and at most sixteen run at a time."""
     s = Server().start()
@@ -1034,7 +1034,7 @@ def while_it_lasts():
     wait_for("no hold is left", lambda: s.name not in scenario.listed())
 
 
-@test(quiet=True)
+@test(quiet="light")
 def interrupted():
     """Ctrl+C ends the interval early: qosctl prints the diagnosis of the shorter interval, and no hold is left."""
     b = backend(20000)

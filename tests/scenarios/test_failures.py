@@ -62,7 +62,7 @@ def first(d, kind):
     return d["findings"][0]
 
 
-@test(quiet=True)
+@test(quiet="light")
 def all_503():
     """503 for every request is a failure, however fast the service is."""
     u = Failing(503).start()
@@ -72,7 +72,7 @@ def all_503():
     check(f["text"].startswith("100% of ") and "HTTP 5xx" in f["text"], f"text of {f}")
 
 
-@test(quiet=True)
+@test(quiet="light")
 def all_200():
     """The same without a failure."""
     u = Failing(200).start()
@@ -95,7 +95,7 @@ def proxy(back, more=""):
     return u
 
 
-@test(quiet=True)
+@test(quiet="light")
 def refused_upstream():
     """nginx returns 502 as its upstream refuses connections: its errors, then the peer by its address."""
     back = unused_port()
@@ -116,7 +116,7 @@ def failed(f):
     return int(m[1]), int(m[2])
 
 
-@test(quiet=True)
+@test(quiet="loaded")
 def failing_upstream():
     """The unit behind the proxy returns 503, and so does the proxy; then both are well again."""
     back = Failing(503).start()
@@ -144,7 +144,7 @@ def failing_upstream():
     equal(well["figures"]["peerStatus5xx"], 0, f"figures of {said(well)}")
 
 
-@test(quiet=True)
+@test(quiet="light")
 def failing_upstream_with_a_fallback():
     """The proxy has something else to return: it has no errors, its peer has."""
     back = Failing(503).start()
@@ -179,7 +179,7 @@ def talking(port, *commands):
     return Unit(f"/usr/bin/python3 {path} {port} {' '.join(commands)}", type="exec").start()
 
 
-@test(quiet=True)
+@test(quiet="loaded")
 def error_replies():
     """Clients of one Redis, of which it refuses all commands, each third, and none."""
     server = redis()
@@ -199,7 +199,7 @@ def error_replies():
         check(abs(share - wanted) <= 1 and n > 50 and "error replies" in f["text"], f"text of {f}")
 
 
-@test(quiet=True)
+@test(quiet="light")
 def stopped_and_failed():
     """A unit that somebody has stopped, and one whose process was killed."""
     prepare()
@@ -216,7 +216,7 @@ def stopped_and_failed():
     check("inactive" in f["text"] and "result success" in f["text"], f"text of {f}")
 
 
-@test(quiet=True)
+@test(quiet="light")
 def restart_loop():
     """A service that ends with status 7 twice a second, and is started again each time."""
     prepare()
@@ -228,7 +228,7 @@ def restart_loop():
     check(n >= 2, f"restarts in the interval: {f}")
 
 
-@test(quiet=True)
+@test(quiet="light")
 def accept_queue_full():
     """Thirty clients of a server that accepts nobody, with room for one."""
     prepare()
@@ -248,7 +248,7 @@ def accept_queue_full():
     check("(limit 1)" in f["text"], f"text of {f}")
 
 
-@test(quiet=True)
+@test(quiet="light")
 def stopped_worker():
     """SIGSTOP of one of two workers, and of the whole unit."""
     prepare()
@@ -268,7 +268,7 @@ def stopped_worker():
     check(not any(f["kind"] == "stopped" for f in d["findings"]), f"goes on: {said(d)}")
 
 
-@test(quiet=True)
+@test(quiet="light")
 def frozen():
     """A frozen unit is not stuck for an unknown reason."""
     prepare()

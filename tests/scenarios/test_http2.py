@@ -199,7 +199,7 @@ def lost_elements():
     return {row["map"]: row["count"] for row in scenario.varlink("GetStatus").get("lostElements", [])}
 
 
-@test(vm=True, exclusive=True)
+@test(vm=True, quiet="alone")
 def without_memory():
     """If the kernel has no memory for the state of a connection, the failures are counted by map, and the quality is not exact. With memory
     for the first of the two parts of the state, connections with few streams are exact."""
@@ -523,7 +523,7 @@ def out_of_order_once(server=Scripted):
         check(f["firstByte"]["max"] < 500 * MSEC, f"firstByte {f['firstByte']}")
 
 
-@test(deadline=40)
+@test(deadline=40, quiet="light")
 def answers_out_of_order():
     """Each stream has its own latency, as the server measures it, in whatever order responses are sent."""
     undisturbed(out_of_order_once)

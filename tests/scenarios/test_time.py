@@ -31,7 +31,7 @@ def one_thread_sixteen_clients_once():
     check(f["receive"]["p95"] < MSEC, f"in receive: {f['receive']}")
 
 
-@test(quiet=True, deadline=60)
+@test(quiet="loaded", deadline=60)
 def one_thread_sixteen_clients():
     """A server with one thread, 10 ms of service time and 16 clients has a latency of 160 ms, nearly all of it in queue."""
     undisturbed(one_thread_sixteen_clients_once)
@@ -52,7 +52,7 @@ def known_delay(phase, length, server, client):
         within(f[other]["mean"], 0, 0, 0.03 * length, f"{other}.mean with {server}")
 
 
-@test(quiet=True, deadline=60)
+@test(quiet="loaded", deadline=60)
 def known_delays():
     """A known delay in one phase of a request is in that phase alone."""
     for phase, length, server, client in (

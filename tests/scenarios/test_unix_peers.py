@@ -89,7 +89,7 @@ def both_ends():
         s.stop()
 
 
-@test(deadline=60, quiet=True)
+@test(deadline=60, quiet="loaded")
 def held_up():
     """Requests are counted although qosd sees a send late, when the peer has already read it, sent its response and closed the connection."""
     directory = f"/run/{scenario.unit_name('held', '')}"

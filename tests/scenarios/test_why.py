@@ -49,7 +49,7 @@ def released(*units):
     wait_for("none of them is held", lambda: not {u.name for u in units} & set(scenario.listed()))
 
 
-@test(quiet=True, deadline=90)
+@test(quiet="loaded", deadline=90)
 def to_a_lock():
     """Three services, of which the last one has eight threads and one mutex."""
     last = Toiler(lock_us=3000)
@@ -65,7 +65,7 @@ def to_a_lock():
     released(first, middle, last)
 
 
-@test(quiet=True, deadline=90)
+@test(quiet="loaded", deadline=90)
 def to_a_cpu():
     """The last one shares its CPU with a unit that has no part in the chain."""
     last, other = Toiler(cpu_us=5000, settings="CPUAffinity=0"), hog()
@@ -81,7 +81,7 @@ def to_a_cpu():
     released(first, middle, last)
 
 
-@test(quiet=True, deadline=120)
+@test(quiet="loaded", deadline=120)
 def to_a_disk():
     """nginx, a service behind it, and one that waits for a disk that another unit has busy: as text."""
     with files(5) as (path, *others):
@@ -116,7 +116,7 @@ s.serve_forever()
 """
 
 
-@test(quiet=True, deadline=90)
+@test(quiet="light", deadline=90)
 def opened_by_systemd():
     """The socket of the last one was opened by the service manager, so that the service is known by its processes alone."""
     prepare()
@@ -135,7 +135,7 @@ def opened_by_systemd():
     follows(v, u, last)
 
 
-@test(quiet=True, deadline=60)
+@test(quiet="light", deadline=60)
 def to_nobody():
     """nginx has an upstream that is not there: the way ends with its address, and fails without a share."""
     port = unused_port()
@@ -147,7 +147,7 @@ def to_nobody():
     equal((v["cause"]["unit"], v["cause"]["finding"]["kind"]), (u.name, "dependency"), f"the cause: {said(v)}")
 
 
-@test(quiet=True, deadline=90)
+@test(quiet="light", deadline=90)
 def to_errors():
     """Two proxies pass on the errors of the last one: its errors are the cause."""
     last = Failing(503).start()
@@ -164,7 +164,7 @@ def to_errors():
     released(first, middle, last)
 
 
-@test(quiet=True, deadline=60)
+@test(quiet="light", deadline=60)
 def in_a_circle():
     """Two services that wait for each other for as long as somebody waits for them."""
     ports = [unused_port(), unused_port()]
@@ -199,7 +199,7 @@ http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_
     equal(([s["unit"] for s in steps], steps[-1]["end"]), ([u.name for u in (*units, units[0])], "cycle"), f"the circle: {said(v)}")
 
 
-@test(quiet=True, deadline=90)
+@test(quiet="light", deadline=90)
 def stopped_meanwhile():
     """The last one is stopped while it is looked at: it is down, and the tree says so."""
     port = unused_port()
