@@ -2,6 +2,7 @@
 
 #include "activation-sockets.h"
 #include "cgroup.h"
+#include "group-walk.h"
 #include "hierarchy.h"
 #include "log.h"
 #include "manager.h"
@@ -108,7 +109,6 @@ void unit_disown_socket_groups(Unit *u, const char *keep) {
 
         for (const char *s = u->view ? strempty(u->socket_groups) : ""; *s; s += l, s += strspn(s, " ")) {
                 _cleanup_free_ char *path = NULL;
-                _cleanup_close_ int fd = -EBADF;
 
                 l = strcspn(s, " ");
                 path = strndup(s, l);
@@ -116,9 +116,7 @@ void unit_disown_socket_groups(Unit *u, const char *keep) {
                         continue;
 
                 probe_unassign_path(u->manager->probe, path);
-                fd = cgroup_open(path);
-                if (fd >= 0)
-                        cgroup_reassign(u, unit_find_ancestor_of_path(u, path), fd, 0, &(unsigned) {});
+                unit_release_group(u, path);
         }
 }
 

@@ -4,6 +4,7 @@
 #include "attach-operation.h"
 #include "attach.h"
 #include "cgroup.h"
+#include "group-walk.h"
 #include "log.h"
 #include "manager.h"
 #include "observer.h"
@@ -12,7 +13,8 @@
 #include "unit-internal.h"
 #include "unit-table.h"
 
-/* Pending attaches: each takes memory, and PID 1 replies within milliseconds. */
+/* Pending attaches: each takes memory, and PID 1 replies within milliseconds, and a unit with many control
+ * groups takes a second. */
 #define OPERATIONS_MAX 1024U
 
 struct AttachOperation {
@@ -26,6 +28,7 @@ struct AttachOperation {
         AttachRequest request;          /* strings point to the above */
         QosErrorCode suggest_code;
         char *suggest_message;
+        Unit *unit;                     /* attached, its control groups are being assigned; or NULL */
 
         manager_attach_handler_t handler;
         void *userdata;
@@ -61,6 +64,34 @@ static void attach_operation_finish(AttachOperation *o, int error, const QosErro
 
         attach_operation_free(o);
         handler(m, error, e, u, userdata);
+}
+
+/* The unit is attached: finishes once its control groups are assigned. Returns whether it has finished. */
+static bool attach_operation_attached(AttachOperation *o, Unit *u) {
+        if (unit_is_claiming(u)) {
+                o->unit = u;
+                return false;
+        }
+        attach_operation_finish(o, 0, NULL, u);
+        return true;
+}
+
+void attach_operations_end(Unit *u, bool detached) {
+        AttachOperation *next;
+
+        for (AttachOperation *o = u->manager->operations; o; o = next) {
+                _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+                int r = 0;
+
+                next = o->next;
+                if (o->unit != u)
+                        continue;
+                if (detached)
+                        r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name,
+                                          "'%s' was detached before all its control groups were assigned",
+                                          u->name);
+                attach_operation_finish(o, r, &e, detached ? NULL : u);
+        }
 }
 
 /* On error, the message has no suggestions. */
@@ -173,11 +204,13 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
                 if (free_and_strdup(&u->aliases, info->names) < 0)
                         (void) log_oom();
                 unit_set_sockets(u, info);
-        }
-        attach_operation_finish(o, r < 0 ? r : 0, &e, r < 0 ? NULL : u);
+                (void) attach_operation_attached(o, u);
+        } else
+                attach_operation_finish(o, r, &e, NULL);
 }
 
-static void attach_path(AttachOperation *o) {
+/* Returns whether the handler was called. */
+static bool attach_path(AttachOperation *o) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_close_ int fd = -EBADF;
         Unit *u = NULL;
@@ -191,7 +224,10 @@ static void attach_path(AttachOperation *o) {
                 r = manager_attach_unit(o->manager, &o->request,
                                         &(UnitInfo) { .id = o->name, .control_group = o->name,
                                                       .active_state = "active" }, &u, &e);
-        attach_operation_finish(o, r < 0 ? r : 0, &e, r < 0 ? NULL : u);
+        if (r >= 0)
+                return attach_operation_attached(o, u);
+        attach_operation_finish(o, r, &e, NULL);
+        return true;
 }
 
 int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler,
@@ -209,7 +245,7 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
                 n++;
         if (n >= OPERATIONS_MAX) {
                 r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, request->name,
-                                  "%u attaches are waiting for the service manager already", n);
+                                  "%u attaches are pending already", n);
                 handler(m, r, &e, NULL, userdata);
                 return 0;
         }
@@ -243,7 +279,8 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
         }
 
         if (o->name[0] == '/') {
-                attach_path(o);
+                if (!attach_path(o) && ret_operation)
+                        *ret_operation = o;
                 return 0;
         }
 

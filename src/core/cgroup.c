@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include <dirent.h>
-#include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 
 #include "cgroup.h"
+#include "group-walk.h"
 #include "hierarchy.h"
+#include "hold.h"
 #include "log.h"
 #include "manager.h"
 #include "observer.h"
@@ -15,191 +16,234 @@
 #include "unit-map.h"
 #include "unit-table.h"
 
-#define CGROUP_ROOT "/sys/fs/cgroup"
+/* Limit of the time of one turn: a group takes some ten us. */
+#define ASSIGN_TURN_NSEC NSEC_PER_MSEC
 
-/* Limits for control groups assigned at attach; those created later inherit in the kernel. More than these
- * indicates a container host, where containers should be attached individually. */
-#define GROUPS_MAX 16384U
-#define GROUP_DEPTH_MAX 32U
+/* ---- groups ------------------------------------------------------------------------------------------- */
 
-/* ---- observing ---------------------------------------------------------------------------------------- */
+/* Assigns the control groups of a unit that is observed, or those of one that no longer is to its ancestors.
+ * What is begun first of the work of one user is finished first: a walk may keep some dozen directories
+ * open. */
+struct GroupAssignment {
+        Manager *manager;
+        GroupAssignment *next;          /* in the order in which they were begun */
+        GroupWalk *groups;
+        char *control_group, *instances;
+        Unit *unit;                     /* NULL: they are released */
+        struct qos_owner owner;         /* of the groups that are released */
+        uid_t uid;
+        Turn turn;
+};
 
 /* Whether a group, with all descendants, stays assigned to another unit: one contained in this one, or one
  * with sockets opened by the service manager. */
-static bool group_is_others(const Unit *u, int fd) {
-        struct qos_owner owner;
-        const Unit *other;
+static bool owner_is_other(const Unit *u, const struct qos_owner *owner) {
+        const Unit *other = owner->slot < UNITS_MAX_LIMIT ? u->manager->units[owner->slot] : NULL;
 
-        if (probe_get_group_owner(u->manager->probe, fd, &owner) < 0 || owner.slot >= UNITS_MAX_LIMIT)
-                return false;
-        other = u->manager->units[owner.slot];
-        return other && other != u && other->generation == owner.generation && !unit_is_ancestor(other, u);
+        return other && other != u && other->generation == owner->generation && !unit_is_ancestor(other, u);
 }
 
-static bool group_is_own(const Unit *u, int fd) {
-        struct qos_owner owner;
-
-        return probe_get_group_owner(u->manager->probe, fd, &owner) >= 0 &&
-                owner.slot == u->index && owner.generation == u->generation;
-}
-
-/* Assigns the group and its descendants to the unit, or those of the unit to another one (NULL: to none).
- * Depth first: a group created meanwhile inherits from one already assigned, or is found by the walk. */
-void cgroup_reassign(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *n) {
-        Manager *m = u->manager;
-        DIR *d;
+static int group_assign(const Unit *u, int fd) {
         int r;
 
-        if (to == u ? group_is_others(u, fd) : !group_is_own(u, fd))
-                return;
-        if (++*n > GROUPS_MAX || depth > GROUP_DEPTH_MAX)
-                return;
-
-        if (to) {
-                r = probe_assign_cgroup(m->probe, fd, to->index, to->generation);
-                if (r < 0) {
-                        log_unit_warning_errno(to->name, r,
-                                               "Failed to assign a control group of '%s', its "
-                                               "sockets are not observed: %m", to->name);
-                        return;
-                }
-        } else
-                probe_unassign_cgroup(m->probe, fd);
-
-        fd = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
-        if (fd < 0)
-                return;
-        d = fdopendir(fd);
-        if (!d) {
-                close_fd(fd);
-                return;
-        }
-
-        for (struct dirent *de; *n <= GROUPS_MAX && (de = readdir(d)); ) {
-                _cleanup_close_ int child = -EBADF;
-
-                if (de->d_type != DT_DIR || de->d_name[0] == '.')
-                        continue;
-                child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
-                if (child >= 0)
-                        cgroup_reassign(u, to, child, depth + 1, n);
-        }
-
-        (void) closedir(d);
+        r = probe_assign_cgroup(u->manager->probe, fd, u->index, u->generation);
+        if (r < 0)
+                log_unit_warning_errno(u->name, r,
+                                       "Failed to assign a control group of '%s', its sockets are not "
+                                       "observed: %m", u->name);
+        return r;
 }
 
-int cgroup_open(const char *control_group) {
-        _cleanup_free_ char *path = NULL;
+static bool group_is_owned(Manager *m, int fd, const struct qos_owner *owner) {
+        struct qos_owner now;
+
+        return probe_get_group_owner(m->probe, fd, &now) >= 0 &&
+                now.slot == owner->slot && now.generation == owner->generation;
+}
+
+/* Returns whether descendants are to be visited. A group created meanwhile inherits from one already
+ * assigned, or is found by the walk. */
+static bool assignment_visit(const GroupAssignment *a, const Unit *to, int fd) {
+        struct qos_owner now;
+
+        if (!to) {
+                if (!group_is_owned(a->manager, fd, &a->owner))
+                        return false;
+                probe_unassign_cgroup(a->manager->probe, fd);
+                return true;
+        }
+        if (probe_get_group_owner(a->manager->probe, fd, &now) >= 0 && owner_is_other(to, &now))
+                return false;
+        return group_assign(to, fd) >= 0;
+}
+
+/* Goes on for the time of a turn. Returns whether it is complete. */
+static bool assignment_step(GroupAssignment *a) {
+        uint64_t end = now_nsec(CLOCK_MONOTONIC) + ASSIGN_TURN_NSEC;
+        Manager *m = a->manager;
+        const Unit *to = a->unit, *to_instances = a->unit;
         int fd;
 
-        if (asprintf(&path, CGROUP_ROOT "%s", control_group) < 0)
-                return -ENOMEM;
-        fd = open(path, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
-        return fd < 0 ? -errno : fd;
+        if (!probe_is_started(m->probe))
+                return true;
+        /* Units may have been attached and detached since the last turn */
+        if (!a->unit) {
+                to = manager_find_innermost(m, a->control_group, NULL);
+                to_instances = a->instances ? manager_find_innermost(m, a->instances, NULL) : NULL;
+        }
+        while ((fd = group_walk_next(a->groups)) >= 0) {
+                if (assignment_visit(a, group_walk_is_instance(a->groups) ? to_instances : to, fd))
+                        group_walk_enter(a->groups);
+                if (now_nsec(CLOCK_MONOTONIC) >= end)
+                        return false;
+        }
+        return true;
 }
 
-/* Calls f for the root groups of the unit: its own one, or those of its instances, which are siblings. */
-static void unit_for_each_root(Unit *u, void (*f)(Unit *u, int fd, bool instance, void *userdata),
-                               void *userdata) {
-        _cleanup_close_ int fd = cgroup_open(u->control_group);
-        _cleanup_free_ char *parent = NULL;
-        const char *stem;
-        DIR *d;
-        int p;
+static void assignment_free(GroupAssignment *a) {
+        GroupAssignment **p;
 
-        if (fd >= 0)
-                f(u, fd, /* instance= */ false, userdata);
-        if (!u->instances)
-                return;
+        for (p = &a->manager->assignments; *p; p = &(*p)->next)
+                if (*p == a) {
+                        *p = a->next;
+                        break;
+                }
+        turn_done(&a->turn);
+        group_walk_free(a->groups);
+        free(a->control_group);
+        free(a->instances);
+        free(a);
+}
 
-        stem = strrchr(u->instances, '/') + 1;
-        parent = strndup(u->instances, stem - u->instances);
-        p = parent ? cgroup_open(parent) : -ENOMEM;
-        if (p < 0)
-                return;
-        d = fdopendir(p);
-        if (!d) {
-                close_fd(p);
-                return;
+/* The one of the user that has turns. */
+static GroupAssignment* manager_find_assignment(Manager *m, uid_t uid) {
+        for (GroupAssignment *a = m->assignments; a; a = a->next)
+                if (a->uid == uid)
+                        return a;
+        return NULL;
+}
+
+static void assignments_resume(Manager *m, uid_t uid) {
+        GroupAssignment *a = manager_find_assignment(m, uid);
+        int r;
+
+        r = a ? turn_request(&a->turn) : 0;
+        if (r < 0)
+                (void) log_error_errno(r, "Failed to schedule the assignment of control groups, their "
+                                          "sockets are not observed: %m");
+}
+
+static void unit_find_sockets(Unit *u, unsigned n_groups) {
+        int r;
+
+        if (n_groups == 0)
+                return; /* inactive */
+        if (n_groups > GROUPS_MAX)
+                log_warning("'%s' has more than %u control groups, not observing the others.", u->name,
+                            GROUPS_MAX);
+
+        r = probe_find_sockets(u->manager->probe);
+        if (r < 0 && r != -EOPNOTSUPP)
+                log_unit_warning_errno(u->name, r, "Failed to find open sockets of '%s': %m",
+                                       u->name);
+}
+
+static void on_assignment_turn(void *userdata) {
+        GroupAssignment *a = ASSERT_PTR(userdata);
+        Manager *m = a->manager;
+        uid_t uid = a->uid;
+        Unit *u = a->unit;
+
+        if (assignment_step(a)) {
+                unsigned n = group_walk_count(a->groups);
+
+                assignment_free(a);
+                if (u) {
+                        unit_find_sockets(u, n);
+                        manager_emit_unit_claimed(u);
+                } else if (probe_is_started(m->probe)) {
+                        /* Those that came from groups that were released late */
+                        hierarchy_push_to_kernel(m, NULL);
+                        hierarchy_reassign_sockets(m);
+                        (void) probe_find_threads(m->probe);
+                }
         }
-        for (struct dirent *de; (de = readdir(d)); ) {
-                _cleanup_close_ int child = -EBADF;
+        assignments_resume(m, uid);
+}
 
-                if (de->d_type != DT_DIR || !startswith(de->d_name, stem))
+/* Assigns groups to the unit; u NULL: releases those of the owner. Returns their number if that took one
+ * turn only, otherwise UINT_MAX. */
+static unsigned manager_assign_groups(Manager *m, Unit *u, const struct qos_owner *owner,
+                                      const char *control_group, const char *instances, uid_t uid) {
+        bool waits = manager_find_assignment(m, uid);
+        GroupAssignment *a, **end;
+        unsigned n = UINT_MAX;
+        int r;
+
+        a = new0(GroupAssignment, 1);
+        if (!a) {
+                (void) log_oom();
+                return 0;
+        }
+        *a = (GroupAssignment) {
+                .manager = m,
+                .unit = u,
+                .owner = *owner,
+                .control_group = strdup(control_group),
+                .instances = instances ? strdup(instances) : NULL,
+                .uid = uid,
+        };
+        for (end = &m->assignments; *end; end = &(*end)->next)
+                ;
+        *end = a;
+        r = a->control_group && (!instances || a->instances) ?
+                group_walk_new(control_group, instances, &a->groups) : -ENOMEM;
+        if (r >= 0)
+                r = turn_init(&a->turn, m->turns, uid, on_assignment_turn, a);
+        if (r < 0) {
+                (void) log_oom();
+                assignment_free(a);
+                return 0;
+        }
+
+        if (!waits && assignment_step(a)) {
+                n = group_walk_count(a->groups);
+                assignment_free(a);
+        }
+        assignments_resume(m, uid);
+        return n;
+}
+
+/* What is under way with the groups of the unit. */
+static void unit_cancel_assignment(const Unit *u) {
+        Manager *m = u->manager;
+
+        for (GroupAssignment *a = m->assignments, *next; a; a = next) {
+                uid_t uid = a->uid;
+
+                next = a->next;
+                if (a->unit != u && (a->unit || !streq(a->control_group, u->control_group)))
                         continue;
-                child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
-                if (child >= 0)
-                        f(u, child, /* instance= */ true, userdata);
+                assignment_free(a);
+                assignments_resume(m, uid);
         }
-        (void) closedir(d);
 }
 
-typedef struct Give {
-        bool own;
-        unsigned n;
-} Give;
-
-static void give_root(Unit *u, int fd, bool instance, void *userdata) {
-        Give *give = ASSERT_PTR(userdata);
-        const Unit *to = give->own ? u : instance
-                ? unit_find_ancestor_of_path(u, u->instances) : unit_find_ancestor(u);
-
-        cgroup_reassign(u, to, fd, 0, &give->n);
+void manager_end_assignments(Manager *m) {
+        while (m->assignments)
+                assignment_free(m->assignments);
 }
 
-/* Assigns the groups to the unit, or to its innermost ancestor. Returns their number. */
-unsigned unit_reassign_cgroups(Unit *u, bool own) {
-        Give give = { .own = own };
-
-        unit_for_each_root(u, give_root, &give);
-        return give.n;
-}
-
-typedef struct Walk {
-        void (*f)(Unit *u, int group, void *userdata);
-        void *userdata;
-        unsigned n;
-        unsigned depth;
-} Walk;
-
-static void walk_group(Unit *u, int fd, bool instance, void *userdata) {
-        Walk *walk = ASSERT_PTR(userdata);
-        DIR *d;
-
-        if (++walk->n > GROUPS_MAX || walk->depth > GROUP_DEPTH_MAX)
-                return;
-        walk->f(u, fd, walk->userdata);
-
-        fd = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
-        if (fd < 0)
-                return;
-        d = fdopendir(fd);
-        if (!d) {
-                close_fd(fd);
-                return;
-        }
-        walk->depth++;
-        for (struct dirent *de; walk->n <= GROUPS_MAX && (de = readdir(d)); ) {
-                _cleanup_close_ int child = -EBADF;
-
-                if (de->d_type != DT_DIR || de->d_name[0] == '.')
-                        continue;
-                child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
-                if (child >= 0)
-                        walk_group(u, child, instance, walk);
-        }
-        walk->depth--;
-        (void) closedir(d);
-}
-
-void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata) {
-        Walk walk = { .f = f, .userdata = userdata };
-
-        unit_for_each_root(u, walk_group, &walk);
+bool unit_is_claiming(const Unit *u) {
+        for (const GroupAssignment *a = u->manager->assignments; a; a = a->next)
+                if (a->unit == u)
+                        return true;
+        return false;
 }
 
 /* Assigns the control group of the unit, existing or future. */
 void unit_claim_cgroup(Unit *u) {
+        const struct qos_owner owner = { .slot = u->index, .generation = u->generation };
         Manager *m = u->manager;
         unsigned n;
         int r;
@@ -216,17 +260,54 @@ void unit_claim_cgroup(Unit *u) {
                                        "Failed to assign the control group path of '%s', requests "
                                        "may be missed after a restart: %m", u->name);
 
-        n = unit_reassign_cgroups(u, true);
-        if (n == 0)
-                return; /* inactive */
-        if (n > GROUPS_MAX)
-                log_warning("'%s' has more than %u control groups, not observing the others.", u->name,
-                            GROUPS_MAX);
+        unit_cancel_assignment(u);
+        n = manager_assign_groups(m, u, &owner, u->control_group, u->instances,
+                                  !u->holds || unit_is_held_by_root(u) ? 0 : u->holds->uid);
+        if (n != UINT_MAX)
+                unit_find_sockets(u, n);
+}
 
-        r = probe_find_sockets(m->probe);
-        if (r < 0 && r != -EOPNOTSUPP)
-                log_unit_warning_errno(u->name, r, "Failed to find open sockets of '%s': %m",
-                                       u->name);
+/* Assigns the groups to the innermost ancestor. The unit is not in its slot any more. */
+void unit_release_cgroups(Unit *u) {
+        const struct qos_owner owner = { .slot = u->index, .generation = u->generation };
+
+        unit_cancel_assignment(u);
+        (void) manager_assign_groups(u->manager, NULL, &owner, u->control_group, u->instances, u->last_uid);
+}
+
+void unit_release_group(Unit *u, const char *path) {
+        const struct qos_owner owner = { .slot = u->index, .generation = u->generation };
+        const Unit *to = manager_find_innermost(u->manager, path, u);
+        _cleanup_(group_walk_freep) GroupWalk *groups = NULL;
+        int fd;
+
+        if (group_walk_new(path, NULL, &groups) < 0) {
+                (void) log_oom();
+                return;
+        }
+        while ((fd = group_walk_next(groups)) >= 0) {
+                if (!group_is_owned(u->manager, fd, &owner))
+                        continue;
+                if (!to)
+                        probe_unassign_cgroup(u->manager->probe, fd);
+                else if (group_assign(to, fd) < 0)
+                        continue;
+                group_walk_enter(groups);
+        }
+}
+
+void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata) {
+        _cleanup_(group_walk_freep) GroupWalk *groups = NULL;
+        int fd;
+
+        if (group_walk_new(u->control_group, u->instances, &groups) < 0) {
+                (void) log_oom();
+                return;
+        }
+        while ((fd = group_walk_next(groups)) >= 0) {
+                f(u, fd, userdata);
+                group_walk_enter(groups);
+        }
 }
 
 /* Interval of scans while groups are lost continuously for lack of memory: a scan walks the directories of

@@ -8,6 +8,7 @@
 
 typedef struct Manager Manager;
 typedef struct Unit Unit;
+typedef struct GroupAssignment GroupAssignment;
 
 /* Control groups of which the kernel failed to store the owner. */
 typedef struct LostGroups {
@@ -15,10 +16,18 @@ typedef struct LostGroups {
         uint64_t scanned_at;            /* CLOCK_MONOTONIC ns of that scan; 0: never */
 } LostGroups;
 
-void cgroup_reassign(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *n);
-int cgroup_open(const char *control_group);
-unsigned unit_reassign_cgroups(Unit *u, bool own);
+/* Assigns the current control groups of an observed unit, and claims those that will be created. What takes
+ * longer than a turn goes on in turns of its user, and ends with ManagerObserver.unit_claimed. */
 void unit_claim_cgroup(Unit *u);
+/* Whether it goes on. */
+bool unit_is_claiming(const Unit *u);
+/* The unit is detached, and not in its slot any more: assigns its groups to its innermost ancestor, in
+ * turns. Until its turn a group is that of the unit, of which ancestors have the map. */
+void unit_release_cgroups(Unit *u);
+/* The same at once for a group with sockets of the unit. */
+void unit_release_group(Unit *u, const char *path);
+/* Ends all of this. */
+void manager_end_assignments(Manager *m);
 
 /* Calls f for each current control group of the unit, including descendants, with a descriptor of its
  * directory. */

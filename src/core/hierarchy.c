@@ -80,13 +80,12 @@ Unit* unit_find_ancestor(const Unit *u) {
         return nearest;
 }
 
-Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group) {
+Unit* manager_find_innermost(Manager *m, const char *control_group, const Unit *except) {
         const Unit at = { .control_group = (char*) control_group };
-        Manager *m = u->manager;
         Unit *nearest = NULL;
 
         FOREACH_UNIT(other, m)
-                if (unit_may_be_ancestor(other, u) && unit_is_ancestor(other, &at) &&
+                if (other != except && other->view && unit_is_ancestor(other, &at) &&
                     (!nearest || unit_is_ancestor(nearest, other)))
                         nearest = other;
         return nearest;

@@ -34,9 +34,10 @@ bool unit_is_ancestor(const Unit *outer, const Unit *inner);
  * none. Cached, for use in every snapshot. */
 unsigned unit_next_inner_slot(const Unit *u, unsigned slot);
 
-/* Innermost attached ancestor of a unit, or of the path of a control group; NULL: none. */
+/* Innermost attached ancestor of a unit; NULL: none. */
 Unit* unit_find_ancestor(const Unit *u);
-Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group);
+/* Innermost observed unit, except that one, around the path of a control group; NULL: none. */
+Unit* manager_find_innermost(Manager *m, const char *control_group, const Unit *except);
 
 /* Sources of the unit: fills in both; buffer has UNITS_MAX_LIMIT elements. */
 void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret);

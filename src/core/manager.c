@@ -208,6 +208,15 @@ static void on_state_changed(Manager *m, void *userdata) {
                 manager_notify_status(m);
 }
 
+static void on_unit_claimed(Unit *u, void *userdata) {
+        unit_complete_claim(u);
+        attach_operations_end(u, /* detached= */ false);
+}
+
+static void on_unit_detaching(Unit *u, void *userdata) {
+        attach_operations_end(u, /* detached= */ true);
+}
+
 static void on_unit_files_loaded(Manager *m, void *userdata) {
         manager_notify_ready(m);
 }
@@ -246,6 +255,8 @@ int manager_new(sd_event *event, Manager **ret) {
 
         m->observer = (ManagerObserver) {
                 .state_changed = on_state_changed,
+                .unit_claimed = on_unit_claimed,
+                .unit_detaching = on_unit_detaching,
                 .unit_files_loaded = on_unit_files_loaded,
         };
         manager_add_observer(m, &m->observer);
@@ -268,6 +279,7 @@ Manager* manager_free(Manager *m) {
         assert(!m->observers);
         while (m->operations)
                 attach_operation_free(m->operations);
+        manager_end_assignments(m);
         m->xqos = xqos_loader_free(m->xqos);
         sd_event_source_disable_unref(m->reconnect);
 

@@ -57,8 +57,9 @@ struct Manager {
         int listen_fd, root_listen_fd;  /* varlink sockets passed by the service manager; negative: none */
         TurnQueue *turns;               /* clients of both buses */
         MemoryTrim *trim;               /* after calls of these */
-        AttachOperation *operations;    /* attaches waiting for PID 1 */
-        unsigned n_unit_queries;        /* of units that are not attached, likewise */
+        AttachOperation *operations;    /* attaches waiting for PID 1, or for the assignments */
+        unsigned n_unit_queries;        /* of units that are not attached, waiting for PID 1 */
+        GroupAssignment *assignments;   /* control groups that are being assigned */
         sd_event_source *reconnect;     /* timer, while the bus is disconnected */
 
         ProgramKeeper programs;

@@ -39,6 +39,17 @@ void unit_claim_cgroups(Unit *u) {
                 hierarchy_reassign_sockets(u->manager);
 }
 
+void unit_complete_claim(Unit *u) {
+        Manager *m = u->manager;
+
+        /* Again, for the groups that were assigned last */
+        hierarchy_push_to_kernel(m, u);
+        if (unit_find_ancestor(u))
+                hierarchy_reassign_sockets(m);
+        manager_update_probes(m, u);
+        manager_emit_state_changed(m);
+}
+
 /* Starts counting, if possible. Otherwise the unit stays attached without metrics, and the reason is
  * reported. */
 /* To be called when probes or the hierarchy of units have changed. started: unit that has new processes; or
@@ -156,7 +167,6 @@ void unit_stop(Unit *u) {
                 probe_unassign_path(m->probe, u->control_group);
                 if (u->instances)
                         probe_unassign_path(m->probe, u->instances);
-                (void) unit_reassign_cgroups(u, false);
                 unit_disown_socket_groups(u, NULL);
                 (void) probe_set_addresses(m->probe, u->index, u->generation, NULL, 0);
                 (void) probe_set_excludes(m->probe, u->index, u->generation, &(ExcludeList) {});
@@ -166,6 +176,8 @@ void unit_stop(Unit *u) {
         unit_forget_history(m, u->index);
         m->units[u->index] = NULL;
         m->n_units--;
+        if (u->view)
+                unit_release_cgroups(u);
         hierarchy_notify_relatives(u);
         if (close) {
                 unit_retain(u);

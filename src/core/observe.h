@@ -17,6 +17,8 @@ typedef struct ProgramKeeper {
 } ProgramKeeper;
 
 void unit_claim_cgroups(Unit *u);
+/* The rest of it was done in turns. */
+void unit_complete_claim(Unit *u);
 void manager_update_probes(Manager *m, Unit *started);
 void unit_start(Unit *u);
 void manager_start_probe(Manager *m);

@@ -34,6 +34,10 @@ void manager_emit_unit_changed(Unit *u) {
         EMIT(u->manager, unit_changed, u);
 }
 
+void manager_emit_unit_claimed(Unit *u) {
+        EMIT(u->manager, unit_claimed, u);
+}
+
 void manager_emit_unit_detaching(Unit *u) {
         EMIT(u->manager, unit_detaching, u);
 }

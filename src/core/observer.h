@@ -17,6 +17,8 @@ struct ManagerObserver {
         void (*unit_attached)(Unit *u, void *userdata);
         /* State, control group, invocation, holds, thresholds, hierarchy or degraded state have changed */
         void (*unit_changed)(Unit *u, void *userdata);
+        /* Its control groups are assigned, which took several turns */
+        void (*unit_claimed)(Unit *u, void *userdata);
         /* About to be detached: still found by name; last events of its thresholds have been emitted */
         void (*unit_detaching)(Unit *u, void *userdata);
         void (*threshold_event)(Unit *u, const ThresholdEvent *e, void *userdata);
@@ -44,6 +46,7 @@ void manager_remove_observer(Manager *m, ManagerObserver *o);
 /* For the core. */
 void manager_emit_unit_attached(Unit *u);
 void manager_emit_unit_changed(Unit *u);
+void manager_emit_unit_claimed(Unit *u);
 void manager_emit_unit_detaching(Unit *u);
 void manager_emit_threshold_event(Unit *u, const ThresholdEvent *e);
 void manager_emit_unit_evaluated(Unit *u);

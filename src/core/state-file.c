@@ -98,6 +98,8 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_UNSIGNED("attachedSinceMonotonic",
                                                           u->attached_since_monotonic),
                               SD_JSON_BUILD_PAIR_UNSIGNED("bookSince", u->map_created),
+                              SD_JSON_BUILD_PAIR_CONDITION(unit_is_claiming(u), "claiming",
+                                                           SD_JSON_BUILD_BOOLEAN(true)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds",
                                                            SD_JSON_BUILD_VARIANT(thresholds)),
@@ -438,7 +440,7 @@ void manager_restore_state(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         sd_json_variant *units, *generation, *crossings, *crossings_begin, *contention_generation;
         const char *checksum;
-        bool same, adopted, orphans = false;
+        bool same, adopted, incomplete = false;
         int r;
 
         r = m->state_file.path ? state_read(m->state_file.path, &v) : -ENOENT;
@@ -483,9 +485,12 @@ void manager_restore_state(Manager *m) {
                                               "totals begin anew (%m).");
 
         for (size_t i = 0; units && i < sd_json_variant_elements(units); i++) {
+                sd_json_variant *unit = sd_json_variant_by_index(units, i);
                 const char *reason = NULL;
 
-                r = unit_restore(m, sd_json_variant_by_index(units, i), adopted, &reason);
+                /* Not all control groups of the unit were assigned when the previous run ended */
+                incomplete = incomplete || sd_json_variant_boolean(sd_json_variant_by_key(unit, "claiming"));
+                r = unit_restore(m, unit, adopted, &reason);
                 if (r < 0)
                         (void) log_warning_errno(r, "Invalid entry %zu in '%s', ignoring: %s", i,
                                                  m->state_file.path, reason ?: strerror(-r));
@@ -502,7 +507,7 @@ void manager_restore_state(Manager *m) {
                 if (!m->hierarchy.retained[i] && !(m->units[i] && m->units[i]->view) &&
                     probe_has_unit(m->probe, i)) {
                         probe_remove_unit(m->probe, i);
-                        orphans = true;
+                        incomplete = true;
                 }
 
         if (m->n_units == 0) {
@@ -512,7 +517,7 @@ void manager_restore_state(Manager *m) {
 
         manager_start_probe(m);
         FOREACH_UNIT(u, m)
-                if (u->view && orphans)
+                if (u->view && incomplete)
                         unit_claim_cgroups(u); /* some control groups may be assigned to detached units */
                 else
                         unit_start(u);

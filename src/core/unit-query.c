@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include "cgroup.h"
+#include "group-walk.h"
 #include "service-manager.h"
 #include "unit-query.h"
 

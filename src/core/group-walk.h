@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Visits the control groups of a unit, and their descendants, one by one. It keeps its place between two
+ * groups, so that others can be served. Parents come first: a group that is created meanwhile is visited, or
+ * was created in one that had been visited before. */
+
+#include <stdbool.h>
+
+#include "util.h"
+
+/* Limits for control groups assigned at attach; those created later inherit in the kernel. More than these
+ * indicates a container host, where containers should be attached individually. */
+#define GROUPS_MAX 16384U
+#define GROUP_DEPTH_MAX 32U
+
+typedef struct GroupWalk GroupWalk;
+
+/* Directory of a control group. */
+int cgroup_open(const char *control_group);
+
+/* instances: as in Unit, or NULL. */
+int group_walk_new(const char *control_group, const char *instances, GroupWalk **ret);
+GroupWalk* group_walk_free(GroupWalk *w);
+static inline void group_walk_freep(GroupWalk **w) {
+        group_walk_free(*w);
+}
+
+/* The directory of the next group, which is valid until the next call; negative: there are no more. */
+int group_walk_next(GroupWalk *w);
+/* The descendants of that group are next. */
+void group_walk_enter(GroupWalk *w);
+/* Whether it is one of the instances, or a descendant. */
+bool group_walk_is_instance(const GroupWalk *w);
+/* Number of groups visited; above GROUPS_MAX: there are more. */
+unsigned group_walk_count(const GroupWalk *w);
