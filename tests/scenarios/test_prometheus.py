@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What Prometheus makes of qosd's counters: the same numbers, and a reset where they begin anew, there and nowhere else."""
 
+import os
 import re
 import threading
 import time
@@ -29,6 +30,20 @@ def created(unit):
     equal(len(times), 1, f"created timestamps: {times}")
     seconds, _, fraction = times.pop().partition(".")
     return int(seconds) * scenario.SEC + int(fraction.ljust(9, "0"))
+
+
+@test()
+def rules_have_metrics():
+    """The shipped rules that record sums over hosts use metrics that there are."""
+    with open(os.path.join(scenario.SOURCES, "../../docs/prometheus/qosd.rules.yml")) as f:
+        used = set(re.findall(r"(?<!:)\bqosd_\w+", f.read().split("- name: qosd-fleet")[1]))
+    known = set()
+    for m in list_metrics():
+        if m["name"].endswith(".count"):
+            known.add(counter(m["name"].removesuffix(".count"), "ns").removesuffix("_total"))
+        known.add(counter(m["name"], m["unit"]) if m["kind"] == "counter" else counter(m["name"], m["unit"]).removesuffix("_total"))
+    check(len(used) > 10, f"there are few metrics: {used}")
+    equal(used - known, set(), "metrics that there are not")
 
 
 class Watched:
