@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Measures the daemon itself: wake-ups, CPU time, memory, and the time of a reply."""
+"""Measures the daemon itself: wake-ups, CPU time, memory, the time of a reply, and scrapes of the exporter."""
 
+import http.client
 import os
 import statistics
 import subprocess
 import time
+import types
 from contextlib import ExitStack
 
 import qosd
@@ -16,6 +18,16 @@ UNITS = 64
 TEMPLATE = "/run/systemd/system/qosd-bench-idle@.service"
 # A load with which each reading is a new one, and which leaves the CPUs to the clients of the daemon
 LIGHT_RATE = 500
+ALL_PROBES = ["requests", "cpu", "block", "memory"]
+EXPORTER, EXPORTER_SOCKET, EXPORTER_PORT = "qosd-exporter.service", "qosd-exporter.socket", 10478
+EXPORTER_CONF = "/run/qosd-exporter.conf.d/50-bench.conf"
+# By name: Accept, and Accept-Encoding. Prometheus takes the first one
+FORMS = {
+    "binary, gzip": ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", "gzip"),
+    "binary": ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", "identity"),
+    "text, gzip": ("text/plain;version=0.0.4", "gzip"),
+    "text": ("text/plain;version=0.0.4", "identity"),
+}
 
 
 class Idlers:
@@ -61,6 +73,42 @@ def answers(directory, way, unit, number, name):
             "daemonNsec": run / number, "times": times}
 
 
+def scrape(accept, encoding):
+    """Returns the time and the size of the response."""
+    began = time.monotonic()
+    c = http.client.HTTPConnection("127.0.0.1", EXPORTER_PORT, timeout=20)
+    c.request("GET", "/metrics", headers={"Accept": accept, "Accept-Encoding": encoding})
+    r = c.getresponse()
+    body = r.read()
+    took = time.monotonic() - began
+    c.close()
+    if r.status != http.client.OK:
+        raise qosd.Error(f"the exporter replies with status {r.status}")
+    return types.SimpleNamespace(nsec=took * 1e9, size=len(body))
+
+
+def scrapes(number):
+    """Of the metrics of all probes, in each form."""
+    os.makedirs(os.path.dirname(EXPORTER_CONF), exist_ok=True)
+    with open(EXPORTER_CONF, "w") as f:
+        f.write("[Exporter]\nExport=probes\n")
+    result = []
+    try:
+        systemctl("stop", EXPORTER_SOCKET, EXPORTER)
+        systemctl("start", EXPORTER_SOCKET)
+        for name, form in FORMS.items():
+            scrape(*form)
+            daemon = qosd.Process(qosd.pid())
+            exporter = qosd.Process(systemctl("show", "--value", "--property=MainPID", EXPORTER))
+            all_of_them = [scrape(*form) for _ in range(number)]
+            result.append({"name": name, "size": all_of_them[-1].size, "p50": statistics.median(s.nsec for s in all_of_them),
+                           "daemonNsec": daemon.read()[2] / number, "exporterNsec": exporter.read()[2] / number})
+    finally:
+        os.unlink(EXPORTER_CONF)
+        systemctl("stop", EXPORTER_SOCKET, EXPORTER)
+    return result
+
+
 def run(directory, quick, say):
     seconds, number = (4, 300) if quick else (20, 1000)
     result = {"watch": [], "memory": [], "answers": [],
@@ -96,5 +144,9 @@ def run(directory, quick, say):
             stack.enter_context(qosd.Attached(name))
         result["memory"].append(memory(UNITS))
         watched(f"{UNITS} units attached, idle", seconds)
+    with Idlers() as idlers, ExitStack() as stack:
+        for name in idlers.names:
+            stack.enter_context(qosd.Attached(name, probes=ALL_PROBES))
+        result["scrapes"] = scrapes(number // 10)
     result["memory"].append(memory(0))
     return result

@@ -14,6 +14,9 @@ from tables import table, verdict
 
 BUDGET_ANSWER_NSEC = 200000
 BUDGET_RSS = 8 << 20
+BUDGET_SCRAPE_SIZE = 2 << 20
+BUDGET_SCRAPE_NSEC = 50e6
+BUDGET_SCRAPE_DAEMON_NSEC = 15e6
 BUDGET_MAPS = 640 << 10
 
 
@@ -197,12 +200,22 @@ def answers_table(result):
                      if a["way"] == "varlink" else ("", ""))] for a in result["answers"]])
 
 
+def scrapes_table(result):
+    return table(["64 units, all probes", "size", size(BUDGET_SCRAPE_SIZE), "p50", duration(BUDGET_SCRAPE_NSEC), "CPU of the daemon",
+                  duration(BUDGET_SCRAPE_DAEMON_NSEC), "CPU of the exporter"],
+                 [[s["name"], size(s["size"]), verdict(s["size"] <= BUDGET_SCRAPE_SIZE),
+                   duration(s["p50"]), verdict(s["p50"] <= BUDGET_SCRAPE_NSEC),
+                   duration(s["daemonNsec"]), verdict(s["daemonNsec"] <= BUDGET_SCRAPE_DAEMON_NSEC),
+                   duration(s["exporterNsec"])] for s in result["scrapes"]])
+
+
 SECTIONS = {
     "accuracy": lambda r: {"counts": counts_table(r), "accuracy": accuracy_table(r, "capture", BINNED),
                            "phases": accuracy_table(r, "capture", PHASES), "client": accuracy_table(r, "client", BINNED)},
     "comparison": lambda r: {"comparison": comparison_table(r)},
     "cost": lambda r: {"cost": cost_table(r), "bpf": bpf_table(r), "programs": programs_table(r)},
-    "daemon": lambda r: {"wakeups": watch_table(r), "memory": memory_table(r), "answers": answers_table(r)},
+    "daemon": lambda r: {"wakeups": watch_table(r), "memory": memory_table(r), "answers": answers_table(r),
+                         "scrapes": scrapes_table(r)},
 }
 
 
