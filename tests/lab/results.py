@@ -5,7 +5,8 @@
     results.py DIRECTORY
 
 Reads TIER.jsonl, a test each with its name, result and seconds (from run.py, or meson's testlog.json), and tiers.jsonl, what each tier
-took. Writes junit.xml beside them, and prints the ten slowest tests and the seconds of the CPU by tier."""
+took. Writes junit.xml beside them, and prints the tests that failed and passed when they ran again, the ten slowest, and the seconds of the
+CPU by tier."""
 
 import json
 import sys
@@ -54,6 +55,12 @@ def main():
     directory = Path(sys.argv[1])
     tiers = {p.stem: read(p) for p in sorted(directory.glob("*.jsonl")) if p.stem != "tiers"}
     junit(tiers).write(directory / "junit.xml", encoding="utf-8", xml_declaration=True)
+
+    for tier, tests in tiers.items():
+        failed, passed = ([t["name"] for t in tests if (t["result"] in PASSED) == right] for right in (False, True))
+        for name in failed:
+            if name in passed:
+                print(f"Failed, and passed when it ran again: {tier} {name}")
 
     slowest = sorted(((seconds(t), tier, t) for tier, tests in tiers.items() for t in tests), key=lambda s: -s[0])[:SLOWEST]
     if slowest:
