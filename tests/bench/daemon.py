@@ -21,6 +21,8 @@ LIGHT_RATE = 500
 ALL_PROBES = ["requests", "cpu", "block", "memory"]
 EXPORTER, EXPORTER_SOCKET, EXPORTER_PORT = "qosd-exporter.service", "qosd-exporter.socket", 10478
 EXPORTER_CONF = "/run/qosd-exporter.conf.d/50-bench.conf"
+# After a reply qosd lets others go first, for a multiple of the time that it took; no scraper comes again that soon
+SCRAPE_PAUSE = 0.5
 # By name: Accept, and Accept-Encoding. Prometheus takes the first one
 FORMS = {
     "binary, gzip": ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", "gzip"),
@@ -100,7 +102,10 @@ def scrapes(number):
             scrape(*form)
             daemon = qosd.Process(qosd.pid())
             exporter = qosd.Process(systemctl("show", "--value", "--property=MainPID", EXPORTER))
-            all_of_them = [scrape(*form) for _ in range(number)]
+            all_of_them = []
+            for _ in range(number):
+                time.sleep(SCRAPE_PAUSE)
+                all_of_them.append(scrape(*form))
             result.append({"name": name, "size": all_of_them[-1].size, "p50": statistics.median(s.nsec for s in all_of_them),
                            "daemonNsec": daemon.read()[2] / number, "exporterNsec": exporter.read()[2] / number})
     finally:
@@ -147,6 +152,6 @@ def run(directory, quick, say):
     with Idlers() as idlers, ExitStack() as stack:
         for name in idlers.names:
             stack.enter_context(qosd.Attached(name, probes=ALL_PROBES))
-        result["scrapes"] = scrapes(number // 10)
+        result["scrapes"] = scrapes(number // 20)
     result["memory"].append(memory(0))
     return result
