@@ -135,12 +135,13 @@ def failing_upstream():
     equal((f["resource"], f["unit"], f["next"]), (f"127.0.0.1:{back.port}", back.name, f"qosctl diagnose {back.name}"), f"the cause of {f}")
     check(back.name in d["summary"], f"summary of {said(d)}")
     f = found(d, "dependency")
-    equal((f["resource"], f["unit"], f["certainty"]), (f"127.0.0.1:{back.port}", back.name, "certain"), f"the peer of {f}")
+    equal((f["resource"], f["unit"], f["certainty"], "share" in f), (f"127.0.0.1:{back.port}", back.name, "certain", False), f"the peer of {f}")
     share, n = failed(f)
     # Those before it has attached the unit, and after the interval, are not in it
     check(share == 100 and passed / 2 < n <= passed, f"{passed} requests of the client, the text has {n}: {f}")
     scenario.within(d["figures"]["peerStatus5xx"], d["figures"]["status5xx"], 0.1, 1, "errors of the peer and of the unit")
-    check(not {f["kind"] for f in well["findings"]} & {"errors", "dependency"}, f"well again: {said(well)}")
+    # On a busy machine it may wait for its peer, which is a share of its time, and no failure
+    check(not any(f["kind"] == "errors" or f["kind"] == "dependency" and "share" not in f for f in well["findings"]), f"well again: {said(well)}")
     equal(well["figures"]["peerStatus5xx"], 0, f"figures of {said(well)}")
 
 
