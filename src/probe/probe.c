@@ -351,12 +351,15 @@ static int program_attach(Probe *p, Program i) {
         return 0;
 }
 
-static void program_refuse(Probe *p, Program i, int error, const char *step) {
+static void program_set_reason(Probe *p, Program i, int error, const char *step) {
         free(p->reasons[i]);
         if (asprintf(&p->reasons[i], "%s: %s%s%s", step, strerror(-error),
                      isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error) < 0)
                 p->reasons[i] = NULL;
+}
 
+static void program_refuse(Probe *p, Program i, int error, const char *step) {
+        program_set_reason(p, i, error, step);
         if (program_table[i].alternative != 0)
                 (void) log_full_errno(LOG_INFO, error,
                                       "BPF program '%s' (%s) is not available, %s failed: %m. Trying '%s' "
@@ -370,14 +373,31 @@ static void program_refuse(Probe *p, Program i, int error, const char *step) {
                                          program_table[i].provides);
 }
 
+/* For kernels without this type of programs; errno.h of user space does not have it. */
+#ifndef ENOTSUPP
+#define ENOTSUPP 524
+#endif
+
+/* The kernel refuses all programs at functions: from the first one on, these are not tried. */
+static void functions_refuse(Probe *p, const Bitmap *programs, unsigned first, int error) {
+        unsigned n = 0;
+
+        for (unsigned i = first; (i = bitmap_next(programs, i)) < _PROGRAM_MAX; i++, n++)
+                program_set_reason(p, i, error, "loading");
+        if (n > 0)
+                (void) log_warning_errno(error, "Neither are %u other BPF programs at kernel functions, see "
+                                                "'qosctl probes'.", n);
+}
+
 /* Loading all programs at once is fast; if that fails, they are loaded one by one. Those that some kernels
  * do not support are loaded separately, so that these kernels do not load everything twice. */
 static void programs_load(Probe *p, const Bitmap *programs) {
-        Bitmap parts[3] = {};
+        enum { OTHERS, FUNCTIONS, MAPS, PARTS };
+        Bitmap parts[PARTS] = {};
 
         for (unsigned i = 0; (i = bitmap_next(programs, i)) < _PROGRAM_MAX; i++)
-                bitmap_add(parts + (program_table[i].type == HOOK_FUNCTION ? 1 :
-                                    program_table[i].type == HOOK_ITERATOR_MAP ? 2 : 0), i);
+                bitmap_add(parts + (program_table[i].type == HOOK_FUNCTION ? FUNCTIONS :
+                                    program_table[i].type == HOOK_ITERATOR_MAP ? MAPS : OTHERS), i);
 
         for (unsigned part = 0; part < ELEMENTSOF(parts); part++) {
                 const Bitmap *these = parts + part;
@@ -396,8 +416,13 @@ static void programs_load(Probe *p, const Bitmap *programs) {
 
                         bitmap_add(&one, i);
                         r = single ? all : object_load(p, &one);
-                        if (r < 0)
-                                program_refuse(p, i, r, "loading");
+                        if (r >= 0)
+                                continue;
+                        program_refuse(p, i, r, "loading");
+                        if (part == FUNCTIONS && (r == -EPERM || r == -ENOTSUPP)) {
+                                functions_refuse(p, these, i + 1, r);
+                                break;
+                        }
                 }
         }
 }
