@@ -540,6 +540,7 @@ enum qos_statistic {
         QOS_STATISTIC_LOST_BLOCKS,      /* block I/O requests that are not counted */
         QOS_STATISTIC_LOST_BLOCK_USERS, /* users of a block device that are not known */
         QOS_STATISTIC_LOST_LOCK_PLACES, /* kernel locks that are looked up each time */
+        QOS_STATISTIC_LOST_STORAGE_THREADS, /* threads whose calls on files are not counted */
         QOS_STATISTICS,
 };
 

@@ -54,9 +54,12 @@ struct qstr {
         const unsigned char *name;
 };
 
+struct inode;
+
 struct dentry {
         struct dentry *d_parent;
         struct qstr d_name;
+        struct inode *d_inode;
 };
 
 struct path {
@@ -78,6 +81,7 @@ struct inode {
 struct file {
         struct path f_path;
         struct inode *f_inode;
+        unsigned int f_mode;
         void *private_data;             /* of a socket: struct socket */
 };
 
@@ -144,6 +148,14 @@ struct pid {
         struct upid numbers[];          /* by level of the namespace */
 };
 
+/* Only with CONFIG_TASK_IO_ACCOUNTING, the first four with CONFIG_TASK_XACCT, too */
+struct task_io_accounting {
+        __u64 rchar;                    /* bytes read, and written, by calls on files of any kind */
+        __u64 wchar;
+        __u64 syscr;                    /* number of these calls */
+        __u64 syscw;
+};
+
 struct task_struct {
         struct thread_info thread_info;
         unsigned int __state;
@@ -163,6 +175,7 @@ struct task_struct {
         unsigned int tgid;
         unsigned long min_flt;          /* page faults that it has had */
         unsigned long maj_flt;
+        struct task_io_accounting ioac;
         struct task_struct *real_parent;
         struct task_struct *group_leader;
         struct pid *thread_pid;
@@ -480,7 +493,9 @@ enum {
 #define S_IFDIR 0040000
 #define S_IFBLK 0060000
 #define S_IFREG 0100000
+#define S_IFLNK 0120000
 #define S_IFSOCK 0140000
+#define FMODE_CREATED 0x100000
 #define ANON_INODE_FS_MAGIC 0x09041934
 #define VM_FAULT_MAJOR 0x000004
 #define FAULT_FLAG_TRIED 0x20

@@ -93,3 +93,10 @@ void faults_refresh(Manager *m, uint64_t now) {
         m->gauges.faults_at = now;
         (void) probe_find_faults(m->probe);
 }
+
+void storage_calls_refresh(Manager *m, uint64_t now) {
+        if (m->gauges.storage_at != 0 && now < m->gauges.storage_at + GAUGES_AGE_NSEC)
+                return;
+        m->gauges.storage_at = now;
+        (void) probe_find_storage_calls(m->probe);
+}

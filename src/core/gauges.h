@@ -17,6 +17,7 @@ typedef struct GaugeReadings {
         uint64_t read_at;               /* of the other gauges */
         ReadingSessions sessions;
         uint64_t faults_at;             /* page faults were last recorded */
+        uint64_t storage_at;            /* calls on files were last recorded */
         uint64_t udp_expired_at;        /* requests over UDP were last expired */
         uint64_t missed_at;             /* skipped program runs were last found */
         uint64_t reconciled_at;         /* gauges were last corrected */
@@ -34,3 +35,6 @@ void missed_refresh(Manager *m, uint64_t now);
 
 /* Records the latest page fault of each thread, which is otherwise only recorded at its next one. */
 void faults_refresh(Manager *m, uint64_t now);
+
+/* Records the latest calls on files of each thread, as the kernel counts them. */
+void storage_calls_refresh(Manager *m, uint64_t now);

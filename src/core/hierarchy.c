@@ -7,6 +7,7 @@
 #include "manager.h"
 #include "observer.h"
 #include "probe.h"
+#include "storage-source.h"
 
 /* How long the map of a detached unit is retained: until nothing in it is in any window, or in a step of
  * the history that may still be collected, and some seconds for clocks and late timers. */
@@ -224,6 +225,7 @@ static int offset_add_source(Unit *u, const Unit *inner) {
         if (r >= 0)
                 window_base_open(u->base, &source);
         unit_open_contention(u, inner);
+        unit_open_storage(u, inner);
         return r;
 }
 
@@ -235,6 +237,7 @@ static int offset_subtract_source(Unit *u, const Unit *inner) {
         if (r >= 0)
                 window_base_close(u->base, now_nsec(CLOCK_MONOTONIC), &source);
         unit_close_contention(u, inner);
+        unit_close_storage(u, inner);
         return r;
 }
 

@@ -64,6 +64,7 @@ struct Manager {
 
         ProgramKeeper programs;
         ContentionProbe contention;
+        uint32_t storage_generation;    /* of the newest storage map */
         OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
 
         GaugeReadings gauges;

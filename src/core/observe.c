@@ -13,6 +13,7 @@
 #include "openssl.h"
 #include "probe.h"
 #include "service-manager.h"
+#include "storage-probe.h"
 #include "threshold-monitor.h"
 #include "unit-map.h"
 
@@ -27,6 +28,7 @@ static void unit_reuse_retained(Unit *u, Unit *retained) {
         u->map_created = retained->map_created;
         m->hierarchy.retained[u->index] = NULL;
         unit_adopt_contention(u, retained);
+        unit_adopt_storage(u, retained);
         unit_free(retained);
 }
 
@@ -57,6 +59,7 @@ void unit_complete_claim(Unit *u) {
 void manager_update_probes(Manager *m, Unit *started) {
         openssl_update(m, started);
         contention_update(m);
+        storage_update(m);
 }
 
 void unit_start(Unit *u) {
@@ -85,6 +88,7 @@ void unit_start(Unit *u) {
                         u->contention.map = NULL; /* of the previous attach, see unit_reuse_retained() */
                         u->contention.cpus = NULL;
                         u->contention.probes = 0;
+                        u->storage.map = NULL;
                 }
         }
         if (r < 0) {

@@ -17,6 +17,7 @@
 #include "probe.h"
 #include "service-manager.h"
 #include "state-file.h"
+#include "storage-probe.h"
 #include "threshold-monitor.h"
 #include "unit-internal.h"
 #include "unit-map.h"
@@ -57,7 +58,7 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *own = NULL,
-                *base = NULL, *thresholds = NULL, *contention = NULL;
+                *base = NULL, *thresholds = NULL, *contention = NULL, *storage = NULL;
         int r;
 
         r = thresholds_list_to_json(u, &thresholds);
@@ -82,6 +83,11 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
         }
         if (u->contention.base) {
                 r = contention_base_to_json(u->contention.base, &contention);
+                if (r < 0)
+                        return r;
+        }
+        if (u->storage.base) {
+                r = storage_base_to_json(u->storage.base, &storage);
                 if (r < 0)
                         return r;
         }
@@ -112,6 +118,13 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                                       SD_JSON_BUILD_UNSIGNED(u->contention.watched_since)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!contention, "contentionBase",
                                                            SD_JSON_BUILD_VARIANT(contention)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->storage.map, "storageSince",
+                                                           SD_JSON_BUILD_UNSIGNED(u->storage.since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(
+                                      !!u->storage.map, "storageWatchedSince",
+                                      SD_JSON_BUILD_UNSIGNED(u->storage.watched_since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!storage, "storageBase",
+                                                           SD_JSON_BUILD_VARIANT(storage)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
@@ -180,8 +193,9 @@ void manager_save(Manager *m) {
 typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
-        uint64_t attached_since, attached_since_monotonic, map_created, contention_since, watched_since;
-        sd_json_variant *hold, *file, *own, *base, *thresholds, *contention_base;
+        uint64_t attached_since, attached_since_monotonic, map_created, contention_since, watched_since,
+                storage_since, storage_watched_since;
+        sd_json_variant *hold, *file, *own, *base, *thresholds, *contention_base, *storage_base;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -289,6 +303,7 @@ static void unit_restore_map(Unit *u, const SavedUnit *saved) {
                                                u->name);
         }
         unit_restore_contention(u, saved);
+        unit_restore_storage(u, saved->storage_since, saved->storage_watched_since, saved->storage_base);
         /* Greater than any seq of the previous run */
         u->cache.seq = now_usec(CLOCK_BOOTTIME);
         unit_apply_excludes(u); /* without those of leases, which have ended */
@@ -348,6 +363,12 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                   offsetof(SavedUnit, watched_since),            0                 },
                 { "contentionBase",         SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
                   offsetof(SavedUnit, contention_base),         0                 },
+                { "storageSince",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedUnit, storage_since),            0                 },
+                { "storageWatchedSince",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+                  offsetof(SavedUnit, storage_watched_since),    0                 },
+                { "storageBase",            SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
+                  offsetof(SavedUnit, storage_base),             0                 },
                 { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
                   offsetof(SavedUnit, hold),                    0                 },
                 { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
@@ -390,8 +411,11 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                         probe_remove_unit(m->probe, saved.slot);
                 u->generation = saved.generation;
                 u->map_created = saved.map_created;
-                if (u->view)
+                if (u->view) {
                         unit_restore_contention(u, &saved);
+                        unit_restore_storage(u, saved.storage_since, saved.storage_watched_since,
+                                             saved.storage_base);
+                }
                 return 0;
         }
 

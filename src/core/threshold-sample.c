@@ -86,12 +86,16 @@ void threshold_sample_init(ThresholdSample *l, uint64_t window) {
         l->window = window;
         l->distributions = 0;
         l->needs_requests = l->needs_gauges = l->needs_listeners = l->needs_rows = l->needs_contention =
-                l->needs_cells = false;
+                l->needs_cells = l->needs_storage = false;
 }
 
 void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
         const Metric *metric = rule->metric;
 
+        if (METRIC_IS_IN(metric, storage)) {
+                l->needs_storage = true;
+                return;
+        }
         if (METRIC_IS_IN(metric, contention)) {
                 l->needs_contention = true;
                 l->needs_cells = l->needs_cells || METRIC_IS_IN(metric, contention.run_queue_latency) ||
@@ -132,6 +136,14 @@ static void threshold_sample_read_contention(UnitReading *r, ThresholdSample *l)
         }
 }
 
+static void threshold_sample_read_storage(UnitReading *r, ThresholdSample *l) {
+        StorageReading reading;
+
+        storage_set_absent(&l->metrics);
+        if (unit_reading_get_storage(r) && storage_read(&r->storage, l->now, l->window, &reading, NULL) >= 0)
+                storage_metrics_fill(&r->context, &reading, &l->metrics.storage);
+}
+
 void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
         UnitReading reading;
         unsigned refresh = 0;
@@ -168,6 +180,8 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
         }
         if (l->needs_contention)
                 threshold_sample_read_contention(&reading, l);
+        if (l->needs_storage)
+                threshold_sample_read_storage(&reading, l);
 }
 
 static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
@@ -224,7 +238,8 @@ static double sample_get_value(Unit *u, const ThresholdSample *l, const Threshol
         double real;
 
         *ret_samples = METRIC_IS_IN(rule->metric, requests.client) ? l->metrics.requests.client.count :
-                       METRIC_IS_IN(rule->metric, contention) ? ABSENT : l->metrics.requests.server.count;
+                       METRIC_IS_IN(rule->metric, contention) ||
+                       METRIC_IS_IN(rule->metric, storage) ? ABSENT : l->metrics.requests.server.count;
         if (*rule->selector) {
                 WindowRow value;
                 Row row;

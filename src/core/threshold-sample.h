@@ -11,7 +11,8 @@ typedef struct ThresholdSample {
         uint64_t window;
         /* Set by threshold_sample_require() */
         unsigned distributions;         /* of the server role, bitmask */
-        bool needs_requests, needs_gauges, needs_listeners, needs_rows, needs_contention, needs_cells;
+        bool needs_requests, needs_gauges, needs_listeners, needs_rows, needs_contention, needs_cells,
+             needs_storage;
 
         /* Set by threshold_sample_read(), as required */
         uint64_t now;                   /* CLOCK_MONOTONIC ns */

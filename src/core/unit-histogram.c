@@ -8,6 +8,7 @@
 #include "hierarchy.h"
 #include "observer.h"
 #include "probe.h"
+#include "storage-probe.h"
 #include "threshold-monitor.h"
 #include "unit-map.h"
 #include "unit-peers.h"
@@ -60,6 +61,65 @@ static const struct {
                                      offsetof(Metrics, contention.block.write_device) },
 };
 
+static const struct {
+        const char *name;
+        size_t offset;
+} storage_distributions[QOS_STORAGE_TIMED] = {
+        [QOS_STORAGE_READ]  = { "storage.reads.latency",
+                                offsetof(Metrics, storage.timed[QOS_STORAGE_READ].latency)  },
+        [QOS_STORAGE_WRITE] = { "storage.writes.latency",
+                                offsetof(Metrics, storage.timed[QOS_STORAGE_WRITE].latency) },
+        [QOS_STORAGE_SYNC]  = { "storage.syncs.latency",
+                                offsetof(Metrics, storage.timed[QOS_STORAGE_SYNC].latency)  },
+        [QOS_STORAGE_OPEN]  = { "storage.opens.latency",
+                                offsetof(Metrics, storage.timed[QOS_STORAGE_OPEN].latency)  },
+};
+
+/* Of a distribution in contention or storage maps. -ENOENT: there is none of this name; -ENODATA: it is not
+ * measured. */
+static int unit_get_other_histogram(Unit *u, const char *metric, uint64_t window, uint64_t now,
+                                    Histogram *ret) {
+        ContentionSource waits_buffer[UNITS_MAX_LIMIT];
+        StorageSource calls_buffer[UNITS_MAX_LIMIT];
+        ContentionReading waits_reading;
+        ContentionSources waits_maps;
+        StorageReading calls_reading;
+        StorageSources calls_maps;
+        unsigned waits, calls;
+        const Distribution *known;
+        Snapshot snapshot;
+
+        for (waits = 0; waits < QOS_CONTENTION_DISTRIBUTIONS; waits++)
+                if (streq(metric, contention_distributions[waits].name))
+                        break;
+        for (calls = 0; calls < QOS_STORAGE_TIMED; calls++)
+                if (streq(metric, storage_distributions[calls].name))
+                        break;
+        if (waits == QOS_CONTENTION_DISTRIBUTIONS && calls == QOS_STORAGE_TIMED)
+                return -ENOENT;
+
+        unit_get_snapshot(u, window, &snapshot);
+        known = (const Distribution*) ((const char*) &snapshot.metrics +
+                                       (calls < QOS_STORAGE_TIMED ? storage_distributions[calls].offset :
+                                        contention_distributions[waits].offset));
+        if (known->count == ABSENT)
+                return -ENODATA;
+        if (calls < QOS_STORAGE_TIMED) {
+                if (!unit_get_storage_sources(u, calls_buffer, &calls_maps) ||
+                    storage_read(&calls_maps, now, window, &calls_reading, NULL) < 0)
+                        return -ENODATA;
+                return histogram_fill(&snapshot, calls_reading.covered, QOS_QUEUE,
+                                      calls_reading.counts.bins + calls * HISTOGRAM_COARSE_BINS,
+                                      calls_reading.counts.sums[QOS_STORAGE_NSEC + calls], ret);
+        }
+        if (!unit_get_contention_sources(u, waits_buffer, &waits_maps) ||
+            contention_read_some(&waits_maps, now, window, /* cells= */ true, &waits_reading) < 0)
+                return -ENODATA;
+        return histogram_fill(&snapshot, waits_reading.covered, QOS_QUEUE,
+                              waits_reading.counts.cells + waits * HISTOGRAM_COARSE_BINS,
+                              waits_reading.counts.sums[waits], ret);
+}
+
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         char name[SELECTOR_METRIC_MAX];
@@ -69,7 +129,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         RowsReading rows;
         Snapshot snapshot;
         Selector selector;
-        unsigned d, waits;
+        unsigned d;
         bool of_rows;
         int r;
 
@@ -83,9 +143,12 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
                 if (streq(name, server_distributions[d].name))
                         break;
-        for (waits = 0; r >= 0 && waits < QOS_CONTENTION_DISTRIBUTIONS; waits++)
-                if (streq(metric, contention_distributions[waits].name))
-                        break;
+        if (r >= 0 && d == QOS_DISTRIBUTIONS && selector.type == SELECTOR_NONE) {
+                r = unit_get_other_histogram(u, metric, window, now, ret);
+                if (r != -ENOENT)
+                        return r;
+                r = 0;
+        }
 
         /* Metrics that endpoints and peers have; the client role is the sum of its peers */
         of_rows = r >= 0 && streq(name, "requests.client.latency");
@@ -93,8 +156,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 selector.client = true;
         else if (r >= 0 && selector.type != SELECTOR_NONE)
                 of_rows = !selector.client && d == QOS_LATENCY;
-        if (r < 0 || (!of_rows && waits >= QOS_CONTENTION_DISTRIBUTIONS &&
-                      (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
+        if (r < 0 || (!of_rows && (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric,
                                      "'%.200s' is not a distribution, expected one like "
                                      "'requests.server.latency'", metric);
@@ -112,21 +174,6 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 /* Any distribution with coarse bins */
                 return histogram_fill(&snapshot, rows.covered, QOS_QUEUE, value.cells,
                                       value.sums[QOS_ENTRY_SUM_LATENCY], ret);
-        }
-
-        if (waits < QOS_CONTENTION_DISTRIBUTIONS) {
-                const Distribution *known = (const Distribution*) ((const char*) &snapshot.metrics +
-                                                                   contention_distributions[waits].offset);
-                ContentionSource waits_buffer[UNITS_MAX_LIMIT];
-                ContentionReading waits_reading;
-                ContentionSources waits_books;
-
-                if (known->count == ABSENT || !unit_get_contention_sources(u, waits_buffer, &waits_books) ||
-                    contention_read_some(&waits_books, now, window, /* cells= */ true, &waits_reading) < 0)
-                        return -ENODATA;
-                return histogram_fill(&snapshot, waits_reading.covered, QOS_QUEUE,
-                                      waits_reading.counts.cells + waits * HISTOGRAM_COARSE_BINS,
-                                      waits_reading.counts.sums[waits], ret);
         }
 
         if (!u->view ||
@@ -203,6 +250,7 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
                 return r;
         t->cost_requests = u->view ? total->requests.sums[QOS_SUM_COST] : ABSENT;
         t->cost_contention = u->contention.map ? contention_get_cost(&total->contention) : ABSENT;
+        t->cost_storage = u->storage.map ? total->storage.counts.sums[QOS_STORAGE_COST] : ABSENT;
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 totals_add(t, server_distributions[d].name,
@@ -216,6 +264,10 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
                 totals_add(t, contention_distributions[d].name, contention_distributions[d].offset,
                            QOS_QUEUE, total->contention.counts.cells + d * HISTOGRAM_COARSE_BINS,
                            total->contention.counts.sums[d]);
+        for (unsigned call = 0; call < QOS_STORAGE_TIMED; call++)
+                totals_add(t, storage_distributions[call].name, storage_distributions[call].offset,
+                           QOS_QUEUE, total->storage.counts.bins + call * HISTOGRAM_COARSE_BINS,
+                           total->storage.counts.sums[QOS_STORAGE_NSEC + call]);
 
         /* Both distributions of objectives are measured, or none */
         if (t->snapshot.totals.requests.server.latency.count != ABSENT)

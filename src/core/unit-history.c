@@ -28,7 +28,7 @@ void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
 
 /* Fills in contention of a step; newest: also values known for the present only. */
 static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep *s) {
-        uint32_t measured = manager_get_measured(u->manager);
+        uint64_t measured = manager_get_measured(u->manager);
         uint64_t *a = s->amounts;
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;

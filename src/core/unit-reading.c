@@ -7,12 +7,15 @@
 #include "gauges.h"
 #include "hierarchy.h"
 #include "probe.h"
+#include "storage-probe.h"
 #include "unit-reading.h"
 
 #define REQUIRES_EXCHANGES PROGRAM_READ, PROGRAM_EGRESS
 #define REQUIRES_ARRIVALS REQUIRES_EXCHANGES, PROGRAM_INGRESS
 #define REQUIRES_CLOCK REQUIRES_ARRIVALS, PROGRAM_STATE
 #define REQUIRES_LISTENERS PROGRAM_FIND_SOCKETS /* the only source for older ones */
+
+#define REQUIRES_CALL(call) PROGRAM_STORAGE_##call##_BEGIN, PROGRAM_STORAGE_##call##_END
 
 /* Programs without which a figure is not measured. */
 static const Program *const required[_MEASURED_MAX] = {
@@ -45,15 +48,34 @@ static const Program *const required[_MEASURED_MAX] = {
                                               PROGRAM_LIMIT_BEGIN, PROGRAM_LIMIT_END),
         [MEASURED_DIRTY_THROTTLES] = PROGRAMS(PROGRAM_THROTTLE),
         [MEASURED_OOM]             = PROGRAMS(PROGRAM_OOM),
+        [MEASURED_STORAGE_COUNTED] = PROGRAMS(PROGRAM_STORAGE_FORK, PROGRAM_STORAGE_EXIT,
+                                              PROGRAM_STORAGE_FIND),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_READ] =
+                PROGRAMS(REQUIRES_CALL(READ), REQUIRES_CALL(READV), REQUIRES_CALL(SENDFILE),
+                         REQUIRES_CALL(COPY)),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_WRITE] =
+                PROGRAMS(REQUIRES_CALL(WRITE), REQUIRES_CALL(WRITEV), REQUIRES_CALL(COPY)),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_SYNC] = PROGRAMS(REQUIRES_CALL(SYNC)),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_OPEN] = PROGRAMS(REQUIRES_CALL(OPEN)),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_CREATE] =
+                PROGRAMS(REQUIRES_CALL(OPEN), REQUIRES_CALL(CREATE), REQUIRES_CALL(MKDIR),
+                         REQUIRES_CALL(MKNOD), REQUIRES_CALL(LINK), REQUIRES_CALL(SYMLINK)),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_REMOVE] =
+                PROGRAMS(REQUIRES_CALL(UNLINK), REQUIRES_CALL(RMDIR)),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_RENAME] = PROGRAMS(REQUIRES_CALL(RENAME)),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_LOOKUP] =
+                PROGRAMS(REQUIRES_CALL(STAT), REQUIRES_CALL(FSTAT), REQUIRES_CALL(LIST)),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_CHANGE] =
+                PROGRAMS(REQUIRES_CALL(CHANGE), REQUIRES_CALL(ALLOCATE)),
 };
 
-uint32_t manager_get_measured(Manager *m) {
+uint64_t manager_get_measured(Manager *m) {
         Bitmap programs = probe_get_programs(m->probe);
-        uint32_t measured = 0;
+        uint64_t measured = 0;
 
         for (Measured i = 0; i < _MEASURED_MAX; i++)
                 if (programs_attached(programs, required[i]))
-                        measured |= UINT32_C(1) << i;
+                        measured |= UINT64_C(1) << i;
         return measured;
 }
 
@@ -104,6 +126,15 @@ bool unit_reading_get_contention(UnitReading *r, bool cells) {
         if (cells && u->contention.probes & PROBE_MEMORY)
                 faults_refresh(u->manager, r->context.now);
         r->context.writeback = cells && u->contention.probes & PROBE_BLOCK && unit_has_io_controller(u);
+        return true;
+}
+
+bool unit_reading_get_storage(UnitReading *r) {
+        Unit *u = r->unit;
+
+        if (!u->view || !unit_get_storage_sources(u, r->storage_buffer, &r->storage))
+                return false;
+        storage_calls_refresh(u->manager, r->context.now);
         return true;
 }
 

@@ -22,10 +22,12 @@ typedef struct UnitReading {
         WindowSources sources;          /* empty without map */
         ContentionSource contention_buffer[UNITS_MAX_LIMIT];
         ContentionSources contention;
+        StorageSource storage_buffer[UNITS_MAX_LIMIT];
+        StorageSources storage;
 } UnitReading;
 
 /* What is measured by the attached programs: bits of Measured. */
-uint32_t manager_get_measured(Manager *m);
+uint64_t manager_get_measured(Manager *m);
 
 /* refresh: of ReadingRefresh */
 void unit_reading_begin(Unit *u, uint64_t now, unsigned refresh, UnitReading *ret);
@@ -35,6 +37,9 @@ void unit_reading_get_gauges(UnitReading *r);
 
 /* False: contention is not observed. cells: for readings with all counters. */
 bool unit_reading_get_contention(UnitReading *r, bool cells);
+
+/* False: the unit is not observed with "storage". */
+bool unit_reading_get_storage(UnitReading *r);
 
 /* Endpoints and peers over a window. covered: as for the unit. */
 void unit_reading_get_rows(const UnitReading *r, uint64_t window, uint64_t covered, RowsReading *ret);

@@ -15,6 +15,7 @@
 #include "observer.h"
 #include "probe.h"
 #include "service-manager.h"
+#include "storage-probe.h"
 #include "threshold-monitor.h"
 #include "unit-map.h"
 #include "unit-peers.h"
@@ -170,12 +171,17 @@ typedef struct ReadingWindow {
         WindowReading requests;
         RowsReading *rows;
         ContentionReading contention;
+        StorageReading storage;
 } ReadingWindow;
 
-static void reading_window_fill(const UnitReading *r, const ReadingWindow *w, bool contention,
+/* contention, storage: whether these were read. */
+static void reading_window_fill(const UnitReading *r, const ReadingWindow *w, bool contention, bool storage,
                                 Metrics *ret) {
         metrics_fill(&r->context, &w->requests, WINDOW_ALL_DISTRIBUTIONS, ret);
         rows_get_client(r->unit, w->rows, &ret->requests.client);
+        storage_set_absent(ret);
+        if (storage)
+                storage_metrics_fill(&r->context, &w->storage, &ret->storage);
         contention_set_absent(ret);
         if (!contention)
                 return;
@@ -198,7 +204,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         uint64_t now = at ? at->monotonic : now_nsec(CLOCK_MONOTONIC);
         RowsReading rows_total;
         ReadingWindow part, total;
-        bool contention;
+        bool contention, storage;
         UnitReading reading;
         Snapshot s = {
                 .window = window,
@@ -235,19 +241,25 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         unit_collect_usage(u);
         contention = unit_reading_get_contention(&reading, /* cells= */ true) &&
                 contention_read(&reading.contention, now, window, &part.contention, &total.contention) >= 0;
+        storage = unit_reading_get_storage(&reading) &&
+                storage_read(&reading.storage, now, window, &part.storage, &total.storage) >= 0;
 
         s.covered = part.requests.covered;
         s.drops = total.requests.cells[QOS_COUNTER_DROPS] +
                 total.requests.cells[QOS_COUNTER_DROPS_CONTENTION];
-        reading_window_fill(&reading, &part, contention, &s.metrics);
-        reading_window_fill(&reading, &total, contention, &s.totals);
+        reading_window_fill(&reading, &part, contention, storage, &s.metrics);
+        reading_window_fill(&reading, &total, contention, storage, &s.totals);
         rows_fill(u, part.rows, &s);
+        if ((contention || !u->contention.map) && (storage || !u->storage.map))
+                s.cost_share = cost_get_share(&part.requests,
+                                              (contention ? contention_get_cost(&part.contention) : 0) +
+                                              (storage ? part.storage.counts.sums[QOS_STORAGE_COST] : 0));
+        if (storage)
+                total.requests.signature ^= total.storage.signature;
         if (contention) {
-                s.cost_share = cost_get_share(&part.requests, contention_get_cost(&part.contention));
                 devices_fill(u, &part.contention, now, window, &s);
                 total.requests.signature ^= total.contention.signature;
-        } else if (!u->contention.map)
-                s.cost_share = cost_get_share(&part.requests, 0);
+        }
 
         if (ret_total) {
                 const Selector peers = { .client = true };
@@ -255,6 +267,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
 
                 ret_total->requests = total.requests;
                 ret_total->contention = contention ? total.contention : (ContentionReading) {};
+                ret_total->storage = storage ? total.storage : (StorageReading) {};
                 rows_sum(u, total.rows, &peers, &ret_total->client, &row);
                 if (total.rows->peers_known)
                         ret_total->client = total.rows->peers;
@@ -298,16 +311,27 @@ void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size
         }
 }
 
-/* Run time of contention programs so far; ABSENT: not readable. */
-static uint64_t unit_get_contention_cost(Unit *u, uint64_t now) {
+/* Run time so far of the programs of other probes than "requests"; ABSENT: not readable. */
+static uint64_t unit_get_probes_cost(Unit *u, uint64_t now) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
+        StorageSource storage_buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
         ContentionSources sources;
+        StorageSources storage;
+        StorageReading calls;
+        uint64_t cost = 0;
 
-        if (!unit_get_contention_sources(u, buffer, &sources))
-                return 0;
-        return contention_read_some(&sources, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0 ? ABSENT :
-               contention_get_cost(&reading);
+        if (unit_get_contention_sources(u, buffer, &sources)) {
+                if (contention_read_some(&sources, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0)
+                        return ABSENT;
+                cost += contention_get_cost(&reading);
+        }
+        if (unit_get_storage_sources(u, storage_buffer, &storage)) {
+                if (storage_read(&storage, now, WINDOW_TOTAL, &calls, NULL) < 0)
+                        return ABSENT;
+                cost += calls.counts.sums[QOS_STORAGE_COST];
+        }
+        return cost;
 }
 
 void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
@@ -320,7 +344,7 @@ void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
         missed_refresh(u->manager, now);
         unit_get_sources(u, buffer, &sources);
         window_mark(&sources, now, ret);
-        *ret_cost = unit_get_contention_cost(u, now);
+        *ret_cost = unit_get_probes_cost(u, now);
 }
 
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret) {
@@ -347,7 +371,9 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         metrics_fill(&reading.context, &total, WINDOW_ALL_DISTRIBUTIONS, &ret->totals);
         contention_set_absent(&ret->metrics);
         contention_set_absent(&ret->totals);
-        overhead_now = unit_get_contention_cost(u, now);
+        storage_set_absent(&ret->metrics);
+        storage_set_absent(&ret->totals);
+        overhead_now = unit_get_probes_cost(u, now);
         if (cost != ABSENT && overhead_now != ABSENT)
                 /* Maps may have been destroyed or created since */
                 ret->cost_share = cost_get_share(&since, overhead_now >= cost
@@ -355,7 +381,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
 }
 
 void unit_get_measured(Unit *u, const char **ret) {
-        uint32_t measured = manager_get_measured(u->manager);
+        uint64_t measured = manager_get_measured(u->manager);
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 ret[d] = u->view && is_measured(measured, server_distributions[d].needs) ?
@@ -373,7 +399,7 @@ int unit_get_degraded_reason(const Unit *u, char **ret) {
                 { PROBE_MEMORY, "memory", MEASURED_FAULTS },
         };
         Bitmap programs = probe_get_programs(u->manager->probe);
-        uint32_t measured = manager_get_measured(u->manager);
+        uint64_t measured = manager_get_measured(u->manager);
         unsigned missing = 0;
         char *reason = NULL;
         int r = 0;

@@ -12,6 +12,7 @@ void usage_fill(const Unit *u, uint64_t window, Contention *c);
 typedef struct TotalReading {
         WindowReading requests;
         ContentionReading contention;
+        StorageReading storage;
         WindowRow client;               /* sum of all peers */
 } TotalReading;
 

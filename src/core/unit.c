@@ -44,6 +44,7 @@ void unit_free(Unit *u) {
         free(u->aliases);
         free(u->base);
         free(u->contention.base);
+        free(u->storage.base);
         free(u->contention.machine_base);
         usage_free(u->contention.usage);
         history_free(u->history.steps);

@@ -18,6 +18,7 @@
 #include "probe-name.h"
 #include "selector.h"
 #include "snapshot.h"
+#include "storage-probe.h"
 #include "xqos-section.h"
 
 typedef struct Manager Manager;
@@ -106,6 +107,7 @@ struct Unit {
         uint64_t map_created;            /* CLOCK_MONOTONIC ns of its creation; may precede the attach */
         CounterOffset *base;               /* see window.h; NULL: none */
         UnitContention contention;
+        UnitStorage storage;
         struct ExportedBins *exported_bins; /* NULL: never exported */
         struct EndpointTotals *endpoint_totals; /* of the last export with endpoints; NULL: none so far */
         bool exported;                  /* its map was */
@@ -202,11 +204,13 @@ typedef struct TotalObjective {
  * snapshot, the measured distributions, and objectives. */
 typedef struct UnitTotals {
         Snapshot snapshot;
-        TotalDistribution distributions[QOS_DISTRIBUTIONS + QOS_CONTENTION_DISTRIBUTIONS + 1];
+        TotalDistribution distributions[QOS_DISTRIBUTIONS + QOS_CONTENTION_DISTRIBUTIONS +
+                                        QOS_STORAGE_TIMED + 1];
         size_t n_distributions;
         TotalObjective *objectives;     /* thresholds that are objectives, see ErrorBudget */
         size_t n_objectives;
-        uint64_t cost_requests, cost_contention; /* run time of qosd's programs for the unit, ns; ABSENT */
+        uint64_t cost_requests, cost_contention, cost_storage; /* run time of qosd's programs for the
+                                         * unit, ns; ABSENT */
         bool tables;                    /* the snapshot has endpoints and devices, too: counters and requests
                                          * in flight of each, see endpoint-totals.h */
 } UnitTotals;

@@ -221,11 +221,15 @@ void metrics_fill(const ReadingContext *c, const WindowReading *reading, unsigne
 
 /* ---- contention --------------------------------------------------------------------------------------- */
 
-void contention_set_absent(Metrics *ret) {
+/* Those of a part of the metrics. */
+static void metrics_set_part_absent(Metrics *ret, size_t offset, size_t size) {
         for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
-                if (metric->offset >= offsetof(Metrics, contention) &&
-                    metric->offset < offsetof(Metrics, contention) + sizeof(Contention))
+                if (metric->offset >= offset && metric->offset < offset + size)
                         metric_set_absent(metric, ret);
+}
+
+void contention_set_absent(Metrics *ret) {
+        metrics_set_part_absent(ret, offsetof(Metrics, contention), sizeof(Contention));
 }
 
 void states_fill(const ReadingContext *c, const ContentionReading *reading, bool cells, Contention *ret) {
@@ -330,4 +334,36 @@ void contention_metrics_fill(const ReadingContext *c, const ContentionReading *r
 
 uint64_t contention_get_cost(const ContentionReading *reading) {
         return reading->counts.counters[QOS_CONTENTION_CPU_COST] + reading->counts.sums[QOS_COST_NSEC];
+}
+
+/* ---- storage ------------------------------------------------------------------------------------------ */
+
+void storage_set_absent(Metrics *ret) {
+        metrics_set_part_absent(ret, offsetof(Metrics, storage), sizeof(Storage));
+}
+
+void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading, Storage *ret) {
+        const uint64_t *sums = reading->counts.sums;
+
+        ret->covered = reading->covered;
+        for (enum qos_storage_call call = 0; call < QOS_STORAGE_CALLS; call++) {
+                bool timed = call < QOS_STORAGE_TIMED;
+
+                if (!is_measured(c->measured, MEASURED_STORAGE_CALLS + call))
+                        continue;
+                *(timed ? &ret->timed[call].calls : &ret->calls[call - QOS_STORAGE_TIMED]) = (StorageCalls) {
+                        .count = sums[QOS_STORAGE_COUNT + call],
+                        .errors = sums[QOS_STORAGE_ERRORS + call],
+                };
+                if (timed)
+                        storage_get_latency(reading, call, c->minimum_samples, &ret->timed[call].latency);
+                if (call <= QOS_STORAGE_WRITE)
+                        ret->bytes[call] = sums[QOS_STORAGE_BYTES_READ + call];
+        }
+        if (!is_measured(c->measured, MEASURED_STORAGE_COUNTED))
+                return;
+        ret->counted.reads = sums[QOS_STORAGE_CALLS_READ];
+        ret->counted.writes = sums[QOS_STORAGE_CALLS_WRITE];
+        ret->counted.read_bytes = sums[QOS_STORAGE_CALLS_BYTES_READ];
+        ret->counted.write_bytes = sums[QOS_STORAGE_CALLS_BYTES_WRITTEN];
 }

@@ -7,6 +7,7 @@
 #include "metric.h"
 #include "probe-name.h"
 #include "snapshot.h"
+#include "storage-window.h"
 #include "window.h"
 
 /* What is measured, for which all programs that it takes are attached. Metrics of the rest are absent. */
@@ -34,8 +35,13 @@ typedef enum Measured {
         MEASURED_RECLAIM,
         MEASURED_DIRTY_THROTTLES,
         MEASURED_OOM,
+        MEASURED_STORAGE_COUNTED,       /* calls as the kernel counts them */
+        MEASURED_STORAGE_CALLS,         /* the first of enum qos_storage_call */
+        _MEASURED_STORAGE_LAST = MEASURED_STORAGE_CALLS + QOS_STORAGE_CALLS - 1,
         _MEASURED_MAX,
 } Measured;
+
+_Static_assert(_MEASURED_MAX <= 64, "a bit of a word for each");
 
 /* Levels of the moment. ABSENT: unknown, or not measured. */
 typedef struct ReadingGauges {
@@ -54,14 +60,14 @@ typedef struct ReadingSessions {
 /* What all windows of a reading have in common. */
 typedef struct ReadingContext {
         uint64_t now;                   /* CLOCK_MONOTONIC ns */
-        uint32_t measured;              /* bits of Measured */
+        uint64_t measured;              /* bits of Measured */
         ProbeMask probes;               /* those with a contention map */
         unsigned minimum_samples;       /* see window_get_distribution() */
         bool writeback;                 /* is attributed to the unit */
         ReadingGauges gauges;
 } ReadingContext;
 
-static inline bool is_measured(uint32_t measured, Measured m) {
+static inline bool is_measured(uint64_t measured, Measured m) {
         return measured >> m & 1;
 }
 
@@ -80,8 +86,8 @@ void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const R
 
 /* Raw counters alone, without regard to validity. */
 void counters_fill(const ReadingContext *c, const WindowReading *reading, Metrics *ret);
-/* All but contention and the client role, with gauges. distributions: bitmask of those that were read; the
- * others are absent. */
+/* All but contention, storage and the client role, with gauges. distributions: bitmask of those that were
+ * read; the others are absent. */
 void metrics_fill(const ReadingContext *c, const WindowReading *reading, unsigned distributions,
                   Metrics *ret);
 
@@ -95,6 +101,9 @@ void states_fill(const ReadingContext *c, const ContentionReading *reading, bool
  * values derived from them are absent. */
 void contention_metrics_fill(const ReadingContext *c, const ContentionReading *reading, bool cells,
                              bool clock, Contention *ret);
+
+void storage_set_absent(Metrics *ret);
+void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading, Storage *ret);
 
 /* Run time of the programs, ns. */
 uint64_t contention_get_cost(const ContentionReading *reading);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "contention-map.h"
+#include "storage-map.h"
 #include "util.h"
 
 /* The default of DefaultWindow= in qosd.conf. */
@@ -236,10 +237,34 @@ typedef struct Contention {
         Quota quota;
 } Contention;
 
+/* Calls on files of one kind. */
+typedef struct StorageCalls {
+        uint64_t count;                 /* that ended in the window */
+        uint64_t errors;                /* of these, failed */
+} StorageCalls;
+
+typedef struct StorageTimedCalls {
+        StorageCalls calls;
+        Distribution latency;
+} StorageTimedCalls;
+
+/* What threads request of file systems. */
+typedef struct Storage {
+        uint64_t covered;               /* ns of the window in which the unit had a storage map */
+        StorageTimedCalls timed[QOS_STORAGE_TIMED]; /* by enum qos_storage_call */
+        uint64_t bytes[QOS_STORAGE_WRITE + 1];      /* read, written */
+        StorageCalls calls[QOS_STORAGE_CALLS - QOS_STORAGE_TIMED]; /* all others */
+        struct {
+                uint64_t reads, writes; /* calls on files of any kind, as the kernel counts in each task */
+                uint64_t read_bytes, write_bytes;
+        } counted;
+} Storage;
+
 /* Base of the offsets in the metric table. */
 typedef struct Metrics {
         Requests requests;
         Contention contention;
+        Storage storage;
 } Metrics;
 
 /* An endpoint that the unit serves, or a peer that it is a client of. */

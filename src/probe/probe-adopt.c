@@ -69,7 +69,8 @@ bool probe_take_fd(Probe *p, const char *name, int fd) {
 
         return take_unit_fd(name, "unit-", fd, p->unit_fds) ||
                 take_unit_fd(name, "contention-", fd, p->contention_fds) ||
-                take_unit_fd(name, "shards-", fd, p->shards_fds);
+                take_unit_fd(name, "shards-", fd, p->shards_fds) ||
+                take_unit_fd(name, "storage-", fd, p->storage_fds);
 }
 
 int probe_adopt(Probe *p, bool discard) {
@@ -82,7 +83,7 @@ int probe_adopt(Probe *p, bool discard) {
                 found = found || p->program_fds[i] >= 0 || p->link_fds[i] >= 0;
         found = found || p->n_libraries > 0;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                found = found || p->unit_fds[i] >= 0 || p->contention_fds[i] >= 0 || p->shards_fds[i] >= 0;
+                found = found || probe_has_unit(p, i);
         if (!found)
                 return -ENOENT;
 
@@ -104,6 +105,8 @@ int probe_adopt(Probe *p, bool discard) {
                         if (p->unit_fds[i] >= 0)
                                 store_drop_unit("unit", i);
                         store_drop_contention(p, i);
+                        if (p->storage_fds[i] >= 0)
+                                store_drop_unit("storage", i);
                 }
                 store_drop_all(p);
                 probe_close(p);

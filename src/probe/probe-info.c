@@ -54,6 +54,7 @@ static const Map lost_maps[QOS_STATISTICS] = {
         [QOS_STATISTIC_LOST_BLOCKS]          = MAP_BLOCKS,
         [QOS_STATISTIC_LOST_BLOCK_USERS]     = MAP_BLOCK_USERS,
         [QOS_STATISTIC_LOST_LOCK_PLACES]     = MAP_LOCK_PLACES,
+        [QOS_STATISTIC_LOST_STORAGE_THREADS] = MAP_STORAGE_THREADS,
 };
 
 static bool statistics_are_enabled(void) {
@@ -164,7 +165,8 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                                 info.memory_per_socket += map.value_size;
                 }
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const int fds[] = { p->unit_fds[i], p->contention_fds[i], p->shards_fds[i] };
+                const int fds[] = { p->unit_fds[i], p->contention_fds[i], p->shards_fds[i],
+                                    p->storage_fds[i] };
 
                 for (size_t k = 0; k < ELEMENTSOF(fds); k++)
                         if (fds[k] >= 0)

@@ -7,6 +7,7 @@
 
 #include "contention-map.h"
 #include "probe.h"
+#include "storage-map.h"
 
 /* Runs of programs that the kernel has skipped since they were loaded. */
 typedef struct MissedRuns {
@@ -66,6 +67,8 @@ typedef enum Map {
         MAP_MAPPING_SCRATCH,
         MAP_LOCK_SCRATCH,
         MAP_LOCK_PLACES,
+        MAP_STORAGE_MAPS,
+        MAP_STORAGE_THREADS,
         _MAP_MAX,
 } Map;
 
@@ -94,6 +97,8 @@ typedef struct ProgramDescription {
         const char *provides;
         Program alternative;    /* which is used where the kernel refuses this one; 0: none */
         enum qos_walk walk;     /* what that is to do */
+        const char *renamed;    /* of HOOK_FUNCTION: the name of the function in newer kernels; NULL: the
+                                 * same */
 } ProgramDescription;
 
 /* Programs that are loaded together; indexed by the bit number of the probe. */
@@ -101,7 +106,7 @@ typedef struct ProgramGroup {
         Program first, end;
 } ProgramGroup;
 
-#define PROGRAM_GROUPS 5U
+#define PROGRAM_GROUPS 6U
 
 typedef struct Library {
         uint64_t inode;
@@ -152,6 +157,10 @@ struct Probe {
         struct qos_contention_cpu *contention_cpus[UNITS_MAX_LIMIT];
         struct qos_contention_map *machine;         /* of the whole machine */
         int machine_fd;
+
+        /* Storage maps */
+        int storage_fds[UNITS_MAX_LIMIT];
+        union qos_storage_element *storages[UNITS_MAX_LIMIT];
 };
 
 extern const char *const map_table[_MAP_MAX];
@@ -190,6 +199,10 @@ unsigned shards_number(void);
 void contention_close(Probe *p, unsigned slot);
 void machine_close(Probe *p);
 int shards_make_map(uint32_t contention, uint64_t epoch_end);
+
+/* probe-storage.c */
+void storage_close(Probe *p, unsigned slot);
+int storage_make_map(const struct qos_storage_header *header);
 
 /* probe-iterators.c */
 int iterator_run(Probe *p, Program i, uint64_t *ret_session);

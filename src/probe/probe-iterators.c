@@ -229,6 +229,10 @@ int probe_find_faults(Probe *p) {
         return iterator_run(p, PROGRAM_FIND_FAULTS, NULL);
 }
 
+int probe_find_storage_calls(Probe *p) {
+        return iterator_run(p, PROGRAM_STORAGE_FIND, NULL);
+}
+
 int probe_reassign_sockets(Probe *p) {
         int r;
 

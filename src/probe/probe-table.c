@@ -61,7 +61,16 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_MAPPING_SCRATCH] = "mapping_scratch",
         [MAP_LOCK_SCRATCH] = "lock_scratch",
         [MAP_LOCK_PLACES]  = "lock_places",
+        [MAP_STORAGE_MAPS] = "storage_maps",
+        [MAP_STORAGE_THREADS] = "storage_threads",
 };
+
+/* Both programs of a function of the virtual file system. */
+#define STORAGE_CALL(number, name, function, provides)                                                     \
+        [PROGRAM_STORAGE_##number##_BEGIN] = { "storage_" #name "_begin", "storage", "fentry/" #function,  \
+                                               HOOK_FUNCTION, 0, provides },                               \
+        [PROGRAM_STORAGE_##number##_END]   = { "storage_" #name "_end", "storage", "fexit/" #function,     \
+                                               HOOK_FUNCTION, 0, provides }
 
 const ProgramDescription program_table[_PROGRAM_MAX] = {
         [PROGRAM_MKDIR]        = { "units_mkdir",         "units",    "tp_btf/cgroup_mkdir",
@@ -272,6 +281,44 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
         [PROGRAM_OOM]          = { "memory_oom",          "memory",   "tp_btf/mark_victim",
                                    HOOK_TRACEPOINT,     0,
                                    "OOM kills" },
+        [PROGRAM_STORAGE_FORK] = { "storage_fork",        "storage",  "tp_btf/sched_process_fork",
+                                   HOOK_TRACEPOINT,     0,
+                                   "storage.calls of threads younger than the attach" },
+        [PROGRAM_STORAGE_EXIT] = { "storage_exit",        "storage",  "tp_btf/sched_process_exit",
+                                   HOOK_TRACEPOINT,     0,
+                                   "storage.calls of threads that have exited" },
+        [PROGRAM_STORAGE_FIND] = { "storage_find_calls",  "storage",  "iter/task",
+                                   HOOK_ITERATOR,       0,
+                                   "storage.calls" },
+        STORAGE_CALL(READ, read, vfs_read, "read(2), pread(2)"),
+        STORAGE_CALL(READV, readv, vfs_readv, "readv(2), preadv(2)"),
+        STORAGE_CALL(SENDFILE, sendfile, do_splice_direct, "sendfile(2)"),
+        STORAGE_CALL(WRITE, write, vfs_write, "write(2), pwrite(2)"),
+        STORAGE_CALL(WRITEV, writev, vfs_writev, "writev(2), pwritev(2)"),
+        STORAGE_CALL(COPY, copy, vfs_copy_file_range, "copy_file_range(2)"),
+        STORAGE_CALL(SYNC, sync, vfs_fsync_range, "fsync(2), fdatasync(2), msync(2)"),
+        STORAGE_CALL(LIST, list, iterate_dir, "getdents(2)"),
+        STORAGE_CALL(ALLOCATE, allocate, vfs_fallocate, "fallocate(2)"),
+        STORAGE_CALL(CREATE, create, vfs_create, "mknod(2) of files"),
+        STORAGE_CALL(MKDIR, mkdir, vfs_mkdir, "mkdir(2)"),
+        STORAGE_CALL(MKNOD, mknod, vfs_mknod, "mknod(2)"),
+        STORAGE_CALL(LINK, link, vfs_link, "link(2)"),
+        STORAGE_CALL(SYMLINK, symlink, vfs_symlink, "symlink(2)"),
+        STORAGE_CALL(UNLINK, unlink, vfs_unlink, "unlink(2)"),
+        STORAGE_CALL(RMDIR, rmdir, vfs_rmdir, "rmdir(2)"),
+        STORAGE_CALL(RENAME, rename, vfs_rename, "rename(2)"),
+        STORAGE_CALL(STAT, stat, vfs_statx, "stat(2), statx(2)"),
+        STORAGE_CALL(FSTAT, fstat, vfs_getattr_nosec, "fstat(2)"),
+        STORAGE_CALL(CHANGE, change, notify_change, "truncate(2), chmod(2), chown(2), utimes(2)"),
+        /* do_file_open() since Linux 7.0 */
+        [PROGRAM_STORAGE_OPEN_BEGIN] = { "storage_open_begin", "storage", "fentry/do_filp_open",
+                                         HOOK_FUNCTION,   0,
+                                         "open(2), and files that it creates",
+                                         .renamed = "do_file_open" },
+        [PROGRAM_STORAGE_OPEN_END]   = { "storage_open_end",  "storage",  "fexit/do_filp_open",
+                                         HOOK_FUNCTION,   0,
+                                         "open(2), and files that it creates",
+                                         .renamed = "do_file_open" },
 };
 
 const ProgramGroup group_table[PROGRAM_GROUPS] = {
@@ -279,7 +326,8 @@ const ProgramGroup group_table[PROGRAM_GROUPS] = {
         [1] = { PROGRAM_OPENSSL_EGRESS, PROGRAM_CPU_SWITCH    },
         [2] = { PROGRAM_CPU_SWITCH,     PROGRAM_BLOCK_START   },
         [3] = { PROGRAM_BLOCK_START,    PROGRAM_FAULT         },
-        [4] = { PROGRAM_FAULT,          _PROGRAM_MAX          },
+        [4] = { PROGRAM_FAULT,          PROGRAM_STORAGE_FORK  },
+        [5] = { PROGRAM_STORAGE_FORK,   _PROGRAM_MAX          },
 };
 
 unsigned group_of(ProbeMask probe) {

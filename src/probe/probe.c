@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
@@ -62,7 +63,7 @@ int probe_new(sd_event *event, Probe **ret) {
                 p->program_fds[i] = p->link_fds[i] = p->unloading.program_fds[i] = p->unloading.link_fds[i] =
                         -EBADF;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                p->unit_fds[i] = p->contention_fds[i] = p->shards_fds[i] = -EBADF;
+                p->unit_fds[i] = p->contention_fds[i] = p->shards_fds[i] = p->storage_fds[i] = -EBADF;
         p->machine_fd = -EBADF;
 
         libbpf_set_print(on_libbpf_print);
@@ -102,6 +103,7 @@ void probe_close(Probe *p) {
         machine_close(p);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 contention_close(p, i);
+                storage_close(p, i);
                 if (p->views[i])
                         (void) munmap(p->views[i], sizeof(struct qos_unit_map));
                 p->views[i] = NULL;
@@ -200,10 +202,31 @@ static int dup_cloexec(int fd) {
         return r < 0 ? -errno : r;
 }
 
+/* For programs at functions that this kernel has under their newer name. */
+static int object_set_targets(struct qosd_bpf *skeleton, const Bitmap *programs) {
+        struct btf *btf = NULL;
+        int r = 0;
+
+        for (unsigned i = 0; r >= 0 && (i = bitmap_next(programs, i)) < _PROGRAM_MAX; i++) {
+                const ProgramDescription *d = program_table + i;
+
+                if (!d->renamed)
+                        continue;
+                if (!btf)
+                        btf = btf__load_vmlinux_btf();
+                if (btf && btf__find_by_name_kind(btf, strchr(d->hook, '/') + 1, BTF_KIND_FUNC) < 0)
+                        r = bpf_program__set_attach_target(
+                                        bpf_object__find_program_by_name(skeleton->obj, d->name), 0,
+                                        d->renamed);
+        }
+        btf__free(btf);
+        return r;
+}
+
 /* Opens the object, reuses existing maps, and loads the given programs; without any, only creates the
  * maps. */
 static int object_load(Probe *p, const Bitmap *programs) {
-        _cleanup_close_ int contention_cpus = -EBADF;
+        _cleanup_close_ int contention_cpus = -EBADF, storage = -EBADF;
         uint64_t watchdog_usec = 0;
         struct qosd_bpf *skeleton;
         bool watched;
@@ -232,6 +255,17 @@ static int object_load(Probe *p, const Bitmap *programs) {
                         goto finish;
         }
 
+        if (p->map_fds[MAP_STORAGE_MAPS] < 0) {
+                r = storage = storage_make_map(&(struct qos_storage_header) {});
+                if (r >= 0)
+                        r = bpf_map__set_inner_map_fd(
+                                        bpf_object__find_map_by_name(skeleton->obj,
+                                                                     map_table[MAP_STORAGE_MAPS]),
+                                        storage);
+                if (r < 0)
+                        goto finish;
+        }
+
         for (Program i = 0; i < _PROGRAM_MAX; i++) {
                 struct bpf_program *program = bpf_object__find_program_by_name(skeleton->obj,
                                                                                program_table[i].name);
@@ -240,6 +274,10 @@ static int object_load(Probe *p, const Bitmap *programs) {
                 (void) bpf_program__set_autoload(program, bitmap_contains(programs, i));
                 (void) bpf_program__set_autoattach(program, false);
         }
+
+        r = object_set_targets(skeleton, programs);
+        if (r < 0)
+                goto finish;
 
         for (Map i = 0; i < _MAP_MAX; i++) {
                 struct bpf_map *map = bpf_object__find_map_by_name(skeleton->obj, map_table[i]);

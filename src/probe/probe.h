@@ -17,6 +17,7 @@ struct qos_contention_map;
 struct qos_mapping;
 struct qos_contention_cpu;
 struct qos_thread;
+union qos_storage_element;
 
 typedef struct Probe Probe;
 
@@ -90,6 +91,52 @@ typedef enum Program {
         PROGRAM_LIMIT_END,
         PROGRAM_THROTTLE,
         PROGRAM_OOM,
+        /* Probe "storage" */
+        PROGRAM_STORAGE_FORK,
+        PROGRAM_STORAGE_EXIT,
+        PROGRAM_STORAGE_FIND,
+        PROGRAM_STORAGE_READ_BEGIN,
+        PROGRAM_STORAGE_READ_END,
+        PROGRAM_STORAGE_READV_BEGIN,
+        PROGRAM_STORAGE_READV_END,
+        PROGRAM_STORAGE_SENDFILE_BEGIN,
+        PROGRAM_STORAGE_SENDFILE_END,
+        PROGRAM_STORAGE_WRITE_BEGIN,
+        PROGRAM_STORAGE_WRITE_END,
+        PROGRAM_STORAGE_WRITEV_BEGIN,
+        PROGRAM_STORAGE_WRITEV_END,
+        PROGRAM_STORAGE_COPY_BEGIN,
+        PROGRAM_STORAGE_COPY_END,
+        PROGRAM_STORAGE_SYNC_BEGIN,
+        PROGRAM_STORAGE_SYNC_END,
+        PROGRAM_STORAGE_LIST_BEGIN,
+        PROGRAM_STORAGE_LIST_END,
+        PROGRAM_STORAGE_ALLOCATE_BEGIN,
+        PROGRAM_STORAGE_ALLOCATE_END,
+        PROGRAM_STORAGE_CREATE_BEGIN,
+        PROGRAM_STORAGE_CREATE_END,
+        PROGRAM_STORAGE_MKDIR_BEGIN,
+        PROGRAM_STORAGE_MKDIR_END,
+        PROGRAM_STORAGE_MKNOD_BEGIN,
+        PROGRAM_STORAGE_MKNOD_END,
+        PROGRAM_STORAGE_LINK_BEGIN,
+        PROGRAM_STORAGE_LINK_END,
+        PROGRAM_STORAGE_SYMLINK_BEGIN,
+        PROGRAM_STORAGE_SYMLINK_END,
+        PROGRAM_STORAGE_UNLINK_BEGIN,
+        PROGRAM_STORAGE_UNLINK_END,
+        PROGRAM_STORAGE_RMDIR_BEGIN,
+        PROGRAM_STORAGE_RMDIR_END,
+        PROGRAM_STORAGE_RENAME_BEGIN,
+        PROGRAM_STORAGE_RENAME_END,
+        PROGRAM_STORAGE_STAT_BEGIN,
+        PROGRAM_STORAGE_STAT_END,
+        PROGRAM_STORAGE_FSTAT_BEGIN,
+        PROGRAM_STORAGE_FSTAT_END,
+        PROGRAM_STORAGE_CHANGE_BEGIN,
+        PROGRAM_STORAGE_CHANGE_END,
+        PROGRAM_STORAGE_OPEN_BEGIN,
+        PROGRAM_STORAGE_OPEN_END,
         _PROGRAM_MAX,
         _PROGRAM_REQUESTS_MAX = PROGRAM_OPENSSL_EGRESS,
 } Program;
@@ -136,7 +183,7 @@ const char* probe_group_failure(Probe *p, ProbeMask probe);
 /* Creates the map of a unit. ret_view is mapped read-only, and valid until probe_remove_unit(). */
 int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
                    const struct qos_unit_map **ret_view);
-/* Removes the maps of a unit, including the contention map, as far as they exist. */
+/* Removes the maps of a unit, including the contention and storage maps, as far as they exist. */
 void probe_remove_unit(Probe *p, unsigned slot);
 /* Whether the slot has any of these maps. */
 bool probe_has_unit(const Probe *p, unsigned slot);
@@ -222,6 +269,19 @@ const struct qos_block_use* block_users_find(const BlockUser *users, size_t n,
  * next probe_find_threads(). */
 int probe_get_moves_fd(Probe *p);
 void probe_read_moves(Probe *p);
+
+/* ---- storage ---- */
+
+/* Creates and maps the storage map of a unit (storage-map.h), like probe_add_unit(). generation is that of
+ * the unit, storage that of the storage map. */
+int probe_add_storage(Probe *p, unsigned slot, uint32_t generation, uint32_t storage, uint64_t now,
+                      const union qos_storage_element **ret);
+void probe_remove_storage(Probe *p, unsigned slot);
+/* To be called after probe_adopt(). -ENOENT: none was stored. */
+int probe_adopt_storage(Probe *p, unsigned slot, uint32_t generation,
+                        const union qos_storage_element **ret);
+/* Records the latest calls of all threads, as the kernel counts them. */
+int probe_find_storage_calls(Probe *p);
 
 /* ---- libssl ----  */
 

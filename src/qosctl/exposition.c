@@ -361,6 +361,7 @@ static int write_cost(Output *o, ExpositionScope scope, const ExportedUnits *uni
         } costs[] = {
                 { "cost.requests",   "requests"   },
                 { "cost.contention", "contention" },
+                { "cost.storage",    "storage"    },
         };
         static const Family f = {
                 .name = "qosd_cost_seconds",

@@ -195,8 +195,8 @@ static const OptionHelp option_help[] = {
           "With enable: wait until units are observed" },
         { "   --probes=PROBE,...", OPTION_PROBES,
           "With attach, enable: select probes: requests,\n"
-          "tls, cpu, block, memory",
-          "requests tls cpu block memory" },
+          "tls, cpu, block, memory, storage",
+          "requests tls cpu block memory storage" },
         { "   --exclude=WHAT,...", OPTION_EXCLUDE,
           "With attach, enable: exclude requests by port:N,\n"
           "http:/PATH, redis:COMMAND",

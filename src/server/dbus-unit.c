@@ -13,6 +13,7 @@ typedef struct Shown {
 
 #include "vtable-contention.h"
 #include "vtable-requests.h"
+#include "vtable-storage.h"
 #include "vtable-unit.h"
 
 /* Verdicts of all units in one second, and for how long one is valid: each reads a unit's history, for some
@@ -34,10 +35,12 @@ static const struct {
 } shown_table[] = {
         { Requests_INTERFACE,   requests_vtable,   ELEMENTSOF(requests_vtable)   },
         { Contention_INTERFACE, contention_vtable, ELEMENTSOF(contention_vtable) },
+        { Storage_INTERFACE,    storage_vtable,    ELEMENTSOF(storage_vtable)    },
         { Unit_INTERFACE,       unit_shown_vtable, ELEMENTSOF(unit_shown_vtable) },
 };
 
-#define PROPERTIES_MAX (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable))
+#define PROPERTIES_MAX                                                                                     \
+        (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable) + ELEMENTSOF(storage_vtable))
 
 /* Values of a unit that subscribers may have seen. */
 typedef struct PublishedProperties {

@@ -369,6 +369,8 @@ int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {
                 json_writer_add_unsigned(&w, "requests", t->cost_requests);
         if (t->cost_contention != ABSENT)
                 json_writer_add_unsigned(&w, "contention", t->cost_contention);
+        if (t->cost_storage != ABSENT)
+                json_writer_add_unsigned(&w, "storage", t->cost_storage);
         json_writer_close_some(&w);
         json_writer_add_unsigned(&w, "drops", t->snapshot.drops);
         if (t->tables)

@@ -161,6 +161,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         DEFINE_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("What the probes \"cpu\", \"block\" and \"memory\" have measured"), \
         DEFINE_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("What the probe \"storage\" has measured"), \
+        DEFINE_BY_TYPE(storage, Storage, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("All counters since the attach, by the name of the metric"), \
         DEFINE(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("What observing the unit costs; left out where nothing of it is measured"), \
@@ -243,8 +245,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(objectives, ExportedObjective,
                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Run time of qosd's programs for the unit since the attach, in nanoseconds, "
-                              "independent of seq: of \"requests\", and of \"contention\" since it is "
-                              "observed with one of the probes cpu, block and memory"),
+                              "independent of seq: of \"requests\", of \"contention\" since it is "
+                              "observed with one of the probes cpu, block and memory, and of "
+                              "\"storage\" since it is observed with that"),
                 SD_VARLINK_DEFINE_FIELD(cost, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"),
                 SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0),
@@ -1284,6 +1287,17 @@ SD_VARLINK_DEFINE_INTERFACE(
                                "Each thread is in exactly one state at any time, as the probe \"cpu\" "
                                "measures"),
                 &vl_type_Contention,
+                SYMBOL_COMMENT("Calls that read or write files, in the window"),
+                &vl_type_StorageReads,
+                SYMBOL_COMMENT("Calls that open files, or wait until one is stored, in the window"),
+                &vl_type_StorageSyncs,
+                SYMBOL_COMMENT("Calls on names and attributes of files, in the window"),
+                &vl_type_StorageChanges,
+                SYMBOL_COMMENT("Calls on files of any kind, sockets and pipes included, in the window"),
+                &vl_type_StorageCalls,
+                SYMBOL_COMMENT("What the threads of a unit request of file systems. A call counts when it "
+                               "returns"),
+                &vl_type_Storage,
                 SYMBOL_COMMENT("What observing costs"),
                 &vl_type_Cost,
                 SYMBOL_COMMENT("A reading: all that is known of one unit over one window, at one moment"),

@@ -2,7 +2,7 @@
 
 #include "probe-name.h"
 
-static const char *const probe_table[] = { "requests", "tls", "cpu", "block", "memory" };
+static const char *const probe_table[] = { "requests", "tls", "cpu", "block", "memory", "storage" };
 
 ProbeMask probe_mask_from_name(const char *s) {
         for (size_t i = 0; i < ELEMENTSOF(probe_table); i++)

@@ -13,16 +13,17 @@ typedef enum ProbeMask {
         PROBE_CPU      = 1 << 2,        /* states of threads */
         PROBE_BLOCK    = 1 << 3,        /* block I/O */
         PROBE_MEMORY   = 1 << 4,        /* page faults, reclaim, and statistics of the control group */
-        _PROBE_ALL     = (1 << 5) - 1,
+        PROBE_STORAGE  = 1 << 5,        /* calls on files */
+        _PROBE_ALL     = (1 << 6) - 1,
 } ProbeMask;
 
-/* These probes have a cost for all processes: on calls of a library shared with the unit, and on page
- * faults. */
-#define PROBES_MACHINE_WIDE (PROBE_TLS | PROBE_MEMORY)
+/* These probes have a cost for all processes: on calls of a library shared with the unit, on page faults,
+ * and on calls on files. */
+#define PROBES_MACHINE_WIDE (PROBE_TLS | PROBE_MEMORY | PROBE_STORAGE)
 
 /* Lists for error messages, in files and for clients */
-#define PROBES_LISTED "('requests', 'tls', 'cpu', 'block', 'memory')"
-#define PROBES_EXPECTED "'requests', 'tls', 'cpu', 'block' or 'memory'"
+#define PROBES_LISTED "('requests', 'tls', 'cpu', 'block', 'memory', 'storage')"
+#define PROBES_EXPECTED "'requests', 'tls', 'cpu', 'block', 'memory' or 'storage'"
 
 /* 0: unknown name. */
 ProbeMask probe_mask_from_name(const char *s);

@@ -162,7 +162,8 @@ static void test_catalogue(void) {
         for (size_t i = 0; i < metric_table_size; i++) {
                 check(metric_find(metric_table[i].name) == metric_table + i); /* names are unique */
                 check(startswith(metric_table[i].name, "requests.") ||
-                      startswith(metric_table[i].name, "contention."));
+                      startswith(metric_table[i].name, "contention.") ||
+                      startswith(metric_table[i].name, "storage."));
                 check(!isempty(metric_table[i].description));
         }
 }

@@ -15,6 +15,7 @@
  * many KiB the machine's free memory fell meanwhile, at most. MESSAGE: what the kernel said last. */
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -141,6 +142,20 @@ static int skeleton_prepare(struct qosd_bpf *skeleton) {
         return bpf_map__set_inner_map_fd(skeleton->maps.contention_cpus, fd);
 }
 
+/* As object_set_targets() in src/probe/probe.c. */
+static int set_target(struct bpf_program *program) {
+        struct btf *btf;
+        int r = 0;
+
+        if (!strstr(bpf_program__section_name(program), "/do_filp_open"))
+                return 0;
+        btf = btf__load_vmlinux_btf();
+        if (btf && btf__find_by_name_kind(btf, "do_filp_open", BTF_KIND_FUNC) < 0)
+                r = bpf_program__set_attach_target(program, 0, "do_file_open");
+        btf__free(btf);
+        return r;
+}
+
 static void program_try(const char *name, struct result *result) {
         struct qosd_bpf *skeleton = skeleton_open();
         struct bpf_program *program, *wanted = NULL;
@@ -165,6 +180,8 @@ static void program_try(const char *name, struct result *result) {
         (void) bpf_program__set_log_buf(wanted, log, LOG_SIZE);
 
         r = skeleton_prepare(skeleton);
+        if (r >= 0)
+                r = set_target(wanted);
         if (r >= 0)
                 r = qosd_bpf__load(skeleton);
 

@@ -255,7 +255,7 @@ def programs_loaded():
     try:
         # If this fails, tests are slower, with the same results
         try:
-            scenario.qosctl("attach", "--probes=requests,cpu,block,memory", name, timeout=300)
+            scenario.qosctl("attach", "--probes=requests,cpu,block,memory,storage", name, timeout=300)
         except (scenario.Failed, subprocess.TimeoutExpired) as e:
             print(f"The programs cannot be kept loaded: {e}", flush=True)
         yield

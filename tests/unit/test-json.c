@@ -275,6 +275,7 @@ static void test_description(void) {
         /* That all metrics are described is seen where one reading with all of them is held against it */
         count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Requests"), "requests", &n);
         count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Contention"), "contention", &n);
+        count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Storage"), "storage", &n);
         check(n == metric_table_size);
 }
 
@@ -330,6 +331,7 @@ static void test_totals(void) {
                 .n_distributions = 2,
                 .cost_requests = 11,
                 .cost_contention = ABSENT,
+                .cost_storage = ABSENT,
         };
         static TotalObjective objective = { "slow", 0.99, 7, 9 };
         static const struct {

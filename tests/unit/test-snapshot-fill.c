@@ -16,7 +16,7 @@ static struct qos_unit_map maps[2];
 static const WindowSource buffer[] = { { .map = maps }, { .map = maps + 1 } };
 static const WindowSources sources = { .sources = buffer, .n = ELEMENTSOF(buffer) };
 
-static ReadingContext read_gauges(uint32_t measured) {
+static ReadingContext read_gauges(uint64_t measured) {
         ReadingContext c = { .now = NOW, .measured = measured };
 
         reading_get_gauges(&c, &sources, &sessions);
@@ -104,7 +104,7 @@ static void test_measured(void) {
                 c.minimum_samples = 5;
                 metrics_fill(&c, &reading, WINDOW_ALL_DISTRIBUTIONS, &metrics);
                 check(*value != ABSENT);
-                c = read_gauges(UINT32_MAX & ~(UINT32_C(1) << table[i].needs));
+                c = read_gauges(UINT64_MAX & ~(UINT64_C(1) << table[i].needs));
                 c.minimum_samples = 5;
                 metrics_fill(&c, &reading, WINDOW_ALL_DISTRIBUTIONS, &metrics);
                 check(*value == ABSENT);

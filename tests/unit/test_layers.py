@@ -12,6 +12,7 @@ BELOW = {
     "bpf/core": ["bpf/abi"],
     "bpf/requests": ["bpf/abi", "bpf/core"],
     "bpf/contention": ["bpf/abi", "bpf/core"],
+    "bpf/storage": ["bpf/abi", "bpf/core"],
     "src/shared": ["bpf/abi"],
     "src/model": ["bpf/abi", "src/shared"],
     "src/probe": ["bpf/abi", "src/shared"],

@@ -18,6 +18,7 @@ SECTIONS = {
     "Block devices": "contention.block",
     "Memory": "contention.memory",
     "Pressure and quota": "contention",
+    "Calls on files": "storage",
 }
 SERVER = "requests.server"
 # Service times by thread state are a subject of "Threads"
@@ -86,7 +87,7 @@ def main():
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")
         role = SECTIONS.get(title, SERVER)
-        parts.setdefault(re.match(r"contention|requests\.\w+", role)[0], []).append(body)
+        parts.setdefault(re.match(r"contention|storage|requests\.\w+", role)[0], []).append(body)
 
         # The first column of tables of figures
         for table in re.findall(r"^\| figure \|.*\n\|[-|]+\n((?:\|.*\n)+)", body, flags=re.MULTILINE):

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* Writers of storage maps. Compiled for BPF and, for the unit tests, for user space; the including file
+ * provides window_copy(), window_cpu(), row_loop() and storage_element(). */
+
+#include "storage-map.h"
+
+#define STORAGE_INLINE static inline __attribute__((always_inline))
+
+STORAGE_INLINE struct qos_storage_counts* storage_counts_get(void *map, __u32 i) {
+        union qos_storage_element *e = storage_element(map, i);
+
+        return e ? &e->counts : NULL;
+}
+
+STORAGE_INLINE struct qos_storage_header* storage_header_get(void *map) {
+        union qos_storage_element *e = storage_element(map, QOS_STORAGE_HEADER);
+
+        return e ? &e->header : NULL;
+}
+
+struct storage_total {
+        void *map;
+        struct qos_storage_counts *to;
+};
+
+static long storage_total_step(__u64 cpu, void *data) {
+        struct storage_total *total = data;
+        const struct qos_storage_counts *shard;
+
+        shard = storage_counts_get(total->map, QOS_STORAGE_SHARD((__u32) cpu));
+        if (!shard)
+                return 1;
+        if (cpu == 0) {
+                window_copy(total->to->sums, shard->sums,
+                            sizeof(*shard) - __builtin_offsetof(struct qos_storage_counts, sums));
+                return 0;
+        }
+        for (__u32 i = 0; i < QOS_STORAGE_SUMS; i++)
+                total->to->sums[i] += shard->sums[i];
+        for (__u32 i = 0; i < QOS_STORAGE_BINS; i++)
+                total->to->bins[i] += shard->bins[i];
+        return 0;
+}
+
+/* Writes the checkpoints that are due at epoch. Does not wait if another CPU is doing so: an event recorded
+ * meanwhile may land on either side of the checkpoint, as a whole or in parts; totals are not affected. */
+STORAGE_INLINE void storage_roll(void *map, struct qos_storage_header *h, __u64 epoch) {
+        struct qos_storage_counts *newest = NULL;
+        __u64 old = *(volatile __u64*) &h->epoch;
+
+        if (epoch <= old || __sync_val_compare_and_swap(&h->rolling, 0, window_cpu() + 1) != 0)
+                return;
+
+        old = *(volatile __u64*) &h->epoch;
+        for (__u32 level = 0; epoch > old && level < QOS_LEVELS; level++) {
+                __u64 before = old / QOS_LEVEL_EPOCHS(level), now = epoch / QOS_LEVEL_EPOCHS(level);
+                struct qos_storage_counts *c;
+
+                if (now == before)
+                        break; /* a boundary of a level is one of all finer levels */
+
+                c = storage_counts_get(map, QOS_STORAGE_CHECKPOINT + QOS_LEVEL_FIRST_CHECKPOINT(level) +
+                                       h->written[level] % QOS_LEVEL_CHECKPOINTS(level));
+                if (!c)
+                        break;
+                /* Readers check last before and after copying */
+                __sync_lock_test_and_set(&c->last, 0);
+                c->first = before + 1;
+                if (!newest) {
+                        struct storage_total total = { .map = map, .to = c };
+
+                        row_loop(h->cpus, storage_total_step, &total);
+                        newest = c;
+                } else
+                        window_copy(c->sums, newest->sums,
+                                    sizeof(*c) - __builtin_offsetof(struct qos_storage_counts, sums));
+                __sync_lock_test_and_set(&c->last, now);
+                h->written[level]++;
+        }
+        if (epoch > old)
+                __sync_lock_test_and_set(&h->epoch, epoch);
+
+        __sync_lock_test_and_set(&h->rolling, 0);
+}
+
+/* As window_maximum(). */
+STORAGE_INLINE void storage_peak(struct qos_storage_peaks *p, __u64 epoch, __u64 nsec) {
+        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK;
+
+        for (__u32 level = 0; level < QOS_LEVELS; level++) {
+                __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), old,
+                      word = subwindow << QOS_MAXIMUM_BITS | value;
+                __u64 i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
+
+                BPF_BOUND(i, QOS_MAXIMA);
+                for (int try = 0; try < 4; try++) {
+                        old = *(volatile __u64*) &p->ring[i];
+                        if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word)
+                                return;
+                        if (__sync_val_compare_and_swap(&p->ring[i], old, word) == old)
+                                break;
+                }
+        }
+        for (int try = 0; try < 4; try++) {
+                __u64 old = *(volatile __u64*) &p->total;
+
+                if (old >= nsec || __sync_val_compare_and_swap(&p->total, old, nsec) == old)
+                        break;
+        }
+}
+
+STORAGE_INLINE void storage_add(struct qos_storage_counts *shard, __u64 sum, __u64 n) {
+        BPF_BOUND(sum, QOS_STORAGE_SUMS);
+        __sync_fetch_and_add(&shard->sums[sum], n);
+}
+
+/* Whether it is an error code of the kernel. Other negative values are pointers. */
+STORAGE_INLINE int result_is_error(__s64 result) {
+        return result < 0 && result >= -4095;
+}
+
+/* A call that ended. result: bytes read or written, a negative errno, or anything else. nsec: of timed
+ * calls. */
+STORAGE_INLINE void storage_record(void *map, __u32 cpu, __u64 now, __u32 call, __s64 result, __u64 nsec) {
+        struct qos_storage_header *h = storage_header_get(map);
+        struct qos_storage_counts *shard = storage_counts_get(map, QOS_STORAGE_SHARD(cpu)), *carry;
+        __u64 epoch = now / QOS_EPOCH_NSEC, bin;
+
+        if (!h || !shard)
+                return;
+        storage_roll(map, h, epoch);
+        storage_add(shard, QOS_STORAGE_COUNT + call, 1);
+        if (result_is_error(result))
+                storage_add(shard, QOS_STORAGE_ERRORS + call, 1);
+        else if (call <= QOS_STORAGE_WRITE)
+                storage_add(shard, QOS_STORAGE_BYTES_READ + call, (__u64) result);
+        if (call >= QOS_STORAGE_TIMED)
+                return;
+
+        storage_peak(&h->peaks[call], epoch, nsec);
+        storage_add(shard, QOS_STORAGE_NSEC + call, nsec);
+        bin = call * HISTOGRAM_COARSE_BINS + histogram_coarse_bin(histogram_fine_bin(nsec));
+        BPF_BOUND(bin, QOS_STORAGE_BINS);
+        if (__sync_fetch_and_add(&shard->bins[bin], 1) == ~0U) {
+                carry = storage_counts_get(map, QOS_STORAGE_SHARD(cpu) + 1);
+                if (carry)
+                        __sync_fetch_and_add(&carry->bins[bin], 1);
+        }
+}

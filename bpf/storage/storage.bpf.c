@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "storage": what threads of units request of file systems.
+ *
+ *   storage_NAME_begin, storage_NAME_end   a function of the virtual file system, where fentry is available
+ *   storage_fork, storage_exit             a thread starts without calls; its last calls are recorded
+ *   storage_find_calls                     iterator: records the latest calls, on request
+ *   storage_fault                          a page fault on a mapped file
+ *
+ * The outermost call of a thread counts: what a file system requests of the one below it, or of another
+ * file, is a part of that call. */
+
+#include "maps.h"
+
+#define PREEMPTION_OBJECT storage
+#include "preemption.h"
+
+static __always_inline union qos_storage_element* storage_element(void *map, __u32 i) {
+        return bpf_map_lookup_elem(map, &i);
+}
+
+#include "storage-record.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+const volatile __u64 loaded_at __weak = 0;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+        __uint(max_entries, UNITS_MAX_LIMIT);
+        __type(key, __u32);
+        __array(values, struct {
+                __uint(type, BPF_MAP_TYPE_ARRAY);
+                __uint(map_flags, BPF_F_MMAPABLE);
+                /* resized by the daemon to the number of possible CPUs */
+                __uint(max_entries, QOS_STORAGE_ELEMENTS(1));
+                __type(key, __u32);
+                __uint(value_size, sizeof(union qos_storage_element));
+        });
+} storage_maps SEC(".maps");
+
+/* A thread of a unit (TASK_STORAGE). */
+struct storage_thread {
+        struct qos_owner owner; /* of the recorded calls; generation 0: none */
+        __u32 generation;       /* of the storage map */
+        __u32 turn;             /* run to be measured next (overhead.h) */
+        __u64 loaded_at;        /* load time of the programs that recorded them */
+        __u64 frame;            /* of the outermost call in progress: address on the stack; 0: none */
+        __u64 begun;            /* calls of the thread by then, as the kernel counts them */
+        __u64 since;            /* CLOCK_MONOTONIC ns */
+        __u32 call;             /* enum qos_storage_call */
+        __u32 never;            /* 0, see overhead_begin_sample() */
+        __u64 counted[4];       /* what the kernel has counted in the task, recorded or from before */
+};
+
+BPF_STORAGE_MAP(storage_threads, TASK, struct storage_thread);
+
+static __always_inline void* storage_map_get(const struct qos_owner *owner, __u32 *ret_generation) {
+        struct qos_storage_header *h;
+        __u32 slot = owner->slot;
+        void *map;
+
+        map = bpf_map_lookup_elem(&storage_maps, &slot);
+        h = map ? storage_header_get(map) : NULL;
+        if (!h || h->unit != owner->generation)
+                return NULL;
+        *ret_generation = h->generation;
+        return map;
+}
+
+/* Without these fields the programs do not load. */
+static __always_inline void counted_get(struct task_struct *task, __u64 *ret) {
+        ret[0] = *(volatile __u64*) &task->ioac.syscr;
+        ret[1] = *(volatile __u64*) &task->ioac.syscw;
+        ret[2] = *(volatile __u64*) &task->ioac.rchar;
+        ret[3] = *(volatile __u64*) &task->ioac.wchar;
+}
+
+/* Records the calls of a thread since the last time. The thread and the iterator may run concurrently: the
+ * exchanges make the sum of both right. */
+static __attribute__((noinline)) int counted_record(struct task_struct *task, struct storage_thread *t,
+                                                    void *map) {
+        struct qos_storage_counts *shard;
+        struct qos_storage_header *h;
+        __u64 counted[4];
+
+        h = storage_header_get(map);
+        shard = storage_counts_get(map, QOS_STORAGE_SHARD(bpf_get_smp_processor_id()));
+        if (!h || !shard)
+                return 0;
+        storage_roll(map, h, bpf_ktime_get_ns() / QOS_EPOCH_NSEC);
+        counted_get(task, counted);
+        for (int i = 0; i < 4; i++)
+                if (counted[i] != t->counted[i])
+                        storage_add(shard, QOS_STORAGE_CALLS_READ + i, counted[i] -
+                                    __sync_lock_test_and_set(&t->counted[i], counted[i]));
+        return 0;
+}
+
+/* The thread is in another unit than before, or in none: its calls so far were in the one before, whose map
+ * may be retained. */
+static __always_inline void storage_thread_leave(struct task_struct *task, struct storage_thread *t) {
+        __u32 generation;
+        void *map;
+
+        t->frame = 0;
+        if (t->owner.generation == 0 || t->loaded_at != loaded_at)
+                return;
+        map = storage_map_get(&t->owner, &generation);
+        if (map && generation == t->generation)
+                counted_record(task, t, map);
+}
+
+/* Task storage of a thread of a unit with the probe, and the map. Calls from before the thread was in the
+ * unit, or was known, are not the unit's. begun: the thread is new, so that all its calls are known. */
+static __always_inline struct storage_thread* storage_thread_get(struct task_struct *task, void **ret_map,
+                                                                 bool begun) {
+        struct qos_owner owner = {};
+        struct storage_thread *t;
+        __u32 generation = 0;
+        void *map = NULL;
+
+        if (group_owner(task->cgroups->dfl_cgrp, &owner))
+                map = storage_map_get(&owner, &generation);
+        t = bpf_task_storage_get(&storage_threads, task, 0, map ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        if (!t) {
+                if (map)
+                        element_lost(QOS_STATISTIC_LOST_STORAGE_THREADS, &owner);
+                return NULL;
+        }
+        if (!map) {
+                storage_thread_leave(task, t);
+                t->owner.generation = 0;
+                return NULL;
+        }
+        if (t->owner.generation != owner.generation || t->owner.slot != owner.slot ||
+            t->generation != generation || t->loaded_at != loaded_at) {
+                storage_thread_leave(task, t);
+                if (begun)
+                        t->counted[0] = t->counted[1] = t->counted[2] = t->counted[3] = 0;
+                else
+                        counted_get(task, t->counted);
+                t->turn = overhead_first_sample(task->pid);
+                t->owner = owner;
+                t->generation = generation;
+                t->loaded_at = loaded_at;
+        }
+        *ret_map = map;
+        return t;
+}
+
+/* Records the latest calls of a thread that is in a unit. */
+static __always_inline void thread_record(struct task_struct *task) {
+        struct storage_thread *t;
+        void *map;
+
+        t = storage_thread_get(task, &map, /* begun= */ false);
+        if (t)
+                counted_record(task, t, map);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(storage_fork, struct task_struct *parent, struct task_struct *child) {
+        void *map;
+
+        (void) storage_thread_get(child, &map, /* begun= */ true);
+        return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(storage_exit, struct task_struct *task) {
+        thread_record(task);
+        return 0;
+}
+
+SEC("iter/task")
+int storage_find_calls(struct bpf_iter__task *ctx) {
+        struct task_struct *task = ctx->task;
+
+        if (task && !task->exit_state)
+                thread_record(task);
+        return 0;
+}
+
+/* ---- calls -------------------------------------------------------------------------------------------- */
+
+/* Whether files of this kind are in a file system: sockets, pipes and character devices are not. */
+static __always_inline bool inode_is_stored(const struct inode *inode) {
+        __u32 type = inode->i_mode & S_IFMT;
+
+        return type == S_IFREG || type == S_IFDIR || type == S_IFBLK || type == S_IFLNK;
+}
+
+/* Calls of the thread so far, as the kernel counts them at their end. */
+static __always_inline __u64 task_count_calls(const struct task_struct *task) {
+        return bpf_core_field_exists(task->ioac) ? task->ioac.syscr + task->ioac.syscw : 0;
+}
+
+/* A nested call has its frame below that of the outermost one. If that one has ended, and the program for
+ * its end was skipped, the new frame is not below it, or the kernel has counted another call since. */
+static __always_inline bool call_is_nested(const struct storage_thread *t, __u64 frame, __u64 calls) {
+        return t->frame != 0 && frame < t->frame && t->begun == calls;
+}
+
+static __always_inline void storage_record_overhead(void *map, __u64 begin) {
+        struct qos_storage_counts *shard;
+
+        if (begin == 0)
+                return;
+        shard = storage_counts_get(map, QOS_STORAGE_SHARD(bpf_get_smp_processor_id()));
+        if (shard)
+                storage_add(shard, QOS_STORAGE_COST,
+                            overhead_nsec(begin, bpf_ktime_get_ns()) * OVERHEAD_SAMPLE_PERIOD);
+}
+
+static __attribute__((noinline)) int call_begin(__u64 frame, __u32 call) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct storage_thread *t;
+        __u64 calls, begin;
+        void *map;
+
+        t = storage_thread_get(task, &map, /* begun= */ false);
+        if (!t)
+                return 0;
+        begin = overhead_begin_sample(t);
+        calls = task_count_calls(task);
+        if (!call_is_nested(t, frame, calls)) {
+                t->frame = frame;
+                t->begun = calls;
+                t->call = call;
+                t->since = bpf_ktime_get_ns();
+        }
+        storage_record_overhead(map, begin);
+        return 0;
+}
+
+/* also: another call that this one is at the same time; QOS_STORAGE_CALLS: none */
+static __attribute__((noinline)) int call_end(__u64 frame, __u32 also, __s64 result) {
+        struct storage_thread *t;
+        __u32 generation, cpu;
+        __u64 now, begin;
+        void *map;
+
+        t = bpf_task_storage_get(&storage_threads, bpf_get_current_task_btf(), 0, 0);
+        if (!t || t->frame != frame)
+                return 0;
+        begin = overhead_begin_sample(t);
+        t->frame = 0;
+        map = storage_map_get(&t->owner, &generation);
+        if (!map || generation != t->generation)
+                return 0;
+        now = bpf_ktime_get_ns();
+        cpu = bpf_get_smp_processor_id();
+        storage_record(map, cpu, now, t->call, result, now - t->since);
+        if (also < QOS_STORAGE_CALLS)
+                storage_record(map, cpu, now, also, result, now - t->since);
+        storage_record_overhead(map, begin);
+        return 0;
+}
+
+/* The call of a thread that is in a unit; others cost one load. */
+#define CALL_BEGIN(context, call)                                                                       \
+        do {                                                                                            \
+                preemption_disable();                                                                   \
+                call_begin((__u64) (context), call);                                                    \
+                preemption_enable();                                                                    \
+        } while (0)
+
+/* Some functions return a pointer since Linux 6.15. */
+static __always_inline __s64 call_get_result(void *context) {
+        __u64 result = 0;
+
+        (void) bpf_get_func_ret(context, &result);
+        return (__s64) result;
+}
+
+#define CALL_END(context, also)                                                                         \
+        do {                                                                                            \
+                preemption_disable();                                                                   \
+                call_end((__u64) (context), also, call_get_result(context));                            \
+                preemption_enable();                                                                    \
+        } while (0)
+
+#define STORAGE_END(name, function, also)                                                               \
+        SEC("fexit/" #function)                                                                         \
+        int storage_##name##_end(void *ctx) {                                                           \
+                CALL_END(ctx, also);                                                                    \
+                return 0;                                                                               \
+        }
+
+/* A call on an open file, the first argument of the function. */
+#define STORAGE_FILE_CALL(name, function, call, also)                                                   \
+        SEC("fentry/" #function)                                                                        \
+        int BPF_PROG(storage_##name##_begin, struct file *file) {                                       \
+                if (!task_is_unowned() && inode_is_stored(file->f_inode))                               \
+                        CALL_BEGIN(ctx, call);                                                          \
+                return 0;                                                                               \
+        }                                                                                               \
+        STORAGE_END(name, function, also)
+
+/* A call by name. */
+#define STORAGE_NAME_CALL(name, function, call)                                                         \
+        SEC("fentry/" #function)                                                                        \
+        int storage_##name##_begin(void *ctx) {                                                         \
+                if (!task_is_unowned())                                                                 \
+                        CALL_BEGIN(ctx, call);                                                          \
+                return 0;                                                                               \
+        }                                                                                               \
+        STORAGE_END(name, function, QOS_STORAGE_CALLS)
+
+STORAGE_FILE_CALL(read, vfs_read, QOS_STORAGE_READ, QOS_STORAGE_CALLS)
+STORAGE_FILE_CALL(readv, vfs_readv, QOS_STORAGE_READ, QOS_STORAGE_CALLS)
+STORAGE_FILE_CALL(sendfile, do_splice_direct, QOS_STORAGE_READ, QOS_STORAGE_CALLS)
+STORAGE_FILE_CALL(write, vfs_write, QOS_STORAGE_WRITE, QOS_STORAGE_CALLS)
+STORAGE_FILE_CALL(writev, vfs_writev, QOS_STORAGE_WRITE, QOS_STORAGE_CALLS)
+STORAGE_FILE_CALL(copy, vfs_copy_file_range, QOS_STORAGE_READ, QOS_STORAGE_WRITE)
+STORAGE_FILE_CALL(sync, vfs_fsync_range, QOS_STORAGE_SYNC, QOS_STORAGE_CALLS)
+STORAGE_FILE_CALL(list, iterate_dir, QOS_STORAGE_LOOKUP, QOS_STORAGE_CALLS)
+STORAGE_FILE_CALL(allocate, vfs_fallocate, QOS_STORAGE_CHANGE, QOS_STORAGE_CALLS)
+
+STORAGE_NAME_CALL(create, vfs_create, QOS_STORAGE_CREATE)
+STORAGE_NAME_CALL(mkdir, vfs_mkdir, QOS_STORAGE_CREATE)
+STORAGE_NAME_CALL(mknod, vfs_mknod, QOS_STORAGE_CREATE)
+STORAGE_NAME_CALL(link, vfs_link, QOS_STORAGE_CREATE)
+STORAGE_NAME_CALL(symlink, vfs_symlink, QOS_STORAGE_CREATE)
+STORAGE_NAME_CALL(unlink, vfs_unlink, QOS_STORAGE_REMOVE)
+STORAGE_NAME_CALL(rmdir, vfs_rmdir, QOS_STORAGE_REMOVE)
+STORAGE_NAME_CALL(rename, vfs_rename, QOS_STORAGE_RENAME)
+STORAGE_NAME_CALL(stat, vfs_statx, QOS_STORAGE_LOOKUP)
+STORAGE_NAME_CALL(change, notify_change, QOS_STORAGE_CHANGE)
+
+/* vfs_getattr() is mostly inlined. */
+SEC("fentry/vfs_getattr_nosec")
+int BPF_PROG(storage_fstat_begin, const struct path *path) {
+        if (!task_is_unowned() && inode_is_stored(path->dentry->d_inode))
+                CALL_BEGIN(ctx, QOS_STORAGE_LOOKUP);
+        return 0;
+}
+STORAGE_END(fstat, vfs_getattr_nosec, QOS_STORAGE_CALLS)
+
+/* A file that the call makes is one that was created; the function that creates it is not called then. */
+SEC("fentry/do_filp_open")
+int storage_open_begin(void *ctx) {
+        if (!task_is_unowned())
+                CALL_BEGIN(ctx, QOS_STORAGE_OPEN);
+        return 0;
+}
+
+SEC("fexit/do_filp_open")
+int storage_open_end(void *ctx) {
+        __u32 also = QOS_STORAGE_CALLS;
+        struct storage_thread *t;
+        struct file *file;
+
+        preemption_disable();
+        t = bpf_task_storage_get(&storage_threads, bpf_get_current_task_btf(), 0, 0);
+        file = t ? (struct file*) call_get_result(ctx) : NULL;
+        if (t && !result_is_error((__s64) file)) {
+                __u32 type = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+
+                if (type != S_IFREG && type != S_IFDIR && type != S_IFBLK)
+                        t->frame = 0; /* a device, a pipe */
+                else if (BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
+                        also = QOS_STORAGE_CREATE;
+        }
+        if (t)
+                call_end((__u64) ctx, also, call_get_result(ctx));
+        preemption_enable();
+        return 0;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "storage-window.h"
+#include "util.h"
+#include "window.h"
+
+/* As in window.c. */
+#define TRIES_MAX 16
+
+static uint64_t load(const __u64 *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static void counts_add(StorageCounts *counts, const StorageCounts *other, int times) {
+        uint64_t *to = (uint64_t*) counts;
+        const uint64_t *from = (const uint64_t*) other;
+
+        for (size_t i = 0; i < STORAGE_WORDS; i++)
+                to[i] += (uint64_t) times * from[i];
+}
+
+/* Current counters of all CPUs. Bins first: what is in a bin is in the sums already. */
+static void source_read_live(const StorageSource *s, StorageCounts *ret) {
+        *ret = (StorageCounts) {};
+        for (unsigned cpu = 0; cpu < s->map->header.cpus; cpu++) {
+                const struct qos_storage_counts *shard = &s->map[QOS_STORAGE_SHARD(cpu)].counts,
+                        *carry = &s->map[QOS_STORAGE_SHARD(cpu) + 1].counts;
+
+                for (unsigned i = 0; i < QOS_STORAGE_BINS; i++)
+                        ret->bins[i] += __atomic_load_n(&shard->bins[i], __ATOMIC_ACQUIRE) +
+                                        ((uint64_t) __atomic_load_n(&carry->bins[i], __ATOMIC_RELAXED)
+                                         << 32);
+                for (unsigned i = 0; i < QOS_STORAGE_SUMS; i++)
+                        ret->sums[i] += __atomic_load_n(&shard->sums[i], __ATOMIC_RELAXED);
+        }
+}
+
+void storage_counts_add(StorageCounts *counts, const StorageSource *source, int times) {
+        StorageCounts live;
+
+        assert(counts);
+        assert(source);
+
+        source_read_live(source, &live);
+        counts_add(counts, &live, times);
+}
+
+/* Subtracts the checkpoint at a boundary of the level. -ENOENT: no checkpoint. */
+static int checkpoint_subtract(const StorageSource *s, unsigned level, uint64_t boundary,
+                               StorageCounts *counts) {
+        for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
+                const struct qos_storage_counts *c =
+                        &s->map[QOS_STORAGE_CHECKPOINT + QOS_LEVEL_FIRST_CHECKPOINT(level) + i].counts;
+                uint64_t first, last;
+                StorageCounts result;
+
+                last = load(&c->last);
+                first = load(&c->first);
+                if (boundary < first || boundary > last)
+                        continue;
+
+                for (unsigned k = 0; k < QOS_STORAGE_SUMS; k++)
+                        result.sums[k] = counts->sums[k] - __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
+                for (unsigned k = 0; k < QOS_STORAGE_BINS; k++)
+                        result.bins[k] = (uint32_t) ((uint32_t) counts->bins[k] -
+                                                     __atomic_load_n(&c->bins[k], __ATOMIC_RELAXED));
+
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (load(&c->last) != last || load(&c->first) != first)
+                        return -ENOENT;
+                *counts = result;
+                return 0;
+        }
+        return -ENOENT;
+}
+
+static void peaks_read(const StorageSource *s, unsigned level, uint64_t first, uint64_t last,
+                       uint64_t *ret) {
+        for (unsigned call = 0; call < QOS_STORAGE_TIMED; call++)
+                for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
+                        unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
+                        uint64_t word = load(&s->map->header.peaks[call].ring[i]);
+
+                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
+                                ret[call] = MAX(ret[call], word & QOS_MAXIMUM_MASK);
+                }
+}
+
+/* Adds a window of one map. live: its current counters, also returned. */
+static int source_read(const StorageSource *s, unsigned level, uint64_t boundary, uint64_t now,
+                       StorageReading *ret, StorageCounts *live) {
+        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                /* Read before the words: a concurrent event may then be in both, but not be lost */
+                bool quiet = load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
+                             __atomic_load_n(&s->map->header.rolling, __ATOMIC_ACQUIRE) == 0;
+                StorageCounts counts;
+
+                source_read_live(s, live);
+                counts = *live;
+                if (boundary * step <= s->since || checkpoint_subtract(s, level, boundary, &counts) >= 0) {
+                        counts_add(&ret->counts, &counts, 1);
+                        peaks_read(s, level, MAX(boundary, s->since / step), now / step, ret->maxima);
+                        return 0;
+                }
+                /* The newest event precedes the window */
+                if (quiet && load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary)
+                        return 0;
+        }
+        return -EAGAIN;
+}
+
+/* A call that ends while the words are read may be in some of them, and missing in a checkpoint: at most one
+ * for each CPU. */
+static void reading_settle(StorageReading *r) {
+        uint64_t *words = (uint64_t*) &r->counts;
+
+        for (size_t i = 0; i < STORAGE_WORDS; i++)
+                if ((int64_t) words[i] < 0)
+                        words[i] = 0;
+}
+
+int storage_read(const StorageSources *sources, uint64_t now, uint64_t window, StorageReading *ret,
+                 StorageReading *ret_total) {
+        bool total = window == WINDOW_TOTAL;
+        unsigned level = total ? 0 : window_level(window);
+        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary,
+                signature = UINT64_C(0xcbf29ce484222325);
+        StorageCounts live;
+        int r;
+
+        assert(sources);
+        assert(ret);
+        assert(window_is_valid(window));
+
+        boundary = total ? 0 : window_boundary(now / step, window / step);
+        if (boundary * step <= sources->since)
+                total = true;
+
+        *ret = (StorageReading) { .covered = now - MIN(now, total ? sources->since : boundary * step) };
+        if (ret_total)
+                *ret_total = (StorageReading) { .covered = now - MIN(now, sources->since) };
+
+        for (size_t i = 0; i < sources->n; i++) {
+                const StorageSource *s = sources->sources + i;
+                StorageReading *all = window == WINDOW_TOTAL ? ret : ret_total;
+
+                if (total) {
+                        source_read_live(s, &live);
+                        counts_add(&ret->counts, &live, 1);
+                        if (window != WINDOW_TOTAL)
+                                peaks_read(s, level, MAX(sources->since, s->since) / step, now / step,
+                                           ret->maxima);
+                } else {
+                        r = source_read(s, level, boundary, now, ret, &live);
+                        if (r < 0)
+                                return r;
+                }
+                if (ret_total)
+                        counts_add(&ret_total->counts, &live, 1);
+                if (all)
+                        for (unsigned call = 0; call < QOS_STORAGE_TIMED; call++)
+                                all->maxima[call] = MAX(all->maxima[call],
+                                                        load(&s->map->header.peaks[call].total));
+                signature = hash_words(signature, (const uint64_t*) &live, STORAGE_WORDS);
+        }
+        if (total && sources->before)
+                counts_add(&ret->counts, sources->before, -1);
+        if (ret_total && sources->before)
+                counts_add(&ret_total->counts, sources->before, -1);
+
+        for (StorageReading *reading = ret; reading; reading = reading == ret ? ret_total : NULL) {
+                reading->signature = signature;
+                reading_settle(reading);
+        }
+        return 0;
+}
+
+void storage_get_latency(const StorageReading *reading, enum qos_storage_call call, unsigned minimum_samples,
+                         Distribution *ret) {
+        WindowBins bins = {
+                .schema = HISTOGRAM_COARSE_SCHEMA,
+                .sum = reading->counts.sums[QOS_STORAGE_NSEC + call],
+                .max = reading->maxima[call],
+        };
+
+        assert(call < QOS_STORAGE_TIMED);
+
+        memcpy(bins.count, reading->counts.bins + call * HISTOGRAM_COARSE_BINS,
+               HISTOGRAM_COARSE_BINS * sizeof(uint64_t));
+        window_bins_get_distribution(&bins, minimum_samples, ret);
+}
