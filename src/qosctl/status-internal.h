@@ -28,3 +28,4 @@ void print_unparsed(const Reading *r, const char *path, const char *quality);
 int reading_print_endpoints(const Reading *r);
 int reading_print_peers(const Reading *r);
 int reading_print_contention(const Reading *r);
+int reading_print_storage(const Reading *r);

@@ -1121,6 +1121,34 @@ class Others(Test):
         self.assertEqual(out.end(), 0)
         self.assertIn("Errors: \x1b[0;1;31m0.40/s\x1b[0m (3 reset, 1", out.output)
 
+    def test_status_of_files(self):
+        """Calls on files, at all widths; calls as the kernel counts them where those are not known."""
+        latency = {"count": 4000, "mean": 50000, "p50": 17400, "p99": 4440000, "max": 10400000}
+        none = {"count": 0, "errors": 0}
+        storage = {"covered": 10 * SEC, "reads": {"count": 4000, "errors": 3, "bytes": 409600, "latency": latency},
+                   "writes": {"count": 20, "errors": 0, "bytes": 2048, "latency": {"count": 20, "mean": 9000, "p50": 9000, "max": 12000}},
+                   "syncs": dict(none, latency={"count": 0}), "opens": dict(none, latency={"count": 0}), "creates": none, "removes": none,
+                   "renames": none, "lookups": {"count": 50, "errors": 50}, "changes": none,
+                   "calls": {"reads": 5000, "writes": 70, "readBytes": 1024000, "writeBytes": 10}}
+        self.qosd.add("files.service", storage=storage)
+        for columns in (40, 80, 200):
+            lines = self.screen("status", "files", columns=columns)
+            text = "\n".join(" ".join(line.split()) for line in lines)
+            self.assertIn("Files: calls over 10.0s:", text)
+            for line in ("CALL RATE BYTES ERRORS P99", "read 400/s 40.0K/s 3 4.44ms", "write 2.00/s 204B/s 0 -", "look up 5.00/s - 50 -") \
+                    if columns == 40 else \
+                    ("CALL RATE BYTES ERRORS P50 P99 MAX", "read 400/s 40.0K/s 3 17.4us 4.44ms 10.4ms", "write 2.00/s 204B/s 0 9.00us - 12.0us",
+                     "look up 5.00/s - 50 - - -"):
+                self.assertIn(line, text, f"{columns} columns")
+            self.assertNotIn("sync", text)
+            self.assertNotIn("sockets", text)
+        self.qosd.add("counted.service", storage={"covered": 10 * SEC, "calls": storage["calls"]})
+        for columns in (40, 80, 200):
+            text = " ".join(" ".join(self.screen("status", "counted", columns=columns)).split())
+            self.assertIn("Reads, writes: 500/s reads (100.0K/s), 7.00/s writes (1B/s), sockets and pipes included", text)
+        self.qosd.add("idle.service", storage={"covered": 10 * SEC, "reads": dict(none, bytes=0, latency={"count": 0})})
+        self.assertIn("Files: calls over 10.0s: none", "\n".join(self.screen("status", "idle", columns=80)))
+
     def test_resources_on_narrow_terminals(self):
         memory = {"majorFaults": 123, "majorFaultTime": 5000000, "minorFaults": 456, "minorFaultTime": 1, "reclaims": 7, "reclaimTime": 9000, "refaults": 12345}
         pressure = {kind: {"some": 0.0321, "full": 0.0123} for kind in ("cpu", "memory", "io")}
