@@ -121,6 +121,12 @@ STORAGE_INLINE int result_is_error(__s64 result) {
         return result < 0 && result >= -4095;
 }
 
+/* What a function returns, in 64 bits: of those that return an int, the upper half says nothing. Those that
+ * return a number of bytes have 64 bits. */
+STORAGE_INLINE __s64 call_extend(__u32 call, __s64 result) {
+        return call > QOS_STORAGE_WRITE && (__u64) result >> 32 == 0 ? (__s32) result : result;
+}
+
 /* A call that ended. result: bytes read or written, a negative errno, or anything else. nsec: of timed
  * calls. */
 STORAGE_INLINE void storage_record(void *map, __u32 cpu, __u64 now, __u32 call, __s64 result, __u64 nsec) {
@@ -130,6 +136,7 @@ STORAGE_INLINE void storage_record(void *map, __u32 cpu, __u64 now, __u32 call, 
 
         if (!h || !shard)
                 return;
+        result = call_extend(call, result);
         storage_roll(map, h, epoch);
         storage_add(shard, QOS_STORAGE_COUNT + call, 1);
         if (result_is_error(result))
