@@ -121,10 +121,14 @@ STORAGE_INLINE int result_is_error(__s64 result) {
         return result < 0 && result >= -4095;
 }
 
-/* What a function returns, in 64 bits: of those that return an int, the upper half says nothing. Those that
- * return a number of bytes have 64 bits. */
-STORAGE_INLINE __s64 call_extend(__u32 call, __s64 result) {
-        return call > QOS_STORAGE_WRITE && (__u64) result >> 32 == 0 ? (__s32) result : result;
+/* What a function returns, of which a register has 64 bits: a negative int has an upper half of zeros. No
+ * call reads or writes 2 GiB (MAX_RW_COUNT). Without a branch, as the verifier would walk all that follows
+ * twice. */
+STORAGE_INLINE __s64 result_extend(__s64 result) {
+        __u64 negative = (((__u64) result >> 31 ^ 1) - 1) >> 63;
+
+        BPF_OPAQUE(negative);
+        return result | (__s64) (-negative << 32);
 }
 
 /* A call that ended. result: bytes read or written, a negative errno, or anything else. nsec: of timed
@@ -136,7 +140,7 @@ STORAGE_INLINE void storage_record(void *map, __u32 cpu, __u64 now, __u32 call, 
 
         if (!h || !shard)
                 return;
-        result = call_extend(call, result);
+        result = result_extend(result);
         storage_roll(map, h, epoch);
         storage_add(shard, QOS_STORAGE_COUNT + call, 1);
         if (result_is_error(result))

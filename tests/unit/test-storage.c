@@ -114,14 +114,14 @@ static void test_results(void) {
         storage_record(map, 0, START, QOS_STORAGE_CREATE, -4095, 0);
         storage_record(map, 0, START, QOS_STORAGE_CREATE, -1, 0);
         storage_record(map, 0, START, QOS_STORAGE_CREATE, 0, 0);
-        /* -ENOENT as an int; as many bytes are no error */
+        /* -ENOENT as an int, and the most bytes of a call */
         storage_record(map, 0, START, QOS_STORAGE_CREATE, (int64_t) UINT32_MAX - 1, 0);
-        storage_record(map, 0, START, QOS_STORAGE_READ, (int64_t) UINT32_MAX - 1, 0);
+        storage_record(map, 0, START, QOS_STORAGE_READ, INT32_MAX, 0);
         r = read_at(map, START + 1, WINDOW_TOTAL, NULL);
         check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_CREATE] == 6);
         check(r.counts.sums[QOS_STORAGE_ERRORS + QOS_STORAGE_CREATE] == 3);
         check(r.counts.sums[QOS_STORAGE_ERRORS + QOS_STORAGE_READ] == 0);
-        check(r.counts.sums[QOS_STORAGE_BYTES_READ] == UINT32_MAX - 1);
+        check(r.counts.sums[QOS_STORAGE_BYTES_READ] == INT32_MAX);
 }
 
 /* A bin of a CPU has 32 bits. */
