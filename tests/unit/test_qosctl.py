@@ -4,6 +4,7 @@
 
 test_qosctl.py QOSCTL COMPLETION [TEST...]"""
 
+import codecs
 import fcntl
 import io
 import json
@@ -46,6 +47,8 @@ class Terminal:
         self.slave = os.dup(slave)
         self.resize(rows, columns, quiet=True)
         self.before = termios.tcgetattr(self.slave)
+        # A read may end within a character
+        self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.output = ""
 
         def prepare():
@@ -67,7 +70,10 @@ class Terminal:
         if not select.select([self.master], [], [], seconds)[0]:
             return ""
         try:
-            text = os.read(self.master, 65536).decode(errors="replace")
+            data = os.read(self.master, 65536)
+            text = self.decoder.decode(data)
+            if data and not text:
+                return self.read(seconds)
         except OSError:
             text = ""
         self.output += text
