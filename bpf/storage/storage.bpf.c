@@ -163,13 +163,17 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(storage_fork, struct task_struct *parent, struct task_struct *child) {
         void *map;
 
+        preemption_disable();
         (void) storage_thread_get(child, &map, /* begun= */ true);
+        preemption_enable();
         return 0;
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(storage_exit, struct task_struct *task) {
+        preemption_disable();
         thread_record(task);
+        preemption_enable();
         return 0;
 }
 
