@@ -92,10 +92,14 @@ def equal_at_one_seq():
     h.end()
 
 
+# Those that show a reading
+INTERFACES = ("Requests", "Contention", "Storage")
+
+
 def published():
     """Returns the metric of each D-Bus property, according to the XML of the interfaces."""
     metrics = {}
-    for interface in ("Requests", "Contention"):
+    for interface in INTERFACES:
         with open(f"/usr/share/dbus-1/interfaces/org.qosd1.{interface}.xml") as f:
             found = re.findall(r'<property name="(\w+)"[^>]*>\s*<annotation name="org.qosd1.Metric" value="([\w.]+)"/>', f.read())
         metrics.update({(interface, property): metric for property, metric in found})
@@ -110,7 +114,7 @@ def properties_are_the_default_window():
     names = published()
     equal(set(names.values()), set(catalogue()), "metrics in the published XML and in the catalogue")
     for _ in range(SEQ_TRIES):
-        p = {interface: dbus_properties(s, interface) for interface in ("Requests", "Contention")}
+        p = {interface: dbus_properties(s, interface) for interface in INTERFACES}
         x = snapshot(s, "10s")
         if p["Requests"]["Seq"] == x["seq"]:
             break
