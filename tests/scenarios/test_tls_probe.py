@@ -565,7 +565,9 @@ def large_and_slow():
     is_seen(u, n)
 
 
-@test(deadline=60)
+# Not beside others: on a machine without a free CPU the first request of a connection is read together with the client's Finished,
+# within the handshake's call of the library, and its arrival is not known: latency.count is less than count
+@test(deadline=60, quiet="light")
 def under_load():
     u = watched()
     for port in u.ports.values():
