@@ -245,6 +245,7 @@ bool unit_is_claiming(const Unit *u) {
 void unit_claim_cgroup(Unit *u) {
         const struct qos_owner owner = { .slot = u->index, .generation = u->generation };
         Manager *m = u->manager;
+        bool claiming;
         unsigned n;
         int r;
 
@@ -260,11 +261,16 @@ void unit_claim_cgroup(Unit *u) {
                                        "Failed to assign the control group path of '%s', requests "
                                        "may be missed after a restart: %m", u->name);
 
+        claiming = unit_is_claiming(u);
         unit_cancel_assignment(u);
         n = manager_assign_groups(m, u, &owner, u->control_group, u->instances,
                                   !u->holds || unit_is_held_by_root(u) ? 0 : u->holds->uid);
-        if (n != UINT_MAX)
-                unit_find_sockets(u, n);
+        if (n == UINT_MAX)
+                return;
+        unit_find_sockets(u, n);
+        /* An attach may wait for the assignment that this one replaces */
+        if (claiming)
+                manager_emit_unit_claimed(u);
 }
 
 /* Assigns the groups to the innermost ancestor. The unit is not in its slot any more. */
