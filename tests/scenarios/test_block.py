@@ -110,7 +110,8 @@ def direct():
 
     s = snapshot(u)
     each = s["cost"]["share"] * s["covered"] / (figures["reads"] + figures["writes"])
-    check(100 < each < 100000, f"a request costs {each} ns")
+    # Runs of more than a millisecond are not counted
+    check(100 < each < 1000000, f"a request costs {each} ns")
 
     # Counting goes on after a crash of qosd
     kill_qosd()

@@ -4,6 +4,7 @@
 import os
 
 from scenario import Unit, attach, check, equal, kill_qosd, lookup, qosctl, snapshot, test, wait_for
+from test_nested import new_slice
 
 # Executes a line of Python for each line that it reads from a FIFO, and writes its result to another one. Both are opened once:
 # between two lines the process is in read(2) on the FIFO, and has made no call on files but those of the lines.
@@ -180,7 +181,8 @@ def calls_on_files():
 @test(deadline=60, vm=True, needs_program="storage_read_begin")
 def of_other_units():
     """What others do on the same files does not count, and a unit has what its descendants do."""
-    u, other = Worker(), Worker()
+    slice_name = new_slice()
+    u, other = Worker(f"Slice={slice_name}"), Worker(f"Slice={slice_name}")
     attach(u, "--probes=storage")
     u.start()
     other.start()
@@ -189,17 +191,18 @@ def of_other_units():
     other.do(f"fd = os.open('{u.directory}/data', os.O_RDONLY); [os.pread(fd, 10, 0) for i in range(100)]")
     equal(counts(storage(u)), before, "counts")
 
-    attach("system.slice", "--probes=storage")
-    slice_before = counts(storage("system.slice"))
-    u.do("[os.pread(fd, 10, 0) for i in range(40)]")
+    attach(slice_name, "--probes=storage")
+    slice_before = counts(storage(slice_name))
+    for worker in (u, other):
+        worker.do("[os.pread(fd, 10, 0) for i in range(40)]")
     equal(counts(storage(u))["reads.count"] - before["reads.count"], 40, "reads of the unit")
-    check(counts(storage("system.slice"))["reads.count"] - slice_before["reads.count"] >= 40, "the slice has not the reads of the unit")
+    equal(counts(storage(slice_name))["reads.count"] - slice_before["reads.count"], 80, "reads of the slice")
 
 
 @test(deadline=60, own_daemon=True)
 def nested_calls():
     """A slice has the calls of a unit in it, whether that is attached or not, and over a kill of qosd; none is counted twice."""
-    slice_name = f"qosdstorage{os.getpid()}.slice"
+    slice_name = new_slice()
     u = Worker(settings=f"Slice={slice_name}")
     attach(slice_name, "--probes=storage")
     u.start()
