@@ -2,9 +2,13 @@
 """Calls on files, compared with what the program did and with the kernel's counters of it (/proc/PID/io)."""
 
 import os
+import time
 
 from scenario import Unit, attach, check, equal, kill_qosd, lookup, qosctl, snapshot, test, wait_for
 from test_nested import new_slice
+
+# Readings share a visit of all threads that was made within the last 20 ms (GAUGES_AGE_NSEC): figures may be as old as that
+AGE = 0.05
 
 # Executes a line of Python for each line that it reads from a FIFO, and writes its result to another one. Both are opened once:
 # between two lines the process is in read(2) on the FIFO, and has made no call on files but those of the lines.
@@ -71,10 +75,11 @@ class Worker(Unit):
         self.do("os.chdir(directory)")
 
     def do(self, line):
-        """Executes the line, and returns when the process waits for the next one."""
+        """Executes the line, and returns when the process waits for the next one, and any reading shows that."""
         os.write(self.lines, line.encode())
         check(os.read(self.results, 100) == b"done\n", f"'{line}' failed")
         wait_for("it waits", lambda: self.state() == "S", 5)
+        time.sleep(AGE)
 
     def state(self):
         with open(f"/proc/{self.main_pid}/stat") as f:
