@@ -5,7 +5,6 @@
  *   storage_NAME_begin, storage_NAME_end   a function of the virtual file system, where fentry is available
  *   storage_fork, storage_exit             a thread starts without calls; its last calls are recorded
  *   storage_find_calls                     iterator: records the latest calls, on request
- *   storage_fault                          a page fault on a mapped file
  *
  * The outermost call of a thread counts: what a file system requests of the one below it, or of another
  * file, is a part of that call. */
@@ -270,7 +269,7 @@ static __attribute__((noinline)) int call_end(__u64 frame, __u32 also, __s64 res
                 preemption_enable();                                                                    \
         } while (0)
 
-/* Some functions return a pointer since Linux 6.15. */
+/* What the function returns. Some return a pointer since Linux 6.15: see result_is_error(). */
 static __always_inline __s64 call_get_result(void *context) {
         __u64 result = 0;
 
@@ -358,6 +357,9 @@ int storage_open_end(void *ctx) {
 
         preemption_disable();
         t = bpf_task_storage_get(&storage_threads, bpf_get_current_task_btf(), 0, 0);
+        /* An open within another call is a part of that one, which goes on */
+        if (t && t->frame != (__u64) ctx)
+                t = NULL;
         file = t ? (struct file*) call_get_result(ctx) : NULL;
         if (t && !result_is_error((__s64) file)) {
                 __u32 type = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;

@@ -52,8 +52,6 @@ void unit_complete_claim(Unit *u) {
         manager_emit_state_changed(m);
 }
 
-/* Starts counting, if possible. Otherwise the unit stays attached without metrics, and the reason is
- * reported. */
 /* To be called when probes or the hierarchy of units have changed. started: unit that has new processes; or
  * NULL. */
 void manager_update_probes(Manager *m, Unit *started) {
@@ -62,6 +60,8 @@ void manager_update_probes(Manager *m, Unit *started) {
         storage_update(m);
 }
 
+/* Starts counting, if possible. Otherwise the unit stays attached without metrics, and the reason is
+ * reported. */
 void unit_start(Unit *u) {
         Manager *m = u->manager;
         uint64_t now;
