@@ -6,6 +6,7 @@
  *   units_…      owners of connections
  *   requests_…   figures of the probe "requests" that are in the sockets alone, and their rows */
 
+#include "owner-hierarchy.h"
 #include "tcp-conn.h"
 #include "http2-conn.h"
 #include "send-wait.h"
@@ -22,28 +23,6 @@ struct {
 } addresses SEC(".maps");
 
 /* ---- whose they are ---- */
-
-/* Whether one of the two units contains the other. */
-static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inner,
-                                                     const struct qos_owner *outer) {
-        struct qos_owner o;
-
-        if (!inner || !outer)
-                return 0;
-        o = *inner;
-        for (int i = 0; i < QOS_HIERARCHY_DEPTH; i++) {
-                const struct qos_hierarchy *nest = bpf_map_lookup_elem(&hierarchies, &o.slot);
-
-                if (!nest || nest->generation != o.generation)
-                        return 0;
-                o = owner_read(&nest->outer);
-                if (o.generation == 0)
-                        return 0;
-                if (owner_equal(&o, outer))
-                        return 1;
-        }
-        return 0;
-}
 
 /* With its connections' storage, or its listener's. */
 static __always_inline void socket_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
@@ -101,8 +80,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         if (c) {
                 known = owner_read(&c->owner);
                 if (unit_get(&known)) {
-                        /* That of a unit around this one, before this one was attached */
-                        if (owner_is_inside(&owner, &known)) {
+                        if (owner_is_superseded(&known, &owner)) {
                                 if (c->kind == CONN_LISTENER)
                                         c->found = CONN_FOUND_OUTER; /* it may belong to several units */
                                 socket_move(sk, c, &owner);

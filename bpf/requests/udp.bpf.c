@@ -3,6 +3,7 @@
 /* The probe "requests": the sockets of UDP. Their packets are seen in tcp.bpf.c, by the hooks that are there
  * already. */
 
+#include "owner-hierarchy.h"
 #include "udp.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -33,12 +34,13 @@ int requests_bind6(struct bpf_sock *sk) {
         return udp_bound(sk);
 }
 
-/* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
+/* The sockets that tasks of observed units have open already: runs at attach, when a unit has started, and
+ * when one of nested units is detached. */
 SEC("iter/task_file")
 int units_find_udp(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
         struct file *file = ctx->file;
-        struct qos_owner owner;
+        struct qos_owner owner, known;
         struct socket *socket;
         struct udp_socket *c;
         struct sock *sk;
@@ -57,8 +59,19 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
         if (!sk || sk->sk_protocol != IPPROTO_UDP)
                 return 0;
         c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
-        if (c && c->kind != UDP_CLIENT && unit_get(&c->owner))
-                return 0;
+        if (c && c->kind != UDP_CLIENT) {
+                known = owner_read(&c->owner);
+                if (unit_get(&known)) {
+                        if (!owner_is_superseded(&known, &owner))
+                                return 0;
+                        /* With its outstanding requests. The next response looks its endpoint up */
+                        c->answers = 0;
+                        c->target = 0;
+                        c->previous = known;
+                        c->owner = owner;
+                        return 0;
+                }
+        }
         /* The kernel has chosen the port: most likely when the first datagram left, as for a client */
         if (!(BPF_CORE_READ_BITFIELD_PROBED(sk, sk_userlocks) & SOCK_BINDPORT_LOCK))
                 return 0;

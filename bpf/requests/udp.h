@@ -44,6 +44,7 @@ enum udp_kind {
 /* A socket bound to a port, or of a client. */
 struct udp_socket {
         struct qos_owner owner;
+        struct qos_owner previous; /* owner before it got another one of nested units: of older requests */
         __u64 cookie;
         __u64 learned_at;
         __u32 unseen;           /* datagrams in its queue when it was found */
@@ -140,7 +141,7 @@ static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_own
         if (!owner_equal(&c->owner, owner))
                 c->asks_dns = 0; /* otherwise it has sent queries before it was found */
         c->target = 0;
-        c->owner = *owner;
+        c->owner = c->previous = *owner;
         c->kind = UDP_SERVER;
 }
 
@@ -223,10 +224,16 @@ static __always_inline void udp_key(struct udp_datagram *d, bool dns) {
 }
 
 static __always_inline struct udp_exchange* udp_find(const struct udp_datagram *d,
-                                                     const struct qos_owner *owner) {
+                                                     const struct udp_socket *c) {
         struct udp_exchange *x = bpf_map_lookup_elem(&udp_peers, &d->peer);
 
-        return x && owner_equal(&x->owner, owner) ? x : NULL;
+        if (!x || owner_equal(&x->owner, &c->owner))
+                return x;
+        if (!owner_equal(&x->owner, &c->previous))
+                return NULL;
+        x->owner = c->owner;
+        x->target = c->target;
+        return x;
 }
 
 /* ---- client role -------------------------------------------------------------------------------------- */
@@ -538,7 +545,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                 return 0;
 
         udp_key(&d, d.kind == DATAGRAM_DNS_QUESTION);
-        x = udp_find(&d, &c->owner);
+        x = udp_find(&d, c);
         if (!x) {
                 struct udp_exchange fresh = {
                         .owner = c->owner,
@@ -737,11 +744,11 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
 
         if (d.kind == DATAGRAM_DNS_ANSWER) {
                 udp_key(&d, true);
-                x = udp_find(&d, &c->owner);
+                x = udp_find(&d, c);
         }
         if (!x) {
                 udp_key(&d, false);
-                x = udp_find(&d, &c->owner);
+                x = udp_find(&d, c);
         }
 
         open = x && (__s64) (now - x->first_at) < (__s64) UDP_WAIT_NSEC ? udp_take(x) : 0;

@@ -675,12 +675,33 @@ int BPF_PROG(requests_unix_close, struct sock *sk) {
         return r;
 }
 
-/* Sockets that tasks of attached units have open: runs at attach, and when a unit has started. */
+/* A connection gets another one of nested units, with its request in flight. */
+static __always_inline void unix_move(struct unix_sock *us, struct unix_conn *c, struct qos_unit_map *u,
+                                      const struct qos_owner *to) {
+        struct qos_owner owner = *to;
+        struct sock *peer = us->peer;
+        __u32 target = 0;
+
+        if (c->kind == UNIX_CLIENT)
+                us = peer ? bpf_skc_to_unix_sock(peer) : NULL;
+        if (us && c->kind == UNIX_CLIENT)
+                target = unix_find_peer(us, u, 0, 0);
+        else if (us && c->kind == UNIX_SERVER)
+                target = unix_find_target(us, u);
+
+        bpf_spin_lock(&c->lock);
+        c->owner = owner;
+        c->target = target;
+        bpf_spin_unlock(&c->lock);
+}
+
+/* Sockets that tasks of attached units have open: runs at attach, when a unit has started, and when one of
+ * nested units is detached. */
 SEC("iter/task_file")
 int units_find_unix(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
         struct file *file = ctx->file;
-        struct qos_owner maker, owner;
+        struct qos_owner maker, owner, known;
         struct socket *socket;
         struct unix_sock *us;
         struct unix_conn *c;
@@ -706,11 +727,20 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         if (!us)
                 return 0;
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
-        if (c && unit_get(&c->owner))
-                return 0;
+        if (c) {
+                known = owner_read(&c->owner);
+                if (unit_get(&known)) {
+                        if (!owner_is_superseded(&known, &owner))
+                                return 0;
+                        if (c->kind != UNIX_LISTENER) {
+                                unix_move(us, c, u, &owner);
+                                return 0;
+                        }
+                }
+        }
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
-                if (!group_owner(sk->sk_cgrp_data.cgroup, &maker) || !owner_equal(&maker, &owner))
+                if (c || !group_owner(sk->sk_cgrp_data.cgroup, &maker) || !owner_equal(&maker, &owner))
                         unix_learn(sk, &owner, 0, UNIX_LISTENER, 1);
                 listener_note(sk, us);
                 return 0;

@@ -9,6 +9,7 @@
  * the buffers in which the kernel queues data, UNIX_STEP for each; a partial read of one moves on by 1, or
  * to where only a rest is left (EXCHANGE_REST_MAX). */
 
+#include "owner-hierarchy.h"
 #include "thread.h"
 
 /* Buffers hold less than 2^16 bytes unless they are spliced, and nobody reads so many bytes one by one. */
@@ -305,7 +306,8 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
                 return 0;
         overhead_begin(overhead, &owner, u);
         c = bpf_sk_storage_get(&unix_conns, sender, 0, 0);
-        if (!c || c->kind != UNIX_ASKER || !unit_get(&c->owner))
+        if (!c || c->kind != UNIX_ASKER || !unit_get(&c->owner) ||
+            (!owner_equal(&c->owner, &owner) && owner_is_superseded(&c->owner, &owner)))
                 c = unix_learn(sender, &owner, unix_find_target(peer_us, u), UNIX_ASKER, 0);
         if (!c || !owner_equal(&c->owner, &owner))
                 return 0;

@@ -83,15 +83,22 @@ int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
         return 0;
 }
 
-int probe_find_sockets(Probe *p) {
-        static const Program table[] = { PROGRAM_FIND_SOCKETS, PROGRAM_FIND_UNIX, PROGRAM_FIND_UDP };
+static int find_sockets(Probe *p, const Program *table, size_t n) {
         int r = 0, q;
 
-        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+        for (size_t i = 0; i < n; i++) {
                 q = iterator_run(p, table[i], NULL);
                 if (q < 0)
                         r = q;
         }
+        return r;
+}
+
+int probe_find_sockets(Probe *p) {
+        static const Program table[] = { PROGRAM_FIND_SOCKETS, PROGRAM_FIND_UNIX, PROGRAM_FIND_UDP };
+        int r;
+
+        r = find_sockets(p, table, ELEMENTSOF(table));
 
         /* Connections may have been found before their listeners */
         (void) iterator_run(p, PROGRAM_RETARGET, NULL);
@@ -234,7 +241,9 @@ int probe_find_storage_calls(Probe *p) {
 }
 
 int probe_reassign_sockets(Probe *p) {
-        int r;
+        /* Those of TCP are reassigned by their storage, as their gauges have shares in it */
+        static const Program others[] = { PROGRAM_FIND_UNIX, PROGRAM_FIND_UDP };
+        int r, q;
 
         /* Connections are created in interrupts from the entry of their listener: wait for those using the
          * old entry */
@@ -244,7 +253,8 @@ int probe_reassign_sockets(Probe *p) {
          * was visited, and have become a file that was passed already */
         if (r >= 0 && !program_works(p, PROGRAM_REASSIGN))
                 r = iterator_run(p, PROGRAM_REASSIGN, NULL);
-        return r;
+        q = find_sockets(p, others, ELEMENTSOF(others));
+        return r < 0 ? r : q;
 }
 
 int probe_read_listeners(Probe *p, uint64_t *ret_session) {

@@ -3,12 +3,17 @@
 detaches. Counts are compared with those of the clients."""
 
 import os
+import socket
 import time
 
 import scenario
 from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, expect_total, fail, listed, load,
                       lookup, qosctl, run, server_command, server_figures, systemctl, test, unit_name, unused_port,
                       varlink, wait_for, write_unit)
+from test_peers import client_figures, peers
+from test_udp import UdpServer
+from test_unix import UnixServer
+from test_unix_peers import ASK, script
 
 
 def new_slice(within=None):
@@ -442,3 +447,79 @@ def pipelined_under_load():
     check(f["count"] >= 1600, f"count of the inner one: {f['count']}")
     detach(slice)
     detach(s)
+
+
+@test(deadline=60)
+def udp_and_unix():
+    """Sockets and connections over UDP and Unix sockets follow their unit as those over TCP do: to a unit that is attached within another
+    one, and back when it is detached."""
+    slice = attach(new_slice())
+    settings = f"Slice={slice}"
+    servers = [UdpServer(settings=settings).start(), UnixServer(settings=settings).start(), UnixServer("dgram", settings=settings).start()]
+
+    def connect(server):
+        if isinstance(server, UdpServer) or server.kind == "stream":
+            return server.connect()
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        s.settimeout(10)
+        s.bind("\0" + unit_name("client", ""))
+        s.connect(server.path)
+        return s
+
+    def talk(s, n):
+        for _ in range(n):
+            s.send(b"request\n")
+            s.recv(65536)
+
+    sockets = [connect(server) for server in servers]
+    for s in sockets:
+        talk(s, 10)
+    expect_total(slice, 30)
+    sockets[0].send(b"hang")
+    wait_for("a request is in flight", lambda: server_figures(slice)["inFlight"] == 1)
+    for server in servers:
+        attach(server)
+    for server, s in zip(servers, sockets):
+        talk(s, 5)
+        talk(connect(server), 5)
+        expect_total(server, 10, what="of the inner unit")
+        equal(server_figures(server)["firstByte" if server is servers[0] else "service"]["count"], 10, "latencies")
+    expect_total(slice, 60)
+    for server in servers:
+        detach(server)
+    for server, s in zip(servers, sockets):
+        talk(s, 3)
+        talk(connect(server), 3)
+    expect_total(slice, 78)
+    detach(slice)
+
+
+@test(deadline=60)
+def unix_clients():
+    """The connection of a client over a Unix socket follows it to a unit that is attached within another one, and back."""
+    slice = attach(new_slice())
+    server = UnixServer().start()
+    steps = f"/run/{unit_name('steps', '')}"
+    client = script(ASK + f"s = connect({server.path!r})\nfor i in range(3):\n    while not os.path.exists(f'{steps}{{i}}'): time.sleep(.01)\n"
+                    "    for j in range(7): ask(s)\ntime.sleep(1000)\n", settings=f"Slice={slice}").start()
+
+    def step(i):
+        with open(f"{steps}{i}", "w"):
+            pass
+
+    def expect(unit, n):
+        wait_for(f"{n} requests of {unit}", lambda: client_figures(unit)["count"] == n)
+        equal(client_figures(unit)["latency"]["count"], n, "latency.count")
+
+    step(0)
+    expect(slice, 7)
+    attach(client)
+    step(1)
+    expect(client, 7)
+    expect(slice, 14)
+    equal(peers(client)[server.path]["count"], 7, "requests to the server")
+    detach(client)
+    step(2)
+    expect(slice, 21)
+    client.stop()
+    detach(slice)
