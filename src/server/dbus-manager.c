@@ -541,6 +541,7 @@ static void on_unit_detaching(Unit *u, void *userdata) {
                                           path);
         }
         emit_n_units(b);
+        bus_queue_forget_unit(b->queue, u);
         unit_objects_forget(b->objects, u);
 }
 
@@ -611,7 +612,7 @@ static int bus_server_connect(BusServer *b, sd_bus *bus) {
         if (r >= 0)
                 r = bus_server_add_objects(b, bus);
         if (r >= 0)
-                r = bus_queue_new(m->event, m->turns, m->trim, bus, &b->queue);
+                r = bus_queue_new(m, b->objects, bus, &b->queue);
         if (r >= 0)
                 r = bus_server_add_objects(b, bus_queue_get_bus(b->queue));
         if (r < 0)

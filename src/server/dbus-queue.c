@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include "dbus-objects.h"
 #include "dbus-queue.h"
 #include "log.h"
 
@@ -18,6 +19,10 @@
 /* Replies that the bus has not taken yet, from which on calls of users other than root wait: each may have
  * some hundred KiB, and replies to root are sent after them. */
 #define UNSENT_REPLIES_MAX 1U
+
+/* Replies with all objects, up to 3 MiB each, that are being made for users other than root: one for each of
+ * them. */
+#define OBJECTS_REPLIES_MAX 16U
 
 /* Measuring the arguments of a call reads them, some ns for each byte. Calls of a sender for which that
  * took this long are refused without measuring for REFUSE_USEC: they only cost reading them from the bus
@@ -50,17 +55,17 @@ struct Sender {
         QueuedCall *calls, **end;       /* in their order, and where the next one is added */
         unsigned n_calls;
         QueuedCall *made;
+        ObjectsReply *objects;          /* that is being made, or NULL: further calls wait for it */
 };
 
 struct BusQueue {
-        sd_event *event;
-        TurnQueue *turns;
+        Manager *manager;
+        DBusUnits *objects;
         sd_bus *bus;                    /* the system's */
         sd_bus *from, *to;              /* ends of a local connection, on which the calls are made */
         sd_bus_slot *filter, *gone;
         sd_event_source *batch;         /* NULL: no message was read since the last one */
         sd_event_source *sent;          /* enabled while senders wait until the bus takes replies */
-        MemoryTrim *trim;
         Sender *senders;                /* the one with the latest call first */
         unsigned n_senders;
         unsigned n_calls;               /* that wait */
@@ -84,6 +89,20 @@ static QueuedCall* sender_pop(Sender *s, QueuedCall **p) {
         return c;
 }
 
+/* Those that wait for a limit. */
+static void queue_resume(BusQueue *q) {
+        for (Sender *s = q->senders; s; s = s->next)
+                if ((s->calls || s->objects) && s->turn.queue)
+                        (void) turn_request(&s->turn);
+}
+
+static void sender_end_objects(Sender *s) {
+        if (!s->objects)
+                return;
+        s->objects = objects_reply_free(s->objects);
+        queue_resume(s->queue);
+}
+
 static void sender_free(Sender *s) {
         BusQueue *q = s->queue;
 
@@ -100,6 +119,7 @@ static void sender_free(Sender *s) {
                         break;
                 }
         turn_done(&s->turn);
+        sender_end_objects(s);
         sd_bus_slot_unref(s->slot);
         free(s->name);
         free(s);
@@ -171,37 +191,74 @@ static int call_make(QueuedCall *c) {
         return r < 0 ? r : sd_bus_call_async(q->from, &c->slot, m, on_made, c, UINT64_MAX);
 }
 
-static void on_turn(void *userdata) {
-        uint64_t begin = now_nsec(CLOCK_MONOTONIC), unsent = 0;
-        Sender *s = ASSERT_PTR(userdata);
-        BusQueue *q = s->queue;
+static bool sender_may_read_objects(const Sender *s) {
+        unsigned n = 0;
+
+        if (s->uid == 0)
+                return true;
+        for (const Sender *i = s->queue->senders; i; i = i->next)
+                if (i->objects && i->uid != 0) {
+                        if (i->uid == s->uid)
+                                return false;
+                        n++;
+                }
+        return n < OBJECTS_REPLIES_MAX;
+}
+
+static void sender_begin_objects(Sender *s) {
+        QueuedCall *c = sender_pop(s, &s->calls);
         int r;
 
-        while (s->calls) {
-                QueuedCall *c;
+        r = objects_reply_new(s->queue->objects, s->queue->manager, c->message, &s->objects);
+        if (r < 0)
+                (void) sd_bus_reply_method_errno(c->message, r, NULL);
+        call_free(c);
+}
 
+/* Begins with the next call. */
+static void sender_make_call(Sender *s) {
+        QueuedCall *c = sender_pop(s, &s->calls);
+        int r;
+
+        c->next = s->made;
+        s->made = c;
+        r = call_make(c);
+        if (r >= 0) {
+                queue_run(s->queue);
+                return;
+        }
+        (void) sd_bus_reply_method_errno(c->message, r, NULL);
+        s->made = c->next;
+        call_free(c);
+}
+
+static void on_turn(void *userdata) {
+        uint64_t end = now_nsec(CLOCK_MONOTONIC) + TURN_NSEC, unsent = 0;
+        Sender *s = ASSERT_PTR(userdata);
+        BusQueue *q = s->queue;
+
+        while (s->objects || s->calls) {
                 if (s->uid != 0 && sd_bus_get_n_queued_write(q->bus, &unsent) >= 0 &&
                     unsent >= UNSENT_REPLIES_MAX) {
                         (void) sd_event_source_set_enabled(q->sent, SD_EVENT_ON);
                         break;
                 }
-                if (now_nsec(CLOCK_MONOTONIC) >= begin + TURN_NSEC) {
+                if (now_nsec(CLOCK_MONOTONIC) >= end) {
                         (void) turn_request(&s->turn);
                         break;
                 }
 
-                c = sender_pop(s, &s->calls);
-                c->next = s->made;
-                s->made = c;
-                r = call_make(c);
-                if (r < 0) {
-                        (void) sd_bus_reply_method_errno(c->message, r, NULL);
-                        s->made = c->next;
-                        call_free(c);
-                        continue;
-                }
-                queue_run(q);
+                if (s->objects) {
+                        if (objects_reply_continue(s->objects, end) <= 0)
+                                sender_end_objects(s);
+                } else if (!objects_reply_is_for(s->calls->message))
+                        sender_make_call(s);
+                else if (sender_may_read_objects(s))
+                        sender_begin_objects(s);
+                else
+                        break; /* it has a turn when another one ends */
         }
+        turn_set_reply(&s->turn, s->objects);
 }
 
 static int on_sent(sd_event_source *source, void *userdata) {
@@ -211,9 +268,7 @@ static int on_sent(sd_event_source *source, void *userdata) {
         if (sd_bus_get_n_queued_write(q->bus, &unsent) >= 0 && unsent >= UNSENT_REPLIES_MAX)
                 return 0;
         (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
-        for (Sender *s = q->senders; s; s = s->next)
-                if (s->calls && s->turn.queue)
-                        (void) turn_request(&s->turn);
+        queue_resume(q);
         return 0;
 }
 
@@ -231,7 +286,7 @@ static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) :
                     sd_bus_message_read(m, "u", &uid);
         if (r >= 0)
-                r = turn_init(&s->turn, s->queue->turns, uid, on_turn, s);
+                r = turn_init(&s->turn, s->queue->manager->turns, uid, on_turn, s);
         if (r < 0) {
                 /* The sender has left, or the bus does not reply */
                 while (s->calls) {
@@ -255,7 +310,7 @@ static int sender_new(BusQueue *q, const char *name, Sender **ret) {
         int r;
 
         for (s = q->n_senders >= SENDERS_MAX ? q->senders : NULL; s; s = s->next)
-                if (!s->slot && !s->calls && !s->made)
+                if (!s->slot && !s->calls && !s->made && !s->objects)
                         oldest = s;
         if (oldest)
                 sender_free(oldest);
@@ -434,17 +489,17 @@ static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         int r;
 
         if (!q->batch)
-                (void) sd_event_add_defer(q->event, &q->batch, on_batch, q);
+                (void) sd_event_add_defer(q->manager->event, &q->batch, on_batch, q);
         if (sd_bus_message_is_method_call(m, NULL, NULL) <= 0 || isempty(name))
                 return 0;
         if (sd_bus_message_get_expect_reply(m) == 0 && !call_has_effect(m))
                 return 1; /* no effect and no reply: dropped */
 
         s = sender_find(q, name);
-        if (s && s->turn.queue && s->uid == 0 && !s->calls)
+        if (s && s->turn.queue && s->uid == 0 && !s->calls && !s->objects && !objects_reply_is_for(m))
                 return 0; /* now */
 
-        memory_trim_schedule(q->trim);
+        memory_trim_schedule(q->manager->trim);
         r = s ? 0 : sender_new(q, name, &s);
         if (r < 0)
                 return r;
@@ -458,6 +513,12 @@ static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         if (r == -EBUSY)
                 return sd_bus_error_set(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting");
         return r < 0 ? r : 1;
+}
+
+void bus_queue_forget_unit(BusQueue *q, const Unit *u) {
+        for (Sender *s = q->senders; s; s = s->next)
+                if (s->objects)
+                        objects_reply_forget(s->objects, u);
 }
 
 int bus_queue_get_user(BusQueue *q, sd_bus_message *m, uid_t *ret) {
@@ -514,13 +575,13 @@ static int queue_connect(BusQueue *q) {
         }
         /* For replies that come later */
         if (r >= 0)
-                r = sd_bus_attach_event(q->to, q->event, SD_EVENT_PRIORITY_NORMAL);
+                r = sd_bus_attach_event(q->to, q->manager->event, SD_EVENT_PRIORITY_NORMAL);
         if (r >= 0)
-                r = sd_bus_attach_event(q->from, q->event, SD_EVENT_PRIORITY_NORMAL);
+                r = sd_bus_attach_event(q->from, q->manager->event, SD_EVENT_PRIORITY_NORMAL);
         return r;
 }
 
-int bus_queue_new(sd_event *event, TurnQueue *turns, MemoryTrim *trim, sd_bus *bus, BusQueue **ret) {
+int bus_queue_new(Manager *m, DBusUnits *objects, sd_bus *bus, BusQueue **ret) {
         BusQueue *q;
         int r;
 
@@ -528,14 +589,13 @@ int bus_queue_new(sd_event *event, TurnQueue *turns, MemoryTrim *trim, sd_bus *b
         if (!q)
                 return -ENOMEM;
         *q = (BusQueue) {
-                .event = sd_event_ref(event),
-                .turns = turns,
-                .trim = trim,
+                .manager = m,
+                .objects = objects,
                 .bus = sd_bus_ref(bus),
         };
         r = queue_connect(q);
         if (r >= 0)
-                r = sd_event_add_post(event, &q->sent, on_sent, q);
+                r = sd_event_add_post(m->event, &q->sent, on_sent, q);
         if (r >= 0)
                 r = sd_event_source_set_enabled(q->sent, SD_EVENT_OFF);
         if (r >= 0)
@@ -575,7 +635,6 @@ BusQueue* bus_queue_free(BusQueue *q) {
         end_free(q->from);
         end_free(q->to);
         sd_bus_unref(q->bus);
-        sd_event_unref(q->event);
         free(q);
         return NULL;
 }

@@ -11,19 +11,21 @@
 #include <systemd/sd-bus.h>
 #include <systemd/sd-event.h>
 
-#include "memory-trim.h"
-#include "turns.h"
+#include "dbus-unit.h"
 
 #define DBUS_NAME "org.freedesktop.DBus"
 #define DBUS_PATH "/org/freedesktop/DBus"
 
 typedef struct BusQueue BusQueue;
 
-int bus_queue_new(sd_event *event, TurnQueue *turns, MemoryTrim *trim, sd_bus *bus, BusQueue **ret);
+int bus_queue_new(Manager *m, DBusUnits *objects, sd_bus *bus, BusQueue **ret);
 BusQueue* bus_queue_free(BusQueue *q);
 
 /* The connection on which the calls are made: it needs the same objects. */
 sd_bus* bus_queue_get_bus(BusQueue *q);
+
+/* The unit is going to be freed. */
+void bus_queue_forget_unit(BusQueue *q, const Unit *u);
 
 /* The user of the sender of a call that is being made. -ENXIO: it is unknown. */
 int bus_queue_get_user(BusQueue *q, sd_bus_message *m, uid_t *ret);

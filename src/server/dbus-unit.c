@@ -413,6 +413,94 @@ static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char
         return 1;
 }
 
+/* ---- properties in messages --------------------------------------------------------------------------- */
+
+/* As sd-bus appends a property to a dictionary; object: what the vtable has offsets of. */
+static int append_property(sd_bus *bus, const char *path, const char *interface, const sd_bus_vtable *p,
+                           void *object, sd_bus_message *m) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        void *value = (uint8_t*) object + p->x.property.offset;
+        int r;
+
+        r = sd_bus_message_open_container(m, 'e', "sv");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", p->x.property.member);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'v', p->x.property.signature);
+        if (r < 0)
+                return r;
+
+        if (p->x.property.get)
+                r = p->x.property.get(bus, path, interface, p->x.property.member, m, value, &error);
+        else if (streq(p->x.property.signature, "s"))
+                r = sd_bus_message_append(m, "s", strempty(*(const char**) value));
+        else
+                r = sd_bus_message_append_basic(m, p->x.property.signature[0], value);
+
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
+static int append_vtable(DBusUnits *o, const char *path, const char *interface, const sd_bus_vtable *vtable,
+                         void *object, sd_bus_message *m) {
+        int r = 0;
+
+        for (const sd_bus_vtable *p = vtable; p->type != _SD_BUS_VTABLE_END && r >= 0; p++)
+                if (p->type == _SD_BUS_VTABLE_PROPERTY)
+                        r = append_property(o->bus, path, interface, p, object, m);
+        return r;
+}
+
+/* The interfaces that sd-bus adds to each object have no properties. Unit_INTERFACE is the last one of
+ * shown_table, and has the properties of a second vtable, too. */
+static int append_interfaces(DBusUnits *o, Unit *u, const char *path, sd_bus_message *m) {
+        int r;
+
+        r = sd_bus_message_append(m, "{sa{sv}}{sa{sv}}{sa{sv}}", "org.freedesktop.DBus.Peer", 0,
+                                  "org.freedesktop.DBus.Introspectable", 0,
+                                  "org.freedesktop.DBus.Properties", 0);
+        for (size_t t = 0; t < ELEMENTSOF(shown_table) && r >= 0; t++) {
+                const char *interface = shown_table[t].interface;
+
+                r = sd_bus_message_open_container(m, 'e', "sa{sv}");
+                if (r >= 0)
+                        r = sd_bus_message_append(m, "s", interface);
+                if (r >= 0)
+                        r = sd_bus_message_open_container(m, 'a', "{sv}");
+                if (r >= 0 && streq(interface, Unit_INTERFACE))
+                        r = append_vtable(o, path, interface, unit_vtable, u, m);
+                if (r >= 0)
+                        r = append_vtable(o, path, interface, shown_table[t].vtable, &o->reading, m);
+                if (r >= 0)
+                        r = sd_bus_message_close_container(m);
+                if (r >= 0)
+                        r = sd_bus_message_close_container(m);
+        }
+        return r;
+}
+
+int unit_objects_append(DBusUnits *o, Unit *u, sd_bus_message *m) {
+        _cleanup_free_ char *path = NULL;
+        int r;
+
+        r = unit_get_bus_path(u, &path);
+        if (r < 0)
+                return r;
+        dbus_units_read(o, u);
+
+        r = sd_bus_message_open_container(m, 'e', "oa{sa{sv}}");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "o", path);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "{sa{sv}}");
+        if (r >= 0)
+                r = append_interfaces(o, u, path, m);
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
 /* ---- signals ------------------------------------------------------------------------------------------ */
 
 void unit_objects_forget(DBusUnits *o, Unit *u) {
@@ -434,19 +522,6 @@ void unit_objects_set_subscribed(DBusUnits *o, bool subscribed) {
         }
 }
 
-/* As sd-bus appends a property of the last reading to a reply. */
-static int append_shown_value(DBusUnits *o, const char *path, const char *interface, const sd_bus_vtable *p,
-                              sd_bus_message *m) {
-        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        void *value = (uint8_t*) &o->reading + p->x.property.offset;
-
-        if (!p->x.property.get && streq(p->x.property.signature, "s"))
-                return sd_bus_message_append(m, "s", *(const char**) value);
-        if (!p->x.property.get)
-                return sd_bus_message_append_basic(m, p->x.property.signature[0], value);
-        return p->x.property.get(o->bus, path, interface, p->x.property.member, m, value, &error);
-}
-
 /* What is measured, but for the overview, is annotated as sending no signal, as nobody gets one without a
  * subscriber, and caches of clients would then be out of date. sd-bus does not send such properties by
  * itself. */
@@ -460,23 +535,10 @@ static int emit_shown(DBusUnits *o, const char *path, size_t t, const bool chang
                 r = sd_bus_message_append(m, "s", shown_table[t].interface);
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'a', "{sv}");
-        for (size_t i = 0; i < shown_table[t].n && r >= 0; i++) {
-                const sd_bus_vtable *p = &shown_table[t].vtable[i];
-
-                if (!changed[i])
-                        continue;
-                r = sd_bus_message_open_container(m, 'e', "sv");
-                if (r >= 0)
-                        r = sd_bus_message_append(m, "s", p->x.property.member);
-                if (r >= 0)
-                        r = sd_bus_message_open_container(m, 'v', p->x.property.signature);
-                if (r >= 0)
-                        r = append_shown_value(o, path, shown_table[t].interface, p, m);
-                if (r >= 0)
-                        r = sd_bus_message_close_container(m);
-                if (r >= 0)
-                        r = sd_bus_message_close_container(m);
-        }
+        for (size_t i = 0; i < shown_table[t].n && r >= 0; i++)
+                if (changed[i])
+                        r = append_property(o->bus, path, shown_table[t].interface,
+                                            &shown_table[t].vtable[i], &o->reading, m);
         if (r >= 0)
                 r = sd_bus_message_close_container(m);
         if (r >= 0)

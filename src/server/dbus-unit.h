@@ -26,6 +26,9 @@ int unit_objects_emit_unit(DBusUnits *o, Unit *u);
 /* Always, also without subscribers. */
 int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e);
 
+/* Adds a unit's object, with all interfaces and properties, to the reply of GetManagedObjects(). */
+int unit_objects_append(DBusUnits *o, Unit *u, sd_bus_message *m);
+
 /* The unit is going to be freed. */
 void unit_objects_forget(DBusUnits *o, Unit *u);
 

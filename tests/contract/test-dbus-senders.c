@@ -21,17 +21,21 @@
 
 #define QUESTIONS_MAX 512
 
+/* Units whose objects take more than one turn */
+#define OBJECTS 200
+#define OBJECTS_GONE 8U
+
 static sd_event *event;
 static Manager *manager;
 static BusServer *bus_server;
 static sd_bus *daemon_side, *broker;
 
-static FakeUnit units[] = {
+static FakeUnit units[2 + OBJECTS + 1] = {
         { .id = "a.service", .active_state = "active", .sub_state = "running", .control_group =
           "/system.slice/a.service", .slice = "system.slice" },
         { .id = "b.service", .active_state = "active", .sub_state = "running", .control_group =
           "/system.slice/b.service", .slice = "system.slice" },
-        {}
+        /* More in main() */
 };
 
 /* ---- the bus ------------------------------------------------------------------------------------------ */
@@ -500,6 +504,224 @@ static void test_turns(void) {
         expect(&listed, NULL);
 }
 
+/* ---- GetManagedObjects -------------------------------------------------------------------------------- */
+
+/* All but what is different at each reading, sorted: one line for each property, and for each interface
+ * without one. */
+typedef struct Lines {
+        char *lines[1U << 18];
+        size_t n;
+} Lines;
+
+static int compare_lines(const void *a, const void *b) {
+        return strcmp(*(char *const*) a, *(char *const*) b);
+}
+
+static void print_value(sd_bus_message *m, FILE *f) {
+        const char *contents;
+        char type;
+
+        while (sd_bus_message_peek_type(m, &type, &contents) > 0) {
+                union {
+                        const char *s;
+                        uint64_t t;
+                } value = {};
+
+                if (strchr("aver(", type)) {
+                        check(sd_bus_message_enter_container(m, type, contents) > 0);
+                        fprintf(f, " %c%s<", type, contents);
+                        print_value(m, f);
+                        fprintf(f, ">");
+                        check(sd_bus_message_exit_container(m) > 0);
+                        continue;
+                }
+                check(sd_bus_message_read_basic(m, type, &value) > 0);
+                if (strchr("sog", type))
+                        fprintf(f, " %c%s", type, value.s);
+                else
+                        fprintf(f, " %c%" PRIx64, type, value.t);
+        }
+}
+
+/* m: at an array of properties */
+static void read_properties(Lines *l, sd_bus_message *m, const char *path, const char *interface) {
+        const char *name;
+        size_t size;
+        FILE *f;
+
+        check(sd_bus_message_enter_container(m, 'a', "{sv}") > 0);
+        check(l->n < ELEMENTSOF(l->lines));
+        check(asprintf(l->lines + l->n++, "%s %s", path, interface) > 0);
+        while (sd_bus_message_enter_container(m, 'e', "sv") > 0) {
+                check(sd_bus_message_read(m, "s", &name) > 0);
+                check(l->n < ELEMENTSOF(l->lines));
+                f = open_memstream(l->lines + l->n++, &size);
+                check(f);
+                fprintf(f, "%s %s %s", path, interface, name);
+                if (!streq(name, "Seq") && !streq(name, "TimestampNSec"))
+                        print_value(m, f);
+                else
+                        check(sd_bus_message_skip(m, "v") > 0);
+                check(fclose(f) == 0);
+                check(sd_bus_message_exit_container(m) > 0);
+        }
+        check(sd_bus_message_exit_container(m) > 0);
+}
+
+static Lines* read_objects(sd_bus_message *m) {
+        const char *path, *interface;
+        Lines *l = new0(Lines, 1);
+
+        check(l);
+        check(sd_bus_message_enter_container(m, 'a', "{oa{sa{sv}}}") > 0);
+        while (sd_bus_message_enter_container(m, 'e', "oa{sa{sv}}") > 0) {
+                check(sd_bus_message_read(m, "o", &path) > 0);
+                check(sd_bus_message_enter_container(m, 'a', "{sa{sv}}") > 0);
+                while (sd_bus_message_enter_container(m, 'e', "sa{sv}") > 0) {
+                        check(sd_bus_message_read(m, "s", &interface) > 0);
+                        read_properties(l, m, path, interface);
+                        check(sd_bus_message_exit_container(m) > 0);
+                }
+                check(sd_bus_message_exit_container(m) > 0);
+                check(sd_bus_message_exit_container(m) > 0);
+        }
+        check(sd_bus_message_exit_container(m) > 0);
+        check(sd_bus_message_at_end(m, true) > 0);
+        qsort(l->lines, l->n, sizeof(l->lines[0]), compare_lines);
+        return l;
+}
+
+static void lines_free(Lines *l) {
+        for (size_t i = 0; i < l->n; i++)
+                free(l->lines[i]);
+        free(l);
+}
+
+static void send_to_objects(const char *sender, Reply *reply) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        check(sd_bus_message_new_method_call(broker, &m, "org.qosd1", "/org/qosd1",
+                                             "org.freedesktop.DBus.ObjectManager",
+                                             "GetManagedObjects") >= 0);
+        if (sender)
+                check(sd_bus_message_set_sender(m, sender) >= 0);
+        send_message(m, reply);
+}
+
+static void send_for_object(const char *sender, const char *method, unsigned i, Reply *reply) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        char name[32];
+
+        (void) snprintf(name, sizeof(name), "o-%u.service", i);
+        check(sd_bus_message_new_method_call(broker, &m, "org.qosd1", "/org/qosd1", MANAGER, method) >= 0);
+        check(sd_bus_message_set_sender(m, sender) >= 0);
+        check(sd_bus_message_append(m, "s", name) >= 0);
+        if (streq(method, "AttachUnit"))
+                check(sd_bus_message_append(m, "astb", 0, UINT64_C(0), 1) >= 0);
+        else
+                check(sd_bus_message_append(m, "b", 1) >= 0);
+        send_message(m, reply);
+}
+
+static bool has_object(const Lines *l, unsigned i) {
+        char line[80];
+
+        (void) snprintf(line, sizeof(line), "/org/qosd1/unit/o_2d%u_2eservice org.qosd1.Unit", i);
+        for (size_t k = 0; k < l->n; k++)
+                if (streq(l->lines[k], line))
+                        return true;
+        return false;
+}
+
+/* The reply is made in turns, and has what sd-bus itself replies, which a call without a sender gets. */
+static void test_objects(void) {
+        Reply attached, of_user, of_root, of_sd_bus, set;
+        Lines *user, *root, *sd_bus;
+
+        for (unsigned i = 0; i < OBJECTS; i++) {
+                send_for_object(":1.340", "AttachUnit", i, &attached);
+                expect(&attached, NULL);
+        }
+        send_change(":1.340", "SetThreshold", "o-7", &set);
+        expect(&set, NULL);
+        delays = true;
+        send_to_objects(":1.341", &of_user);
+        test_wait(event, n_questions == 1);
+        answer(":1.341", 1000, NULL);
+        delays = false;
+        test_wait(event, of_user.message);
+        send_to_objects(":1.340", &of_root);
+        test_wait(event, of_root.message);
+        send_to_objects(NULL, &of_sd_bus);
+        test_wait(event, of_sd_bus.message);
+
+        user = read_objects(of_user.message);
+        root = read_objects(of_root.message);
+        sd_bus = read_objects(of_sd_bus.message);
+        check(sd_bus->n > (size_t) OBJECTS * 100);
+        check(user->n == sd_bus->n && root->n == sd_bus->n);
+        for (size_t i = 0; i < sd_bus->n; i++)
+                if (!streq(user->lines[i], sd_bus->lines[i]) || !streq(root->lines[i], sd_bus->lines[i])) {
+                        fprintf(stderr, "%s\n%s\n%s\n", user->lines[i], root->lines[i], sd_bus->lines[i]);
+                        exit(EXIT_FAILURE);
+                }
+        lines_free(user);
+        lines_free(root);
+        lines_free(sd_bus);
+        sd_bus_message_unref(of_user.message);
+        sd_bus_message_unref(of_root.message);
+        sd_bus_message_unref(of_sd_bus.message);
+}
+
+/* Units come and go while the reply is made: it has none whose InterfacesRemoved was sent before it. */
+static void test_objects_that_change(void) {
+        Reply objects, second, detached, attached, listed;
+        Lines *l;
+
+        send_to_objects(":1.341", &objects);
+        for (unsigned i = 0; i < OBJECTS_GONE; i++) {
+                /* Some turns in between */
+                for (unsigned k = 0; k < 4; k++) {
+                        send_call(":1.340", "ListUnits", &listed);
+                        expect(&listed, NULL);
+                }
+                send_for_object(":1.340", "DetachUnit", i, &detached);
+                expect(&detached, NULL);
+                check(!objects.message);
+        }
+        test_wait(event, objects.message);
+        l = read_objects(objects.message);
+        for (unsigned i = 0; i < OBJECTS; i++)
+                check(has_object(l, i) == (i >= OBJECTS_GONE));
+        lines_free(l);
+        sd_bus_message_unref(objects.message);
+
+        send_to_objects(":1.341", &objects);
+        send_for_object(":1.340", "AttachUnit", 0, &attached);
+        expect(&attached, NULL);
+        check(!objects.message);
+        /* Another one of the user waits for the reply, which nobody reads any more */
+        delays = true;
+        send_to_objects(":1.342", &second);
+        test_wait(event, n_questions == 1);
+        answer(":1.342", 1000, NULL);
+        delays = false;
+        check(!objects.message);
+        leave(":1.341");
+        test_wait(event, second.message);
+        check(!objects.message);
+        l = read_objects(second.message);
+        check(has_object(l, 0) && has_object(l, OBJECTS - 1));
+        lines_free(l);
+        sd_bus_message_unref(second.message);
+        sd_bus_message_unref(objects.message);
+
+        leave(":1.340");
+        leave(":1.342");
+        test_wait(event, n_matches == 1);
+        check(manager->n_units == 1);
+}
+
 static void send_without_reply(const char *sender, const char *interface, const char *method) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
@@ -599,9 +821,16 @@ static void test_disconnect(void) {
 }
 
 int main(void) {
+        static char names[OBJECTS][32];
         FakeServiceManager pid1;
         sd_id128_t id;
         int fds[2];
+
+        for (unsigned i = 0; i < OBJECTS; i++) {
+                (void) snprintf(names[i], sizeof(names[i]), "o-%u.service", i);
+                units[2 + i] = (FakeUnit) { .id = names[i], .active_state = "inactive", .sub_state = "dead",
+                                            .control_group = "", .slice = "system.slice" };
+        }
 
         if (!test_become_plain_root())
                 return 77;
@@ -637,6 +866,8 @@ int main(void) {
         test_limits();
         test_flood();
         test_turns();
+        test_objects();
+        test_objects_that_change();
         test_without_reply();
         test_large();
         test_log_level();
