@@ -302,20 +302,6 @@ void unit_release_group(Unit *u, const char *path) {
         }
 }
 
-void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata) {
-        _cleanup_(group_walk_freep) GroupWalk *groups = NULL;
-        int fd;
-
-        if (group_walk_new(u->control_group, u->instances, &groups) < 0) {
-                (void) log_oom();
-                return;
-        }
-        while ((fd = group_walk_next(groups)) >= 0) {
-                f(u, fd, userdata);
-                group_walk_enter(groups);
-        }
-}
-
 /* Interval of scans while groups are lost continuously for lack of memory: a scan walks the directories of
  * all units. */
 #define LOST_GROUPS_NSEC (5 * NSEC_PER_SEC)

@@ -29,10 +29,6 @@ void unit_release_group(Unit *u, const char *path);
 /* Ends all of this. */
 void manager_end_assignments(Manager *m);
 
-/* Calls f for each current control group of the unit, including descendants, with a descriptor of its
- * directory. */
-void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata);
-
 /* Reassigns the control groups of all units if the kernel failed to store the owner of a new one (now:
  * CLOCK_MONOTONIC ns). */
 void manager_find_lost_groups(Manager *m, uint64_t now);

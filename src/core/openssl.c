@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/types.h>
 
+#include "group-walk.h"
 #include "hierarchy.h"
 #include "log.h"
 #include "manager.h"
@@ -23,66 +24,179 @@
  * processes of all units. */
 #define SWEEP_NSEC (10 * NSEC_PER_SEC)
 
-typedef struct ProcessScan {
-        unsigned processes;
-        unsigned libraries;
+/* The CPU time of a scan, to the delay before the unit is scanned again: at least this multiple. */
+#define SCAN_PAUSE 9U
+
+/* Limit of the time of one turn: a process takes some tens of us, a group some ten. */
+#define SCAN_TURN_NSEC NSEC_PER_MSEC
+
+typedef enum ScanType {
+        SCAN_DUE,                       /* units whose scan is due */
+        SCAN_SWEEP,                     /* all, to release unused libraries */
+        SCAN_LIMITED,                   /* behind a sweep: those that wait for space */
+} ScanType;
+
+/* Scans units one after the other, in turns of root, as no other user may request the probe. */
+struct LibraryScan {
+        Manager *manager;
+        Turn turn;
+        ScanType type;
+        unsigned next;                  /* slot of the next unit, unless of SCAN_DUE */
+
+        /* The unit that is being scanned. It may be gone. */
+        GroupWalk *groups;              /* NULL: none is */
+        FILE *processes;                /* of the group that is being read, or NULL */
+        unsigned slot;
+        uint32_t generation;
+        bool due;
+        unsigned n_processes, n_libraries;
         int limit;
-} ProcessScan;
+        uint64_t nsec;                  /* CPU time so far */
+};
 
-static void scan_process(Unit *u, int group, void *userdata) {
-        ProcessScan *scan = ASSERT_PTR(userdata);
-        _cleanup_fclose_ FILE *f = NULL;
-        int fd, pid;
-
-        fd = openat(group, "cgroup.procs", O_RDONLY|O_CLOEXEC);
-        if (fd < 0)
-                return;
-        f = fdopen(fd, "r");
-        if (!f) {
-                close_fd(fd);
-                return;
-        }
-        while (scan->processes < PROCESSES_MAX && fscanf(f, "%i", &pid) == 1) {
-                int n;
-
-                scan->processes++;
-                n = pid > 0 ? probe_add_libraries(u->manager->probe, pid, &scan->limit) : 0;
-                if (n > 0)
-                        scan->libraries += n;
-        }
+static void scan_end_group(LibraryScan *s) {
+        if (s->processes)
+                (void) fclose(s->processes);
+        s->processes = NULL;
 }
 
-static void openssl_scan_unit(Unit *u) {
-        ProcessScan scan = {};
+static void scan_leave_unit(LibraryScan *s) {
+        scan_end_group(s);
+        s->groups = group_walk_free(s->groups);
+}
 
-        unit_for_each_group(u, scan_process, &scan);
-        u->openssl.scanned_at = now_nsec(CLOCK_MONOTONIC);
-        u->openssl.found = scan.libraries > 0;
-        if (scan.limit < 0 && u->openssl.limit >= 0)
+static LibraryScan* scan_free(LibraryScan *s) {
+        if (!s)
+                return NULL;
+
+        scan_leave_unit(s);
+        turn_done(&s->turn);
+        free(s);
+        return NULL;
+}
+
+static bool unit_scan_is_due(const Unit *u, uint64_t now) {
+        return u->openssl.watched && u->openssl.scan_pending &&
+               now >= u->openssl.scanned_at + u->openssl.rescan_delay;
+}
+
+static void scan_enter_unit(LibraryScan *s, Unit *u, uint64_t now) {
+        s->slot = u->index;
+        s->generation = u->generation;
+        s->due = unit_scan_is_due(u, now);
+        s->n_processes = s->n_libraries = 0;
+        s->limit = 0;
+        s->nsec = 0;
+        if (!isempty(u->control_group) && group_walk_new(u->control_group, u->instances, &s->groups) < 0)
+                (void) log_oom();
+        /* What is found missing from now on is scanned anew */
+        u->openssl.scan_pending = false;
+}
+
+/* The unit that is being scanned, or NULL if it is not to be scanned any more. */
+static Unit* scan_get_unit(const LibraryScan *s) {
+        Unit *u = s->manager->units[s->slot];
+
+        return u && u->generation == s->generation && u->openssl.watched ? u : NULL;
+}
+
+static void scan_complete_unit(LibraryScan *s, Unit *u) {
+        UnitOpenSSL *o = &u->openssl;
+        bool had = o->found, changed;
+
+        o->scanned_at = now_nsec(CLOCK_MONOTONIC);
+        o->found = s->n_libraries > 0;
+        changed = had != o->found || o->limit != s->limit;
+        if (s->limit < 0 && o->limit >= 0)
                 log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are probed: %s.", u->name,
-                              probe_library_limit_reason(scan.limit));
-        u->openssl.limit = scan.limit;
-        u->openssl.scan_pending = scan.limit < 0; /* retried, as other libraries may become unused */
-        if (streq(u->active_state, "active") && scan.libraries == 0 && scan.limit >= 0 &&
-            u->openssl.rescan_delay == 0)
+                              probe_library_limit_reason(s->limit));
+        o->limit = s->limit;
+        if (s->limit < 0)
+                o->scan_pending = true; /* other libraries may become unused */
+        if (streq(u->active_state, "active") && s->n_libraries == 0 && s->limit >= 0 && o->rescan_delay == 0)
                 log_unit_info(u->name, "No process of '%s' has mapped libssl yet, waiting for one.",
                               u->name);
+        if (s->due) {
+                o->rescan_delay = o->rescan_delay == 0 || had != o->found ? RESCAN_NSEC :
+                        MIN(2 * o->rescan_delay, o->limit < 0 ? SWEEP_NSEC : RESCAN_MAX_NSEC);
+                o->rescan_delay = MAX(o->rescan_delay, SCAN_PAUSE * s->nsec);
+        }
         unit_update_probe_config(u);
+        if (s->due || changed)
+                manager_emit_unit_changed(u);
 }
 
-/* Releases unused libraries, and scans the units that are waiting for space. */
-static void library_sweep(Manager *m) {
-        probe_begin_libraries(m->probe);
-        FOREACH_UNIT(u, m)
-                if (u->openssl.watched)
-                        openssl_scan_unit(u);
-        probe_end_libraries(m->probe);
+/* Reads a process, or begins with the next group. Returns false if there are no more. */
+static bool scan_step(LibraryScan *s) {
+        int group, fd, pid, n;
 
-        FOREACH_UNIT(u, m)
-                if (u->openssl.watched && u->openssl.limit < 0) {
-                        openssl_scan_unit(u);
-                        manager_emit_unit_changed(u);
+        if (s->n_processes >= PROCESSES_MAX)
+                return false;
+        if (!s->processes) {
+                group = group_walk_next(s->groups);
+                if (group < 0)
+                        return false;
+                group_walk_enter(s->groups);
+                fd = openat(group, "cgroup.procs", O_RDONLY|O_CLOEXEC);
+                if (fd < 0)
+                        return true;
+                s->processes = fdopen(fd, "r");
+                if (!s->processes)
+                        (void) close_fd(fd);
+                return true;
+        }
+
+        if (fscanf(s->processes, "%i", &pid) != 1) {
+                scan_end_group(s);
+                return true;
+        }
+        s->n_processes++;
+        n = pid > 0 ? probe_add_libraries(s->manager->probe, pid, &s->limit) : 0;
+        if (n > 0)
+                s->n_libraries += n;
+        return true;
+}
+
+static void scan_begin_sweep(LibraryScan *s) {
+        scan_leave_unit(s);
+        probe_begin_libraries(s->manager->probe);
+        s->type = SCAN_SWEEP;
+        s->next = 0;
+}
+
+/* Begins with the next unit. Returns false if there is none. */
+static bool scan_begin_next(LibraryScan *s) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        Manager *m = s->manager;
+
+        if (s->type == SCAN_DUE)
+                FOREACH_UNIT(u, m) {
+                        if (!unit_scan_is_due(u, now))
+                                continue;
+                        if (u->openssl.limit >= 0 || now < m->openssl.swept_at + SWEEP_NSEC) {
+                                scan_enter_unit(s, u, now);
+                                return true;
+                        }
+                        m->openssl.swept_at = now;
+                        scan_begin_sweep(s);
+                        break;
                 }
+
+        while (s->type != SCAN_DUE) {
+                while (s->next < UNITS_MAX_LIMIT) {
+                        Unit *u = m->units[s->next++];
+
+                        if (!u || !u->openssl.watched || (s->type == SCAN_LIMITED && u->openssl.limit >= 0))
+                                continue;
+                        scan_enter_unit(s, u, now);
+                        return true;
+                }
+                if (s->type == SCAN_SWEEP)
+                        probe_end_libraries(m->probe);
+                s->type = s->type == SCAN_SWEEP ? SCAN_LIMITED : SCAN_DUE;
+                s->next = 0;
+        }
+        return false;
 }
 
 static int on_rescan(sd_event_source *source, uint64_t usec, void *userdata);
@@ -100,25 +214,51 @@ static void library_schedule(Manager *m) {
                                          0, on_rescan, m);
 }
 
-static void openssl_scan(Manager *m) {
-        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+/* Goes on for the time of a turn. */
+static void on_scan_turn(void *userdata) {
+        uint64_t end = now_nsec(CLOCK_MONOTONIC) + SCAN_TURN_NSEC;
+        LibraryScan *s = ASSERT_PTR(userdata);
+        Manager *m = s->manager;
 
-        FOREACH_UNIT(u, m) {
-                UnitOpenSSL *o = &u->openssl;
-                bool had = o->found;
+        while (s->groups || scan_begin_next(s)) {
+                uint64_t cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
+                Unit *u = scan_get_unit(s);
+                bool more = u && s->groups, over = false;
 
-                if (!o->watched || !o->scan_pending || now < o->scanned_at + o->rescan_delay)
-                        continue;
-                if (o->limit < 0 && now >= m->openssl.swept_at + SWEEP_NSEC) {
-                        m->openssl.swept_at = now;
-                        library_sweep(m);
-                } else
-                        openssl_scan_unit(u);
-                o->rescan_delay = o->rescan_delay == 0 || had != o->found ? RESCAN_NSEC :
-                        MIN(2 * o->rescan_delay, o->limit < 0 ? SWEEP_NSEC : RESCAN_MAX_NSEC);
-                manager_emit_unit_changed(u);
+                while (more && !over) {
+                        more = scan_step(s);
+                        over = now_nsec(CLOCK_MONOTONIC) >= end;
+                }
+                s->nsec += now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
+                if (!more) {
+                        scan_leave_unit(s);
+                        if (u)
+                                scan_complete_unit(s, u);
+                }
+                if (over) {
+                        (void) turn_request(&s->turn);
+                        return;
+                }
         }
         library_schedule(m);
+}
+
+static LibraryScan* scan_new(Manager *m) {
+        LibraryScan *s;
+
+        s = new0(LibraryScan, 1);
+        if (s)
+                s->manager = m;
+        if (!s || turn_init(&s->turn, m->turns, /* uid= */ 0, on_scan_turn, s) < 0) {
+                (void) log_oom();
+                return scan_free(s);
+        }
+        return s;
+}
+
+static void openssl_scan(Manager *m) {
+        if (m->openssl.scan && !turn_is_requested(&m->openssl.scan->turn))
+                on_scan_turn(m->openssl.scan);
 }
 
 static int on_rescan(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -153,6 +293,7 @@ static bool unit_wants_tls(const Unit *u) {
 void openssl_stop(Manager *m) {
         m->openssl.events = sd_event_source_disable_unref(m->openssl.events);
         m->openssl.timer = sd_event_source_disable_unref(m->openssl.timer);
+        m->openssl.scan = scan_free(m->openssl.scan);
         m->openssl.n_watched = 0;
 }
 
@@ -209,7 +350,9 @@ void openssl_update(Manager *m, Unit *started) {
                                                     "load libssl later will be missed: %m");
         }
 
-        if (lost)
-                library_sweep(m); /* libraries of other units are kept */
+        if (!m->openssl.scan)
+                m->openssl.scan = scan_new(m);
+        if (lost && m->openssl.scan)
+                scan_begin_sweep(m->openssl.scan); /* libraries of other units are kept */
         openssl_scan(m);
 }

@@ -10,6 +10,7 @@
 
 #include <systemd/sd-event.h>
 
+typedef struct LibraryScan LibraryScan;
 typedef struct Manager Manager;
 typedef struct Unit Unit;
 
@@ -28,6 +29,7 @@ typedef struct OpenSSLWatch {
         unsigned n_watched;
         sd_event_source *events;        /* unknown libraries found by the kernel */
         sd_event_source *timer;         /* for the next scan of a unit */
+        LibraryScan *scan;              /* that is under way, or NULL */
         uint64_t swept_at;              /* CLOCK_MONOTONIC ns of the last sweep for unused libraries */
 } OpenSSLWatch;
 

@@ -8,6 +8,7 @@
 #include "check.h"
 #include "contention-probe.h"
 #include "fuzz.h"
+#include "group-walk.h"
 #include "hierarchy.h"
 #include "log.h"
 #include "manager.h"
@@ -58,7 +59,12 @@ static void read_bases(void) {
         }
 }
 
-static void nothing(Unit *u, int group, void *userdata) {
+static void walk_groups(const Unit *u) {
+        _cleanup_(group_walk_freep) GroupWalk *groups = NULL;
+
+        check(group_walk_new(u->control_group, u->instances, &groups) >= 0);
+        while (group_walk_next(groups) >= 0)
+                group_walk_enter(groups);
 }
 
 /* Returns a sum of what is there. */
@@ -77,7 +83,7 @@ static unsigned restore(void) {
                 n_units++;
                 check(u->index == i && u->holds && !isempty(u->name) && u->control_group[0] == '/');
                 check(!names_contain("some other.service", u->name));
-                unit_for_each_group(u, nothing, NULL);
+                walk_groups(u);
                 for (Hold *h = u->holds; h; h = h->next) {
                         check(h->unit == u && h->probes != 0);
                         n++;

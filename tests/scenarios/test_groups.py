@@ -5,11 +5,13 @@ that were sent once the unit was attached, whatever happened in between. Counts 
 import contextlib
 import json
 import os
+import select
 import socket
 import subprocess
 
-from scenario import (VARLINK, Client, Unit, Varlink, VarlinkError, check, count, daemon_is_well, equal, expect_total, fail, kill_qosd, listed, load,
-                      lookup, qosctl, qosd_pid, server_command, server_figures, start_served, test, unit_name, unused_port, varlink, wait_for)
+from scenario import (VARLINK, Client, Unit, Varlink, VarlinkError, attach, check, count, daemon_is_well, equal, expect_total, fail,
+                      kill_qosd, listed, load, lookup, programs, qosctl, qosd_pid, server_command, server_figures, start_served, test,
+                      unit_name, unused_port, varlink, wait_for)
 from test_bus import LIMIT, cpu
 from test_clients import as_nobody
 
@@ -99,6 +101,31 @@ def calls_of_root_meanwhile():
     took.sort()
     check(took[len(took) // 2] <= LIMIT, f"CPU time of the daemon: median {took[len(took) // 2] / 1e6:.1f} ms, "
           f"longest {[round(t / 1e6, 1) for t in took[-5:]]} ms")
+    equal(qosd_pid(), pid, "process of qosd")
+    daemon_is_well()
+
+
+@test(own_daemon=True, deadline=120)
+def calls_of_root_while_scanned():
+    """What root waits for, at most, while such a unit gets the probe tls, for which its processes are searched for OpenSSL."""
+    s, t = start_served(mode="thread"), Tree()
+    # The programs stay loaded
+    attach(s, "--probes=requests,tls")
+    check("attached" in {p["state"] for p in programs() if p["probe"] == "tls"}, "the kernel refuses the programs")
+    pid, root, longest = qosd_pid(), Varlink(), []
+    with Varlink(timeout=60) as v:
+        for _ in range(10):
+            v.send("Attach", {"unit": t.path, "probes": ["requests", "tls"]})
+            took = []
+            while not select.select([v.socket], [], [], 0)[0] or len(took) % 20:
+                begin = cpu(pid)
+                equal(root.call("Get", unit=s.name)["unit"], s.name, "unit of root's snapshot")
+                took.append(cpu(pid) - begin)
+            v.reply()
+            longest.append(max(took))
+            v.call("Detach", unit=t.path)
+    longest.sort()
+    check(longest[len(longest) // 2] <= LIMIT, f"longest CPU times of the daemon: {[round(t / 1e6, 1) for t in longest]} ms")
     equal(qosd_pid(), pid, "process of qosd")
     daemon_is_well()
 
