@@ -86,6 +86,8 @@ enum qos_counter {
         QOS_COUNTER_UDP,                   /* of QOS_COUNTER_COUNT, on UDP */
         QOS_COUNTER_WAITS,                 /* of QOS_COUNTER_COUNT, blocking by request of the client (long
                                             * polls): in no distribution */
+        QOS_COUNTER_INTENDED,              /* of QOS_COUNTER_COUNT, these and others that have waited by
+                                            * intent (intent.h): in no distribution */
         QOS_COUNTER_STREAMS,               /* of QOS_COUNTER_COUNT, with a stream as response */
         QOS_COUNTER_EXCLUDED,              /* requests excluded from all other metrics, with response */
         QOS_COUNTER_STATUS_4XX,            /* responses that report a client error */
@@ -145,6 +147,8 @@ enum qos_sum {
         QOS_SUM_UNPARSED_IN,                    /* as the one before, on unparsed connections, not in that */
         QOS_SUM_BYTES_OUT,                      /* payload of responses, without retransmissions */
         QOS_SUM_UNPARSED_OUT,                   /* as the one before, on unparsed connections, not in that */
+        QOS_SUM_INTENDED,                       /* time of QOS_COUNTER_INTENDED, to the first response
+                                                 * byte */
         QOS_SUM_COST,                           /* run time of the programs in ns, extrapolated from samples
                                                  * (overhead.h) */
         QOS_SUM_ATTRIBUTED,                     /* requests read and responded to by the same thread */
@@ -350,6 +354,13 @@ struct qos_summed {
         } rows[QOS_ENTRIES];       /* by number - 1 */
 };
 
+/* Requests that have waited by intent (bpf/core/intent.h). */
+struct qos_intended {
+        __u64 at;               /* end of the last one */
+        __u64 longest;          /* time of the longest one, ns */
+        __u64 score;            /* how sure it is that there were any */
+};
+
 /* The map of a unit: the only element of an mmapable, frozen array. Written by BPF programs only,
  * concurrently, with atomic operations on single words. The number of samples of a distribution is the sum
  * of its bins, each incremented once per sample, so that no second word could disagree. */
@@ -366,14 +377,17 @@ struct qos_unit_map {
         __s64 in_flight;        /* requests from first byte arrived to last response byte sent */
         __s64 open;             /* connections */
         __u64 serving;          /* serving clock: runs while in_flight > 0 */
-        __u64 _written[5];
+        __u64 read_at;          /* when a request was read last */
+        __u64 _written[4];
 
         /* Written by the iterators, for the snapshot that started them */
         __u64 listeners_session;
         __u64 accept_queue;
         __u64 accept_queue_max;
         __u64 oldest_session;
-        __u64 oldest_at;        /* CLOCK_MONOTONIC ns of the first byte of the oldest open request */
+        __u64 oldest_at;        /* CLOCK_MONOTONIC ns of the first byte of the oldest open request, without
+                                 * those that wait by intent */
+        __u64 intending;        /* number of requests that wait by intent */
         struct qos_waiting waiting;
         struct qos_open_requests gauges[QOS_GAUGES];
 
@@ -392,6 +406,7 @@ struct qos_unit_map {
         struct qos_heavy_hitters challengers;
         struct qos_summed summed;
         struct qos_sends sends;
+        struct qos_intended intended;
         __u64 opened;                           /* connections ever added to the gauge */
         /* Parts of statistics that are already in counters: */
         __u64 missed;                           /* QOS_STATISTIC_RUNS_MISSED in QOS_COUNTER_MISSED */

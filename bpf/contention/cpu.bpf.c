@@ -97,7 +97,7 @@ SEC("tp_btf/sched_wakeup")
 int BPF_PROG(cpu_wake, struct task_struct *task) {
         struct thread *t;
         struct qos_contention_cpu *s;
-        __u64 word, begin, since, now;
+        __u64 word, begin, since, now, how;
         __u32 state;
 
         t = thread_of(task);
@@ -115,8 +115,11 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         state = thread_set(t, ready_state(t, task), now, &s);
         if (state) {
                 thread_count(t, s, QOS_CONTENTION_CPU_WAKE_UPS);
-                if (state > QOS_STATE_THROTTLED)
-                        thread_end_wait(t, state, now - since);
+                if (state > QOS_STATE_THROTTLED) {
+                        how = thread_end_wait(t, state, now - since);
+                        if ((__s64) (now - since) >= (__s64) INTENT_WAIT_MIN_NSEC)
+                                thread_end_park(t, task, how, since, now);
+                }
         }
         thread_end_overhead(word, begin);
         return 0;
@@ -182,7 +185,7 @@ static __always_inline void thread_set_waker(struct thread *t, struct task_struc
  * of the task is held from here until it is runnable. */
 static __always_inline void thread_note_waker(struct thread *t, struct task_struct *task,
                                               struct task_struct *waker) {
-        __u64 word = *(volatile __u64*) &t->word, state = word & THREAD_STATE;
+        __u64 word = *(volatile __u64*) &t->word, state = word & THREAD_STATE, request_at = 0;
         __u32 what = 0;
         struct call call;
 
@@ -201,9 +204,11 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
         if (!what && !t->lock)
                 return;
         thread_set_waker(t, waker);
-        if (what && (state == QOS_STATE_RUNNING || state == QOS_STATE_PARK || state == QOS_STATE_POLL) &&
-            task_serves(waker, word & THREAD_BOOK))
+        if (what && (state == QOS_STATE_RUNNING || state == QOS_STATE_PARK || state == QOS_STATE_POLL))
+                request_at = task_serves_since(waker, word & THREAD_BOOK);
+        if (request_at != 0)
                 what |= WAKEUP_BY_REQUEST;
+        t->wakeup.request_at = request_at;
         t->wakeup.what = what | WAKEUP_TASK;
 }
 

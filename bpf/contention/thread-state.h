@@ -123,8 +123,32 @@ static __always_inline void thread_shift(struct thread *t, struct qos_contention
         thread_mark(t);
 }
 
-/* A wait has ended. */
-static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64 nsec) {
+/* Whether the task waits in futex(2) with a timeout: its fourth argument. */
+static __always_inline bool futex_has_timeout(struct task_struct *task) {
+        struct pt_regs___saved *regs = (struct pt_regs___saved*) bpf_task_pt_regs(task);
+
+#if defined(__TARGET_ARCH_x86)
+        return regs->r10 != 0;
+#elif defined(__TARGET_ARCH_arm64)
+        return regs->regs[3] != 0;
+#else
+        return false;
+#endif
+}
+
+/* A wait has ended, perhaps with an event (intent.h). Apart, as it is for long ones only. */
+static __attribute__((noinline)) int thread_end_park(struct thread *t, struct task_struct *task, __u64 how,
+                                                     __u64 from, __u64 until) {
+        if (!t || !task)
+                return 0;
+        if (how & RESOURCE_BY_REQUEST ? intent_is_news(t->wakeup.request_at, from, until) :
+            how == QOS_STATE_PARK && t->futex != 0 && futex_has_timeout(task))
+                intent_park(&t->park, from, until);
+        return 0;
+}
+
+/* A wait has ended. Returns how: the state, and RESOURCE_*. */
+static __always_inline __u64 thread_end_wait(struct thread *t, __u32 state, __u64 nsec) {
         struct qos_contention_map *c = contention_get(t->word);
         __u64 how = state;
 
@@ -142,6 +166,7 @@ static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64
                 /* the row was reassigned, or there was none: look it up again for the next wait */
                 t->known.state = QOS_STATE_NONE;
         t->row = 0;
+        return how;
 }
 
 /* The state of a thread that becomes runnable. */

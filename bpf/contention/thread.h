@@ -47,6 +47,7 @@ struct thread {
         } rival;
         struct qos_waker waker; /* last candidate for a waker */
         struct wakeup wakeup;   /* properties of the last wakeup, see wakeup.h */
+        struct intent_park park;
 };
 
 BPF_STORAGE_MAP(threads, TASK, struct thread) __weak;
@@ -140,6 +141,7 @@ static __always_inline void pending_responses_turn(struct task_struct *task, str
         if (comes) {
                 a->watched = 1;
                 a->n = 0;
+                a->park = t->park;
                 return;
         }
         a->watched = 0;
@@ -150,33 +152,38 @@ static __always_inline void pending_responses_turn(struct task_struct *task, str
                 pending_responses_settle(t, s, a);
 }
 
-/* Whether the current task processes a request of this contention map: it has read one, and not responded
- * yet. */
-static __always_inline bool task_serves(struct task_struct *task, __u64 book) {
+/* When the current task has read the request of this contention map that it processes: it has not responded
+ * yet. 0: it processes none. */
+static __always_inline __u64 task_serves_since(struct task_struct *task, __u64 book) {
         const struct service *s = bpf_task_storage_get(&services, task, 0, 0);
         const struct pending_responses *a;
         __u32 zero = 0;
 
         if (!s || !s->open || s->book != book)
-                return false;
+                return 0;
         a = bpf_map_lookup_elem(&answers, &zero);
         /* responses sent in this run have not been matched to requests yet */
-        return a && a->n == 0;
+        return a && a->n == 0 ? s->read_at[(s->notes - 1) % SERVICE_NOTES] : 0;
 }
 
 /* The current task has read a part of a request at that time, which is also stored with the connection. */
-__attribute__((noinline, weak)) int question_read(__u64 at) {
+__attribute__((noinline, weak)) int question_read(struct qos_unit_map *u, __u64 at) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct request_cpu_run *run;
         struct service *s;
         struct pending_responses *a;
+        struct intent_run now;
         struct thread *t;
         __u32 zero = 0, before;
         __u64 book;
 
-        /* Cheapest check first: most readers are not observed */
         a = bpf_map_lookup_elem(&answers, &zero);
-        if (!a || !a->watched)
+        if (!a || !u)
+                return 0;
+        task_get_run(task, at, &now);
+        intent_read(&a->run, &now, &u->read_at);
+        /* Cheapest check first: most readers are not observed */
+        if (!a->watched)
                 return 0;
         t = thread_of(task);
         if (!t || !contention_cpu_get(*(volatile __u64*) &t->word, cpus))

@@ -28,6 +28,7 @@ struct wakeup {
                                  * the mapping may differ */
         __u32 what;             /* WAKEUP_*; 0: no waker */
         __u32 _padding;
+        __u64 request_at;       /* WAKEUP_BY_REQUEST: when the waker had read it */
 };
 
 /* Waits that system call n may end. */

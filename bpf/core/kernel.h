@@ -173,6 +173,8 @@ struct task_struct {
         unsigned int in_memstall: 1;    /* only with CONFIG_PSI */
         unsigned int pid;
         unsigned int tgid;
+        unsigned long nvcsw;            /* how often it has waited, and was preempted */
+        unsigned long nivcsw;
         unsigned long min_flt;          /* page faults that it has had */
         unsigned long maj_flt;
         struct task_io_accounting ioac;
@@ -188,6 +190,7 @@ struct task_struct {
 /* Registers at the entry of a system call: its number and arguments. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs___saved {
+        unsigned long r10;
         unsigned long dx;
         unsigned long si;
         unsigned long di;

@@ -18,6 +18,7 @@
 #include "overhead.h"
 #include "exchange.h"
 #include "request-cpu.h"
+#include "intent.h"
 
 /* Inode of the daemon's root control group. In a container it is not the root of the hierarchy. */
 const volatile __u64 root_group_id __weak = 1;
@@ -313,9 +314,20 @@ struct pending_responses {
         } list[ANSWERS_MAX];
         struct request_cpu_run account; /* scratch */
         __u64 sums[QOS_STATES];
+        struct intent_park park; /* of the current thread; if it is observed */
+        struct intent_run run;
 };
 
 BPF_ARRAY_MAP(answers, PERCPU_ARRAY, 1, struct pending_responses) __weak;
+
+static __always_inline void task_get_run(const struct task_struct *task, __u64 now, struct intent_run *ret) {
+        *ret = (struct intent_run) {
+                .thread = task->pid,
+                .waits = task->nvcsw,
+                .preempted = task->nivcsw,
+                .begun_at = now,
+        };
+}
 
 static __always_inline void answer_leave(const struct qos_unit_map *u, const struct request_record *b) {
         struct pending_responses *a;

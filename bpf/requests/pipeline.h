@@ -86,7 +86,8 @@ struct pipeline {
                                                      * ones, oldest in the lowest bit */
         __u64 oldest_at;        /* arrival of the oldest request that is not excluded */
         __u32 excluding;        /* number of excluded ones among these */
-        __u16 missed;           /* enum pipeline_missed */
+        __u8 missed;            /* enum pipeline_missed */
+        __u8 intends;           /* 1: the last request that took long has waited by intent (intent.h) */
         __u16 not_understood;   /* enum pipeline_side */
         struct pipeline_batch groups[PIPELINE_BATCHES];
         struct arrival_times times; /* scratch, as the stack of programs is small */
@@ -137,6 +138,7 @@ EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in
         t->excluded[0] = t->excluded[1] = 0;
         t->excluding = 0;
         t->missed = PIPELINE_FOLLOWED;
+        t->intends = 0;
         t->not_understood = 0;
 }
 

@@ -295,6 +295,21 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
         return effect.in_flight != 0;
 }
 
+/* Number of requests of a connection if these wait by intent, as far as is known: they say so, or others of
+ * the unit have, and the client neither sends more nor has closed. */
+static __attribute__((noinline)) int pipeline_intends(struct qos_unit_map *u, const struct pipeline *t,
+                                                      const struct conn *c, __u64 now) {
+        const struct pipeline_batch *g;
+
+        if (!u || !t || !c || t->n_groups != 1 || t->asked == 0)
+                return 0;
+        g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
+        if (g->waits)
+                return t->asked;
+        return t->protocol == PROTOCOL_HTTP1 && t->asked == 1 && t->excluding == 0 && c->x.n_marks == 0 &&
+                t->in.state == 0 && intent_is_usual(&u->intended, g->first_at, now);
+}
+
 static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         struct oldest_search o = { .now = bpf_ktime_get_ns(), .at = ~0ULL };
         const struct h2_more *more = NULL;
@@ -302,6 +317,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         struct qos_unit_map *u;
         struct pipeline *t;
         struct conn *c;
+        int intended;
         __u64 at;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -332,6 +348,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
 
         if (u->oldest_session != session) {
                 u->oldest_at = ~0ULL;
+                u->intending = 0;
                 waiting_reset(&u->waiting);
                 u->oldest_session = session;
         }
@@ -352,6 +369,13 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
                         at = o.at;
         } else {
                 t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : 0;
+                intended = 0;
+                if (t && !fin_received(sk->__sk_common.skc_state))
+                        intended = pipeline_intends(u, t, c, o.now);
+                if (intended > 0) {
+                        u->intending += intended;
+                        return 0;
+                }
                 if (t && t->n_groups > 0)
                         oldest_pipeline(u, t, o.now);
                 else if (at > c->x.first_out_at) /* otherwise a response is being sent */

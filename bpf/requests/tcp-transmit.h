@@ -13,6 +13,7 @@ struct transmit {
         __u32 bytes;            /* sent for the first time, at the end of the packet */
         bool complete;          /* nothing is unsent */
         bool first;             /* no response was sent before on a connection known from its beginning */
+        bool failed;            /* a response reports an error of the server */
         struct request_record book;    /* as struct exchange has it afterwards; scratch for parsed
                                         * connections */
         struct attribution attribution;     /* where it is recorded */
@@ -33,6 +34,7 @@ static __always_inline void transmit_apply(struct transmit *d, struct exchange *
 #define TRANSMIT_UPGRADE (1ULL << 34)  /* HTTP/2 behind it */
 #define TRANSMIT_LOST_SYNC (1ULL << 35) /* the connection never spoke the protocol */
 #define TRANSMIT_LEAVES_OUT (1ULL << 36) /* responses of unknown number are to all other requests */
+#define TRANSMIT_FAILED (1ULL << 37)   /* a response reports an error of the server */
 #define TRANSMIT_TAKEN_SHIFT 40        /* number of bytes before HTTP/2 */
 
 /* The parser has failed on a response: its bytes are unparsed and, if nothing is unsent, so are the requests
@@ -90,6 +92,8 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
                 answers |= TRANSMIT_UPGRADE | (__u64) f->at << TRANSMIT_TAKEN_SHIFT;
         else if (f->piece.tunnel)
                 answers |= TRANSMIT_TUNNEL;
+        if (f->piece.failed > 0)
+                answers |= TRANSMIT_FAILED;
         if (d->attribution.target & TARGET_ONLY)
                 return answers;
         if (f->piece.streams > 0)
@@ -106,6 +110,50 @@ struct first {
         __u64 at;
         __u64 booked;           /* 0: none of them is in a distribution */
 };
+
+/* Whether a request of HTTP/1 has waited by intent, to which the response begins. */
+__attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, struct qos_unit_map *u,
+                                                         __u64 first_at, __u64 read_at, __u64 now) {
+        enum intent intent;
+        struct intent_run run;
+        struct pending_responses *a;
+        __u32 zero = 0;
+
+        if (!t || !u)
+                return 0;
+        if (t->protocol != PROTOCOL_HTTP1)
+                return 0;
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (!a)
+                return 0;
+        if (a->watched && intent_is_parked(&a->park, read_at, now))
+                intent = INTENT_SHOWN;
+        else {
+                task_get_run(bpf_get_current_task_btf(), now, &run);
+                intent = intent_of_run(&a->run, &run, read_at);
+        }
+        t->intends = intent_learn(&u->intended, intent, t->intends, first_at, now);
+        return t->intends;
+}
+
+/* Requests that have waited by intent are counted, and in no distribution. */
+static __attribute__((noinline)) int transmit_record_intended(struct qos_unit_map *u,
+                                                              const struct pipeline_batch *group,
+                                                              __u32 n, __u64 now, __u32 target) {
+        if (!u || !group)
+                return 0;
+        record_count(u, target, QOS_COUNTER_COUNT, QOS_ENTRY_COUNT, n);
+        if (target & TARGET_ONLY) {
+                window_count(u, QOS_COUNTER_EXCLUDED, n);
+                return 0;
+        }
+        __sync_fetch_and_add(&u->sums[QOS_SUM_INTENDED],
+                             exchange_between(group->first_at ?: group->read_at ?: now, now) * n);
+        window_count(u, QOS_COUNTER_INTENDED, n);
+        if (group->waits)
+                window_count(u, QOS_COUNTER_WAITS, n);
+        return 0;
+}
 
 /* Responses begin to the oldest requests of a batch, at most "answers". Returns their number. Global, as its
  * loop would otherwise multiply for the verifier. */
@@ -134,9 +182,10 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
         }
         if (!(target & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_COUNT + t->protocol, n);
-        if (group.waits) {
-                record_count(u, target, QOS_COUNTER_COUNT, QOS_ENTRY_COUNT, n);
-                window_count(u, target & TARGET_ONLY ? QOS_COUNTER_EXCLUDED : QOS_COUNTER_WAITS, n);
+        if (group.waits || (!d->failed && group.read_at != 0 && group.first_at != 0 &&
+                            exchange_between(group.read_at, d->now) >= INTENT_WAIT_MIN_NSEC &&
+                            transmit_is_intended(t, u, group.first_at, group.read_at, d->now))) {
+                transmit_record_intended(u, &group, n, d->now, target);
                 t->flags &= ~PIPELINE_RESPONDED;
                 return taken;
         }
@@ -433,6 +482,7 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
                 parsed |= transmit_parse(skb, t, u, d);
         if (parsed & TRANSMIT_LOST_SYNC)
                 return PIPELINE_TRANSMITS_PLAIN;
+        d->failed = parsed & TRANSMIT_FAILED;
         transmit_record(t, c, u, d, parsed);
         if (!(parsed & TRANSMIT_UPGRADE) || !h2_conn_upgrade(sk, c, u, t))
                 return 0;

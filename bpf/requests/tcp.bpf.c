@@ -522,7 +522,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         }
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        question_read(now);
+        question_read(u, now);
 
         if (exchange_has_effect(&effect)) {
                 u = attribution_resolve(u, &p);
@@ -532,6 +532,16 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
                 record_effect(u, p.target, &effect);
         }
         return 0;
+}
+
+/* What a thread sends now may be set off by this, and not by a request. */
+static __always_inline void peer_is_read(void) {
+        struct pending_responses *a;
+        __u32 zero = 0;
+
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (a)
+                a->run.thread = 0;
 }
 
 static __always_inline int socket_is_read(struct sock *sk, struct overhead *overhead) {
@@ -549,6 +559,7 @@ static __always_inline int socket_is_read(struct sock *sk, struct overhead *over
                         tls_plaintext_has_read(sk);
                 return 0;
         }
+        peer_is_read();
         if (!(c->x.flags & EXCHANGE_PIPED))
                 return 0;
         overhead_begin(overhead, &c->owner, u);

@@ -537,7 +537,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                         exchange_shut(&c->x, &effect);
         }
         bpf_spin_unlock(&c->lock);
-        question_read(now);
+        question_read(u, now);
 
         if (fresh) {
                 window_advance(u, now);

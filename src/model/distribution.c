@@ -64,7 +64,8 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
         };
         uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
         uint64_t *const others[] = {
-                &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->status_unknown,
+                &s->count, &s->protocol_tcp, &s->blocking, &s->intended.count,
+                        &s->intended.latency, &s->streams, &s->status4xx, &s->status_unknown,
                         &s->errors_status5xx, &s->errors_grpc, &s->errors_replies,
         };
         bool unknown = is_some(s->status_unknown);

@@ -31,7 +31,7 @@ static uint64_t waiting_count(const struct qos_waiting *w, uint64_t *ret_oldest_
 
 void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const ReadingSessions *from) {
         /* Maps without valid session have no listeners, or no requests in flight */
-        uint64_t queue = 0, queue_max = 0, counted = 0, waiting = 0, oldest_at = UINT64_MAX,
+        uint64_t queue = 0, queue_max = 0, counted = 0, waiting = 0, intended = 0, oldest_at = UINT64_MAX,
                 oldest_waiting_at = UINT64_MAX;
         bool unknown = false; /* whether a map has requests that all arrived since the iterator ran */
         ReadingGauges *g = &c->gauges;
@@ -44,6 +44,7 @@ void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const R
                 .oldest_in_flight = ABSENT,
                 .waiting = ABSENT,
                 .oldest_waiting = ABSENT,
+                .intended = ABSENT,
         };
 
         for (size_t i = 0; i < sources->n; i++) {
@@ -56,6 +57,7 @@ void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const R
                 if (__atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0) {
                         if (map->oldest_session == from->oldest && from->oldest != 0) {
                                 oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+                                intended += map->intending;
                                 waiting += waiting_count(&map->waiting, &oldest_waiting_at);
                         } else
                                 unknown = true;
@@ -88,6 +90,8 @@ void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const R
         /* Requests that have arrived since the iterator ran are younger than all others */
         if (waiting > 0 || !unknown)
                 g->waiting = MIN(waiting, g->in_flight);
+        if (intended > 0 || !unknown)
+                g->intended = MIN(intended, g->in_flight);
         if (waiting > 0)
                 g->oldest_waiting = c->now > oldest_waiting_at ? c->now - oldest_waiting_at : 0;
 }
@@ -108,6 +112,7 @@ static void gauges_fill(const ReadingGauges *g, Server *s) {
         s->oldest_in_flight = g->oldest_in_flight;
         s->waiting = g->waiting;
         s->oldest_waiting = g->oldest_waiting;
+        s->intended.in_flight = g->intended;
 }
 
 /* Counters of a window that are metrics as they are. */
@@ -126,6 +131,7 @@ static const struct {
         { QOS_COUNTER_UNIX,           MEASURED_UNIX,         offsetof(Server, protocol_unix) },
         { QOS_COUNTER_UDP,            MEASURED_UDP,          offsetof(Server, protocol_udp) },
         { QOS_COUNTER_WAITS,          MEASURED_CONTENT,      offsetof(Server, blocking) },
+        { QOS_COUNTER_INTENDED,       MEASURED_CONTENT,      offsetof(Server, intended.count) },
         { QOS_COUNTER_STREAMS,        MEASURED_CONTENT,      offsetof(Server, streams) },
         { QOS_COUNTER_EXCLUDED,       MEASURED_EXCHANGES,    offsetof(Server, excluded) },
         { QOS_COUNTER_STATUS_4XX,     MEASURED_CONTENT,      offsetof(Server, status4xx) },
@@ -155,6 +161,8 @@ void counters_fill(const ReadingContext *c, const WindowReading *reading, Metric
                             reading->sums[QOS_SUM_UNPARSED_IN] +
                             reading->sums[QOS_SUM_UNPARSED_OUT] : ABSENT;
         s->unparsed.share = NAN;
+        s->intended.latency = s->intended.count == ABSENT || s->intended.count == 0 ? ABSENT :
+                              reading->sums[QOS_SUM_INTENDED] / s->intended.count;
 }
 
 const ServerDistribution server_distributions[QOS_DISTRIBUTIONS] = {

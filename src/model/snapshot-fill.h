@@ -46,7 +46,7 @@ _Static_assert(_MEASURED_MAX <= 64, "a bit of a word for each");
 /* Levels of the moment. ABSENT: unknown, or not measured. */
 typedef struct ReadingGauges {
         uint64_t open, accept_queue, accept_queue_max;
-        uint64_t in_flight, oldest_in_flight, waiting, oldest_waiting; /* see Server */
+        uint64_t in_flight, oldest_in_flight, waiting, oldest_waiting, intended; /* see Server */
         bool not_tcp;                   /* some requests in flight are not on TCP */
 } ReadingGauges;
 

@@ -124,8 +124,14 @@ typedef struct Server {
         uint64_t protocol_tls;          /* exchanges on TLS connections, part of count */
         uint64_t protocol_unix;         /* unparsed exchanges on Unix sockets, part of count */
         uint64_t protocol_udp;          /* unparsed exchanges on UDP, part of count */
-        uint64_t blocking;              /* long polls and other requests that block by intent, part of count,
-                                         * in no distribution */
+        uint64_t blocking;              /* commands that say that they block (BLPOP), part of intended */
+        struct {
+                uint64_t count;         /* requests that have waited by intent (intent.h), part of count, in
+                                         * no distribution */
+                uint64_t latency;       /* mean ns to the first response byte; absent if there are none */
+                uint64_t in_flight;     /* gauge: those that wait now, as far as is known; in neither waiting
+                                         * nor an age; absent if not all could be read */
+        } intended;
         uint64_t streams;               /* streaming responses, part of count: their time ends with the
                                          * response head */
         uint64_t excluded;              /* requests excluded from all other metrics, by endpoint or name */

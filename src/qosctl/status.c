@@ -214,6 +214,24 @@ static int add_errors(const char *path, sd_json_variant *value, void *userdata) 
         return 0;
 }
 
+static void print_intended(const Reading *r) {
+        uint64_t n = 0, waiting = 0, latency;
+        char a[FORMAT_MAX];
+
+        (void) reading_unsigned(r, SERVER "intended.count", &n);
+        (void) reading_unsigned(r, SERVER "intended.inFlight", &waiting);
+        if (n == 0 && waiting == 0)
+                return;
+        print_key("Intended");
+        line_add("%s waited by intent", format_count(a, n));
+        if (reading_unsigned(r, SERVER "intended.latency", &latency))
+                line_add(", mean %s", format_duration(a, latency));
+        if (waiting > 0)
+                line_add("; %s in flight", format_count(a, waiting));
+        line_add("; not included in latency");
+        line_end();
+}
+
 void reading_print_requests(const Reading *r) {
         const char *quality = value_string(r->snapshot, "requests.quality");
         const Style *style = terminal_style();
@@ -243,6 +261,7 @@ void reading_print_requests(const Reading *r) {
         if (reading_unsigned(r, SERVER "excluded", &n) && n > 0)
                 print_line("Excluded", "%s, not included in other metrics", format_count(a, n));
 
+        print_intended(r);
         if (reading_unsigned(r, SERVER "inFlight", &in_flight)) {
                 print_key("In flight");
                 line_add("%s", format_count(a, in_flight));

@@ -1231,6 +1231,7 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Connections,
                 SYMBOL_COMMENT("Connections to a unit on which requests overlap, in a protocol that no "
                                "parser knows: their requests are in no count and no distribution"),
+                &vl_type_Intended,
                 &vl_type_Unparsed,
                 SYMBOL_COMMENT("The figures of the requests to one address of a unit"),
                 &vl_type_Endpoint,

@@ -232,7 +232,10 @@ def waiting_is_a_class_of_its_own():
         for key in ("a", "b"):
             s.sendall(command("BLPOP", key, 0))
             wait_for("the waiting command is in flight", lambda: server_figures(r)["inFlight"] == 1)
-            wait_for("it has waited a while", lambda: server_figures(r).get("oldestInFlight", 0) > 300_000_000)
+            begun = time.monotonic()
+            wait_for("it has waited a while", lambda: time.monotonic() > begun + 0.3)
+            f = wait_for("it is known to wait by intent", lambda: (f := server_figures(r))["intended"].get("inFlight") == 1 and f)
+            check(f["waiting"] == 0 and "oldestInFlight" not in f, f"one that waits by intent: {f}")
             other.sendall(command("LPUSH", key, "v"))
             receive(other, len(b":1\r\n"))
             receive(s, len(b"*2\r\n$1\r\na\r\n$1\r\nv\r\n"))
@@ -243,6 +246,8 @@ def waiting_is_a_class_of_its_own():
     r.expect_all("with commands that wait")
     f = server_figures(r)
     equal(f["blocking"], 3, "commands that waited")
+    equal(f["intended"]["count"], 3, "commands that waited by intent")
+    check(200_000_000 <= f["intended"]["latency"] < 5_000_000_000, f"their time: {f['intended']}")
     check(f["latency"]["max"] < 300_000_000, f"the wait is in the latency: {f['latency']}")
 
 

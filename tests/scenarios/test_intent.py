@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Requests that wait by intent are no latency, and one of the same kind that is stuck is found. The client knows which are which."""
+
+import contextlib
+import http.client
+import threading
+import time
+
+import scenario
+from scenario import MSEC, SEC, Unit, attach, check, equal, qosctl, qosctl_json, server_figures, test, total, unused_port, wait_for
+
+
+class Polled(Unit):
+    """intent_server.py, with a client for each of its verbs."""
+
+    def __init__(self, kind):
+        self.port = unused_port()
+        self.turn = threading.Lock()
+        super().__init__(f"/usr/bin/python3 {scenario.SOURCES}/intent_server.py {self.port} {kind}")
+
+    def get(self, path, timeout=60):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)) as c:
+            begun = time.monotonic_ns()
+            c.request("GET", path)
+            equal(c.getresponse().read(), b"ok\n", path)
+            return time.monotonic_ns() - begun
+
+    @contextlib.contextmanager
+    def requests(self, pause=0.02):
+        """Fast ones, beside all else, on a connection of their own. Yields a list with the time of each."""
+        end, times = threading.Event(), []
+
+        def load():
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as c:
+                while not end.wait(pause):
+                    with self.turn:
+                        begun = time.monotonic_ns()
+                        c.request("GET", "/fast")
+                        c.getresponse().read()
+                        times.append(time.monotonic_ns() - begun)
+        thread = threading.Thread(target=load)
+        thread.start()
+        try:
+            yield times
+        finally:
+            end.set()
+            thread.join()
+
+    @contextlib.contextmanager
+    def polls(self, n, seconds, verb="poll"):
+        """Such requests, which have all been read when this yields the list of the times of those that have got their response."""
+        before, times = server_figures(self)["inFlight"], []
+        threads = [threading.Thread(target=lambda: times.append(self.get(f"/{verb}/{seconds}")), daemon=True) for _ in range(n)]
+        for t in threads:
+            t.start()
+        wait_for("all wait", lambda: server_figures(self)["inFlight"] >= before + n)
+        yield times
+        for t in threads:
+            t.join()
+
+    def poll_for(self, seconds, n=3):
+        """Long polls that end with an event after that time. Returns their times."""
+        with self.polls(n, 50) as times:
+            time.sleep(seconds)
+            # No other request shortly before
+            with self.turn:
+                time.sleep(0.1)
+                self.get("/event")
+        return times
+
+
+def counted(unit, requests, intended):
+    """Waits until all of these count, and returns the figures."""
+    wait_for(f"{requests} requests count", lambda: total(unit) == requests)
+    f = server_figures(unit)
+    equal(f["intended"]["count"], intended, f"requests that have waited by intent, of {f}")
+    equal(f["latency"]["count"], requests - intended, "latency.count")
+    return f
+
+
+def mean_of(times, f):
+    """All clients were at it at once, so that their own times are a little longer."""
+    mean, want = f["intended"]["latency"], sum(times) / len(times)
+    check(0.8 * want < mean <= want, f"mean of waits by intent: {mean / SEC} s, of which clients saw {want / SEC} s")
+
+
+@test(deadline=60)
+def event_loop():
+    """A long poll that another request ends, in an event loop, is not in the latency; a slow request of the same length is."""
+    u = Polled("loop")
+    attach(u)
+    u.start()
+    with u.requests() as fast:
+        times = u.poll_for(1.5) + u.poll_for(2)
+    f = counted(u, len(fast) + 6 + 2, intended=6)
+    check(f["latency"]["max"] < max(fast) + 500 * MSEC, f"latency with long polls: {f['latency']}")
+    mean_of(times, f)
+
+    with u.requests() as more:
+        u.get("/sleep/1")
+    f = counted(u, len(fast) + len(more) + 6 + 2 + 1, intended=6)
+    check(f["latency"]["max"] >= SEC, f"latency with a slow request: {f['latency']}")
+
+
+@test(deadline=60)
+def threads():
+    """With a thread for each request: an event and a timeout end a long poll, the end of a lock and of a sleep do not."""
+    u = Polled("threads")
+    attach(u, "--probes=requests,cpu")
+    u.start()
+    with u.requests() as fast:
+        times = u.poll_for(1.5)
+        with u.polls(2, 1.2) as more:
+            pass
+    f = counted(u, len(fast) + 3 + 1 + 2, intended=5)
+    check(f["latency"]["max"] < max(fast) + 500 * MSEC, f"latency with long polls: {f['latency']}")
+    mean_of(times + more, f)
+
+    with u.polls(1, 1, verb="hold"), u.polls(3, 0, verb="lock"):
+        pass
+    u.get("/sleep/0.5")
+    f = counted(u, len(fast) + 3 + 1 + 2 + 4 + 1, intended=5)
+    check(f["latency"]["max"] >= SEC, f"latency with a lock: {f['latency']}")
+
+
+@test(deadline=90)
+def stuck():
+    """Of a unit with long polls the oldest request in flight is not one of these, until one waits for far longer than they do."""
+    u = Polled("loop")
+    attach(u)
+    u.start()
+    u.poll_for(2.5)
+    equal(server_figures(u)["intended"]["count"], 3, "long polls")
+    qosctl("set-threshold", u.name, "stuck: requests.server.oldestInFlight > 500ms over 2s")
+
+    def state():
+        return {t["name"]: t["state"] for t in qosctl_json("list-thresholds", u.name)}["stuck"]
+
+    with u.polls(1, 50):
+        begun = time.monotonic()
+        # A usual one
+        while time.monotonic() < begun + 1.2:
+            f = server_figures(u)
+            equal(f["inFlight"], 1, "in flight")
+            check(f.get("oldestInFlight", 0) < 500 * MSEC, f"a long poll is taken for a stuck request: {f}")
+            check(state() != "violated", "the threshold is violated by a long poll")
+        # It has no end
+        wait_for("it is stuck", lambda: server_figures(u)["waiting"] == 1, timeout=20)
+        wait_for("the threshold is violated", lambda: state() == "violated", timeout=20)
+        u.get("/event")

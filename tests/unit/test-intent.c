@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Which requests have waited by intent: the code that the programs run (bpf/core/intent.h). */
+
+#include "check.h"
+#include "util.h"
+#include "intent.h"
+
+#define MSEC UINT64_C(1000000)
+#define SEC (1000 * MSEC)
+
+static struct intent_run run_at(uint32_t thread, uint32_t waits, uint64_t at) {
+        return (struct intent_run) { .thread = thread, .waits = waits, .begun_at = at };
+}
+
+/* What is known of a request that thread 1 reads at 10 s, and responds to at "now". Another one is read
+ * before that at "other", by "thread", which has waited "waits" times since the first read; a third one at
+ * "third". */
+static enum intent intent_when(uint64_t third, uint32_t thread, uint32_t waits, uint64_t other, uint64_t now,
+                               uint32_t waits_now) {
+        struct intent_run r = {}, at = run_at(1, 0, 10 * SEC);
+        __u64 unit_at = 0;
+
+        intent_read(&r, &at, &unit_at);
+        if (third != 0) {
+                at = run_at(1, 1, third);
+                intent_read(&r, &at, &unit_at);
+        }
+        if (other != 0) {
+                at = run_at(thread, waits, other);
+                intent_read(&r, &at, &unit_at);
+        }
+        at = run_at(1, waits_now, now);
+        return intent_of_run(&r, &at, 10 * SEC);
+}
+
+static void test_run(void) {
+        uint64_t now = 12 * SEC, just = now - MSEC;
+
+        /* The event loop has read another request, and responds in the same run */
+        check(intent_when(0, 1, 7, just, now, 7) == INTENT_SHOWN);
+        /* It had read one more shortly before */
+        check(intent_when(just - 5 * MSEC, 1, 7, just, now, 7) == INTENT_LIKELY);
+        check(intent_when(just - 25 * MSEC, 1, 7, just, now, 7) == INTENT_SHOWN);
+        /* It has waited since: for a timer, or something else */
+        check(intent_when(0, 1, 7, just, now, 8) == INTENT_NONE);
+        /* Another thread has read it */
+        check(intent_when(0, 2, 7, just, now, 7) == INTENT_NONE);
+        /* It was read long before the response: work, or an event that was late */
+        check(intent_when(0, 1, 7, 11 * SEC, now, 7) == INTENT_NONE);
+        /* There was no other request */
+        check(intent_when(0, 0, 0, 0, now, 0) == INTENT_NONE);
+        check(intent_when(0, 0, 0, 0, now, 7) == INTENT_NONE);
+}
+
+static void test_park(void) {
+        struct intent_park p = {};
+
+        check(!intent_is_parked(&p, 10 * SEC, 12 * SEC));
+        intent_park(&p, 10 * SEC + MSEC, 12 * SEC - MSEC);
+        check(intent_is_parked(&p, 10 * SEC, 12 * SEC));
+        /* The work behind it takes longer than a seventh of it */
+        check(!intent_is_parked(&p, 10 * SEC, 12 * SEC + 400 * MSEC));
+        /* A later request of the same thread */
+        check(!intent_is_parked(&p, 12 * SEC, 13 * SEC));
+        /* Woken for an event of another one, and parked again */
+        intent_park(&p, 12 * SEC + MSEC, 14 * SEC);
+        check(intent_is_parked(&p, 10 * SEC, 14 * SEC));
+        check(intent_is_parked(&p, 12 * SEC, 14 * SEC));
+        /* Something else in between */
+        intent_park(&p, 15 * SEC, 16 * SEC);
+        check(!intent_is_parked(&p, 10 * SEC, 16 * SEC));
+
+        /* The request that ends a wait for an event is new, that which ends a wait for a lock is not */
+        check(intent_is_news(12 * SEC - MSEC, 10 * SEC, 12 * SEC));
+        check(!intent_is_news(9 * SEC, 10 * SEC, 12 * SEC));
+        check(!intent_is_news(11 * SEC, 10 * SEC, 12 * SEC));
+}
+
+/* The history of a unit decides on what may be a coincidence, and on requests that wait. */
+static void test_history(void) {
+        struct qos_intended i = {};
+        uint64_t now = 100 * SEC;
+
+        check(!intent_is_usual(&i, now - SEC, now));
+        check(!intent_learn(&i, INTENT_LIKELY, false, now - SEC, now));
+        check(!intent_learn(&i, INTENT_LIKELY, false, now - SEC, now));
+        check(!intent_is_usual(&i, now - SEC, now));
+        check(intent_learn(&i, INTENT_LIKELY, false, now - SEC, now));
+        check(intent_is_usual(&i, now - SEC, now));
+
+        /* Up to twice the longest */
+        check(intent_is_usual(&i, now - 2 * SEC, now));
+        check(!intent_is_usual(&i, now - 2 * SEC - 1, now));
+        check(!intent_is_usual(&i, now - 99 * MSEC, now));
+        /* On the same connection nothing has to show it */
+        check(intent_learn(&i, INTENT_NONE, true, now - 2 * SEC, now));
+        check(!intent_learn(&i, INTENT_NONE, true, now - 3 * SEC, now));
+        check(!intent_is_usual(&i, now - SEC, now));
+
+        /* One that is shown suffices */
+        i = (struct qos_intended) {};
+        check(intent_learn(&i, INTENT_SHOWN, false, now - 30 * SEC, now));
+        check(intent_is_usual(&i, now, now + 60 * SEC));
+        for (unsigned k = 0; k < 5; k++)
+                check(!intent_learn(&i, INTENT_NONE, false, now - SEC, now));
+        check(intent_is_usual(&i, now - SEC, now));
+        check(!intent_learn(&i, INTENT_NONE, false, now - SEC, now));
+        check(!intent_is_usual(&i, now - SEC, now));
+
+        /* Forgotten after a while */
+        check(intent_learn(&i, INTENT_SHOWN, false, now - SEC, now));
+        check(intent_is_usual(&i, now + 600 * SEC, now + 602 * SEC));
+        check(!intent_is_usual(&i, now + 660 * SEC, now + 661 * SEC));
+}
+
+int main(void) {
+        test_run();
+        test_park();
+        test_history();
+        return EXIT_SUCCESS;
+}
