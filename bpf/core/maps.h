@@ -168,6 +168,10 @@ static __always_inline void sock_local(const struct sock *sk, struct qos_address
                 *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
 }
 
+static __always_inline bool fin_received(__u32 state) {
+        return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING;
+}
+
 /* Target of the listener at this address. unsure: it may not be a listener, do not assign an entry; it can
  * be retargeted later. */
 static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct qos_owner *owner,

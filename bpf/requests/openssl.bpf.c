@@ -298,11 +298,18 @@ static __attribute__((noinline)) int library_resumes(struct tls_plaintext *o, co
  * known yet. */
 BPF_SUBPROG int library_check_times(struct tls_plaintext *o) {
         struct tcp_sock *tp;
-        __u32 copied;
+        __u32 copied, rcv_nxt;
+        struct sock *sk;
 
         BPF_REQUIRE(o);
         tp = (struct tcp_sock*) (long) o->sock;
-        if (bpf_core_read(&copied, sizeof(copied), &tp->copied_seq) < 0 || copied == o->read_end)
+        sk = (struct sock*) (long) o->sock;
+        if (bpf_core_read(&copied, sizeof(copied), &tp->copied_seq) < 0 ||
+            bpf_core_read(&rcv_nxt, sizeof(rcv_nxt), &tp->rcv_nxt) < 0)
+                return 0;
+        if (fin_received(BPF_CORE_READ(sk, __sk_common.skc_state)) && copied == rcv_nxt)
+                copied--; /* the FIN, which has a position but no byte */
+        if (copied == o->read_end)
                 return 0;
         o->untimed = 1;
         o->came_first_at = o->came_last_at = 0;

@@ -387,10 +387,6 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
         return c;
 }
 
-static __always_inline bool fin_received(__u32 state) {
-        return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING;
-}
-
 /* End of the data read by the application, without the FIN, which has a position but no byte. */
 static __always_inline __u32 tcp_read_end(const struct tcp_sock *tp, __u32 state) {
         __u32 copied = tp->copied_seq;

@@ -456,6 +456,23 @@ class Hasty:
 
 
 @test(deadline=60)
+def closed_behind_a_request():
+    """A client that has closed its connection before the server reads its last request, which has a response and times nevertheless."""
+    u = watched()
+    n = 0
+    for version in VERSIONS:
+        s = u.connect(version)
+        ask(s)
+        systemctl("freeze", u.name)
+        s.send(b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        s.close()
+        systemctl("thaw", u.name)
+        n += 2
+    f = is_seen(u, n)
+    equal((f["firstByte"]["count"], f["receive"]["count"], f["queue"]["count"]), (n, n, n), "counts of the phases")
+
+
+@test(deadline=60)
 def finished_and_request_in_one_read():
     """Session tickets, which the server sends before it returns any data of the client, are no response. Counts are those of the client and
     of Apache's access log."""
@@ -565,9 +582,7 @@ def large_and_slow():
     is_seen(u, n)
 
 
-# Not beside others: on a machine without a free CPU the first request of a connection is read together with the client's Finished,
-# within the handshake's call of the library, and its arrival is not known: latency.count is less than count
-@test(deadline=60, quiet="light")
+@test(deadline=60)
 def under_load():
     u = watched()
     for port in u.ports.values():
