@@ -179,6 +179,37 @@ def calls_without_reply():
         b.close()
 
 
+@test(own_daemon=True, deadline=120)
+def memory_of_a_flood():
+    """Clients that send the largest calls that are queued, and calls with the largest replies, and leave: what the daemon took for them is
+    given back. What stays is less than one such reply has, 2 MiB, and what the allocator keeps beside it."""
+    start_served(mode="thread")
+    attach_more(200)
+
+    def memory():
+        with open(f"/proc/{qosd_pid()}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
+
+    root = Bus()
+    equal(root.call(*MANAGED), 2, "reply to root's call")
+    before, most = memory(), 0
+    for _ in range(3):
+        with as_nobody():
+            many = [Bus() for _ in range(16)]
+        for i, b in enumerate(many):
+            b.send(*MANAGED, n=2)
+            b.send(NAME, b"/org/qosd1", b"org.qosd1.Manager", b"GetUnit", b"x" * 16000, n=100)
+        # The bus has passed on all of these
+        equal(root.call(*PING), 2, "reply to root's call")
+        most = max(most, memory())
+        for b in many:
+            b.close()
+    check(most > before + 8 * 1024, f"the calls took no memory: {most} KiB, {before} KiB before")
+    wait_for("the memory is given back", lambda: memory() < before + 4 * 1024, timeout=20)
+    equal(root.call(*PING), 2, "reply to root's call")
+    daemon_is_well()
+
+
 class Signals:
     """PropertiesChanged of a unit's object, as busctl sees them pass by."""
 

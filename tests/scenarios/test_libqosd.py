@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """libqosd: programs read snapshots and views, take leases and watch thresholds with it. What a view returns is right, or an error."""
 
+import contextlib
 import json
+import os
+import resource
 import select
+import signal
+import socket
 import subprocess
 
 import scenario
@@ -20,7 +25,9 @@ class Reader:
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **rights)
 
     def line(self, timeout=30):
-        check(select.select([self.process.stdout], [], [], timeout * (6 if scenario.in_vm else 1))[0], "the reader prints nothing")
+        poll = select.poll()
+        poll.register(self.process.stdout, select.POLLIN)
+        check(poll.poll(timeout * 1000 * (6 if scenario.in_vm else 1)), "the reader prints nothing")
         line = self.process.stdout.readline()
         check(line, f"the reader ended: {self.process.poll()}")
         return json.loads(line)
@@ -241,3 +248,32 @@ def a_watcher_over_a_crash():
     load(s, number=100)
     seqs += [until("violated"), until("ok")]
     equal(seqs, list(range(seqs[0], seqs[0] + 4)), "numbers of the events")
+
+
+@test(own_daemon=True)
+def a_full_listen_queue():
+    """Programs of users, too, wait until the daemon takes their connection while others have filled the queue of its socket."""
+    s = start_served(mode="thread")
+    load(s, number=100)
+    expect_total(s, 100)
+    pid, fillers = qosd_pid(), []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (16384, 16384))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with as_nobody(), contextlib.suppress(BlockingIOError):
+            while True:
+                fillers.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+                fillers[-1].connect(scenario.VARLINK_SOCKET)
+        r = Reader("read", 0, s.name, uid=NOBODY)
+
+        def connects():
+            equal(r.process.poll(), None, "exit status of the reader")
+            with open(f"/proc/{r.process.pid}/wchan") as f:
+                return f.read() == "unix_wait_for_peer"
+        wait_for("the reader is waiting for the queue", connects)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        for f in fillers:
+            f.close()
+    said = r.line()
+    equal((r.end(), said[0]["count"]), (0, 100), "exit status and count")

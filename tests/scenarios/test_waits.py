@@ -8,11 +8,13 @@ import platform
 import re
 
 import scenario
-from scenario import (SOURCES, Server, Unit, as_user, attach, check, equal, kill_qosd, qosctl, run, smaller, systemctl, test, unit_name,
-                      unit_property, varlink, varlink_error, wait_for, wait_qosd, within)
+from scenario import (SOURCES, Server, Unit, Varlink, as_user, attach, check, equal, kill_qosd, qosctl, run, smaller, systemctl, test,
+                      unit_name, unit_property, varlink, varlink_error, wait_for, wait_qosd, within)
+from test_clients import NOBODY
 
 STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
 TURNS = 50
+DAEMON = 1
 
 
 class Turns(Unit):
@@ -37,6 +39,15 @@ def one(list, **want):
     found = [r for r in list if all(r.get(k) == v for k, v in want.items())]
     check(len(found) == 1, f"{len(found)} with {want} in {list}")
     return found[0]
+
+
+def varlink_of(uid):
+    """A connection of this user."""
+    os.seteuid(uid)
+    try:
+        return Varlink()
+    finally:
+        os.seteuid(0)
 
 
 def thread_ids(unit):
@@ -125,6 +136,29 @@ def woken_on_the_way_off_the_cpu():
     # On a busy machine one wakeup in thousands may be missing
     equal([w["tid"] for w in lock["wakers"]], [report["holder"]], "the holder of the lock")
     check(0.995 * report["slept"] <= lock["wakers"][0]["waits"] <= report["slept"], f"{lock['wakers']} of {report['slept']}")
+
+
+@test(deadline=60)
+def names_for_each_user():
+    """While a user that reads the names of locks gets none, as looking them up holds up the daemon, others get theirs."""
+    users = {}
+    for uid in NOBODY, DAEMON:
+        u = Turns(settings=f"User={uid}\nGroup={uid}\nDelegate=yes\n")
+        attach(u, "--probes=cpu")
+        u.start()
+        v = varlink_of(uid)
+        users[uid] = v, u.control_group
+
+    def has_name(uid):
+        v, path = users[uid]
+        return any(r["name"] == "turns:the_lock" for r in v.call("Resources", unit=path)["resources"])
+
+    for uid in users:
+        wait_for("the lock has its name", lambda: has_name(uid))
+    for _ in range(20):
+        # A lookup of one of them, and at once of the other one
+        wait_for("the lock has its name", lambda: has_name(NOBODY), pause=0)
+        check(has_name(DAEMON), "another user gets no name")
 
 
 @test(vm="nightly")
