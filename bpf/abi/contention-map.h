@@ -144,12 +144,6 @@ struct qos_contention_checkpoint {
         __u32 cells[QOS_CONTENTION_COUNTERS]; /* modulo 2^32 */
 };
 
-/* Largest samples, as in struct qos_unit_map. */
-struct qos_max_ring {
-        __u64 total;
-        __u64 ring[QOS_MAXIMA];
-};
-
 /* ---- what threads wait for ---------------------------------------------------------------------------- */
 
 enum qos_resource_kind {

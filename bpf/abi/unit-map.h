@@ -47,6 +47,12 @@
 #define QOS_MAXIMUM_BITS 44
 #define QOS_MAXIMUM_MASK ((1ULL << QOS_MAXIMUM_BITS) - 1)
 
+/* Largest samples of a distribution. */
+struct qos_max_ring {
+        __u64 total;
+        __u64 ring[QOS_MAXIMA];
+};
+
 /* ---- counters of a unit ------------------------------------------------------------------------------- */
 
 /* Distributions, in nanoseconds. Three of them nearly always equal another one or are all zero. These are

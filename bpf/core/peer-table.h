@@ -4,6 +4,8 @@
 /* Entries of a unit (unit-map.h): recording, and assignment. Part of window-record.h, compiled for BPF and
  * user space. */
 
+#include "heavy-hitters.h"
+
 /* Writes due checkpoints of the entries. */
 BPF_SUBPROG int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
         BPF_REQUIRE(u);
@@ -109,14 +111,6 @@ WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 booked_at
         row_maximum(row, now / QOS_EPOCH_NSEC, nsec);
 }
 
-/* 0 if equal. */
-WINDOW_INLINE __u64 address_difference(const struct qos_address *a, const struct qos_address *b) {
-        const __u32 *x = (const __u32*) a->address, *y = (const __u32*) b->address;
-
-        return (x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (__u32) (a->port ^ b->port) |
-               (__u32) (a->family ^ b->family);
-}
-
 WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_address *b) {
         return address_difference(a, b) == 0;
 }
@@ -200,9 +194,6 @@ BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *add
 }
 
 /* ---- peers: assignment of entries by time ------------------------------------------------------------- */
-
-/* Minimum interval of reassignments: each takes some 3000 additions, negligible ten times a second. */
-#define PEERS_PAUSE_NSEC 100000000ULL
 
 struct row_fold {
         struct qos_peer_entry *from;
@@ -298,42 +289,6 @@ BPF_SUBPROG int row_fold(struct qos_unit_map *u, __u64 number) {
         return 0;
 }
 
-/* Index of the challenger with this address; QOS_CHALLENGERS: none. */
-BPF_SUBPROG int challenger_find(struct qos_unit_map *u, const struct qos_address *address) {
-        __u64 found = QOS_CHALLENGERS;
-
-        BPF_REQUIRE(u);
-        BPF_REQUIRE(address);
-        for (int i = 0; i < QOS_CHALLENGERS; i++)
-                found = histogram_choose(
-                        histogram_if_zero(address_difference(&u->challengers.list[i].address, address)) &
-                                    ~histogram_if_zero(u->challengers.list[i].nsec), i, found);
-        return found;
-}
-
-/* Adds a challenger, reducing all others by the least of them (Misra-Gries). Returns its index, or
- * QOS_CHALLENGERS. */
-BPF_SUBPROG int challenger_enter(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec) {
-        __u64 smallest = nsec, attribution = QOS_CHALLENGERS;
-
-        BPF_REQUIRE(u);
-        BPF_REQUIRE(address);
-        for (int i = 0; i < QOS_CHALLENGERS; i++)
-                smallest = histogram_choose(histogram_if_less(u->challengers.list[i].nsec, smallest),
-                                            u->challengers.list[i].nsec, smallest);
-        for (int i = 0; i < QOS_CHALLENGERS; i++) {
-                u->challengers.list[i].nsec -= smallest;
-                attribution = histogram_choose(histogram_if_zero(u->challengers.list[i].nsec), i,
-                        attribution);
-        }
-        if (attribution >= QOS_CHALLENGERS || nsec <= smallest)
-                return QOS_CHALLENGERS;
-        BPF_BOUND(attribution, QOS_CHALLENGERS);
-        u->challengers.list[attribution].address = *address;
-        u->challengers.list[attribution].nsec = nsec - smallest;
-        return attribution;
-}
-
 /* Time of the peer since it has the entry, and its lead at that time. */
 WINDOW_INLINE __u64 entry_is_used(const struct qos_unit_map *u, __u64 row) {
         return u->rows[row - 1].sums[QOS_ENTRY_SUM_LATENCY] + u->rows[row - 1].earned;
@@ -369,14 +324,8 @@ BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address 
         if (__sync_val_compare_and_swap(&c->busy, 0, 1) != 0)
                 return 0;
 
-        mine = (__u32) challenger_find(u, address);
+        mine = challenger_add(c, address, nsec, now);
         if (mine < QOS_CHALLENGERS) {
-                BPF_BOUND(mine, QOS_CHALLENGERS);
-                c->list[mine].nsec += nsec;
-        } else
-                mine = (__u32) challenger_enter(u, address, nsec);
-
-        if (mine < QOS_CHALLENGERS && now - c->changed_at >= PEERS_PAUSE_NSEC) {
                 BPF_BOUND(mine, QOS_CHALLENGERS);
                 ahead = c->list[mine].nsec;
                 row = (__u32) entry_find_least(u);
