@@ -6,14 +6,16 @@
  *
  * The map is an array whose elements have one size:
  *
- *   QOS_STORAGE_HEADER        generation, checkpoints written, largest latencies
+ *   QOS_STORAGE_HEADER        generation, checkpoints written, largest latencies, names of the rows
  *   QOS_STORAGE_CHECKPOINT    totals of all CPUs at boundaries of sub-windows: QOS_CHECKPOINTS of them
+ *   QOS_STORAGE_ROW           calls on one file system, or on all that have no row: QOS_STORAGE_ROWS of them
+ *   QOS_STORAGE_MARKS         counters of the rows at boundaries of sub-windows
  *   QOS_STORAGE_SHARDS        counters of a CPU: two elements for each, the second of which has the
  *                             wraparounds of the bins of the first
  *
  * A program adds to the elements of its CPU, atomically, as it may be preempted: no line of memory is
- * written by several CPUs in each call. An element takes 3.8 KiB, the map of a machine with 8 CPUs
- * 217 KiB. */
+ * written by several CPUs in each call. Rows are written by all CPUs: one for each CPU would take 14 KiB
+ * more. An element takes 3.8 KiB, the map of a machine with 2 CPUs 248 KiB, with 8 CPUs 294 KiB. */
 
 #include "unit-map.h"
 
@@ -55,20 +57,103 @@ enum qos_storage_sum {
 
 #define QOS_STORAGE_BINS (QOS_STORAGE_TIMED * HISTOGRAM_COARSE_BINS)
 
-/* Largest samples, as in struct qos_unit_map. */
-struct qos_storage_peaks {
-        __u64 total;
-        __u64 ring[QOS_MAXIMA];
+/* ---- file systems ------------------------------------------------------------------------------------- */
+
+/* Row 0 is for all file systems without a row of their own, and for calls that fail before the file system
+ * is known. Its counters are those of the unit minus those of all other rows. */
+#define QOS_STORAGE_MOUNTS 15
+#define QOS_STORAGE_ROWS (1U + QOS_STORAGE_MOUNTS)
+
+/* Calls in rows: those that are timed by their number, then others. */
+#define QOS_MOUNT_CHANGE QOS_STORAGE_TIMED      /* QOS_STORAGE_CHANGE */
+#define QOS_MOUNT_CALLS (QOS_MOUNT_CHANGE + 1)
+#define QOS_MOUNT_TIMED QOS_STORAGE_OPEN        /* those before have a distribution of their latency */
+
+/* Bins of the latencies of a row have schema 1, each the union of four of the unit's. Windows of them begin
+ * at boundaries of level 2, those of counters at boundaries of level 1: a distribution takes six times as
+ * much as the counters, and the map would take 590 KiB more if rows had the unit's. */
+#define QOS_MOUNT_SCHEMA 1
+#define QOS_MOUNT_BINS (HISTOGRAM_OCTAVES * 2 + 2)
+#define QOS_MOUNT_LEVEL 1
+#define QOS_MOUNT_MARKS QOS_LEVEL_CHECKPOINTS(QOS_MOUNT_LEVEL)
+#define QOS_MOUNT_BINS_LEVEL 2
+/* The last two boundaries, and one that is being written. */
+#define QOS_MOUNT_CHECKPOINTS 3U
+#define QOS_MOUNT_MAXIMA 4U
+
+/* Bin of a row for a bin of the unit. */
+static inline __attribute__((always_inline)) __u32 mount_bin(__u32 coarse_bin) {
+        return (coarse_bin + 3) / 4;
+}
+
+#define QOS_MOUNT_TYPE_SIZE 20
+
+/* A super block. Device numbers are reused, and so is its memory: the identity is a hash of both and of the
+ * UUID, which a new file system in memory has, too. */
+struct qos_mount {
+        struct qos_address key; /* address: identity in the first 8 bytes, then the device number in the
+                                 * kernel's internal encoding; all else 0 */
+        __u32 taken;            /* 1: allocated, the name may not be complete yet */
+        __u32 used;             /* 1: the row has a file system. Written last, once key and type are valid */
+        char type[QOS_MOUNT_TYPE_SIZE]; /* of the file system, may be truncated */
+        __u64 nsec;             /* time of all its calls, and its lead when it got the row */
 };
+
+#define QOS_MOUNT_DEVICE(mount) (*(const __u32*) ((mount)->key.address + 8))
+
+struct qos_mount_counts {
+        __u64 nsec[QOS_MOUNT_TIMED];
+        __u64 bytes[QOS_STORAGE_WRITE + 1];
+        __u64 count[QOS_MOUNT_CALLS];
+        __u64 errors[QOS_MOUNT_CALLS];
+};
+
+#define QOS_MOUNT_WORDS (sizeof(struct qos_mount_counts) / sizeof(__u64))
+
+/* The same at a boundary: counts modulo 2^32. */
+struct qos_mount_mark {
+        __u64 nsec[QOS_MOUNT_TIMED];
+        __u64 bytes[QOS_STORAGE_WRITE + 1];
+        __u32 count[QOS_MOUNT_CALLS];
+        __u32 errors[QOS_MOUNT_CALLS];
+};
+
+struct qos_mount_row {
+        struct qos_mount_counts counts;
+        __u64 maxima_total[QOS_MOUNT_TIMED];
+        __u64 maxima[QOS_MOUNT_TIMED][QOS_MOUNT_MAXIMA]; /* by sub-window, as in struct qos_unit_map */
+        __u32 bins[QOS_MOUNT_TIMED * QOS_MOUNT_BINS];
+        __u32 carry[QOS_MOUNT_TIMED * QOS_MOUNT_BINS];  /* number of wraparounds of each bin */
+        __u32 checkpoints[QOS_MOUNT_CHECKPOINTS][QOS_MOUNT_TIMED * QOS_MOUNT_BINS];
+};
+
+/* Marks of all rows; an element has three of them. */
+struct qos_mount_marks {
+        struct qos_mount_mark rows[3][QOS_STORAGE_ROWS];
+};
+
+/* Boundaries first … last, as in struct qos_storage_counts. */
+struct qos_boundaries {
+        __u64 first;
+        __u64 last;
+};
+
+/* ---- elements ----------------------------------------------------------------------------------------- */
 
 struct qos_storage_header {
         __u32 generation;       /* set once before the map is frozen; differs for each map created */
         __u32 unit;             /* generation of the unit, as in struct qos_owner */
         __u32 rolling;          /* CPU + 1 of the program writing checkpoints; 0: none */
         __u32 cpus;             /* number of CPUs with elements; set once */
+        __u32 slot;             /* of the unit; set once */
+        __u32 folds;            /* odd while a row is merged into row 0 */
         __u64 epoch;            /* of the newest event */
         __u32 written[QOS_LEVELS];
-        struct qos_storage_peaks peaks[QOS_STORAGE_TIMED];
+        struct qos_max_ring peaks[QOS_STORAGE_TIMED];
+        struct qos_mount mounts[QOS_STORAGE_ROWS];      /* by row */
+        struct qos_heavy_hitters challengers;           /* file systems without a row */
+        struct qos_boundaries marks[QOS_MOUNT_MARKS];
+        struct qos_boundaries checkpoints[QOS_MOUNT_CHECKPOINTS]; /* of bins */
 };
 
 /* Counters of a CPU; or of all at the boundaries first … last, in sub-windows of the level. No event lies
@@ -83,13 +168,19 @@ struct qos_storage_counts {
 union qos_storage_element {
         struct qos_storage_header header;
         struct qos_storage_counts counts;
+        struct qos_mount_row row;
+        struct qos_mount_marks marks;
 };
 
 #define QOS_STORAGE_HEADER 0U
 #define QOS_STORAGE_CHECKPOINT 1U
-#define QOS_STORAGE_SHARDS (QOS_STORAGE_CHECKPOINT + QOS_CHECKPOINTS)
+#define QOS_STORAGE_ROW (QOS_STORAGE_CHECKPOINT + QOS_CHECKPOINTS)
+#define QOS_STORAGE_MARKS (QOS_STORAGE_ROW + QOS_STORAGE_ROWS)
+#define QOS_STORAGE_SHARDS (QOS_STORAGE_MARKS + QOS_MOUNT_MARKS / 3)
 #define QOS_STORAGE_SHARD(cpu) (QOS_STORAGE_SHARDS + 2U * (cpu))
 #define QOS_STORAGE_ELEMENTS(cpus) (QOS_STORAGE_SHARDS + 2U * (cpus))
 
 /* Array elements begin at multiples of 8 bytes. */
 _Static_assert(sizeof(union qos_storage_element) % 8 == 0, "elements of an array follow each other");
+_Static_assert(sizeof(union qos_storage_element) * QOS_STORAGE_ELEMENTS(2) <= 256 << 10,
+               "a map of a small machine takes at most 256 KiB");

@@ -60,16 +60,27 @@ struct dentry {
         struct dentry *d_parent;
         struct qstr d_name;
         struct inode *d_inode;
+        struct super_block *d_sb;
 };
 
 struct path {
         struct dentry *dentry;
 };
 
+struct file_system_type {
+        const char *name;
+};
+
+typedef struct {
+        __u8 b[16];
+} uuid_t;
+
 struct super_block {
         __u32 s_dev;
+        struct file_system_type *s_type;
         unsigned long s_magic;
         unsigned long s_iflags;
+        uuid_t s_uuid;
 };
 
 struct inode {

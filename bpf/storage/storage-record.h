@@ -2,8 +2,10 @@
 #pragma once
 
 /* Writers of storage maps. Compiled for BPF and, for the unit tests, for user space; the including file
- * provides window_copy(), window_cpu(), row_loop() and storage_element(). */
+ * provides window_copy(), window_cpu(), row_loop(), storage_element(), storage_roll_due() and
+ * mount_read_type(). */
 
+#include "max-ring.h"
 #include "storage-map.h"
 
 #define STORAGE_INLINE static inline __attribute__((always_inline))
@@ -19,6 +21,23 @@ STORAGE_INLINE struct qos_storage_header* storage_header_get(void *map) {
 
         return e ? &e->header : NULL;
 }
+
+/* Whether it is an error code of the kernel. Other negative values are pointers. */
+STORAGE_INLINE int result_is_error(__s64 result) {
+        return result < 0 && result >= -4095;
+}
+
+/* What a function returns, of which a register has 64 bits: a negative int has an upper half of zeros. No
+ * call reads or writes 2 GiB (MAX_RW_COUNT). Without a branch, as the verifier would walk all that follows
+ * twice. */
+STORAGE_INLINE __s64 result_extend(__s64 result) {
+        __u64 negative = (((__u64) result >> 31 ^ 1) - 1) >> 63;
+
+        BPF_OPAQUE(negative);
+        return result | (__s64) (-negative << 32);
+}
+
+#include "mount-table.h"
 
 struct storage_total {
         void *map;
@@ -77,6 +96,10 @@ STORAGE_INLINE void storage_roll(void *map, struct qos_storage_header *h, __u64 
                         window_copy(c->sums, newest->sums,
                                     sizeof(*c) - __builtin_offsetof(struct qos_storage_counts, sums));
                 __sync_lock_test_and_set(&c->last, now);
+                if (level == QOS_MOUNT_LEVEL)
+                        mounts_mark(map, h, before, now);
+                if (level == QOS_MOUNT_BINS_LEVEL)
+                        mounts_checkpoint(map, h, before, now);
                 h->written[level]++;
         }
         if (epoch > old)
@@ -85,50 +108,9 @@ STORAGE_INLINE void storage_roll(void *map, struct qos_storage_header *h, __u64 
         __sync_lock_test_and_set(&h->rolling, 0);
 }
 
-/* As window_maximum(). */
-STORAGE_INLINE void storage_peak(struct qos_storage_peaks *p, __u64 epoch, __u64 nsec) {
-        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK;
-
-        for (__u32 level = 0; level < QOS_LEVELS; level++) {
-                __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), old,
-                      word = subwindow << QOS_MAXIMUM_BITS | value;
-                __u64 i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
-
-                BPF_BOUND(i, QOS_MAXIMA);
-                for (int try = 0; try < 4; try++) {
-                        old = *(volatile __u64*) &p->ring[i];
-                        if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word)
-                                return;
-                        if (__sync_val_compare_and_swap(&p->ring[i], old, word) == old)
-                                break;
-                }
-        }
-        for (int try = 0; try < 4; try++) {
-                __u64 old = *(volatile __u64*) &p->total;
-
-                if (old >= nsec || __sync_val_compare_and_swap(&p->total, old, nsec) == old)
-                        break;
-        }
-}
-
 STORAGE_INLINE void storage_add(struct qos_storage_counts *shard, __u64 sum, __u64 n) {
         BPF_BOUND(sum, QOS_STORAGE_SUMS);
         __sync_fetch_and_add(&shard->sums[sum], n);
-}
-
-/* Whether it is an error code of the kernel. Other negative values are pointers. */
-STORAGE_INLINE int result_is_error(__s64 result) {
-        return result < 0 && result >= -4095;
-}
-
-/* What a function returns, of which a register has 64 bits: a negative int has an upper half of zeros. No
- * call reads or writes 2 GiB (MAX_RW_COUNT). Without a branch, as the verifier would walk all that follows
- * twice. */
-STORAGE_INLINE __s64 result_extend(__s64 result) {
-        __u64 negative = (((__u64) result >> 31 ^ 1) - 1) >> 63;
-
-        BPF_OPAQUE(negative);
-        return result | (__s64) (-negative << 32);
 }
 
 /* A call that ended. result: bytes read or written, a negative errno, or anything else. nsec: of timed
@@ -141,7 +123,8 @@ STORAGE_INLINE void storage_record(void *map, __u32 cpu, __u64 now, __u32 call, 
         if (!h || !shard)
                 return;
         result = result_extend(result);
-        storage_roll(map, h, epoch);
+        if (epoch > *(volatile __u64*) &h->epoch)
+                storage_roll_due(map, h, epoch);
         storage_add(shard, QOS_STORAGE_COUNT + call, 1);
         if (result_is_error(result))
                 storage_add(shard, QOS_STORAGE_ERRORS + call, 1);
@@ -150,7 +133,8 @@ STORAGE_INLINE void storage_record(void *map, __u32 cpu, __u64 now, __u32 call, 
         if (call >= QOS_STORAGE_TIMED)
                 return;
 
-        storage_peak(&h->peaks[call], epoch, nsec);
+        BPF_BOUND(call, QOS_STORAGE_TIMED);
+        max_ring_update(&h->peaks[call], epoch, nsec);
         storage_add(shard, QOS_STORAGE_NSEC + call, nsec);
         bin = call * HISTOGRAM_COARSE_BINS + histogram_coarse_bin(histogram_fine_bin(nsec));
         BPF_BOUND(bin, QOS_STORAGE_BINS);

@@ -18,6 +18,16 @@ static __always_inline union qos_storage_element* storage_element(void *map, __u
         return bpf_map_lookup_elem(map, &i);
 }
 
+/* Writes the checkpoints of the map in the slot; verified once, as opposed to each place that records. */
+BPF_SUBPROG int storage_roll_slot(__u32 slot, __u64 epoch);
+#define storage_roll_due(map, h, epoch) storage_roll_slot((h)->slot, epoch)
+
+#define mount_read_type(buffer, size, address)                                                          \
+        do {                                                                                            \
+                const struct super_block *_sb = (const struct super_block*) (address);                  \
+                (void) bpf_probe_read_kernel_str(buffer, size, BPF_CORE_READ(_sb, s_type, name));       \
+        } while (0)
+
 #include "storage-record.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -38,6 +48,15 @@ struct {
         });
 } storage_maps SEC(".maps");
 
+BPF_SUBPROG int storage_roll_slot(__u32 slot, __u64 epoch) {
+        void *map = bpf_map_lookup_elem(&storage_maps, &slot);
+        struct qos_storage_header *h = map ? storage_header_get(map) : NULL;
+
+        if (h)
+                storage_roll(map, h, epoch);
+        return 0;
+}
+
 /* A thread of a unit (TASK_STORAGE). */
 struct storage_thread {
         struct qos_owner owner; /* of the recorded calls; generation 0: none */
@@ -50,6 +69,9 @@ struct storage_thread {
         __u32 call;             /* enum qos_storage_call */
         __u32 never;            /* 0, see overhead_begin_sample() */
         __u64 counted[4];       /* what the kernel has counted in the task, recorded or from before */
+        __u64 super_block;      /* address of that of the file; 0: not known */
+        struct qos_address mount; /* its key, where it is known */
+        __u32 row;              /* of the file system of the last call, unless reassigned since */
 };
 
 BPF_STORAGE_MAP(storage_threads, TASK, struct storage_thread);
@@ -81,13 +103,15 @@ static __attribute__((noinline)) int counted_record(struct task_struct *task, st
                                                     void *map) {
         struct qos_storage_counts *shard;
         struct qos_storage_header *h;
-        __u64 counted[4];
+        __u64 counted[4], now;
 
         h = storage_header_get(map);
         shard = storage_counts_get(map, QOS_STORAGE_SHARD(bpf_get_smp_processor_id()));
         if (!h || !shard)
                 return 0;
-        storage_roll(map, h, bpf_ktime_get_ns() / QOS_EPOCH_NSEC);
+        now = bpf_ktime_get_ns() / QOS_EPOCH_NSEC;
+        if (now > *(volatile __u64*) &h->epoch)
+                storage_roll_due(map, h, now);
         counted_get(task, counted);
         for (int i = 0; i < 4; i++)
                 if (counted[i] != t->counted[i])
@@ -216,7 +240,42 @@ static __always_inline void storage_record_overhead(void *map, __u64 begin) {
                             overhead_nsec(begin, bpf_ktime_get_ns()) * OVERHEAD_SAMPLE_PERIOD);
 }
 
-static __attribute__((noinline)) int call_begin(__u64 frame, __u32 call) {
+/* The file system of the call. */
+static __always_inline void mount_set(struct storage_thread *t, const struct super_block *sb) {
+        __u64 uuid[2] = {};
+
+        t->super_block = (__u64) sb;
+        if (!sb)
+                return;
+        (void) bpf_probe_read_kernel(uuid, sizeof(uuid), &sb->s_uuid);
+        mount_set_key(&t->mount, BPF_CORE_READ(sb, s_dev), *(volatile __u64*) &t->super_block, uuid);
+}
+
+BPF_SUBPROG int mount_enter_slot(__u32 slot, const struct qos_address *key, __u64 super_block, __u64 nsec) {
+        void *map = bpf_map_lookup_elem(&storage_maps, &slot);
+        struct qos_storage_header *h = map ? storage_header_get(map) : NULL;
+
+        BPF_REQUIRE(key);
+        return h ? mount_enter(map, h, key, super_block, nsec, bpf_ktime_get_ns()) : 0;
+}
+
+static __always_inline __u32 mount_get(struct storage_thread *t, void *map, __u64 nsec) {
+        struct qos_storage_header *h = storage_header_get(map);
+        __u64 row = t->row;
+
+        if (!h || t->super_block == 0)
+                return 0;
+        BPF_BOUND(row, QOS_STORAGE_ROWS);
+        if (h->mounts[row].used && mount_identity(&h->mounts[row].key) == mount_identity(&t->mount))
+                return (__u32) row;
+        row = (__u32) mount_find(h, &t->mount);
+        if (row == 0)
+                row = (__u32) mount_enter_slot(h->slot, &t->mount, t->super_block, nsec);
+        t->row = (__u32) row;
+        return (__u32) row;
+}
+
+static __attribute__((noinline)) int call_begin(__u64 frame, __u32 call, const struct super_block *sb) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct storage_thread *t;
         __u64 calls, begin;
@@ -231,16 +290,28 @@ static __attribute__((noinline)) int call_begin(__u64 frame, __u32 call) {
                 t->frame = frame;
                 t->begun = calls;
                 t->call = call;
+                mount_set(t, sb);
                 t->since = bpf_ktime_get_ns();
         }
         storage_record_overhead(map, begin);
         return 0;
 }
 
-/* also: another call that this one is at the same time; QOS_STORAGE_CALLS: none */
-static __attribute__((noinline)) int call_end(__u64 frame, __u32 also, __s64 result) {
+/* Within a function that has no row for it, the compiler removes that part. */
+static __always_inline void call_record(struct storage_thread *t, void *map, __u32 call, __s64 result,
+                                        __u64 now, bool in_row) {
+        __u64 nsec = now - t->since;
+
+        storage_record(map, bpf_get_smp_processor_id(), now, call, result, nsec);
+        if (in_row)
+                mount_record(map, mount_get(t, map, nsec), now, call, result, nsec);
+}
+
+/* also: another call that this one is at the same time, on another file system; QOS_STORAGE_CALLS: none */
+static __always_inline int call_end_inline(__u64 frame, __u32 also, __s64 result,
+                                           const struct super_block *also_sb, bool in_row) {
         struct storage_thread *t;
-        __u32 generation, cpu;
+        __u32 generation;
         __u64 now, begin;
         void *map;
 
@@ -253,19 +324,29 @@ static __attribute__((noinline)) int call_end(__u64 frame, __u32 also, __s64 res
         if (!map || generation != t->generation)
                 return 0;
         now = bpf_ktime_get_ns();
-        cpu = bpf_get_smp_processor_id();
-        storage_record(map, cpu, now, t->call, result, now - t->since);
-        if (also < QOS_STORAGE_CALLS)
-                storage_record(map, cpu, now, also, result, now - t->since);
+        call_record(t, map, t->call, result, now, in_row);
+        if (also < QOS_STORAGE_CALLS) {
+                mount_set(t, also_sb);
+                call_record(t, map, also, result, now, in_row);
+        }
         storage_record_overhead(map, begin);
         return 0;
 }
 
+static __attribute__((noinline)) int call_end(__u64 frame, __u32 also, __s64 result,
+                                              const struct super_block *also_sb) {
+        return call_end_inline(frame, also, result, also_sb, /* in_row= */ true);
+}
+
+static __attribute__((noinline)) int call_end_without_row(__u64 frame, __s64 result) {
+        return call_end_inline(frame, QOS_STORAGE_CALLS, result, NULL, /* in_row= */ false);
+}
+
 /* The call of a thread that is in a unit; others cost one load. */
-#define CALL_BEGIN(context, call)                                                                       \
+#define CALL_BEGIN(context, call, sb)                                                                   \
         do {                                                                                            \
                 preemption_disable();                                                                   \
-                call_begin((__u64) (context), call);                                                    \
+                call_begin((__u64) (context), call, sb);                                                \
                 preemption_enable();                                                                    \
         } while (0)
 
@@ -277,49 +358,61 @@ static __always_inline __s64 call_get_result(void *context) {
         return (__s64) result;
 }
 
-#define CALL_END(context, also)                                                                         \
+#define CALL_END(context, also, also_sb)                                                                \
         do {                                                                                            \
                 preemption_disable();                                                                   \
-                call_end((__u64) (context), also, call_get_result(context));                            \
+                call_end((__u64) (context), also, call_get_result(context), also_sb);                   \
                 preemption_enable();                                                                    \
         } while (0)
 
-#define STORAGE_END(name, function, also)                                                               \
+#define STORAGE_END(name, function)                                                                     \
         SEC("fexit/" #function)                                                                         \
         int storage_##name##_end(void *ctx) {                                                           \
-                CALL_END(ctx, also);                                                                    \
+                CALL_END(ctx, QOS_STORAGE_CALLS, NULL);                                                 \
+                return 0;                                                                               \
+        }
+
+#define STORAGE_END_WITHOUT_ROW(name, function)                                                         \
+        SEC("fexit/" #function)                                                                         \
+        int storage_##name##_end(void *ctx) {                                                           \
+                preemption_disable();                                                                   \
+                call_end_without_row((__u64) ctx, call_get_result(ctx));                                \
+                preemption_enable();                                                                    \
                 return 0;                                                                               \
         }
 
 /* A call on an open file, the first argument of the function. */
-#define STORAGE_FILE_CALL(name, function, call, also)                                                   \
+#define STORAGE_FILE_BEGIN(name, function, call)                                                        \
         SEC("fentry/" #function)                                                                        \
         int BPF_PROG(storage_##name##_begin, struct file *file) {                                       \
                 if (!task_is_unowned() && inode_is_stored(file->f_inode))                               \
-                        CALL_BEGIN(ctx, call);                                                          \
+                        CALL_BEGIN(ctx, call, file->f_inode->i_sb);                                     \
                 return 0;                                                                               \
-        }                                                                                               \
-        STORAGE_END(name, function, also)
+        }
+#define STORAGE_FILE_CALL(name, function, call)                                                         \
+        STORAGE_FILE_BEGIN(name, function, call)                                                        \
+        STORAGE_END(name, function)
 
-/* A call by name. */
+/* A call by name. Not in a row: the arguments of these functions change from kernel to kernel. */
 #define STORAGE_NAME_CALL(name, function, call)                                                         \
         SEC("fentry/" #function)                                                                        \
         int storage_##name##_begin(void *ctx) {                                                         \
                 if (!task_is_unowned())                                                                 \
-                        CALL_BEGIN(ctx, call);                                                          \
+                        CALL_BEGIN(ctx, call, NULL);                                                    \
                 return 0;                                                                               \
         }                                                                                               \
-        STORAGE_END(name, function, QOS_STORAGE_CALLS)
+        STORAGE_END_WITHOUT_ROW(name, function)
 
-STORAGE_FILE_CALL(read, vfs_read, QOS_STORAGE_READ, QOS_STORAGE_CALLS)
-STORAGE_FILE_CALL(readv, vfs_readv, QOS_STORAGE_READ, QOS_STORAGE_CALLS)
-STORAGE_FILE_CALL(sendfile, do_splice_direct, QOS_STORAGE_READ, QOS_STORAGE_CALLS)
-STORAGE_FILE_CALL(write, vfs_write, QOS_STORAGE_WRITE, QOS_STORAGE_CALLS)
-STORAGE_FILE_CALL(writev, vfs_writev, QOS_STORAGE_WRITE, QOS_STORAGE_CALLS)
-STORAGE_FILE_CALL(copy, vfs_copy_file_range, QOS_STORAGE_READ, QOS_STORAGE_WRITE)
-STORAGE_FILE_CALL(sync, vfs_fsync_range, QOS_STORAGE_SYNC, QOS_STORAGE_CALLS)
-STORAGE_FILE_CALL(list, iterate_dir, QOS_STORAGE_LOOKUP, QOS_STORAGE_CALLS)
-STORAGE_FILE_CALL(allocate, vfs_fallocate, QOS_STORAGE_CHANGE, QOS_STORAGE_CALLS)
+STORAGE_FILE_CALL(read, vfs_read, QOS_STORAGE_READ)
+STORAGE_FILE_CALL(readv, vfs_readv, QOS_STORAGE_READ)
+STORAGE_FILE_CALL(sendfile, do_splice_direct, QOS_STORAGE_READ)
+STORAGE_FILE_CALL(write, vfs_write, QOS_STORAGE_WRITE)
+STORAGE_FILE_CALL(writev, vfs_writev, QOS_STORAGE_WRITE)
+STORAGE_FILE_CALL(sync, vfs_fsync_range, QOS_STORAGE_SYNC)
+STORAGE_FILE_CALL(allocate, vfs_fallocate, QOS_STORAGE_CHANGE)
+
+STORAGE_FILE_BEGIN(list, iterate_dir, QOS_STORAGE_LOOKUP)
+STORAGE_END_WITHOUT_ROW(list, iterate_dir)
 
 STORAGE_NAME_CALL(create, vfs_create, QOS_STORAGE_CREATE)
 STORAGE_NAME_CALL(mkdir, vfs_mkdir, QOS_STORAGE_CREATE)
@@ -330,22 +423,37 @@ STORAGE_NAME_CALL(unlink, vfs_unlink, QOS_STORAGE_REMOVE)
 STORAGE_NAME_CALL(rmdir, vfs_rmdir, QOS_STORAGE_REMOVE)
 STORAGE_NAME_CALL(rename, vfs_rename, QOS_STORAGE_RENAME)
 STORAGE_NAME_CALL(stat, vfs_statx, QOS_STORAGE_LOOKUP)
-STORAGE_NAME_CALL(change, notify_change, QOS_STORAGE_CHANGE)
+
+/* Of two files, which may be in two file systems. */
+STORAGE_FILE_BEGIN(copy, vfs_copy_file_range, QOS_STORAGE_READ)
+SEC("fexit/vfs_copy_file_range")
+int BPF_PROG(storage_copy_end, struct file *in, __u64 position, struct file *out) {
+        CALL_END(ctx, QOS_STORAGE_WRITE, out->f_inode->i_sb);
+        return 0;
+}
+
+SEC("fentry/notify_change")
+int BPF_PROG(storage_change_begin, void *idmap, struct dentry *dentry) {
+        if (!task_is_unowned())
+                CALL_BEGIN(ctx, QOS_STORAGE_CHANGE, dentry->d_sb);
+        return 0;
+}
+STORAGE_END(change, notify_change)
 
 /* vfs_getattr() is mostly inlined. */
 SEC("fentry/vfs_getattr_nosec")
 int BPF_PROG(storage_fstat_begin, const struct path *path) {
         if (!task_is_unowned() && inode_is_stored(path->dentry->d_inode))
-                CALL_BEGIN(ctx, QOS_STORAGE_LOOKUP);
+                CALL_BEGIN(ctx, QOS_STORAGE_LOOKUP, NULL);
         return 0;
 }
-STORAGE_END(fstat, vfs_getattr_nosec, QOS_STORAGE_CALLS)
+STORAGE_END_WITHOUT_ROW(fstat, vfs_getattr_nosec)
 
 /* A file that the call makes is one that was created; the function that creates it is not called then. */
 SEC("fentry/do_filp_open")
 int storage_open_begin(void *ctx) {
         if (!task_is_unowned())
-                CALL_BEGIN(ctx, QOS_STORAGE_OPEN);
+                CALL_BEGIN(ctx, QOS_STORAGE_OPEN, NULL);
         return 0;
 }
 
@@ -366,11 +474,14 @@ int storage_open_end(void *ctx) {
 
                 if (type != S_IFREG && type != S_IFDIR && type != S_IFBLK)
                         t->frame = 0; /* a device, a pipe */
-                else if (BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
-                        also = QOS_STORAGE_CREATE;
+                else {
+                        mount_set(t, BPF_CORE_READ(file, f_inode, i_sb));
+                        if (BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
+                                also = QOS_STORAGE_CREATE;
+                }
         }
         if (t)
-                call_end((__u64) ctx, also, call_get_result(ctx));
+                call_end((__u64) ctx, also, call_get_result(ctx), NULL);
         preemption_enable();
         return 0;
 }

@@ -296,6 +296,7 @@ Manager* manager_free(Manager *m) {
                 if (m->units[i] || m->hierarchy.retained[i])
                         unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->hierarchy.retained[i]));
 
+        mount_names_done(&m->mount_names);
         service_manager_free(m->service_manager);
         probe_free(m->probe);
         sd_bus_flush_close_unref(m->bus);

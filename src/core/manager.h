@@ -17,6 +17,7 @@
 #include "hierarchy.h"
 #include "history-collector.h"
 #include "memory-trim.h"
+#include "mount-names.h"
 #include "observe.h"
 #include "observer.h"
 #include "openssl.h"
@@ -69,6 +70,7 @@ struct Manager {
 
         GaugeReadings gauges;
         SendCounts sends;
+        MountNames mount_names;
         LostGroups lost_groups;
 };
 

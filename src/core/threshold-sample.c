@@ -7,6 +7,7 @@
 #include "hierarchy.h"
 #include "manager.h"
 #include "metric.h"
+#include "mounts.h"
 #include "observer.h"
 #include "peers.h"
 #include "probe.h"
@@ -14,6 +15,7 @@
 #include "threshold-monitor.h"
 #include "threshold-sample.h"
 #include "unit-map.h"
+#include "unit-mounts.h"
 #include "unit-peers.h"
 #include "unit-snapshot.h"
 #include "window.h"
@@ -138,10 +140,15 @@ static void threshold_sample_read_contention(UnitReading *r, ThresholdSample *l)
 
 static void threshold_sample_read_storage(UnitReading *r, ThresholdSample *l) {
         StorageReading reading;
+        MountsReading mounts;
 
+        l->n_mounts = 0;
         storage_set_absent(&l->metrics);
-        if (unit_reading_get_storage(r) && storage_read(&r->storage, l->now, l->window, &reading, NULL) >= 0)
-                storage_metrics_fill(&r->context, &reading, &l->metrics.storage);
+        if (!unit_reading_get_storage(r) ||
+            unit_reading_read_storage(r, l->window, &reading, NULL, &mounts) < 0)
+                return;
+        storage_metrics_fill(&r->context, &reading, &l->metrics.storage);
+        l->n_mounts = mounts_fill(r, &mounts, l->mounts);
 }
 
 void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
@@ -240,7 +247,11 @@ static double sample_get_value(Unit *u, const ThresholdSample *l, const Threshol
         *ret_samples = METRIC_IS_IN(rule->metric, requests.client) ? l->metrics.requests.client.count :
                        METRIC_IS_IN(rule->metric, contention) ||
                        METRIC_IS_IN(rule->metric, storage) ? ABSENT : l->metrics.requests.server.count;
-        if (*rule->selector) {
+        if (*rule->selector && METRIC_IS_IN(rule->metric, storage)) {
+                threshold_rule_get_selector(rule, &s);
+                mount_get_metrics(mounts_find(l->mounts, l->n_mounts, &s), &of_row);
+                values = &of_row;
+        } else if (*rule->selector) {
                 WindowRow value;
                 Row row;
 
@@ -260,7 +271,7 @@ bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *l, const T
         Selector s;
         Row row;
 
-        if (!l->measured || METRIC_IS_IN(rule->metric, contention))
+        if (!l->measured || METRIC_IS_IN(rule->metric, contention) || METRIC_IS_IN(rule->metric, storage))
                 return false;
         if (!*rule->selector)
                 return METRIC_IS_IN(rule->metric, requests.client)
@@ -281,7 +292,8 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
         double real, q;
 
         *ret_samples = ABSENT;
-        if (METRIC_IS_IN(rule->metric, contention) ? !u->view : !l->measured)
+        if (METRIC_IS_IN(rule->metric, contention) || METRIC_IS_IN(rule->metric, storage) ? !u->view :
+            !l->measured)
                 return NAN;
 
         real = sample_get_value(u, l, rule, ret_samples);

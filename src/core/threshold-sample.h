@@ -21,6 +21,8 @@ typedef struct ThresholdSample {
         Metrics metrics;
         WindowReading reading;
         RowsReading rows;
+        Mount mounts[QOS_STORAGE_ROWS];
+        size_t n_mounts;
 } ThresholdSample;
 
 /* Requires nothing yet. */

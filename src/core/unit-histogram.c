@@ -138,7 +138,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         r = selector_parse(metric, &selector, name);
         if (r == -EINVAL)
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric,
-                                     "'%.200s' does not say which endpoint or peer, expected in brackets "
+                                     "'%.200s' does not say which part of the unit, expected in brackets "
                                      SELECTOR_EXPECTED, metric);
         for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
                 if (streq(name, server_distributions[d].name))
@@ -213,6 +213,9 @@ static int totals_set_tables(Unit *u, RowsReading *rows, UnitTotals *t) {
         t->tables = true;
         for (size_t i = 0; i < s->n_devices; i++)
                 s->devices[i].share = NAN;
+        for (size_t i = 0; i < s->n_mounts; i++)
+                for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++)
+                        distribution_set_absent(&s->mounts[i].timed[call].latency);
         if (!rows->measured || rows->folded) {
                 s->n_rows = 0;
                 return 0;

@@ -18,6 +18,7 @@
 #include "storage-probe.h"
 #include "threshold-monitor.h"
 #include "unit-map.h"
+#include "unit-mounts.h"
 #include "unit-peers.h"
 #include "unit-reading.h"
 #include "unit-snapshot.h"
@@ -172,6 +173,7 @@ typedef struct ReadingWindow {
         RowsReading *rows;
         ContentionReading contention;
         StorageReading storage;
+        MountsReading mounts;
 } ReadingWindow;
 
 /* contention, storage: whether these were read. */
@@ -242,7 +244,8 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         contention = unit_reading_get_contention(&reading, /* cells= */ true) &&
                 contention_read(&reading.contention, now, window, &part.contention, &total.contention) >= 0;
         storage = unit_reading_get_storage(&reading) &&
-                storage_read(&reading.storage, now, window, &part.storage, &total.storage) >= 0;
+                unit_reading_read_storage(&reading, window, &part.storage, &total.storage,
+                                          &part.mounts) >= 0;
 
         s.covered = part.requests.covered;
         s.drops = total.requests.cells[QOS_COUNTER_DROPS] +
@@ -254,8 +257,10 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
                 s.cost_share = cost_get_share(&part.requests,
                                               (contention ? contention_get_cost(&part.contention) : 0) +
                                               (storage ? part.storage.counts.sums[QOS_STORAGE_COST] : 0));
-        if (storage)
+        if (storage) {
+                s.n_mounts = mounts_fill(&reading, &part.mounts, s.mounts);
                 total.requests.signature ^= total.storage.signature;
+        }
         if (contention) {
                 devices_fill(u, &part.contention, now, window, &s);
                 total.requests.signature ^= total.contention.signature;

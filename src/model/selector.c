@@ -68,8 +68,17 @@ static bool is_unit(const char *s, size_t l) {
         return false;
 }
 
+static bool is_device_number(const char *s, size_t l) {
+        size_t major = strspn(s, "0123456789"), minor;
+
+        if (major == 0 || major > strlen("4095") || s[major] != ':')
+                return false;
+        minor = strspn(s + major + 1, "0123456789");
+        return minor > 0 && minor <= strlen("1048575") && major + 1 + minor == l;
+}
+
 int selector_parse(const char *name, Selector *ret, char ret_metric[static SELECTOR_METRIC_MAX]) {
-        static const char *const prefixes[] = { "requests.server[", "requests.client[" };
+        static const char *const prefixes[] = { "requests.server[", "requests.client[", "storage.mounts[" };
         const char *begin = strchr(name, '['), *end = strrchr(name, ']');
         Selector s = {};
         size_t l, before;
@@ -86,16 +95,22 @@ int selector_parse(const char *name, Selector *ret, char ret_metric[static SELEC
         /* Names of metrics have no brackets, addresses may */
         if (!begin || !end || end < begin || end[1] != '.' || end[2] == 0)
                 return -EINVAL;
-        if (startswith(name, prefixes[1]))
-                s.client = true;
-        else if (!startswith(name, prefixes[0]))
-                return -EINVAL;
-
+        before = strlen(prefixes[0]) - 1;
         begin++;
         l = (size_t) (end - begin);
+        if (startswith(name, prefixes[1]))
+                s.client = true;
+        else if (startswith(name, prefixes[2])) {
+                if (l == 0 || (*begin != '/' && !is_device_number(begin, l)))
+                        return -EINVAL;
+                s.type = SELECTOR_MOUNT;
+                before = strlen("storage");
+        } else if (!startswith(name, prefixes[0]))
+                return -EINVAL;
+
         /* A socket, or for peers the control group path of a unit */
-        if (l > 1 && (*begin == '/' || *begin == '@')) {
-                s.type = SELECTOR_PATH;
+        if (s.type == SELECTOR_MOUNT || (l > 1 && (*begin == '/' || *begin == '@'))) {
+                s.type = s.type == SELECTOR_MOUNT ? SELECTOR_MOUNT : SELECTOR_PATH;
                 s.text = begin;
                 s.length = l;
         } else if (s.client && is_unit(begin, l)) {
@@ -108,7 +123,6 @@ int selector_parse(const char *name, Selector *ret, char ret_metric[static SELEC
                         return r;
         }
 
-        before = strlen(prefixes[0]) - 1;
         if (before + strlen(end + 1) >= SELECTOR_METRIC_MAX)
                 return -ENAMETOOLONG;
         memcpy(ret_metric, name, before);
@@ -118,11 +132,16 @@ int selector_parse(const char *name, Selector *ret, char ret_metric[static SELEC
 }
 
 bool selector_is_private(const Selector *s) {
-        return s->type != SELECTOR_NONE && (s->client || s->type == SELECTOR_PATH);
+        return s->type != SELECTOR_NONE &&
+               (s->client || s->type == SELECTOR_PATH || s->type == SELECTOR_MOUNT);
 }
 
 static bool text_is(const Selector *s, const char *text) {
         return strlen(text) == s->length && strncmp(text, s->text, s->length) == 0;
+}
+
+bool selector_matches_text(const Selector *s, const char *text) {
+        return s->type == SELECTOR_MOUNT && text_is(s, text);
 }
 
 bool selector_matches(const Selector *s, const Row *row, const char *unit) {

@@ -3,8 +3,8 @@
 
 /* Selectors restrict a metric to a part of the unit: "requests.server[:443].latency.p99" is
  * "requests.server.latency.p99" of the endpoints with port 443,
- * "requests.client[redis-server.service].count" is "requests.client.count" of the peers that are this unit.
- * Pure. */
+ * "requests.client[redis-server.service].count" is "requests.client.count" of the peers that are this unit,
+ * "storage.mounts[/srv].reads.count" is "storage.reads.count" of the file system mounted there. Pure. */
 
 #include "snapshot.h"
 #include "util.h"
@@ -16,6 +16,7 @@ typedef enum SelectorType {
         SELECTOR_PATH,          /* "/run/a.sock", "@abstract"; for peers also the control group path of a
                                  * unit */
         SELECTOR_UNIT,          /* "redis-server.service": peers only */
+        SELECTOR_MOUNT,         /* "/srv", "8:1": a file system */
 } SelectorType;
 
 typedef struct Selector {
@@ -23,7 +24,8 @@ typedef struct Selector {
         bool client;            /* peers instead of endpoints */
         uint16_t port, family;
         uint8_t address[16];    /* IPv4: the first 4 bytes */
-        const char *text;       /* path or unit, points into the parsed name, not NUL terminated */
+        const char *text;       /* path, unit or file system, points into the parsed name, not NUL
+                                 * terminated */
         size_t length;
 } Selector;
 
@@ -32,12 +34,16 @@ typedef struct Selector {
 
 #define SELECTOR_EXPECTED \
         "an address and port like '127.0.0.1:443', '[::1]:443', '*:443' or ':443', the path of a socket, " \
-        "or of a peer its unit"
+        "or of a peer its unit; of 'storage.mounts' a mount point like '/srv', as 'qosctl mounts' shows " \
+        "it, or a device number like '8:1'"
 
 /* Splits a name into a selector and the name of a metric or distribution, which is not checked. Without
  * brackets: SELECTOR_NONE. The selector points into name. -EINVAL: invalid brackets or selector;
  * -ENAMETOOLONG. */
 int selector_parse(const char *name, Selector *ret, char ret_metric[static SELECTOR_METRIC_MAX]);
+
+/* For SELECTOR_MOUNT: whether it is this one. */
+bool selector_matches_text(const Selector *s, const char *text);
 
 /* Whether the selector reveals peers or paths, which requires authorization. */
 bool selector_is_private(const Selector *s);

@@ -308,6 +308,22 @@ typedef struct BlockDevice {
         double share;           /* share of all bytes to and from the device; NaN: unknown */
 } BlockDevice;
 
+/* Longer mount points are not shown: no program has a path of more than PATH_MAX, and those of container
+ * engines take less than 200. */
+#define MOUNT_POINT_MAX 256
+#define MOUNT_DEVICE_MAX sizeof("4095:1048575")
+
+/* What a unit requests of one file system. */
+typedef struct Mount {
+        char point[MOUNT_POINT_MAX]; /* escaped as in /proc/PID/mountinfo, and what terminals interpret;
+                                      * empty: not known */
+        char device[MOUNT_DEVICE_MAX]; /* "8:1"; empty: all others */
+        char type[QOS_MOUNT_TYPE_SIZE]; /* "ext4" */
+        StorageTimedCalls timed[QOS_MOUNT_TIMED];
+        uint64_t bytes[QOS_STORAGE_WRITE + 1];
+        StorageCalls opens, changes;
+} Mount;
+
 /* Entries of a unit's map, and the first endpoint. */
 #define SNAPSHOT_ROWS_MAX 13
 
@@ -324,6 +340,8 @@ typedef struct Snapshot {
         size_t n_rows;
         BlockDevice devices[QOS_BLOCK_ROWS]; /* over the window: devices used, by time in descending order */
         size_t n_devices;
+        Mount mounts[QOS_STORAGE_ROWS]; /* over the window: by time in descending order, then all others */
+        size_t n_mounts;
         double cost_share;      /* run time of qosd's programs for this unit as a share of one CPU; NaN: not
                                  * measured */
         uint64_t drops;         /* since attach: events of this unit that could not be recorded */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 
+#include "mounts.h"
 #include "parse.h"
 #include "peers.h"
 #include "threshold.h"
@@ -223,11 +224,15 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
                            "expected a number like '20' for '%s', got '%s'", metric->name, excerpt(s, b));
 }
 
-/* Whether endpoints (client: peers) have the metric: tried with a row that has all values. */
-static bool metric_is_of_rows(const Metric *metric, bool client) {
+/* Whether endpoints, peers or file systems have the metric: tried with a row that has all values. */
+static bool metric_is_of_rows(const Metric *metric, const Selector *s) {
         Metrics values;
 
-        row_get_metrics(&(Row) { .kind = client ? ROW_PEER : ROW_ENDPOINT, .measured = true }, &values);
+        if (s->type == SELECTOR_MOUNT)
+                mount_get_metrics(&(Mount) {}, &values);
+        else
+                row_get_metrics(&(Row) { .kind = s->client ? ROW_PEER : ROW_ENDPOINT, .measured = true },
+                                &values);
         return metric_is_present(metric, &values);
 }
 
@@ -258,7 +263,7 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
                 return parser_fail(p, "expected a metric like 'requests.server.firstByte.p99'");
         r = selector_parse(p->rest, &s, name);
         if (r == -EINVAL)
-                return parser_fail(p, "'%s' does not say which endpoint or peer, expected in brackets "
+                return parser_fail(p, "'%s' does not say which part of the unit, expected in brackets "
                                    SELECTOR_EXPECTED, excerpt(p->rest, b));
         rule->metric = r < 0 ? NULL : metric_find(name);
         if (!rule->metric && r >= 0 && is_distribution(name))
@@ -273,9 +278,10 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
         if (s.type != SELECTOR_NONE) {
                 const char *begin = strchr(p->rest, '[') + 1;
 
-                if (!metric_is_of_rows(rule->metric, s.client))
+                if (!metric_is_of_rows(rule->metric, &s))
                         return parser_fail(p, "'%s' is known of the whole unit alone, not of %s",
-                                           rule->metric->name, s.client ? "a peer" : "an endpoint");
+                                           rule->metric->name, s.type == SELECTOR_MOUNT ? "a file system" :
+                                           s.client ? "a peer" : "an endpoint");
                 l = strrchr(p->rest, ']') - begin;
                 if (l > THRESHOLD_SELECTOR_MAX)
                         return parser_fail(p, "'%s' is longer in its brackets than %u bytes",
@@ -470,11 +476,12 @@ bool threshold_rule_is_for_all(const ThresholdRule *rule) {
 
 const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named,
                                          char buffer[static THRESHOLD_METRIC_MAX]) {
+        bool mount = startswith(rule->metric->name, "storage.");
         /* Names of both roles have the same length */
-        int l = *rule->selector ? (int) strlen("requests.server") : 0;
+        int l = *rule->selector ? (int) strlen(mount ? "storage" : "requests.server") : 0;
 
         (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name,
-                        l > 0 ? "[" : "",
+                        l == 0 ? "" : mount ? ".mounts[" : "[",
                         named || threshold_rule_is_for_all(rule) ? rule->selector : "...", l > 0 ? "]" : "",
                         rule->metric->name + l);
         return buffer;

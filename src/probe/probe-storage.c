@@ -65,6 +65,7 @@ int probe_add_storage(Probe *p, unsigned slot, uint32_t generation, uint32_t sto
         const struct qos_storage_header header = {
                 .generation = storage,
                 .unit = generation,
+                .slot = slot,
                 .cpus = (uint32_t) libbpf_num_possible_cpus(),
                 .epoch = now / QOS_EPOCH_NSEC,
         };

@@ -511,6 +511,9 @@ typedef struct TableFigure {
 #define DEVICE(path, metric, unit, help) \
         { "devices", "device", "device", path, "contention.block.device." metric, unit, true, help }
 
+#define MOUNT(path, metric, unit, help) \
+        { "mounts", "mount", "mount", path, "storage.mount." metric, unit, true, help }
+
 static const TableFigure table_figures[] = {
         ENDPOINT("count",          "count",         NULL,    true,
                  "Requests to the endpoint with a first response byte"),
@@ -532,6 +535,16 @@ static const TableFigure table_figures[] = {
         DEVICE("discardBytes", "discardBytes", "bytes", "Bytes discarded on the device"),
         DEVICE("queueTime",    "queueTime",    "ns",    "Time that requests waited for the device to take them"),
         DEVICE("deviceTime",   "deviceTime",   "ns",    "Time that the device took for requests"),
+        MOUNT("reads.count",    "reads.count",    NULL,    "Calls that read from files of the file system"),
+        MOUNT("reads.errors",   "reads.errors",   NULL,    "Part of these that failed"),
+        MOUNT("reads.bytes",    "reads.bytes",    "bytes", "Bytes read by these"),
+        MOUNT("writes.count",   "writes.count",   NULL,    "Calls that write to files of the file system"),
+        MOUNT("writes.errors",  "writes.errors",  NULL,    "Part of these that failed"),
+        MOUNT("writes.bytes",   "writes.bytes",   "bytes", "Bytes written by these"),
+        MOUNT("syncs.count",    "syncs.count",    NULL,    "Calls that wait until a file of it is stored"),
+        MOUNT("syncs.errors",   "syncs.errors",   NULL,    "Part of these that failed"),
+        MOUNT("opens.count",    "opens.count",    NULL,    "Calls that open files of the file system"),
+        MOUNT("changes.count",  "changes.count",  NULL,    "Calls that truncate or allocate files, or change attributes"),
 };
 
 /* Endpoints and devices, and all further ones of each together. */
@@ -550,8 +563,9 @@ static int write_table_figure(Output *o, const TableFigure *figure, const Export
 
                 for (size_t k = 0; table && k < sd_json_variant_elements(table); k++) {
                         sd_json_variant *row = sd_json_variant_by_index(table, k);
+                        /* A file system that is mounted elsewhere has its number */
                         const char *entry = value_boolean(row, "rest") ? "others" :
-                                                                         value_string(row, figure->name);
+                                            value_string(row, figure->name) ?: value_string(row, "device");
                         Sample s = unit_sample(u);
 
                         if (!entry || !value_unsigned(row, figure->path, &s.n))
@@ -612,7 +626,8 @@ static uint64_t bound_series(const ExportedUnits *units) {
                      3 * elements(value_find(u->unit, "objectives"));
                 if (i < units->n_tables)
                         n += ELEMENTSOF(table_figures) * (elements(value_find(u->unit, "endpoints")) +
-                                                          elements(value_find(u->unit, "devices")));
+                                                          elements(value_find(u->unit, "devices")) +
+                                                          elements(value_find(u->unit, "mounts")));
         }
         return n;
 }

@@ -169,10 +169,11 @@ int verb_list_metrics(int argc, char **argv) {
                 return log_out_of_memory();
         if (arg_legend)
                 (void) printf("\n%zu metrics.\n"
-                              "\nMost are also there for one endpoint or peer:\n"
+                              "\nMany are also there for one endpoint, peer or file system:\n"
                               "requests.server[127.0.0.1:80].rate\n"
                               "requests.server[:443].latency.p99\n"
-                              "requests.client[redis.service].rate\n", metrics.n);
+                              "requests.client[redis.service].rate\n"
+                              "storage.mounts[/srv].reads.latency.p99\n", metrics.n);
 
         return STATUS_OK;
 }

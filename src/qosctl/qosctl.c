@@ -97,6 +97,10 @@ static const Verb verbs[] = {
                 GROUP_UNIT, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
                 OPTION_MASK(WINDOW) | OPTION_MASK(FOR),
                 verb_resources },
+        { "mounts", "UNIT...", "Show what units request of each file system",
+                GROUP_UNIT, 1, -1, CANDIDATES_ATTACHED, CANDIDATES_ATTACHED,
+                OPTION_MASK(WINDOW),
+                verb_mounts },
         { "top", "[UNIT...]", "Show metrics of units continuously",
                 GROUP_UNIT, 0, -1, CANDIDATES_UNITS, CANDIDATES_UNITS,
                 OPTION_MASK(WINDOW) | OPTION_MASK(REPEAT),
@@ -231,7 +235,7 @@ static const OptionHelp option_help[] = {
         { "   --export=WHAT", OPTION_SERIES,
           "With metrics: requests, or probes (default), for\n"
           "the metrics of all their probes, or everything,\n"
-          "for those of endpoints and devices, too",
+          "also for those of endpoints, devices and mounts",
           "requests probes everything" },
         { "   --series-max=N", OPTION_SERIES,
           "With metrics: limit the series of all units, a\n"

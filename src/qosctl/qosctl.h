@@ -65,6 +65,7 @@ int verb_status_hosts(int argc, char **argv);
 int verb_show(int argc, char **argv);
 int verb_threads(int argc, char **argv);
 int verb_resources(int argc, char **argv);
+int verb_mounts(int argc, char **argv);
 int verb_top(int argc, char **argv);
 int verb_histogram(int argc, char **argv);
 int verb_histogram_hosts(int argc, char **argv);

@@ -48,6 +48,7 @@ typedef struct Rows {
 
 static void add_rows(JsonWriter *w, const Rows *rows, bool peers);
 static void add_devices(JsonWriter *w, const Snapshot *s);
+static void add_mounts(JsonWriter *w, const Snapshot *s);
 
 static void add_metric(JsonWriter *w, const char *key, const Metric *metric, const Metrics *values) {
         const char *s;
@@ -100,6 +101,8 @@ static void add_metrics(JsonWriter *w, const Metrics *values, const Rows *rows, 
                         add_rows(w, rows, /* peers= */ true);
                 if (rows && rows->peers && startswith(key, "block."))
                         add_devices(w, rows->snapshot);
+                if (rows && rows->peers && prefix_length == 0 && startswith(key, "storage."))
+                        add_mounts(w, rows->snapshot);
                 json_writer_close_some(w);
         }
 }
@@ -202,6 +205,47 @@ static void add_devices(JsonWriter *w, const Snapshot *s) {
         json_writer_open_array(w, "devices");
         for (size_t i = 0; i < s->n_devices; i++)
                 add_device(w, s->devices + i);
+        json_writer_close_some(w);
+}
+
+static void add_calls(JsonWriter *w, const char *key, const StorageCalls *calls, const uint64_t *bytes,
+                      const Distribution *latency) {
+        if (calls->count == ABSENT)
+                return;
+        json_writer_open_object(w, key, strlen(key));
+        json_writer_add_unsigned(w, "count", calls->count);
+        json_writer_add_unsigned(w, "errors", calls->errors);
+        if (bytes)
+                json_writer_add_unsigned(w, "bytes", *bytes);
+        if (latency)
+                add_distribution(w, "latency", latency);
+        json_writer_close(w);
+}
+
+static void add_mount(JsonWriter *w, const Mount *m) {
+        static const char *const names[] = { "reads", "writes", "syncs" };
+
+        json_writer_open_object(w, NULL, 0);
+        if (isempty(m->device))
+                json_writer_add_boolean(w, "rest", true);
+        else {
+                if (*m->point)
+                        json_writer_add_string(w, "mount", m->point);
+                json_writer_add_string(w, "type", m->type);
+                json_writer_add_string(w, "device", m->device);
+        }
+        for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++)
+                add_calls(w, names[call], &m->timed[call].calls,
+                          call <= QOS_STORAGE_WRITE ? &m->bytes[call] : NULL, &m->timed[call].latency);
+        add_calls(w, "opens", &m->opens, NULL, NULL);
+        add_calls(w, "changes", &m->changes, NULL, NULL);
+        json_writer_close(w);
+}
+
+static void add_mounts(JsonWriter *w, const Snapshot *s) {
+        json_writer_open_array(w, "mounts");
+        for (size_t i = 0; i < s->n_mounts; i++)
+                add_mount(w, s->mounts + i);
         json_writer_close_some(w);
 }
 
@@ -335,6 +379,7 @@ static void add_tables(JsonWriter *w, const Snapshot *s) {
                         add_row(w, s->rows + i, /* unit= */ NULL, /* named= */ false);
         json_writer_close_some(w);
         add_devices(w, s);
+        add_mounts(w, s);
 }
 
 int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {

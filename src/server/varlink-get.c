@@ -4,6 +4,7 @@
 
 #include "hierarchy.h"
 #include "json.h"
+#include "mounts.h"
 #include "peers.h"
 #include "probe.h"
 #include "varlink-connection.h"
@@ -67,7 +68,7 @@ static int values_parse(RequestedMetrics *v, char **names, QosError *e) {
                 r = selector_parse(names[i], v->selectors + i, name);
                 if (r == -EINVAL)
                         return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i],
-                                             "'%.200s' does not say which endpoint or peer, expected in "
+                                             "'%.200s' does not say which part of the unit, expected in "
                                              "brackets "
                                              SELECTOR_EXPECTED, names[i]);
                 if (r >= 0)
@@ -78,11 +79,15 @@ static int values_parse(RequestedMetrics *v, char **names, QosError *e) {
                                              names[i]);
                 if (v->selectors[i].type == SELECTOR_NONE)
                         continue;
-                row_get_metrics(&measured[v->selectors[i].client], &metrics);
+                if (v->selectors[i].type == SELECTOR_MOUNT)
+                        mount_get_metrics(&(Mount) {}, &metrics);
+                else
+                        row_get_metrics(&measured[v->selectors[i].client], &metrics);
                 if (!metric_is_present(v->metrics[i], &metrics))
                         return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i],
-                                             "'%s' is only known of the whole unit, not of its endpoints",
-                                             name);
+                                             "'%s' is only known of the whole unit, not of its %s",
+                                             name, v->selectors[i].type == SELECTOR_MOUNT ?
+                                             "file systems" : "endpoints");
         }
         return 0;
 }
@@ -95,7 +100,7 @@ static bool values_are_private(const RequestedMetrics *v) {
         return false;
 }
 
-static int values_to_json(const RequestedMetrics *v, const Metrics *unit, sd_json_variant **ret) {
+static int values_to_json(const RequestedMetrics *v, const Snapshot *unit, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *object = NULL;
         int r;
 
@@ -104,9 +109,13 @@ static int values_to_json(const RequestedMetrics *v, const Metrics *unit, sd_jso
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *value = NULL;
                 Metrics metrics;
 
-                if (v->selectors[i].type != SELECTOR_NONE)
+                if (v->selectors[i].type == SELECTOR_MOUNT)
+                        mount_get_metrics(mounts_find(unit->mounts, unit->n_mounts, v->selectors + i),
+                                          &metrics);
+                else if (v->selectors[i].type != SELECTOR_NONE)
                         row_get_metrics(v->rows + i, &metrics);
-                r = metric_to_json(v->metrics[i], v->selectors[i].type == SELECTOR_NONE ? unit : &metrics,
+                r = metric_to_json(v->metrics[i],
+                                   v->selectors[i].type == SELECTOR_NONE ? &unit->metrics : &metrics,
                                    &value);
                 if (r > 0)
                         r = sd_json_variant_set_field(&object, v->names[i], value);
@@ -180,7 +189,7 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
 
         r = snapshot_to_json(u, &s, connection_may_see_peers(c, u), &v);
         if (r >= 0 && p.names) {
-                r = values_to_json(&values, &s.metrics, &values_json);
+                r = values_to_json(&values, &s, &values_json);
                 if (r >= 0)
                         r = sd_json_variant_set_field(&v, "values", values_json);
         }

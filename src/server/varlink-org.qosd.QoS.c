@@ -257,7 +257,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                               "unless qosd was restarted"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(endpoints, Endpoint, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("With \"tables\": counters of each device that the unit has used"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(devices, BlockDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(devices, BlockDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("With \"tables\": counters of each file system that the unit has used"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(mounts, Mount, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExportedProgram,
@@ -545,7 +547,7 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_REQUIRES_MORE,
                 FIELD_COMMENT("Only this unit"),
                 SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("With endpoints and devices. Default: no"),
+                FIELD_COMMENT("With endpoints, devices and file systems. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(tables, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A unit, in all replies but the last"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(unit, ExportedUnit, SD_VARLINK_NULLABLE),
@@ -568,14 +570,16 @@ static SD_VARLINK_DEFINE_METHOD(
                               "\"requests.server[:80].latency.p99\" for all at this port together) or of a "
                               "peer (\"requests.client[127.0.0.1:6379].rate\", "
                               "\"requests.client[redis-server.service].rate\"), which have count, rate, "
-                              "errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut. "
-                              "Those of peers, and of endpoints with a path, are for root and for the user "
-                              "that owns the control group"),
+                              "errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut; "
+                              "or of a file system (\"storage.mounts[/srv].reads.count\", "
+                              "\"storage.mounts[8:1].syncs.latency.p99\"). Those of peers, of file systems "
+                              "and of endpoints with a path, are for root and for the user that owns the "
+                              "control group"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
                 FIELD_COMMENT("The requested metrics, by the name that was given for each. Metrics that "
-                              "were not measured, or of an endpoint or peer that does not exist, are "
-                              "absent"),
+                              "were not measured, or of an endpoint, peer or file system that does not "
+                              "exist, are absent"),
                 SD_VARLINK_DEFINE_OUTPUT(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
@@ -1294,6 +1298,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StorageSyncs,
                 SYMBOL_COMMENT("Calls on names and attributes of files, in the window"),
                 &vl_type_StorageChanges,
+                SYMBOL_COMMENT("What a unit requests of one file system"),
+                &vl_type_Mount,
                 SYMBOL_COMMENT("Calls on files of any kind, sockets and pipes included, in the window"),
                 &vl_type_StorageCalls,
                 SYMBOL_COMMENT("What the threads of a unit request of file systems. A call counts when it "

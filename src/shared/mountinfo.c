@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "mountinfo.h"
+#include "parse.h"
 #include "util.h"
 
 int mounts_file_path(const char *names, size_t size, char **ret) {
@@ -76,5 +77,37 @@ int mounts_line_find(const char *line, uint32_t device, const char *file_path, c
                 return -ENOENT;
         if (asprintf(ret, "%s%s", streq(point, "/") ? "" : point, file_path + n) < 0)
                 return -ENOMEM;
+        return 0;
+}
+
+/* Whether a terminal may interpret the character, of one byte or two. */
+static size_t control_length(const unsigned char *s) {
+        return s[0] < 0x20 || s[0] == 0x7f ? 1 : s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0 ? 2 : 0;
+}
+
+int mounts_line_parse(const char *line, uint32_t *ret_device, bool *ret_whole, char **ret_point) {
+        unsigned major, minor;
+        int root = 0, point = 0, end = 0;
+        char *to;
+
+        if (sscanf(line, "%*u %*u %u:%u %n%*s %n%*s%n", &major, &minor, &root, &point, &end) != 2 ||
+            end == 0 || line[root] != '/' || line[point] != '/')
+                return -EINVAL;
+        *ret_device = major << 20 | minor;
+        *ret_whole = point - root == 2;
+
+        *ret_point = to = new0(char, (size_t) (end - point) * 4 + 1);
+        if (!to)
+                return -ENOMEM;
+        for (int i = point; i < end;) {
+                size_t n = control_length((const unsigned char*) line + i);
+
+                for (size_t k = 0; k < n; k++)
+                        to += sprintf(to, "\\%03o", (unsigned char) line[i + (int) k]);
+                if (n == 0)
+                        *to++ = line[i];
+                i += n > 0 ? (int) n : 1;
+        }
+        utf8_sanitize(*ret_point);
         return 0;
 }

@@ -2,6 +2,7 @@
 """Calls on files, compared with what the program did and with the kernel's counters of it (/proc/PID/io)."""
 
 import os
+import subprocess
 import time
 
 from scenario import Unit, attach, check, equal, kill_qosd, lookup, qosctl, snapshot, test, wait_for
@@ -229,3 +230,145 @@ def nested_calls():
     step("after the detach of the unit", lambda: qosctl("detach", u.name))
     step("with the unit once more", lambda: (attach(u, "--probes=storage"), storage(u)), own=100)
     step("after another kill", kill_qosd, own=201)
+
+
+def rows(unit, window="total"):
+    """{mount point, or device number: row}, the others as None."""
+    return {row.get("mount") or row.get("device"): row for row in lookup(snapshot(unit, window), "storage.mounts") or []}
+
+
+def row_counts(row):
+    return {f"{kind}.{key}": value for kind, values in row.items() if isinstance(values, dict)
+            for key, value in values.items() if isinstance(value, int)}
+
+
+def added(now, before):
+    return {key: n - before.get(key, 0) for key, n in now.items() if n != before.get(key, 0)}
+
+
+class Mounts:
+    """File systems in memory, each mounted at a directory."""
+
+    def __init__(self):
+        self.points = []
+
+    def make(self, point, fs_type="tmpfs"):
+        os.makedirs(point, exist_ok=True)
+        subprocess.run(["mount", "-t", fs_type, "-o", "size=1m", "none", point], check=True)
+        self.points.append(point)
+        info = os.stat(point)
+        return f"{os.major(info.st_dev)}:{os.minor(info.st_dev)}"
+
+    def drop(self, point):
+        subprocess.run(["umount", point], check=True)
+        self.points.remove(point)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for point in self.points[:]:
+            subprocess.run(["umount", "-l", point], check=False)
+
+
+@test(deadline=120, vm=True, needs_program="storage_read_begin")
+def calls_by_mount():
+    """Each file system has the calls on its files; rows and the rest are the unit; odd names are escaped and select their row; a
+    device number that is reused begins a new row."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    with Mounts() as mounts:
+        plain, odd = u.directory + "/plain", u.directory + "/a b\\c\x1b[31md\ne"
+        device = mounts.make(plain)
+        mounts.make(odd)
+        shown = u.directory + "/a\\040b\\134c\\033[31md\\012e"
+
+        def write(path, n):
+            u.do(f"f = os.open({path + '/f'!r}, os.O_CREAT|os.O_RDWR); [os.write(f, b'y' * 50) for i in range({n})]; "
+                 "os.pread(f, 10, 0); os.fsync(f); os.ftruncate(f, 5); os.close(f)")
+
+        def expected(n):
+            return {"opens.count": 1, "writes.count": n, "writes.bytes": 50 * n, "reads.count": 1, "reads.bytes": 10,
+                    "syncs.count": 1, "changes.count": 1}
+
+        write(plain, 100)
+        write(odd, 33)
+        before, unit_before = rows(u), counts(storage(u))
+        write(plain, 70)
+        u.do("a = os.open('plain/copy', os.O_CREAT|os.O_RDWR); b = os.open('data', os.O_RDONLY); os.sendfile(a, b, 0, 1000); os.close(b)")
+        u.do("b = os.open('plain/copy2', os.O_CREAT|os.O_RDWR); os.copy_file_range(a, b, 300, 0); os.close(a); os.close(b)")
+        now, unit = rows(u), counts(storage(u))
+        check(plain in now and shown in now, f"{list(now)} are mounted")
+        equal((now[plain]["device"], now[plain]["type"]), (device, "tmpfs"), "file system")
+        want = expected(70)
+        for key, n in {"opens.count": 2, "reads.count": 1, "reads.bytes": 300, "writes.count": 1, "writes.bytes": 300}.items():
+            want[key] += n
+        equal(added(row_counts(now[plain]), row_counts(before[plain])), want, "calls on 'plain'")
+        equal(row_counts(now[shown]), row_counts(before[shown]), "calls on the other one")
+        equal(row_counts(now[shown])["writes.count"], 33, "writes there")
+        for key in row_counts(now[plain]):
+            equal(sum(row_counts(row).get(key, 0) for row in now.values()), unit[key], f"sum of {key} of all rows")
+        check(unit["writes.count"] > unit_before["writes.count"], "no writes")
+
+        figures = now[shown]["writes"]["latency"]
+        equal(figures["count"], 33, "latency.count")
+        check(0 < figures["p50"] <= figures["max"] and 0 < figures["mean"] <= figures["max"], f"{figures}")
+        name = f"storage.mounts[{shown}].writes.count"
+        equal(qosctl("show", "--window=total", f"-P{name}", "--value", u.name).stdout.strip(), "33", name)
+        name = f"storage.mounts[{device}].syncs.count"
+        equal(qosctl("show", "--window=total", f"-P{name}", "--value", u.name).stdout.strip(), "2", name)
+        table = qosctl("mounts", "--window=total", u.name).stdout
+        check(shown in table and "\x1b[31md" not in table, table)
+
+        kill_qosd()
+        equal(row_counts(rows(u)[plain]), row_counts(now[plain]), "after a kill of qosd")
+
+        # The next file system gets the number of the last one
+        mounts.drop(plain)
+        for i in range(20):
+            if mounts.make(plain) == device:
+                break
+            mounts.drop(plain)
+        else:
+            check(False, "no device number is reused")
+        write(plain, 5)
+        again, unit = rows(u), counts(storage(u))
+        equal(row_counts(again[plain]), dict.fromkeys(row_counts(again[plain]), 0) | expected(5), "calls on the new one")
+        equal(sum(row["writes"]["count"] for row in again.values()), unit["writes.count"], "sum of all rows")
+
+
+@test(deadline=120, vm=True, needs_program="storage_read_begin")
+def many_mounts():
+    """Of more file systems than rows, the others are one row, and all rows are the unit."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    with Mounts() as mounts:
+        for i in range(40):
+            mounts.make(f"{u.directory}/m{i}")
+        u.do("files = [os.open(f'm{i}/f', os.O_CREAT|os.O_RDWR) for i in range(40)]")
+        u.do("[os.write(f, b'x' * 10) for i in range(50) for f in files]")
+        now, unit = rows(u), counts(storage(u))
+        equal(len(now), 16, "rows")
+        check(now[None]["rest"] and now[None]["writes"]["count"] > 0, f"{now[None]} has nothing")
+        for key in ("reads.count", "writes.count", "writes.bytes", "syncs.count", "opens.count", "opens.errors"):
+            kind, _, figure = key.partition(".")
+            equal(sum(row[kind][figure] for row in now.values()), unit[key], f"sum of {key}")
+        # One that takes more time than any other gets a row
+        u.do("[os.write(files[39], b'z' * 65536) for i in range(3000) if os.lseek(files[39], 0, 0) == 0]")
+        wait_for("it has a row", lambda: u.directory + "/m39" in rows(u) or u.do("os.pwrite(files[39], b'z' * 65536, 0)"), 20)
+        now, unit = rows(u), counts(storage(u))
+        equal(sum(row["writes"]["count"] for row in now.values()), unit["writes.count"], "sum of writes")
+
+
+@test(deadline=60, vm=True, needs_program="storage_read_begin")
+def mounts_of_a_namespace():
+    """A file system that only the unit has mounted has a row with its type and device number."""
+    u = Worker(settings="TemporaryFileSystem=/mnt")
+    attach(u, "--probes=storage")
+    u.start()
+    u.do("f = os.open('/mnt/f', os.O_CREAT|os.O_RDWR); [os.write(f, b'x') for i in range(7)]")
+    device = os.stat(f"/proc/{u.main_pid}/root/mnt").st_dev
+    row = rows(u)[f"{os.major(device)}:{os.minor(device)}"]
+    equal((row["type"], row["writes"]["count"], "mount" in row), ("tmpfs", 7, False), "row")

@@ -644,7 +644,7 @@ def bad_input():
         "x: requests.server.nonsense > 5": "there is no metric 'requests.server.nonsense'",
         "x: requests.server[:80].firstByte.p99 > 5ms": "is known of the whole unit alone, not of an endpoint",
         "x: requests.server[:80].rate > 5 over 60s": "windows of 2s to 10s",
-        "x: requests.server[80].rate > 5": "does not say which endpoint or peer",
+        "x: requests.server[80].rate > 5": "does not say which part of the unit",
         "x: requests.quality > 5": "is a word",
         "x: requests.server.rate > 5ms": "expected a rate like",
         "x: requests.server.latency.p99 > 5": "expected a time like '20ms'",

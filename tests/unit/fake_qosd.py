@@ -289,7 +289,7 @@ class FakeQosd:
             end["programs"] = [{"program": p["program"], "attached": p["state"] == "attached"} |
                                ({"reason": p["reason"]} if "reason" in p else {})
                                for p in self.do_Probes(c) if p["state"] != "idle"]
-        return [{"unit": {k: v for k, v in self.exported[name].items() if tables or k not in ("endpoints", "devices")}}
+        return [{"unit": {k: v for k, v in self.exported[name].items() if tables or k not in ("endpoints", "devices", "mounts")}}
                 for name in names] + [end]
 
     def do_Mark(self, c, unit):

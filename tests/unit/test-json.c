@@ -9,6 +9,7 @@
 #include "check.h"
 #include "history.h"
 #include "json.h"
+#include "mounts.h"
 #include "manager.h"
 #include "metric.h"
 #include "peers.h"
@@ -569,6 +570,51 @@ static void test_devices(void) {
         check(by_path(others, "contention.block.sectors") && !by_path(others, "contention.block.devices"));
 }
 
+/* Figures of a file system with the name that it has; for those who may see peers. */
+static void test_mounts(void) {
+        static const char expected[] =
+                "[{\"mount\":\"/srv\",\"type\":\"ext4\",\"device\":\"8:1\","
+                "\"reads\":{\"count\":1,\"errors\":2,\"bytes\":3,\"latency\":{\"count\":1,\"mean\":5}},"
+                "\"opens\":{\"count\":7,\"errors\":0},\"changes\":{\"count\":0,\"errors\":0}},"
+                "{\"rest\":true,\"opens\":{\"count\":0,\"errors\":0},"
+                "\"changes\":{\"count\":0,\"errors\":0}}]";
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *others = NULL;
+        static const StorageTimedCalls none = { .calls = { ABSENT, ABSENT } };
+        Snapshot s = make_snapshot();
+        Selector selector;
+        Metrics m;
+        char metric[SELECTOR_METRIC_MAX];
+        uint64_t n;
+
+        s.metrics.storage.covered = 8;
+        s.mounts[0] = (Mount) {
+                .point = "/srv", .type = "ext4", .device = "8:1",
+                .timed = { [QOS_STORAGE_READ] = { .calls = { 1, 2 } }, none, none },
+                .bytes = { 3, ABSENT },
+                .opens = { 7, 0 },
+        };
+        distribution_set_absent(&s.mounts[0].timed[QOS_STORAGE_READ].latency);
+        s.mounts[0].timed[QOS_STORAGE_READ].latency.count = 1;
+        s.mounts[0].timed[QOS_STORAGE_READ].latency.mean = 5;
+        s.mounts[1] = (Mount) { .timed = { none, none, none } };
+        s.n_mounts = 2;
+
+        v = to_json(&s);
+        check_text(by_path(v, "storage.mounts"), expected);
+        check(snapshot_to_json(&unit, &s, false, &others) >= 0);
+        check(by_path(others, "storage.covered") && !by_path(others, "storage.mounts"));
+
+        check(selector_parse("storage.mounts[/srv].reads.count", &selector, metric) == 0);
+        mount_get_metrics(mounts_find(s.mounts, s.n_mounts, &selector), &m);
+        check(metric_get_integer(metric_find(metric), &m, &n) && n == 1);
+        check(!metric_get_integer(metric_find("storage.writes.count"), &m, &n));
+        check(selector_parse("storage.mounts[8:1].opens.count", &selector, metric) == 0);
+        mount_get_metrics(mounts_find(s.mounts, s.n_mounts, &selector), &m);
+        check(metric_get_integer(metric_find(metric), &m, &n) && n == 7);
+        check(selector_parse("storage.mounts[/].opens.count", &selector, metric) == 0);
+        check(!mounts_find(s.mounts, s.n_mounts, &selector));
+}
+
 static void test_row_metrics(void) {
         Row rows[] = { make_row(ROW_ENDPOINT, 1, 80), make_row(ROW_PEER, 1, 80), {} };
         Metrics m;
@@ -616,6 +662,7 @@ static void test_history(void) {
 int main(void) {
         test_rows();
         test_devices();
+        test_mounts();
         test_row_metrics();
         test_absent();
         test_identity();

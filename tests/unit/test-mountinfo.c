@@ -22,6 +22,15 @@ static void expect_found(const char *line, unsigned major, unsigned minor, const
         check(!want || streq(path, want));
 }
 
+static void expect_line(const char *line, uint32_t device, bool whole, const char *want) {
+        _cleanup_free_ char *point = NULL;
+        uint32_t d;
+        bool w;
+
+        check((mounts_line_parse(line, &d, &w, &point) >= 0) == !!want);
+        check(!want || (d == device && w == whole && streq(point, want)));
+}
+
 int main(int argc, char *argv[]) {
         static const char all[] = "36 35 98:1 / / rw,noatime master:1 - ext4 /dev/root rw,errors=continue\n";
         static const char part[] = "40 35 98:1 /srv/other\\040root /mnt/a\\134b rw - ext4 /dev/root rw\n";
@@ -43,5 +52,14 @@ int main(int argc, char *argv[]) {
         expect_found("40 35 0:3 /", 0, 3, "/a", NULL);
         expect_found("40 35 0:3", 0, 3, "/a", NULL);
         expect_found("nonsense", 0, 3, "/a", NULL);
+
+        expect_line(all, 98 << 20 | 1, true, "/");
+        expect_line(part, 98 << 20 | 1, false, "/mnt/a\\134b");
+        expect_line("40 35 0:3 / /a\x1b[31m\x7f\xc2\x9b" "b rw - tmpfs x rw\n", 3, true,
+                    "/a\\033[31m\\177\\302\\233b");
+        expect_line("40 35 0:3 / /\xc3\xa4\xff rw - tmpfs x rw\n", 3, true, "/\xc3\xa4?");
+        expect_line("40 35 0:3 net:[1] /run/ns rw - nsfs x rw\n", 0, false, NULL);
+        expect_line("40 35 0:3 /", 0, false, NULL);
+        expect_line("nonsense", 0, false, NULL);
         return EXIT_SUCCESS;
 }

@@ -77,6 +77,24 @@ static void test_selector(void) {
                 check(selector_matches(&s, &path, NULL));
         }
 
+        s = parsed("storage.mounts[/srv/a\\040]b].reads.latency.p99", "storage.reads.latency.p99");
+        check(s.type == SELECTOR_MOUNT && selector_matches_text(&s, "/srv/a\\040]b"));
+        check(!selector_matches_text(&s, "/srv") && !selector_matches(&s, &a, NULL));
+        check(selector_is_private(&s));
+        s = parsed("storage.mounts[8:1].syncs.count", "storage.syncs.count");
+        check(selector_matches_text(&s, "8:1") && !selector_matches_text(&s, "8:10"));
+        {
+                static const char *const invalid[] = {
+                        "storage.mounts[].reads.count", "storage.mounts[srv].reads.count",
+                        "storage.mounts[8:].reads.count", "storage.mounts[:1].reads.count",
+                        "storage.mounts[8:1x].reads.count", "storage[/srv].reads.count",
+                };
+                char buffer[SELECTOR_METRIC_MAX];
+
+                for (size_t i = 0; i < ELEMENTSOF(invalid); i++)
+                        check(selector_parse(invalid[i], &s, buffer) == -EINVAL);
+        }
+
         s = parsed("requests.client[:443].rate", "requests.client.rate");
         check(s.client && selector_matches(&s, &peer, NULL) && !selector_matches(&s, &a, NULL));
         s = parsed("requests.client[redis-server.service].rate", "requests.client.rate");

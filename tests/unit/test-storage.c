@@ -4,8 +4,9 @@
  * (storage-window.c), against a plain list of calls. */
 
 #include "check.h"
-#include "storage-window.h"
+#include "storage-mounts.h"
 #include "util.h"
+#include "window.h"
 
 #define window_copy(to, from, size) memcpy(to, from, size)
 #define window_cpu() UINT32_C(0)
@@ -16,6 +17,9 @@
 static union qos_storage_element* storage_element(void *map, __u32 i) {
         return i < QOS_STORAGE_ELEMENTS(CPUS) ? (union qos_storage_element*) map + i : NULL;
 }
+
+#define storage_roll_due(map, h, epoch) storage_roll(map, h, epoch)
+#define mount_read_type(buffer, size, name) (void) snprintf(buffer, size, "%s", (const char*) (name))
 
 #include "storage-record.h"
 
@@ -164,10 +168,212 @@ static void test_before(void) {
         check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_WRITE] == 3);
 }
 
+/* ---- rows by file system ------------------------------------------------------------------------------ */
+
+typedef struct FileSystem {
+        uint32_t device;
+        uint64_t super_block;
+        __u64 uuid[2];
+        const char *type;
+} FileSystem;
+
+/* As mount_get() of storage.bpf.c. */
+static void record_on(union qos_storage_element *map, const FileSystem *fs, uint64_t now,
+                      enum qos_storage_call call, int64_t result, uint64_t nsec) {
+        struct qos_address key __attribute__((aligned(8)));
+        unsigned row = 0;
+
+        if (fs) {
+                mount_set_key(&key, fs->device, fs->super_block, fs->uuid);
+                row = (unsigned) mount_find(&map->header, &key);
+                if (row == 0)
+                        row = mount_enter(map, &map->header, &key, (uint64_t) fs->type, nsec, now);
+        }
+        storage_record(map, now / 1000 % CPUS, now, call, result, nsec);
+        mount_record(map, row, now, call, result, nsec);
+}
+
+static MountsReading mounts_at(const union qos_storage_element *map, uint64_t now, uint64_t window) {
+        const StorageSource source = { .map = map, .since = START };
+        const StorageSources sources = { .sources = &source, .n = 1, .since = START };
+        struct qos_mount_counts sum = {};
+        StorageReading unit;
+        MountsReading m;
+
+        mounts_read(&sources, now, window, &m);
+        check(m.measured);
+        check(storage_read(&sources, now, window, &unit, NULL) == 0);
+        mounts_settle(&m, &unit);
+        for (size_t k = 0; k < m.n; k++)
+                for (size_t i = 0; i < QOS_MOUNT_WORDS; i++)
+                        ((uint64_t*) &sum)[i] += ((const uint64_t*) &m.rows[k].value.counts)[i];
+        for (unsigned i = 0; i < QOS_MOUNT_CALLS; i++) {
+                unsigned call = i == QOS_MOUNT_CHANGE ? QOS_STORAGE_CHANGE : i;
+
+                check(sum.count[i] == unit.counts.sums[QOS_STORAGE_COUNT + call]);
+                check(sum.errors[i] == unit.counts.sums[QOS_STORAGE_ERRORS + call]);
+                check(i > QOS_STORAGE_WRITE || sum.bytes[i] == unit.counts.sums[QOS_STORAGE_BYTES_READ + i]);
+                check(i >= QOS_MOUNT_TIMED || sum.nsec[i] == unit.counts.sums[QOS_STORAGE_NSEC + i]);
+        }
+        return m;
+}
+
+static const MountReading* mount_on(const MountsReading *m, uint32_t device) {
+        for (size_t k = 1; k < m->n; k++)
+                if (mount_reading_get_device(m->rows + k) == device)
+                        return m->rows + k;
+        return NULL;
+}
+
+/* Rows over windows, compared with the calls that ended in them; all rows together are the unit. */
+static void test_mounts(void) {
+        static const uint64_t windows[] = { WINDOW_TOTAL, 2 * NSEC_PER_SEC, 10 * NSEC_PER_SEC };
+        static const FileSystem list[] = {
+                { 8 << 20 | 1, 0xffff888100000000, {},       "ext4"  },
+                { 26,          0xffff888100004000, { 1, 2 }, "tmpfs" },
+                { 27,          0xffff888100004000, { 3, 2 }, "tmpfs" },
+                { 0x10300001,  0xffff888100008000, {},       "xfs"   },
+        };
+        _cleanup_free_ union qos_storage_element *map = map_new(START);
+        struct {
+                uint64_t at, nsec;
+                unsigned fs;
+                enum qos_storage_call call;
+                int64_t result;
+        } calls[2000];
+        uint64_t now = START, random = 7;
+
+        for (size_t i = 0; i < ELEMENTSOF(calls); i++) {
+                random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+                now += i % 500 == 499 ? 25 * NSEC_PER_SEC : (random >> 40) * 4;
+                calls[i].at = now;
+                calls[i].nsec = random >> 37;
+                calls[i].fs = (random >> 24) % (ELEMENTSOF(list) + 1);
+                calls[i].call = (random >> 20) % QOS_STORAGE_CALLS;
+                calls[i].result = (random >> 16) % 8 == 0 ? -(int64_t) (random % 4095) - 1 :
+                                  (int64_t) (random % 5000);
+                record_on(map, calls[i].fs < ELEMENTSOF(list) ? list + calls[i].fs : NULL, now,
+                          calls[i].call, calls[i].result, calls[i].nsec);
+
+                for (size_t w = 0; w < ELEMENTSOF(windows) && i % 100 == 99; w++) {
+                        uint64_t since = now - read_at(map, now, windows[w], NULL).covered;
+                        MountsReading m = mounts_at(map, now, windows[w]);
+
+                        for (unsigned fs = 0; fs < ELEMENTSOF(list); fs++) {
+                                const MountReading *row = mount_on(&m, list[fs].device);
+                                uint64_t count[QOS_MOUNT_CALLS] = {}, longest = 0, reads = 0;
+                                Distribution d;
+
+                                for (size_t k = 0; k <= i; k++) {
+                                        if (calls[k].fs != fs)
+                                                continue;
+                                        reads += calls[k].call == QOS_STORAGE_READ &&
+                                                 calls[k].at + 20 * NSEC_PER_SEC >= now;
+                                        if (calls[k].at < since)
+                                                continue;
+                                        if (calls[k].call < QOS_STORAGE_TIMED)
+                                                count[calls[k].call]++;
+                                        else if (calls[k].call == QOS_STORAGE_CHANGE)
+                                                count[QOS_MOUNT_CHANGE]++;
+                                        if (calls[k].call == QOS_STORAGE_READ)
+                                                longest = MAX(longest, calls[k].nsec);
+                                }
+                                if (!row) /* quiet: no call in the window */
+                                        row = &(MountReading) {};
+                                check(memcmp(row->value.counts.count, count, sizeof(count)) == 0);
+                                check(row->type[0] == 0 || streq(row->type, list[fs].type));
+                                mount_get_latency(&row->value, QOS_STORAGE_READ, 5, &d);
+                                check(d.count == count[QOS_STORAGE_READ]);
+                                check(d.count == 0 || d.max >= longest);
+                                reads = windows[w] == WINDOW_TOTAL ? count[QOS_STORAGE_READ] : reads;
+                                for (unsigned b = 0; b < QOS_MOUNT_BINS; b++)
+                                        reads -= row->value.bins[b];
+                                check((int64_t) reads >= 0); /* no more than in the 20 s before */
+                                check(windows[w] != WINDOW_TOTAL || reads == 0);
+                        }
+                }
+        }
+}
+
+/* Another file system with the device number, and what the first one counted, is in no row. */
+static void test_mount_reused(void) {
+        static const FileSystem first = { 50, 0xffff888100000000, { 1, 1 }, "tmpfs" },
+                                second = { 50, 0xffff888100000000, { 2, 2 }, "tmpfs" },
+                                other = { 51, 0xffff888100000000, { 1, 1 }, "tmpfs" };
+        _cleanup_free_ union qos_storage_element *map = map_new(START);
+        const MountReading *row;
+        MountsReading m;
+
+        for (unsigned i = 0; i < 100; i++)
+                record_on(map, &first, START + i * NSEC_PER_SEC / 10, QOS_STORAGE_WRITE, 10, 1000);
+        record_on(map, &other, START + 10 * NSEC_PER_SEC, QOS_STORAGE_WRITE, 10, 1000);
+        record_on(map, &second, START + 10 * NSEC_PER_SEC, QOS_STORAGE_WRITE, 7, 1000);
+        for (size_t w = 0; w < 2; w++) {
+                m = mounts_at(map, START + 10 * NSEC_PER_SEC, w == 0 ? WINDOW_TOTAL : 5 * NSEC_PER_SEC);
+                check(m.n == 3);
+                row = mount_on(&m, 50);
+                check(row && row->value.counts.count[QOS_STORAGE_WRITE] == 1 &&
+                      row->value.counts.bytes[QOS_STORAGE_WRITE] == 7);
+                check(m.rows[0].value.counts.count[QOS_STORAGE_WRITE] == (w == 0 ? 100 : 50));
+        }
+        check(m.rows[0].value.bins[QOS_MOUNT_BINS + 5] == 100); /* 1 us, of the last 20 s */
+}
+
+/* Of more file systems than rows, those have one that take most time; one that takes more later gets one. */
+static void test_mounts_many(void) {
+        _cleanup_free_ union qos_storage_element *map = map_new(START);
+        FileSystem list[40];
+        MountsReading m;
+        uint64_t now = START;
+
+        for (unsigned i = 0; i < ELEMENTSOF(list); i++)
+                list[i] = (FileSystem) { 100 + i, UINT64_C(0xffff888100000000) + i * 4096, {}, "ext4" };
+        for (unsigned round = 0; round < 1000; round++)
+                for (unsigned i = 0; i < ELEMENTSOF(list); i++, now += 100 * NSEC_PER_USEC)
+                        record_on(map, list + i, now, QOS_STORAGE_READ, 100, i >= 30 ? 100000 : 100);
+        m = mounts_at(map, now, WINDOW_TOTAL);
+        check(m.n == QOS_STORAGE_ROWS);
+        for (unsigned i = 30; i < ELEMENTSOF(list); i++)
+                check(mount_on(&m, list[i].device));
+        check(m.rows[0].value.counts.count[QOS_STORAGE_READ] > 20000);
+        /* In descending order */
+        for (size_t k = 2; k < m.n; k++)
+                check(m.rows[k - 1].value.counts.nsec[QOS_STORAGE_READ] >=
+                      m.rows[k].value.counts.nsec[QOS_STORAGE_READ]);
+}
+
+/* Maps of nested units: rows of the same file system are one. */
+static void test_mounts_nested(void) {
+        static const FileSystem fs = { 8 << 20 | 1, 0xffff888100000000, {}, "ext4" };
+        _cleanup_free_ union qos_storage_element *a = map_new(START), *b = map_new(START);
+        const StorageSource list[] = { { .map = a, .since = START }, { .map = b, .since = START } };
+        StorageSources sources = { .sources = list, .n = 2, .since = START };
+        StorageCounts before = {};
+        MountsReading m;
+
+        record_on(a, &fs, START, QOS_STORAGE_READ, 1, 1000);
+        record_on(b, &fs, START, QOS_STORAGE_READ, 1, 1000);
+        mounts_read(&sources, START + 1, WINDOW_TOTAL, &m);
+        check(m.measured && m.n == 2 && m.rows[1].value.counts.count[QOS_STORAGE_READ] == 2);
+        /* Windows of level 0 have no rows, nor has what began before the unit was observed */
+        mounts_read(&sources, START + 1, NSEC_PER_SEC, &m);
+        check(!m.measured);
+        sources.before = &before;
+        mounts_read(&sources, START + 1, WINDOW_TOTAL, &m);
+        check(m.measured);
+        before.sums[QOS_STORAGE_COUNT + QOS_STORAGE_READ] = 1;
+        mounts_read(&sources, START + 1, WINDOW_TOTAL, &m);
+        check(!m.measured);
+}
+
 int main(void) {
         test_windows();
         test_results();
         test_wraparound();
         test_before();
+        test_mounts();
+        test_mount_reused();
+        test_mounts_many();
+        test_mounts_nested();
         return 0;
 }

@@ -74,6 +74,9 @@ static void test_good(void) {
                 { "x: requests.server[/run/a b, over > ].sock].errors.reset > 0 over 5s",
                   "x: requests.server[/run/a b, over > ].sock].errors.reset > 0 over 5s for 0s, clear 0 for "
                   "0s" },
+                { "x: storage.mounts[/a\\040b].reads.latency.p99 > 20ms",
+                  "x: storage.mounts[/a\\040b].reads.latency.p99 > 20ms over 10s for 0s, clear 20ms for "
+                  "0s" },
                 { "x: requests.client[redis-server.service].latency.max > 1s",
                   "x: requests.client[redis-server.service].latency.max > 1s over 10s for 0s, clear 1s for "
                   "0s" },
@@ -110,6 +113,8 @@ static void test_conceal(void) {
                   "requests.server[...].rate"        },
                 { "requests.server[@secret].rate",
                   "requests.server[...].rate"        },
+                { "storage.mounts[/srv].reads.latency.p99",
+                  "storage.mounts[...].reads.latency.p99" },
                 { "requests.client[:6379].latency.p99",
                   "requests.client[...].latency.p99" },
                 { "requests.client[[::1]:6379].latency.p99",
@@ -193,10 +198,10 @@ static void test_bad(void) {
                   "'requests.server.firstByte.p99' is known of the whole unit alone, not of an endpoint" },
                 { "x: requests.client[:443].peers > 2",
                   "there is no metric 'requests.client[:443].peers'" },
-                { "x: requests.server[443].rate > 2",           "does not say which endpoint or peer" },
+                { "x: requests.server[443].rate > 2",           "does not say which part of the unit" },
                 { "x: requests.server[:443].nonsense > 2",
                   "there is no metric 'requests.server[:443].nonsense'" },
-                { "x: contention[:443].shares.lock > 2",        "does not say which endpoint or peer" },
+                { "x: contention[:443].shares.lock > 2",        "does not say which part of the unit" },
                 { "x: "
                   "requests.server[/"
                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

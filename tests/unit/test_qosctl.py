@@ -301,11 +301,11 @@ class List(Test):
         """Each command with the options that it accepts, and no other."""
         out = self.out_of("help")
         self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
-        options = {"window": ["list", "status", "show", "resources", "top", "histogram", "monitor"], "since": ["history", "heatmap"],
+        options = {"window": ["list", "status", "show", "resources", "mounts", "top", "histogram", "monitor"], "since": ["history", "heatmap"],
                    "all": ["list", "detach"], "listening": ["attach"], "yes": ["attach"], "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
                    "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"], "exec": ["monitor"], "value": ["show"], "delay": ["top"]}
         verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
-        self.assertEqual(len(verbs), 27)
+        self.assertEqual(len(verbs), 28)
         for verb in verbs:
             text = self.out_of("help", verb)
             self.assertRegex(text, rf"^qosctl \[OPTIONS\.\.\.\] {verb}[ \n]")
@@ -1155,6 +1155,39 @@ class Others(Test):
         self.qosd.add("idle.service", storage={"covered": 10 * SEC, "reads": dict(none, bytes=0, latency={"count": 0})})
         self.assertIn("Files: calls over 10.0s: none", "\n".join(self.screen("status", "idle", columns=80)))
 
+    def test_mounts(self):
+        """File systems, at all widths; why there are none; the errors of a unit that is not attached."""
+        def calls(n, p99):
+            return {"count": n, "errors": 0, "bytes": n * 100, "latency": {"count": n, "mean": p99, "p99": p99}}
+
+        rest = {"rest": True, "reads": calls(0, 0), "writes": calls(0, 0), "opens": {"count": 5, "errors": 5}}
+        storage = {"covered": 10 * SEC, "reads": calls(4000, 1), "mounts": [
+            {"mount": "/srv/a\\040long\\033name", "type": "ext4", "device": "8:1", "reads": calls(4000, 17400), "writes": calls(20, 4440000),
+             "syncs": {"count": 10, "errors": 1, "latency": {"count": 10, "p99": 9500000}}, "opens": {"count": 50, "errors": 0},
+             "changes": {"count": 0, "errors": 0}},
+            {"type": "tmpfs", "device": "0:52", "reads": calls(0, 0)}, rest]}
+        self.qosd.add("files.service", storage=storage)
+        for columns, header, first in (
+                (40, "MOUNT READS RP99 WRITES WP99", "400/s 17.4us 2.00/s 4.44ms"),
+                (80, "MOUNT READS RBYTES RP99 WRITES WBYTES WP99 SYNCS SP99", "400/s 39.1K/s 17.4us 2.00/s 200B/s 4.44ms 1.00/s 9.50ms"),
+                (200, "MOUNT TYPE DEVICE READS RBYTES RP99 WRITES WBYTES WP99 SYNCS SP99 OPENS CHANGES ERRORS",
+                 "/srv/a\\040long\\033name ext4 8:1 400/s 39.1K/s 17.4us 2.00/s 200B/s 4.44ms 1.00/s 9.50ms 5.00/s 0/s 1")):
+            lines = [" ".join(line.split()) for line in self.screen("mounts", "files", columns=columns)]
+            self.assertTrue(lines[0].startswith(header), f"{columns} columns: {lines}")
+            self.assertIn(first, lines[1], f"{columns} columns")
+            self.assertTrue(lines[2].startswith("0:52"), lines)
+            self.assertTrue(lines[3].startswith("others"), lines)
+        self.assertEqual(json.loads(self.out_of("mounts", "files", "--json=short")), {"unit": "files.service", "mounts": storage["mounts"]})
+
+        self.qosd.add("requests.service")
+        self.assertIn("not observed with the probe storage", self.out_of("mounts", "requests"))
+        self.qosd.add("refused.service", storage={"covered": SEC, "calls": {"reads": 1}})
+        self.assertIn("not measured on this kernel", self.out_of("mounts", "refused"))
+        self.qosd.add("idle.service", storage={"covered": SEC, "reads": calls(0, 0)})
+        self.assertIn("No calls on files", self.out_of("mounts", "idle"))
+        self.qosd.add("hidden.service", storage={"covered": SEC, "reads": calls(7, 0)})
+        self.assertIn("windows from 2s to 10s", self.out_of("mounts", "hidden", "idle"))
+
     def test_resources_on_narrow_terminals(self):
         memory = {"majorFaults": 123, "majorFaultTime": 5000000, "minorFaults": 456, "minorFaultTime": 1, "reclaims": 7, "reclaimTime": 9000, "refaults": 12345}
         pressure = {kind: {"some": 0.0321, "full": 0.0123} for kind in ("cpu", "memory", "io")}
@@ -1560,7 +1593,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn("expected 0 to 10000000", self.error_of("metrics", "--series-max=x", status=2))
 
     def test_metrics_of_tables(self):
-        """Endpoints and devices have a label of their own, and are the first that a limit leaves out."""
+        """Endpoints, devices and file systems have a label of their own, and are the first that a limit leaves out."""
         self.qosd.metrics = [{"name": "requests.server.count", "kind": "counter", "unit": "1", "probe": "requests", "description": ""}]
         for name in "a.service", "b.service", "c.service":
             self.export(name, 3, [0], [3])
@@ -1568,7 +1601,11 @@ disk (certain), back.service: 42% of each request of nginx.service
                 "endpoints": [{"listen": "*:80", "count": 2, "errors": {"reset": 4, "timeout": 5}, "clientAborts": 6, "bytesIn": 7, "bytesOut": 8,
                                "inFlight": 9}, {"rest": True, "count": 1, "inFlight": 0}],
                 "devices": [{"device": "sda", "reads": 1, "writes": 2, "flushes": 3, "discards": 4, "readBytes": 512, "writeBytes": 1024,
-                             "discardBytes": 2048, "queueTime": 1500000000, "deviceTime": 7}, {"rest": True, "reads": 8}]}
+                             "discardBytes": 2048, "queueTime": 1500000000, "deviceTime": 7}, {"rest": True, "reads": 8}],
+                "mounts": [{"mount": "/srv", "type": "ext4", "device": "8:1", "reads": {"count": 1, "errors": 2, "bytes": 3},
+                            "writes": {"count": 4, "errors": 5, "bytes": 6}, "syncs": {"count": 7, "errors": 8}, "opens": {"count": 9, "errors": 1},
+                            "changes": {"count": 10, "errors": 1}},
+                           {"type": "tmpfs", "device": "0:52", "reads": {"count": 11}}, {"rest": True, "reads": {"count": 12}}]}
         endpoint, device = "qosd_requests_server_endpoint", "qosd_contention_block_device"
         of_table = {f'{endpoint}_total{{unit="a.service",endpoint="*:80"}}': "2", f'{endpoint}_total{{unit="a.service",endpoint="others"}}': "1",
                     f'{endpoint}_in_flight{{unit="a.service",endpoint="others"}}': "0"}
@@ -1579,6 +1616,12 @@ disk (certain), back.service: 42% of each request of nginx.service
                             "queue_time_seconds": "1.500000000", "device_time_seconds": "0.000000007"}.items():
             of_table[f'{device}_{name}_total{{unit="a.service",device="sda"}}'] = str(value)
         of_table[f'{device}_reads_total{{unit="a.service",device="others"}}'] = "8"
+        mount = "qosd_storage_mount"
+        for name, value in {"reads": 1, "reads_errors": 2, "reads_bytes": 3, "writes": 4, "writes_errors": 5, "writes_bytes": 6, "syncs": 7,
+                            "syncs_errors": 8, "opens": 9, "changes": 10}.items():
+            of_table[f'{mount}_{name}_total{{unit="a.service",mount="/srv"}}'] = str(value)
+        of_table[f'{mount}_reads_total{{unit="a.service",mount="0:52"}}'] = "11"
+        of_table[f'{mount}_reads_total{{unit="a.service",mount="others"}}'] = "12"
 
         def lines(*arguments):
             return {k: v for k, v in (line.rsplit(" ", 1) for line in self.out_of("metrics", "--format=prometheus", *arguments).splitlines()
@@ -1603,7 +1646,7 @@ disk (certain), back.service: 42% of each request of nginx.service
                                      (unit - 1, "", "")):
             self.assertEqual(left(limit), (list(units), list(tables), (3 - len(units)) * unit + (3 - len(tables)) * n), limit)
         # Those of the first unit would fit where the last unit does not
-        self.qosd.exported["a.service"] |= {"endpoints": [{"listen": "*:80", "count": 2}], "devices": []}
+        self.qosd.exported["a.service"] |= {"endpoints": [{"listen": "*:80", "count": 2}], "devices": [], "mounts": []}
         self.assertEqual(left(3 * unit + 1), (["a", "b", "c"], ["a"], 2 * n))
         self.assertEqual(left(3 * unit - 1), (["a", "b"], [], unit + 1 + 2 * n))
 
@@ -2548,7 +2591,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 27)
+        self.assertEqual(len(self.complete("")), 28)
         self.assertEqual(sorted(self.complete("help", "his")), ["histogram", "history"])
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])

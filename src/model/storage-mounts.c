@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "storage-mounts.h"
+#include "util.h"
+#include "window.h"
+
+/* As in window.c. A row is reassigned ten times a second at most, which takes some 10 us. */
+#define TRIES_MAX 16
+
+static uint64_t load(const __u64 *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+/* A window of rows. */
+typedef struct MountWindow {
+        const union qos_storage_element *map;
+        uint64_t now;
+        uint64_t since;         /* of the map */
+        uint64_t boundary;      /* of QOS_MOUNT_LEVEL; 0: since the map was created */
+        uint64_t bins_boundary; /* of QOS_MOUNT_BINS_LEVEL; 0: the same */
+} MountWindow;
+
+/* Index of what was written for the boundary. -ENOENT: nothing. */
+static int boundaries_find(const struct qos_boundaries *list, unsigned n, uint64_t boundary) {
+        for (unsigned i = 0; i < n; i++) {
+                uint64_t last = load(&list[i].last);
+
+                if (load(&list[i].first) <= boundary && boundary <= last)
+                        return (int) i;
+        }
+        return -ENOENT;
+}
+
+static uint64_t carried_load(const __u32 *low, const __u32 *carry) {
+        return (uint64_t) __atomic_load_n(carry, __ATOMIC_ACQUIRE) << 32 |
+               __atomic_load_n(low, __ATOMIC_ACQUIRE);
+}
+
+/* mark, checkpoint: -1 for since the map was created */
+static void row_read(const MountWindow *w, unsigned number, int mark, int checkpoint, MountCounts *ret) {
+        const struct qos_mount_row *row = &w->map[QOS_STORAGE_ROW + number].row;
+        uint64_t *words = (uint64_t*) &ret->counts,
+                 step = QOS_LEVEL_EPOCHS(QOS_MOUNT_BINS_LEVEL) * QOS_EPOCH_NSEC;
+
+        for (size_t i = 0; i < QOS_MOUNT_WORDS; i++)
+                words[i] = load((const __u64*) &row->counts + i);
+        if (mark >= 0) {
+                const struct qos_mount_mark *m = &w->map[QOS_STORAGE_MARKS + (unsigned) mark / 3].marks
+                                                          .rows[mark % 3][number];
+
+                for (unsigned i = 0; i < QOS_MOUNT_TIMED; i++)
+                        ret->counts.nsec[i] -= m->nsec[i];
+                for (unsigned i = 0; i <= QOS_STORAGE_WRITE; i++)
+                        ret->counts.bytes[i] -= m->bytes[i];
+                for (unsigned i = 0; i < QOS_MOUNT_CALLS; i++) {
+                        ret->counts.count[i] = (uint32_t) ((uint32_t) ret->counts.count[i] - m->count[i]);
+                        ret->counts.errors[i] = (uint32_t) ((uint32_t) ret->counts.errors[i] - m->errors[i]);
+                }
+        }
+
+        for (unsigned i = 0; i < ELEMENTSOF(ret->bins); i++)
+                ret->bins[i] = checkpoint < 0 ? carried_load(&row->bins[i], &row->carry[i]) :
+                               (uint32_t) (__atomic_load_n(&row->bins[i], __ATOMIC_RELAXED) -
+                                           row->checkpoints[checkpoint][i]);
+        for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++) {
+                ret->maxima[call] = w->boundary == 0 ? load(&row->maxima_total[call]) : 0;
+                for (uint64_t subwindow = MAX(w->bins_boundary, w->since / step);
+                     w->boundary > 0 && subwindow <= w->now / step; subwindow++) {
+                        uint64_t word = load(&row->maxima[call][subwindow % QOS_MOUNT_MAXIMA]);
+
+                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
+                                ret->maxima[call] = MAX(ret->maxima[call], word & QOS_MAXIMUM_MASK);
+                }
+        }
+}
+
+static bool time_is_more(const MountCounts *a, const MountCounts *b) {
+        uint64_t x = 0, y = 0;
+
+        for (unsigned i = 0; i < QOS_MOUNT_TIMED; i++) {
+                x += a->counts.nsec[i];
+                y += b->counts.nsec[i];
+        }
+        return x > y;
+}
+
+void mount_counts_add(MountCounts *counts, const MountCounts *other) {
+        uint64_t *to = (uint64_t*) counts;
+        const uint64_t *from = (const uint64_t*) other;
+
+        for (size_t i = 0; i < offsetof(MountCounts, maxima) / sizeof(uint64_t); i++)
+                to[i] += from[i];
+        for (unsigned i = 0; i < QOS_MOUNT_TIMED; i++)
+                counts->maxima[i] = MAX(counts->maxima[i], other->maxima[i]);
+}
+
+/* Adds a row, merging those of the same file system: of two programs that raced for one, or of nested units.
+ * If there are too many, the one with the least time is a part of the others. */
+static void mounts_add(MountsReading *mounts, const MountReading *row) {
+        MountReading *least;
+
+        for (size_t i = 1; i < mounts->n; i++)
+                if (memcmp(&mounts->rows[i].key, &row->key, sizeof(row->key)) == 0) {
+                        mount_counts_add(&mounts->rows[i].value, &row->value);
+                        return;
+                }
+        if (mounts->n < QOS_STORAGE_ROWS) {
+                mounts->rows[mounts->n++] = *row;
+                return;
+        }
+
+        least = mounts->rows + 1;
+        for (size_t i = 2; i < mounts->n; i++)
+                if (time_is_more(&least->value, &mounts->rows[i].value))
+                        least = mounts->rows + i;
+        if (time_is_more(&row->value, &least->value)) {
+                mount_counts_add(&mounts->rows[0].value, &least->value);
+                *least = *row;
+        } else
+                mount_counts_add(&mounts->rows[0].value, &row->value);
+}
+
+/* Reads all rows of a map. -EAGAIN: not consistent. */
+static int source_read(const MountWindow *w, MountsReading *mounts) {
+        const struct qos_storage_header *h = &w->map->header;
+        uint32_t folds = __atomic_load_n(&h->folds, __ATOMIC_ACQUIRE);
+        uint64_t newest = load(&h->epoch);
+        int mark = -1, checkpoint = -1;
+        MountReading rows[QOS_STORAGE_ROWS] = {};
+
+        if (w->boundary > 0) {
+                mark = boundaries_find(h->marks, QOS_MOUNT_MARKS, w->boundary);
+                /* The newest event precedes the window */
+                if (mark < 0 && newest / QOS_LEVEL_EPOCHS(QOS_MOUNT_LEVEL) < w->boundary &&
+                    __atomic_load_n(&h->rolling, __ATOMIC_ACQUIRE) == 0)
+                        return load(&h->epoch) == newest ? 0 : -EAGAIN;
+        }
+        if (w->bins_boundary > 0)
+                checkpoint = boundaries_find(h->checkpoints, QOS_MOUNT_CHECKPOINTS, w->bins_boundary);
+        if ((w->boundary > 0 && mark < 0) || (w->bins_boundary > 0 && checkpoint < 0) || folds % 2 != 0)
+                return -EAGAIN;
+
+        for (unsigned i = 0; i < QOS_STORAGE_ROWS; i++) {
+                if (i > 0 && __atomic_load_n(&h->mounts[i].used, __ATOMIC_ACQUIRE) == 0)
+                        continue;
+                rows[i].key = h->mounts[i].key;
+                memcpy(rows[i].type, h->mounts[i].type, sizeof(rows[i].type));
+                row_read(w, i, mark, checkpoint, &rows[i].value);
+        }
+
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&h->folds, __ATOMIC_ACQUIRE) != folds ||
+            (w->boundary > 0 && boundaries_find(h->marks, QOS_MOUNT_MARKS, w->boundary) != mark) ||
+            (w->bins_boundary > 0 &&
+             boundaries_find(h->checkpoints, QOS_MOUNT_CHECKPOINTS, w->bins_boundary) != checkpoint))
+                return -EAGAIN;
+        mount_counts_add(&mounts->rows[0].value, &rows[0].value);
+        for (unsigned i = 1; i < QOS_STORAGE_ROWS; i++)
+                if (mount_reading_get_device(rows + i) != 0)
+                        mounts_add(mounts, rows + i);
+        return 0;
+}
+
+static int mount_compare(const void *a, const void *b) {
+        const MountReading *x = a, *y = b;
+
+        return time_is_more(&x->value, &y->value) ? -1 : time_is_more(&y->value, &x->value) ? 1 :
+               memcmp(&x->key, &y->key, sizeof(x->key));
+}
+
+/* Whether maps had counted calls before the unit was observed. What was counted by maps that are none of its
+ * any more is negative, and a part of the others. */
+static bool maps_are_older(const StorageCounts *before) {
+        for (unsigned call = 0; before && call < QOS_STORAGE_CALLS; call++)
+                if ((int64_t) before->sums[QOS_STORAGE_COUNT + call] > 0)
+                        return true;
+        return false;
+}
+
+void mounts_read(const StorageSources *sources, uint64_t now, uint64_t window, MountsReading *ret) {
+        const uint64_t step = QOS_LEVEL_EPOCHS(QOS_MOUNT_LEVEL) * QOS_EPOCH_NSEC,
+                       bins_step = QOS_LEVEL_EPOCHS(QOS_MOUNT_BINS_LEVEL) * QOS_EPOCH_NSEC;
+        uint64_t boundary = window == WINDOW_TOTAL ? 0 : window_boundary(now / step, window / step);
+
+        assert(sources);
+        assert(ret);
+
+        /* Do not clear all rows, which are large */
+        ret->rows[0] = (MountReading) {};
+        ret->n = 1;
+        /* Only the sum at that time is known, not the rows */
+        ret->measured = window_is_for_rows(window) &&
+                        !(boundary * step <= sources->since && maps_are_older(sources->before));
+
+        for (size_t i = 0; i < sources->n && ret->measured; i++) {
+                MountWindow w = {
+                        .map = sources->sources[i].map,
+                        .now = now,
+                        .since = sources->sources[i].since,
+                        .boundary = boundary * step > sources->sources[i].since ? boundary : 0,
+                };
+                int r = -EAGAIN;
+
+                w.bins_boundary = w.boundary * step / bins_step;
+                if (w.bins_boundary * bins_step <= w.since)
+                        w.bins_boundary = 0;
+                for (unsigned try = 0; try < TRIES_MAX && r < 0; try++)
+                        r = source_read(&w, ret);
+                ret->measured = r >= 0;
+        }
+        qsort(ret->rows + 1, ret->n - 1, sizeof(MountReading), mount_compare);
+}
+
+/* Of what is counted last, the row has some that the unit does not have yet. */
+static void word_subtract(uint64_t *word, uint64_t n) {
+        *word -= MIN(*word, n);
+}
+
+void mounts_settle(MountsReading *mounts, const StorageReading *unit) {
+        struct qos_mount_counts *rest = &mounts->rows[0].value.counts;
+        const uint64_t *sums = unit->counts.sums;
+
+        for (unsigned i = 0; i < QOS_MOUNT_CALLS; i++) {
+                unsigned call = i == QOS_MOUNT_CHANGE ? QOS_STORAGE_CHANGE : i;
+
+                rest->count[i] = sums[QOS_STORAGE_COUNT + call];
+                rest->errors[i] = sums[QOS_STORAGE_ERRORS + call];
+                if (call <= QOS_STORAGE_WRITE)
+                        rest->bytes[i] = sums[QOS_STORAGE_BYTES_READ + call];
+                if (i < QOS_MOUNT_TIMED)
+                        rest->nsec[i] = sums[QOS_STORAGE_NSEC + call];
+        }
+        for (size_t k = 1; k < mounts->n; k++) {
+                const uint64_t *words = (const uint64_t*) &mounts->rows[k].value.counts;
+
+                for (size_t i = 0; i < QOS_MOUNT_WORDS; i++)
+                        word_subtract((uint64_t*) rest + i, words[i]);
+        }
+}
+
+void mount_get_latency(const MountCounts *counts, enum qos_storage_call call, unsigned minimum_samples,
+                       Distribution *ret) {
+        WindowBins bins = { .schema = QOS_MOUNT_SCHEMA, .max = counts->maxima[call] };
+
+        assert(call < QOS_MOUNT_TIMED);
+
+        if (counts->counts.count[call] > 0) {
+                memcpy(bins.count, counts->bins + call * QOS_MOUNT_BINS, QOS_MOUNT_BINS * sizeof(uint64_t));
+                bins.sum = counts->counts.nsec[call];
+        }
+        window_bins_get_distribution(&bins, minimum_samples, ret);
+        ret->count = counts->counts.count[call];
+        if (ret->count > 0)
+                ret->mean = counts->counts.nsec[call] / ret->count;
+}
+
+uint32_t mount_reading_get_device(const MountReading *row) {
+        uint32_t device;
+
+        memcpy(&device, row->key.address + 8, sizeof(device));
+        return device;
+}
