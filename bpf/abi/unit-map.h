@@ -112,7 +112,8 @@ enum qos_counter {
         QOS_COUNTER_LISTEN_DROPS,          /* connection attempts dropped because of a full accept queue */
         QOS_COUNTER_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
         QOS_COUNTER_DROPS,                 /* events of this unit that could not be recorded */
-        QOS_COUNTER_DROPS_CONTENTION,      /* the same of threads, page faults and block I/O */
+        QOS_COUNTER_DROPS_CONTENTION,      /* the same of threads, page faults, block I/O and calls on
+                                            * files */
         QOS_COUNTER_MISSED,                /* program runs skipped by the kernel on the whole machine since
                                             * the unit was attached, and mostly made good */
         QOS_COUNTERS,
@@ -419,6 +420,7 @@ struct qos_unit_map {
         __u64 lost;                             /* QOS_STATISTIC_RUNS_LOST in QOS_COUNTER_DROPS */
         __u64 lost_memory;                      /* QOS_STATISTIC_RUNS_LOST_MEMORY in
                                                  * QOS_COUNTER_DROPS_CONTENTION */
+        __u64 lost_storage;                     /* QOS_STATISTIC_RUNS_LOST_STORAGE in the same */
         __u32 folds;                            /* odd while an entry is merged into the others */
         __u32 retired;                          /* 1: the map is no longer complete or no longer written. For
                                                  * clients that read an export of it (GetView) */
@@ -508,6 +510,7 @@ struct qos_probe_config {
 #define QOS_PROBE_CONFIG_TLS 1U
 #define QOS_PROBE_CONFIG_MEMORY 2U
 #define QOS_PROBE_CONFIG_BLOCK 4U
+#define QOS_PROBE_CONFIG_STORAGE 8U
 
 /* Attributes of a function of libssl, passed as cookie of its uprobe. */
 enum qos_openssl_call {
@@ -535,6 +538,7 @@ enum qos_statistic {
         QOS_STATISTIC_RUNS_MISSED,      /* of programs whose effect is mostly made good later */
         QOS_STATISTIC_RUNS_LOST,        /* of programs whose effect is lost */
         QOS_STATISTIC_RUNS_LOST_MEMORY, /* the same, for units with the probe "memory" */
+        QOS_STATISTIC_RUNS_LOST_STORAGE, /* the same, for units with the probe "storage" */
         /* Runs of requests_state within one of requests_state_nested; written by the programs: */
         QOS_STATISTIC_STATES_RECORDED,
         QOS_STATISTIC_SEGMENTS_LOST,    /* segments with unreadable headers */

@@ -172,7 +172,7 @@ static __always_inline __u32 runs_take(__u32 statistic, __u64 *seen) {
 
 static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u, __u32 slot) {
         const struct qos_probe_config *config = bpf_map_lookup_elem(&probe_configs, &slot);
-        __u32 missed, lost, lost_memory;
+        __u32 missed, lost, lost_memory, lost_storage;
 
         if (!u || !config)
                 return 0;
@@ -181,6 +181,9 @@ static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u, 
         lost_memory = runs_take(QOS_STATISTIC_RUNS_LOST_MEMORY, &u->lost_memory);
         if (config->generation != u->generation || !(config->probes & QOS_PROBE_CONFIG_MEMORY))
                 lost_memory = 0;
+        lost_storage = runs_take(QOS_STATISTIC_RUNS_LOST_STORAGE, &u->lost_storage);
+        if (config->generation == u->generation && config->probes & QOS_PROBE_CONFIG_STORAGE)
+                lost_memory += lost_storage;
         if (missed == 0 && lost == 0 && lost_memory == 0)
                 return 0;
         window_advance(u, bpf_ktime_get_ns());

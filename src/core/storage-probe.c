@@ -66,6 +66,7 @@ static void unit_create_storage(Unit *u) {
         }
         u->storage.since = now;
         unit_init_storage(u);
+        unit_update_probe_config(u);
 }
 
 static void unit_destroy_storage(Unit *u) {
@@ -76,6 +77,7 @@ static void unit_destroy_storage(Unit *u) {
                         unit_close_storage(other, u);
         probe_remove_storage(m->probe, u->index);
         u->storage.map = NULL;
+        unit_update_probe_config(u);
         free(u->storage.base);
         u->storage.base = NULL;
 }
@@ -87,6 +89,7 @@ void unit_adopt_storage(Unit *u, Unit *retained) {
         u->storage.map = retained->storage.map;
         u->storage.since = retained->storage.since;
         unit_init_storage(u);
+        unit_update_probe_config(u);
 }
 
 void storage_update(Manager *m) {
@@ -141,6 +144,7 @@ void unit_restore_storage(Unit *u, uint64_t since, uint64_t watched_since, sd_js
         }
         u->storage.since = since;
         u->storage.watched_since = watched_since;
+        unit_update_probe_config(u);
         if (r >= 0)
                 return;
         log_unit_warning_errno(u->name, r,

@@ -14,6 +14,7 @@ typedef struct MissedRuns {
         uint64_t healed;        /* QOS_STATISTIC_RUNS_MISSED */
         uint64_t lost;          /* QOS_STATISTIC_RUNS_LOST */
         uint64_t lost_memory;   /* QOS_STATISTIC_RUNS_LOST_MEMORY */
+        uint64_t lost_storage;  /* QOS_STATISTIC_RUNS_LOST_STORAGE */
 } MissedRuns;
 
 typedef enum Map {

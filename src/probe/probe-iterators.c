@@ -291,9 +291,10 @@ bool probe_count_missed(Probe *p) {
                 uint32_t statistic;
                 uint64_t *n;
         } table[] = {
-                { QOS_STATISTIC_RUNS_MISSED,      &p->missed.healed      },
-                { QOS_STATISTIC_RUNS_LOST,        &p->missed.lost        },
-                { QOS_STATISTIC_RUNS_LOST_MEMORY, &p->missed.lost_memory },
+                { QOS_STATISTIC_RUNS_MISSED,       &p->missed.healed       },
+                { QOS_STATISTIC_RUNS_LOST,         &p->missed.lost         },
+                { QOS_STATISTIC_RUNS_LOST_MEMORY,  &p->missed.lost_memory  },
+                { QOS_STATISTIC_RUNS_LOST_STORAGE, &p->missed.lost_storage },
         };
         MissedRuns before = p->missed;
 

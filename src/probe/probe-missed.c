@@ -47,6 +47,17 @@ static uint64_t states_get_lost(Probe *p) {
         return skipped > recorded ? skipped - recorded : 0;
 }
 
+/* Calls on files, and the last calls of threads that have exited: those that the iterator would find are not
+ * lost. */
+static uint64_t storage_get_lost(Probe *p) {
+        uint64_t lost = program_get_missed(p, PROGRAM_STORAGE_FORK) +
+                        program_get_missed(p, PROGRAM_STORAGE_EXIT);
+
+        for (Program i = PROGRAM_STORAGE_READ_BEGIN; i <= PROGRAM_STORAGE_OPEN_END; i++)
+                lost += program_get_missed(p, i);
+        return lost;
+}
+
 /* Lost runs never decrease. */
 void probe_get_missed(Probe *p, MissedRuns *ret) {
         *ret = (MissedRuns) {
@@ -60,5 +71,6 @@ void probe_get_missed(Probe *p, MissedRuns *ret) {
                                program_get_missed(p, PROGRAM_LIMIT_BEGIN) +
                                program_get_missed(p, PROGRAM_LIMIT_END) +
                                program_get_missed(p, PROGRAM_THROTTLE) + program_get_missed(p, PROGRAM_OOM),
+                .lost_storage = storage_get_lost(p),
         };
 }
