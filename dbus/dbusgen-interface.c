@@ -58,7 +58,7 @@ static void print_property_name(const char *metric, const char *unit) {
 
 typedef struct Property {
         char metric[NAME_SIZE], field[NAME_SIZE];
-        const char *type, *unit, *kind, *probe;
+        const char *type, *unit, *kind, *probe, *essential;
         char doc[4 * NAME_SIZE];
 } Property;
 
@@ -71,6 +71,8 @@ static void print_property(const Property *p) {
                 print_annotation(ANNOTATION_PROBE, p->probe);
         print_annotation(ANNOTATION_UNIT, p->unit);
         print_annotation(ANNOTATION_KIND, p->kind);
+        if (p->essential)
+                print_annotation(ANNOTATION_ESSENTIAL, p->essential);
         print_annotation(ANNOTATION_DOC, p->doc);
         puts("    </property>");
 }
@@ -99,6 +101,7 @@ static void print_distribution(xmlNode *n) {
                         .unit = streq(key, "count") ? "1" : "ns",
                         .kind = streq(key, "count") ? attribute(n, "count") : "gauge",
                         .probe = attribute_or_null(n, "probe"),
+                        .essential = attribute_or_null(n, "essential"),
                 };
 
                 if (!gap)

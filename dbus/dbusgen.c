@@ -392,13 +392,14 @@ static void verify_property_name(xmlNode *interface, xmlNode *n, const char *met
 }
 
 static void print_metric(xmlNode *interface, xmlNode *n, const char *probe) {
-        const char *metric, *unit, *kind, *type = attribute(n, "type");
+        const char *metric, *unit, *kind, *essential, *type = attribute(n, "type");
         static const char *const units[] = { "ns", "bytes", "1/s", "1", "" };
         bool known = false;
 
         metric = annotation(n, ANNOTATION_METRIC);
         unit = annotation(n, ANNOTATION_UNIT);
         kind = annotation(n, ANNOTATION_KIND);
+        essential = annotation_or_null(n, ANNOTATION_ESSENTIAL);
 
         for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
                 known = known || streq(unit, units[i]);
@@ -408,6 +409,9 @@ static void print_metric(xmlNode *interface, xmlNode *n, const char *probe) {
                 fail(n, "The kind \"%s\" is neither counter nor gauge", kind);
         if (streq(kind, "counter") && !streq(type, "t"))
                 fail(n, "A counter must have the type 't', not '%s'", type);
+        if (essential && !streq(essential, "true"))
+                fail(n, "%s is \"%s\", expected \"true\", or no such annotation", ANNOTATION_ESSENTIAL,
+                     essential);
         verify_property_name(interface, n, metric, unit);
 
         printf("        {\n                .name = \"%s\", .property = \"%s\",\n", metric,
@@ -419,6 +423,8 @@ static void print_metric(xmlNode *interface, xmlNode *n, const char *probe) {
         printf("                .type = %s, .kind = %s, .unit = \"%s\",\n",
                streq(type, "t") ? "METRIC_INTEGER" : streq(type, "d") ? "METRIC_REAL" : "METRIC_QUALITY",
                streq(kind, "counter") ? "METRIC_COUNTER" : "METRIC_GAUGE", unit);
+        if (essential)
+                puts("                .essential = true,");
         fputs("                .description = ", stdout);
         print_string(description(n));
         puts(",\n        },");

@@ -19,6 +19,7 @@
 #define ANNOTATION_FIELD "org.qosd1.Field"
 #define ANNOTATION_UNIT "org.qosd1.Unit"
 #define ANNOTATION_KIND "org.qosd1.Kind"
+#define ANNOTATION_ESSENTIAL "org.qosd1.Essential"
 
 #define NAME_SIZE 256
 

@@ -29,6 +29,7 @@ typedef struct Metric {
         MetricType type;
         MetricKind kind;
         const char *unit;               /* "ns", "bytes", "1/s", "1" (a pure number) or "" (a word) */
+        bool essential;                 /* exported by default */
         const char *description;        /* one sentence */
 } Metric;
 

@@ -599,7 +599,7 @@ static int write_units(Output *o, const ExpositionOptions *options, const Replie
         r = write_info(o, units);
         for (size_t i = 0; r >= 0 && i < catalogue->n; i++)
                 if (options->scope != EXPOSITION_REQUESTS ||
-                    streq_ptr(value_string(catalogue->items[i], "probe"), "requests"))
+                    value_boolean(catalogue->items[i], "essential"))
                         r = write_metric(o, catalogue->items[i], options->buckets_max, units);
         if (r >= 0)
                 r = write_drops(o, units);

@@ -21,13 +21,13 @@ typedef enum Exposition {
 #define EXPOSITION_BUCKETS_MIN 29U
 #define EXPOSITION_BUCKETS_MAX 10000U
 
-/* Of units, which a host has by default: 190 with the metrics of requests. */
+/* Of 350 units with the essential metrics. */
 #define EXPOSITION_SERIES_DEFAULT 10000U
 #define EXPOSITION_SERIES_MAX 10000000U
 
 /* What is written of the units. */
 typedef enum ExpositionScope {
-        EXPOSITION_REQUESTS,            /* metrics of the probe requests */
+        EXPOSITION_REQUESTS,            /* essential metrics, of the probe requests */
         EXPOSITION_PROBES,              /* metrics of all probes */
         EXPOSITION_EVERYTHING,          /* and those of each endpoint and device, which Export() has with
                                          * "tables" */

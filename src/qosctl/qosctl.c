@@ -233,9 +233,10 @@ static const OptionHelp option_help[] = {
           "With metrics: limit the buckets of a native\n"
           "histogram (default: 160), 0 for no limit" },
         { "   --export=WHAT", OPTION_SERIES,
-          "With metrics: requests, or probes (default), for\n"
-          "the metrics of all their probes, or everything,\n"
-          "also for those of endpoints, devices and mounts",
+          "With metrics: requests, for the essential ones,\n"
+          "or probes (default), for those of all their\n"
+          "probes, or everything, also for those of\n"
+          "endpoints, devices and mounts",
           "requests probes everything" },
         { "   --series-max=N", OPTION_SERIES,
           "With metrics: limit the series of all units, a\n"

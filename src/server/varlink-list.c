@@ -484,6 +484,7 @@ int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_var
                                                              "counter" : "gauge"),
                                    SD_JSON_BUILD_PAIR_STRING("unit", metric->unit),
                                    SD_JSON_BUILD_PAIR_STRING("probe", metric->probe),
+                                   SD_JSON_BUILD_PAIR_BOOLEAN("essential", metric->essential),
                                    SD_JSON_BUILD_PAIR_STRING("description", metric->description));
                 if (r < 0) {
                         json_unref_all(replies, i);

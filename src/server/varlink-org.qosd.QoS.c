@@ -1096,6 +1096,8 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The probe that measures it"),
                 SD_VARLINK_DEFINE_OUTPUT(probe, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Whether it is exported to Prometheus by default"),
+                SD_VARLINK_DEFINE_OUTPUT(essential, SD_VARLINK_BOOL, 0),
                 FIELD_COMMENT("The kind of event"),
                 SD_VARLINK_DEFINE_OUTPUT(description, SD_VARLINK_STRING, 0));
 

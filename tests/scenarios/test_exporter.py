@@ -161,6 +161,7 @@ def configured_by_files():
     s = start_served(mode="thread")
     load(s, connections=1, number=10)
     expect_total(s, 10)
+    wait_for("the service manager has it as active", lambda: scenario.snapshot(s)["activeState"] == "active")
     requests, probes = (set(samples(qosctl("metrics", s.name, "--format=prometheus", f"--export={scope}").stdout))
                         for scope in ("requests", "probes"))
     equal(sorted(requests - probes), [], "metrics that are missing with other probes")

@@ -91,56 +91,89 @@ def list_metrics():
         return v.collect("ListMetrics")
 
 
+@test()
+def essential_by_default():
+    """The exporter has by default what ListMetrics marks as essential, and no other metric of a unit but three that are none of a window."""
+    serve()
+    s = start_served(mode="thread")
+    load(s, connections=1, number=10)
+    expect_total(s, 10)
+    essential = [m for m in list_metrics() if m["essential"]]
+    check(20 < len(essential) < 100, f"{len(essential)} essential metrics")
+    want = {"qosd_unit_info", "qosd_drops_total", "qosd_cost_seconds_total"}
+    for m in essential:
+        distribution = m["name"].removesuffix(".count")
+        if m["unit"] == "1" and any(o["name"] == distribution + ".p99" for o in essential):
+            want.add(counter(distribution, "ns").removesuffix("total") + "count")
+        elif m["unit"] != "ns":
+            want.add(counter(m["name"], m["unit"]) if m["kind"] == "counter" else counter(m["name"], m["unit"]).removesuffix("_total"))
+    got = {name.split("{")[0] for name in samples(scrape()[1], s.name)}
+    got = {name for name in got if not name.endswith(("_bucket", "_sum", "_created"))}
+    equal(got - want, set(), "metrics that are not essential")
+    # Some kinds of errors are not known of all protocols
+    check(want - got <= {f"qosd_requests_server_errors_{of}_total" for of in ("status5xx", "grpc", "replies")},
+          f"essential metrics that are missing: {want - got}")
+    check(len(got) <= 32, f"{len(got)} series of a unit")
+
+
 @test(deadline=120, own_daemon=True)
 def no_reset_over_a_crash():
     """Behind kill -9 of qosd, with requests before, meanwhile and afterwards, all goes on."""
     serve()
-    s = start_served(mode="thread")
-    load(s, connections=4, number=300)
-    expect_total(s, 300)
-    w, since = Watched(s), created(s)
-    equal(since, varlink("Get", unit=s.name, window=0)["attachedSince"], "created timestamp")
-    w.equals_get()
-    for i in range(3):
-        client = scenario.Client(s, connections=4, number=100)
-        scenario.kill_qosd()
-        equal(client.wait()["answered"], 100, "responses")
-        expect_total(s, 300 + 100 * (i + 1))
+    configure("[Exporter]\nExport=probes\n")
+    try:
+        s = start_served(mode="thread")
+        load(s, connections=4, number=300)
+        expect_total(s, 300)
+        w, since = Watched(s), created(s)
+        equal(since, varlink("Get", unit=s.name, window=0)["attachedSince"], "created timestamp")
         w.equals_get()
-        equal(created(s), since, "created timestamp behind a crash")
-    equal(w.prometheus.query(f'qosd_requests_server_total{{unit="{s.name}"}}'), [600], "requests")
-    equal(w.prometheus.query(f"histogram_count({w.histogram})"), [600], "requests in the histogram")
-    w.expect(0, "over crashes")
-    equal(w.resets_of(w.histogram), 0, "resets of the histogram")
-    equal(w.prometheus.query(f'max(max_over_time(qosd_requests_server_total{{unit="{s.name}"}}[10m]))'), [600], "the largest value")
+        for i in range(3):
+            client = scenario.Client(s, connections=4, number=100)
+            scenario.kill_qosd()
+            equal(client.wait()["answered"], 100, "responses")
+            expect_total(s, 300 + 100 * (i + 1))
+            w.equals_get()
+            equal(created(s), since, "created timestamp behind a crash")
+        equal(w.prometheus.query(f'qosd_requests_server_total{{unit="{s.name}"}}'), [600], "requests")
+        equal(w.prometheus.query(f"histogram_count({w.histogram})"), [600], "requests in the histogram")
+        w.expect(0, "over crashes")
+        equal(w.resets_of(w.histogram), 0, "resets of the histogram")
+        equal(w.prometheus.query(f'max(max_over_time(qosd_requests_server_total{{unit="{s.name}"}}[10m]))'), [600], "the largest value")
+    finally:
+        configure(None)
 
 
 @test(deadline=120, own_daemon=True)
 def one_reset_over_an_attach():
     """A new attach is one, also if more was counted by the next scrape than before: the created timestamp says so."""
     serve()
-    # With no other unit the programs would be loaded anew, which takes seconds
-    start_served()
-    s = start_served(mode="thread")
-    load(s, connections=4, number=100)
-    expect_total(s, 100)
-    w, since = Watched(s), created(s)
-    w.equals_get()
-    for i in range(2):
-        # No scrape has any of the small numbers
-        systemctl("stop", *UNITS)
-        qosctl("detach", s.name)
-        attach(s)
-        load(s, connections=4, number=200 * (i + 1))
-        expect_total(s, 200 * (i + 1))
-        serve()
+    configure("[Exporter]\nExport=probes\n")
+    try:
+        # With no other unit the programs would be loaded anew, which takes seconds
+        start_served()
+        s = start_served(mode="thread")
+        load(s, connections=4, number=100)
+        expect_total(s, 100)
+        w, since = Watched(s), created(s)
         w.equals_get()
-        now = created(s)
-        check(now > since, f"created {now} and before {since}")
-        equal(now, varlink("Get", unit=s.name, window=0)["attachedSince"], "created timestamp")
-        since = now
-        equal(w.prometheus.query(f'qosd_requests_server_total{{unit="{s.name}"}}'), [200 * (i + 1)], "requests since the attach")
-        w.expect(i + 1, f"over {i + 1} new attaches")
+        for i in range(2):
+            # No scrape has any of the small numbers
+            systemctl("stop", *UNITS)
+            qosctl("detach", s.name)
+            attach(s)
+            load(s, connections=4, number=200 * (i + 1))
+            expect_total(s, 200 * (i + 1))
+            serve()
+            w.equals_get()
+            now = created(s)
+            check(now > since, f"created {now} and before {since}")
+            equal(now, varlink("Get", unit=s.name, window=0)["attachedSince"], "created timestamp")
+            since = now
+            equal(w.prometheus.query(f'qosd_requests_server_total{{unit="{s.name}"}}'), [200 * (i + 1)], "requests since the attach")
+            w.expect(i + 1, f"over {i + 1} new attaches")
+    finally:
+        configure(None)
 
 
 @test(deadline=120, own_daemon=True)

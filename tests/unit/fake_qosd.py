@@ -131,6 +131,8 @@ class FakeQosd:
              "description": "The backlog limits of all listeners together, which is how many connections may wait"},
         ] + [{"name": f"requests.server.{d}.{q}", "kind": "gauge", "unit": "ns", "probe": "requests",
               "description": f"The {q} of {d}"} for d in ("latency", "firstByte") for q in ("p50", "p99", "p999", "max")]
+        for metric in self.metrics:
+            metric["essential"] = True
         self.programs = [
             {"program": "qosd_ingress", "probe": "requests", "hook": "cgroup_skb/ingress", "provides": "arrival of requests",
              "state": "attached", "runs": 1234567, "runTime": 234567890, "runTimeMean": 190, "recursionMisses": 0},

@@ -147,7 +147,7 @@ static void test_protobuf(void) {
         FILE *f;
 
         v = parse("{'name':'requests.server.latency.count','kind':'counter','unit':'1','probe':'requests',"
-                  "'description':'x'}");
+                  "'essential':true,'description':'x'}");
         check(replies_add(&catalogue, v, NULL) == 0);
         (void) sd_json_variant_unref(v);
         v = parse("{'unit':{'name':'a \\'b\\'.service','activeState':'active','drops':3,"

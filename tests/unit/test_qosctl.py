@@ -846,7 +846,7 @@ class Others(Test):
 
     def test_history(self):
         self.qosd.add("nginx.service")
-        self.qosd.metrics += [{"name": f"requests.server.errors.{e}", "kind": "counter", "unit": "1", "probe": "requests", "description": ""}
+        self.qosd.metrics += [{"name": f"requests.server.errors.{e}", "kind": "counter", "unit": "1", "probe": "requests", "essential": True, "description": ""}
                               for e in ("reset", "timeout")]
         self.qosd.histories["nginx.service"] = history("nginx.service", 4, gap=(2,))
         self.assertEqual(self.out_of("history", "nginx"),
@@ -1486,7 +1486,8 @@ disk (certain), back.service: 42% of each request of nginx.service
 
     def test_metrics(self):
         self.qosd.metrics += [
-            {"name": name, "kind": kind, "unit": unit, "probe": "requests", "description": description} for name, kind, unit, description in
+            {"name": name, "kind": kind, "unit": unit, "probe": "requests", "essential": True, "description": description}
+            for name, kind, unit, description in
             (("requests.server.bytesIn", "counter", "bytes", "Bytes"), ("contention.threadTime", "counter", "ns", "Time"),
              ("requests.server.inFlight", "gauge", "1", "A \\ and \"more\""), ("requests.server.oldestInFlight", "gauge", "ns", "Age"),
              ("requests.server.latency.count", "gauge", "1", "Requests in the distribution"))]
@@ -1549,7 +1550,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         """On standard error, in numbers: the series that are printed, and the schema in which a histogram has no more buckets than the
         limit. Standard output is the same."""
         def metric(name, probe, kind="counter"):
-            return {"name": name, "kind": kind, "unit": "1", "probe": probe, "description": ""}
+            return {"name": name, "kind": kind, "unit": "1", "probe": probe, "essential": probe == "requests", "description": ""}
 
         def shown(*arguments):
             out, err = self.run_qosctl("metrics", "--verbose", *arguments)
