@@ -76,6 +76,8 @@ struct BusServer {
         sd_bus_slot *slots[12];
         size_t n_slots;
         sd_event_source *tick;
+        Turn tick_turn;                 /* units whose readings are sent after the tick */
+        unsigned tick_next;             /* slot of the next one */
         DBusUnits *objects;
         BusQueue *queue;
         Client *clients;

@@ -278,20 +278,36 @@ static void dbus_server_arm_timer(BusServer *b) {
         (void) sd_event_source_set_enabled(b->tick, SD_EVENT_ONESHOT);
 }
 
-static int on_tick(sd_event_source *source, uint64_t usec, void *userdata) {
+/* Some units each turn of the event loop: a unit takes up to some hundred us, and others are served in
+ * between. */
+static void on_tick_turn(void *userdata) {
+        uint64_t end = now_nsec(CLOCK_MONOTONIC) + TURN_NSEC;
         BusServer *b = ASSERT_PTR(userdata);
-        int r;
 
-        if (b->n_subscribed == 0)
-                return 0;
+        while (b->n_subscribed > 0 && b->tick_next < UNITS_MAX_LIMIT) {
+                Unit *u = b->manager->units[b->tick_next++];
+                int r;
 
-        FOREACH_UNIT(u, b->manager) {
+                if (!u)
+                        continue;
                 r = unit_objects_emit_reading(b->objects, u);
                 if (r < 0)
                         log_debug_errno(r, "Failed to emit metrics of '%s', ignoring: %m", u->name);
+                if (now_nsec(CLOCK_MONOTONIC) < end)
+                        continue;
+                r = turn_request(&b->tick_turn);
+                if (r >= 0)
+                        return;
         }
+        if (b->n_subscribed > 0)
+                dbus_server_arm_timer(b);
+}
 
-        dbus_server_arm_timer(b);
+static int on_tick(sd_event_source *source, uint64_t usec, void *userdata) {
+        BusServer *b = ASSERT_PTR(userdata);
+
+        b->tick_next = 0;
+        on_tick_turn(b);
         return 0;
 }
 
@@ -570,6 +586,7 @@ static void bus_server_disconnect(BusServer *b) {
         while (b->failed)
                 failed_call_free(b->failed);
         b->tick = sd_event_source_disable_unref(b->tick);
+        turn_done(&b->tick_turn);
         while (b->n_slots > 0)
                 sd_bus_slot_unref(b->slots[--b->n_slots]);
         b->objects = unit_objects_free(b->objects);
@@ -607,6 +624,8 @@ static int bus_server_connect(BusServer *b, sd_bus *bus) {
         r = sd_event_add_time(m->event, &b->tick, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_tick, b);
         if (r >= 0)
                 r = sd_event_source_set_enabled(b->tick, SD_EVENT_OFF);
+        if (r >= 0)
+                r = turn_init(&b->tick_turn, m->turns, /* uid= */ 0, on_tick_turn, b);
         if (r >= 0)
                 r = unit_objects_new(m, bus, &b->objects);
         if (r >= 0)

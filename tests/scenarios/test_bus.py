@@ -2,6 +2,7 @@
 """Clients of the system bus that send more calls than they should: what root waits for is the CPU time of the daemon between a call of
 root's and its reply, as the kernel accounts it."""
 
+import contextlib
 import json
 import socket
 import struct
@@ -10,7 +11,7 @@ import threading
 import time
 
 import scenario
-from scenario import Failed, Talk, Varlink, check, daemon_is_well, equal, load, qosctl, qosd_pid, run, start_served, test, wait_for
+from scenario import Failed, Talk, Varlink, check, daemon_is_well, equal, fail, load, qosctl, qosd_pid, run, start_served, systemctl, test, wait_for
 from test_clients import as_nobody
 
 NAME = b"org.qosd1"
@@ -18,6 +19,7 @@ NAME = b"org.qosd1"
 LIMIT = 20000000
 ROUNDS = 100
 NO_REPLY = 1
+SIGNAL = 4
 
 
 def pad(b, n):
@@ -59,22 +61,29 @@ class Bus:
                 block += message(self.serial, *call, **options)
             self.socket.sendall(block)
 
-    def wait(self):
-        """For the reply to the last call."""
+    def receive(self):
+        """The next message: its type, and its header."""
         while True:
-            while len(self.buffer) >= 16:
-                kind = self.buffer[1]
+            if len(self.buffer) >= 16:
                 body, _, fields = struct.unpack_from("<III", self.buffer, 4)
                 n = 16 + (fields + 7) // 8 * 8 + body
-                if len(self.buffer) < n:
-                    break
-                head, self.buffer = self.buffer[:16 + fields], self.buffer[n:]
-                if kind in (2, 3) and b"\x05\x01u\0" + struct.pack("<I", self.serial) in head:
-                    return kind
+                if len(self.buffer) >= n:
+                    head, self.buffer = self.buffer[:16 + fields], self.buffer[n:]
+                    return head[1], head
             data = self.socket.recv(1 << 20)
             if not data:
                 raise Failed("the bus has ended the connection")
             self.buffer += data
+
+    def replies_to_last(self, head):
+        return b"\x05\x01u\0" + struct.pack("<I", self.serial) in head
+
+    def wait(self):
+        """For the reply to the last call."""
+        while True:
+            kind, head = self.receive()
+            if kind in (2, 3) and self.replies_to_last(head):
+                return kind
 
     def call(self, *call, **options):
         self.send(*call, **options)
@@ -131,14 +140,14 @@ def calls_of_the_dead():
     calls_of_root(s, attack)
 
 
-def attach_more(n):
+def attach_more(n, command="true", *probes):
     """Units that are not started."""
     names = [scenario.unit_name() for _ in range(n)]
     for name in names:
-        scenario.write_unit(name, "[Service]\nExecStart=/bin/true\n")
+        scenario.write_unit(name, f"[Service]\nExecStart=/bin/sh -c '{command}'\n")
     with Varlink(timeout=20) as v:
         for name in names:
-            v.call("Attach", unit=name)
+            v.call("Attach", unit=name, probes=list(probes) or ["requests"])
     return names
 
 
@@ -192,22 +201,47 @@ def memory_of_a_flood():
 
     root = Bus()
     equal(root.call(*MANAGED), 2, "reply to root's call")
-    before, most = memory(), 0
-    for _ in range(3):
-        with as_nobody():
-            many = [Bus() for _ in range(16)]
-        for i, b in enumerate(many):
-            b.send(*MANAGED, n=2)
-            b.send(NAME, b"/org/qosd1", b"org.qosd1.Manager", b"GetUnit", b"x" * 16000, n=100)
-        # The bus has passed on all of these
-        equal(root.call(*PING), 2, "reply to root's call")
-        most = max(most, memory())
-        for b in many:
-            b.close()
+    before = memory()
+    with as_nobody():
+        many = [Bus() for _ in range(16)]
+    for b in many:
+        b.send(*MANAGED, n=2)
+        b.send(NAME, b"/org/qosd1", b"org.qosd1.Manager", b"GetUnit", b"x" * 16000, n=60)
+    # The bus has passed on all of these
+    equal(root.call(*PING), 2, "reply to root's call")
+    most = memory()
+    for b in many:
+        b.close()
     check(most > before + 8 * 1024, f"the calls took no memory: {most} KiB, {before} KiB before")
     wait_for("the memory is given back", lambda: memory() < before + 4 * 1024, timeout=20)
     equal(root.call(*PING), 2, "reply to root's call")
     daemon_is_well()
+
+
+@test(own_daemon=True, deadline=120)
+def signals_of_many_units():
+    """The values of 201 units that subscribers get each second are sent in several turns: a call that is sent when the first one arrives has
+    its reply before the last one."""
+    s = start_served(mode="thread")
+    for name in attach_more(200, "exec sleep infinity", "requests", "cpu"):
+        systemctl("start", "--no-block", name)
+    root = Bus()
+    equal(root.call(b"org.freedesktop.DBus", b"/org/freedesktop/DBus", b"org.freedesktop.DBus", b"AddMatch",
+                    b"type='signal',sender='org.qosd1',member='PropertiesChanged'"), 2, "reply of the bus")
+    equal(root.call(NAME, b"/org/qosd1", b"org.qosd1.Manager", b"Subscribe"), 2, "reply to Subscribe")
+    for _ in range(30):
+        equal(root.receive()[0], SIGNAL, "type of a message")
+        root.send(NAME, b"/org/qosd1", b"org.qosd1.Manager", b"GetUnit", s.name.encode())
+        equal(root.wait(), 2, "reply to root's call")
+        after = 0
+        root.socket.settimeout(0.3)
+        with contextlib.suppress(TimeoutError):
+            while root.receive()[0] == SIGNAL:
+                after += 1
+        root.socket.settimeout(60)
+        if after > 0:
+            return
+    fail("the reply was always behind the last signal")
 
 
 class Signals:
