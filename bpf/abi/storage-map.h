@@ -49,8 +49,10 @@ enum qos_storage_sum {
         QOS_STORAGE_CALLS_BYTES_WRITTEN, /* wchar */
         QOS_STORAGE_PAGES_LOOKED_UP,    /* pages of files that reads looked up in the page cache */
         QOS_STORAGE_PAGES_ADDED,        /* pages added to the page cache */
+        QOS_STORAGE_PAGES_CREATED,      /* of these, by writes: not read from the file */
         QOS_STORAGE_PAGES_DIRTIED,
         QOS_STORAGE_FAULTS,             /* page faults on mapped files */
+        QOS_STORAGE_FAULTS_MAJOR,       /* of these, such that waited for a page to be read */
         QOS_STORAGE_COST,               /* run time of the programs in ns, extrapolated from samples */
         QOS_STORAGE_SUMS,
 };

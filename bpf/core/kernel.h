@@ -86,7 +86,20 @@ struct super_block {
 struct inode {
         unsigned short i_mode;
         unsigned long i_ino;
+        unsigned long long i_size;
         struct super_block *i_sb;
+};
+
+struct address_space {
+        struct inode *host;
+};
+
+struct page {
+        unsigned long flags;
+};
+
+enum pageflags {
+        PG_head,                        /* its number differs; see bpf_core_enum_value() */
 };
 
 struct file {

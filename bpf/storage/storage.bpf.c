@@ -33,6 +33,7 @@ BPF_SUBPROG int storage_roll_slot(__u32 slot, __u64 epoch);
 char LICENSE[] SEC("license") = "GPL";
 
 const volatile __u64 loaded_at __weak = 0;
+const volatile __u32 page_size __weak = 4096;
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -72,6 +73,15 @@ struct storage_thread {
         __u64 super_block;      /* address of that of the file; 0: not known */
         struct qos_address mount; /* its key, where it is known */
         __u32 row;              /* of the file system of the last call, unless reassigned since */
+        __u32 fault_is_open;    /* 1: a fault on a mapped file has not ended, or was not seen to be major */
+        __u64 faults;           /* of the thread, as the kernel counts them at their end, at the last one
+                                 * on a mapped file, plus 1; 0: none */
+        __u64 major_faults;     /* the same, major ones alone */
+        __u64 mapping;          /* the last file whose pages were looked up */
+        __u64 page;             /* of these the first one, and the last one */
+        __u64 last_page;
+        __u64 lookup_calls;     /* reads of the thread by then, as the kernel counts them at their end */
+        __u64 added;            /* address of the last folio that was added to the page cache */
 };
 
 BPF_STORAGE_MAP(storage_threads, TASK, struct storage_thread);
@@ -97,6 +107,16 @@ static __always_inline void counted_get(struct task_struct *task, __u64 *ret) {
         ret[3] = *(volatile __u64*) &task->ioac.wchar;
 }
 
+/* A major fault is one once the kernel has counted it, at its end. */
+static __always_inline void fault_settle(const struct task_struct *task, struct storage_thread *t,
+                                         struct qos_storage_counts *shard) {
+        if (!t->fault_is_open || task->min_flt + task->maj_flt + 1 == t->faults ||
+            __sync_lock_test_and_set(&t->fault_is_open, 0) == 0)
+                return;
+        if (task->maj_flt != t->major_faults)
+                storage_add(shard, QOS_STORAGE_FAULTS_MAJOR, 1);
+}
+
 /* Records the calls of a thread since the last time. The thread and the iterator may run concurrently: the
  * exchanges make the sum of both right. */
 static __attribute__((noinline)) int counted_record(struct task_struct *task, struct storage_thread *t,
@@ -112,6 +132,7 @@ static __attribute__((noinline)) int counted_record(struct task_struct *task, st
         now = bpf_ktime_get_ns() / QOS_EPOCH_NSEC;
         if (now > *(volatile __u64*) &h->epoch)
                 storage_roll_due(map, h, now);
+        fault_settle(task, t, shard);
         counted_get(task, counted);
         for (int i = 0; i < 4; i++)
                 if (counted[i] != t->counted[i])
@@ -485,3 +506,141 @@ int storage_open_end(void *ctx) {
         preemption_enable();
         return 0;
 }
+
+/* ---- page cache --------------------------------------------------------------------------------------- */
+
+/* Task storage of the current thread, if it is in a unit with the probe, and the counters of its map.
+ * Programs that run under locks of the page cache do not create any: those at calls do, and the iterator. */
+static __always_inline struct storage_thread* current_get_counts(struct qos_storage_counts **ret) {
+        struct storage_thread *t = bpf_task_storage_get(&storage_threads, bpf_get_current_task_btf(), 0, 0);
+        struct qos_storage_header *h;
+        __u32 generation = 0;
+        __u64 epoch;
+        void *map;
+
+        if (!t || t->owner.generation == 0 || t->loaded_at != loaded_at)
+                return NULL;
+        map = storage_map_get(&t->owner, &generation);
+        if (!map || generation != t->generation)
+                return NULL;
+        h = storage_header_get(map);
+        *ret = storage_counts_get(map, QOS_STORAGE_SHARD(bpf_get_smp_processor_id()));
+        if (!h || !*ret)
+                return NULL;
+        epoch = bpf_ktime_get_ns() / QOS_EPOCH_NSEC;
+        if (epoch > *(volatile __u64*) &h->epoch)
+                storage_roll_due(map, h, epoch);
+        return t;
+}
+
+/* A folio of several pages has its order behind the flags of its first page. */
+static __always_inline __u64 folio_count_pages(const void *folio) {
+        __u64 flags = 0, order = 0;
+
+        (void) bpf_probe_read_kernel(&flags, sizeof(flags), folio);
+        if (!(flags >> bpf_core_enum_value(enum pageflags, PG_head) & 1))
+                return 1;
+        (void) bpf_probe_read_kernel(&order, sizeof(order), folio + bpf_core_type_size(struct page));
+        return 1ULL << (order & 31);
+}
+
+/* Pages first to last, of a file that may end before. A read looks up all that is left of it again when it
+ * goes on behind some pages. */
+static __attribute__((noinline)) int pages_look_up(__u64 mapping, __u64 first, __u64 last) {
+        __u64 calls = task_count_calls(bpf_get_current_task_btf());
+        struct qos_storage_counts *shard = NULL;
+        struct storage_thread *t = current_get_counts(&shard);
+
+        if (!t || !shard || last < first)
+                return 0;
+        if (t->mapping != mapping || t->last_page != last || t->lookup_calls != calls || first <= t->page)
+                storage_add(shard, QOS_STORAGE_PAGES_LOOKED_UP, last - first + 1);
+        t->mapping = mapping;
+        t->page = first;
+        t->last_page = last;
+        t->lookup_calls = calls;
+        return 0;
+}
+
+SEC("tp_btf/mm_filemap_get_pages")
+int BPF_PROG(storage_pages_look_up, struct address_space *mapping, __u64 first, __u64 last) {
+        __u64 size;
+
+        if (task_is_unowned())
+                return 0;
+        preemption_disable();
+        size = BPF_CORE_READ(mapping, host, i_size);
+        if (size > 0 && last > (size - 1) / page_size)
+                last = (size - 1) / page_size;
+        pages_look_up((__u64) mapping, first, last);
+        preemption_enable();
+        return 0;
+}
+
+static __attribute__((noinline)) int folio_record(__u64 folio, __u64 pages, int dirtied) {
+        struct qos_storage_counts *shard = NULL;
+        struct storage_thread *t = current_get_counts(&shard);
+
+        if (!t || !shard)
+                return 0;
+        storage_add(shard, dirtied ? QOS_STORAGE_PAGES_DIRTIED : QOS_STORAGE_PAGES_ADDED, pages);
+        /* A write makes a page, and then it is dirty */
+        if (dirtied && t->added == folio)
+                storage_add(shard, QOS_STORAGE_PAGES_CREATED, pages);
+        t->added = dirtied ? 0 : folio;
+        return 0;
+}
+
+SEC("tp_btf/mm_filemap_add_to_page_cache")
+int BPF_PROG(storage_pages_add, void *folio) {
+        if (task_is_unowned())
+                return 0;
+        preemption_disable();
+        folio_record((__u64) folio, folio_count_pages(folio), /* dirtied= */ 0);
+        preemption_enable();
+        return 0;
+}
+
+SEC("tp_btf/writeback_dirty_folio")
+int BPF_PROG(storage_pages_dirty, void *folio) {
+        if (task_is_unowned())
+                return 0;
+        preemption_disable();
+        folio_record((__u64) folio, folio_count_pages(folio), /* dirtied= */ 1);
+        preemption_enable();
+        return 0;
+}
+
+/* ---- mapped files ------------------------------------------------------------------------------------- */
+
+/* Pages around that of a fault are mapped if they are in the page cache. If that one is not, it is read: the
+ * same fault. */
+static __attribute__((noinline)) int fault_record(void) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct qos_storage_counts *shard = NULL;
+        struct storage_thread *t = current_get_counts(&shard);
+        __u64 faults = task->min_flt + task->maj_flt + 1;
+
+        if (!t || !shard || t->faults == faults)
+                return 0;
+        fault_settle(task, t, shard);
+        t->faults = faults;
+        t->major_faults = task->maj_flt;
+        t->fault_is_open = 1;
+        storage_add(shard, QOS_STORAGE_FAULTS, 1);
+        return 0;
+}
+
+#define STORAGE_FAULT(name, tracepoint)                                                                 \
+        SEC("tp_btf/" #tracepoint)                                                                      \
+        int storage_##name(void *ctx) {                                                                 \
+                if (!task_is_unowned()) {                                                               \
+                        preemption_disable();                                                           \
+                        fault_record();                                                                 \
+                        preemption_enable();                                                            \
+                }                                                                                       \
+                return 0;                                                                               \
+        }
+
+STORAGE_FAULT(fault, mm_filemap_fault)
+STORAGE_FAULT(map_pages, mm_filemap_map_pages)

@@ -368,6 +368,22 @@ void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading
                 if (call <= QOS_STORAGE_WRITE)
                         ret->bytes[call] = sums[QOS_STORAGE_BYTES_READ + call];
         }
+        if (is_measured(c->measured, MEASURED_STORAGE_CACHE)) {
+                uint64_t looked_up = sums[QOS_STORAGE_PAGES_LOOKED_UP],
+                         added = sums[QOS_STORAGE_PAGES_ADDED];
+
+                ret->cache.looked_up = looked_up;
+                ret->cache.read_in = added - MIN(added, sums[QOS_STORAGE_PAGES_CREATED]);
+                if (looked_up > 0)
+                        ret->cache.hit_ratio = (double) (looked_up - MIN(looked_up, ret->cache.read_in)) /
+                                               (double) looked_up;
+        }
+        if (is_measured(c->measured, MEASURED_STORAGE_DIRTIED))
+                ret->cache.dirtied = sums[QOS_STORAGE_PAGES_DIRTIED];
+        if (is_measured(c->measured, MEASURED_STORAGE_MAPPED)) {
+                ret->mapped.faults = sums[QOS_STORAGE_FAULTS];
+                ret->mapped.major_faults = sums[QOS_STORAGE_FAULTS_MAJOR];
+        }
         if (!is_measured(c->measured, MEASURED_STORAGE_COUNTED))
                 return;
         ret->counted.reads = sums[QOS_STORAGE_CALLS_READ];

@@ -36,6 +36,9 @@ typedef enum Measured {
         MEASURED_DIRTY_THROTTLES,
         MEASURED_OOM,
         MEASURED_STORAGE_COUNTED,       /* calls as the kernel counts them */
+        MEASURED_STORAGE_CACHE,         /* lookups in the page cache, and pages read into it */
+        MEASURED_STORAGE_DIRTIED,
+        MEASURED_STORAGE_MAPPED,        /* faults on mapped files */
         MEASURED_STORAGE_CALLS,         /* the first of enum qos_storage_call */
         _MEASURED_STORAGE_LAST = MEASURED_STORAGE_CALLS + QOS_STORAGE_CALLS - 1,
         _MEASURED_MAX,

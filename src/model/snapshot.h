@@ -264,6 +264,13 @@ typedef struct Storage {
                 uint64_t reads, writes; /* calls on files of any kind, as the kernel counts in each task */
                 uint64_t read_bytes, write_bytes;
         } counted;
+        struct {
+                uint64_t looked_up, read_in, dirtied; /* pages */
+                double hit_ratio;       /* of the pages looked up, those that were not read in */
+        } cache;
+        struct {
+                uint64_t faults, major_faults;
+        } mapped;
 } Storage;
 
 /* Base of the offsets in the metric table. */

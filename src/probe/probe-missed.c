@@ -53,7 +53,7 @@ static uint64_t storage_get_lost(Probe *p) {
         uint64_t lost = program_get_missed(p, PROGRAM_STORAGE_FORK) +
                         program_get_missed(p, PROGRAM_STORAGE_EXIT);
 
-        for (Program i = PROGRAM_STORAGE_READ_BEGIN; i <= PROGRAM_STORAGE_OPEN_END; i++)
+        for (Program i = PROGRAM_STORAGE_PAGES_LOOK_UP; i <= PROGRAM_STORAGE_OPEN_END; i++)
                 lost += program_get_missed(p, i);
         return lost;
 }

@@ -1304,6 +1304,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Mount,
                 SYMBOL_COMMENT("Calls on files of any kind, sockets and pipes included, in the window"),
                 &vl_type_StorageCalls,
+                SYMBOL_COMMENT("Pages of files in the page cache, in the window"),
+                &vl_type_StorageCache,
+                SYMBOL_COMMENT("Page faults on mapped files, in the window"),
+                &vl_type_StorageMapped,
                 SYMBOL_COMMENT("What the threads of a unit request of file systems. A call counts when it "
                                "returns"),
                 &vl_type_Storage,

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Calls on files, compared with what the program did and with the kernel's counters of it (/proc/PID/io)."""
 
+import ctypes
+import mmap
 import os
 import subprocess
 import time
 
 from scenario import Unit, attach, check, equal, kill_qosd, lookup, qosctl, snapshot, test, wait_for
 from test_nested import new_slice
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 # Readings share a visit of all threads that was made within the last 20 ms (GAUGES_AGE_NSEC): figures may be as old as that
 AGE = 0.05
@@ -105,7 +109,7 @@ def difference(now, before):
 
 def counts(figures):
     """{"reads.count": …} of all calls."""
-    return {f"{kind}.{key}": value for kind, values in figures.items() if isinstance(values, dict) and kind != "calls"
+    return {f"{kind}.{key}": value for kind, values in figures.items() if isinstance(values, dict) and kind not in ("calls", "cache", "mapped")
             for key, value in values.items() if isinstance(value, int)}
 
 
@@ -372,3 +376,103 @@ def mounts_of_a_namespace():
     device = os.stat(f"/proc/{u.main_pid}/root/mnt").st_dev
     row = rows(u)[f"{os.major(device)}:{os.minor(device)}"]
     equal((row["type"], row["writes"]["count"], "mount" in row), ("tmpfs", 7, False), "row")
+
+
+def cached_pages(path):
+    """Pages of the file in the page cache, by mincore(2): cachestat(2) does not see through an overlay."""
+    libc, size = ctypes.CDLL(None, use_errno=True), os.stat(path).st_size
+    libc.mmap.restype = ctypes.c_void_p
+    pages = (size + PAGE - 1) // PAGE
+    resident = (ctypes.c_ubyte * pages)()
+    fd = os.open(path, os.O_RDONLY)
+    address = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_SHARED, fd, ctypes.c_long(0))
+    os.close(fd)
+    check(address != ctypes.c_void_p(-1).value, f"mmap: {os.strerror(ctypes.get_errno())}")
+    result = libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), resident)
+    libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
+    equal(result, 0, "result of mincore")
+    return sum(page & 1 for page in resident)
+
+
+def uncache(path):
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    equal(cached_pages(path), 0, f"pages of {path} in the page cache")
+
+
+@test(deadline=90, vm=True, needs_program="storage_pages_look_up")
+def page_cache():
+    """Pages looked up, read in and dirtied, compared with what was read and written, and with mincore(2)."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    path = u.directory + "/pages"
+    with open(path, "wb") as f:
+        f.write(b"p" * (PAGE * 300 + 10))
+    uncache(path)
+    u.do("fd = os.open('pages', os.O_RDONLY); os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)")
+
+    def expect(line, **want):
+        before = storage(u)["cache"]
+        u.do(line)
+        got = difference({key: n for key, n in storage(u)["cache"].items() if key != "hitRatio"},
+                         {key: n for key, n in before.items() if key != "hitRatio"})
+        equal(got, {"lookedUp": 0, "readIn": 0, "dirtied": 0} | want, line)
+
+    expect(f"[os.pread(fd, {PAGE}, i * {PAGE}) for i in range(0, 100, 10)]", lookedUp=10, readIn=10)
+    equal(cached_pages(path), 10, "pages in the page cache")
+    expect(f"[os.pread(fd, {PAGE}, i * {PAGE}) for i in range(0, 100, 10)]", lookedUp=10)
+    expect(f"os.pread(fd, 10, {PAGE} - 5)", lookedUp=2, readIn=1)
+    # One read of all, beyond the end of the file: with 11 pages that are there
+    expect(f"len(os.pread(fd, {PAGE} * 400, 0)) == {PAGE} * 300 + 10 or 1 / 0", lookedUp=301, readIn=290)
+    equal(cached_pages(path), 301, "pages in the page cache")
+    expect(f"os.pread(fd, {PAGE} * 400, 0)", lookedUp=301)
+    expect(f"out = os.open('new', os.O_CREAT|os.O_RDWR); [os.pwrite(out, b'w' * {PAGE}, i * {PAGE}) for i in range(50)]", dirtied=50)
+    # Pages that are dirty already
+    expect("[os.pwrite(out, b'w', 5 * i) for i in range(10)]")
+    expect("r, w = os.pipe(); os.write(w, b'x'); os.read(r, 1)")
+
+
+def faults(pid):
+    """Minor and major page faults of a process."""
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rpartition(") ")[2].split()
+    return int(fields[7]), int(fields[9])
+
+
+@test(deadline=90, vm=True, needs_program="storage_fault")
+def mapped_files():
+    """Page faults on a mapped file: each major one that the kernel counts, and no more than it counts in all."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    path = u.directory + "/pages"
+    with open(path, "wb") as f:
+        f.write(b"p" * (PAGE * 640))
+    u.do("import mmap; fd = os.open('pages', os.O_RDONLY)")
+
+    def touched(line):
+        before, truth = storage(u)["mapped"], faults(u.main_pid)
+        u.do(line)
+        got, now = difference(storage(u)["mapped"], before), faults(u.main_pid)
+        return got, now[0] - truth[0] + now[1] - truth[1], now[1] - truth[1]
+
+    # All in the page cache: the kernel maps the pages around each
+    u.do("m = mmap.mmap(fd, 0, prot=mmap.PROT_READ)")
+    got, all_faults, major = touched(f"sum(m[i * {PAGE}] for i in range(640))")
+    equal((got["majorFaults"], major), (0, 0), "major faults")
+    check(640 / 16 <= got["faults"] <= all_faults, f"{got} of {all_faults} faults")
+
+    u.do("m.close()")
+    uncache(path)
+    u.do("m = mmap.mmap(fd, 0, prot=mmap.PROT_READ); m.madvise(mmap.MADV_RANDOM)")
+    got, all_faults, major = touched(f"sum(m[i * {PAGE}] for i in range(0, 640, 32))")
+    equal(got["majorFaults"], major, "major faults")
+    check(20 <= major <= got["faults"] <= all_faults, f"{got} of {all_faults} faults, {major} of them major")
+
+    # Memory of its own, and pipes, are no files
+    got, all_faults, major = touched(f"b = mmap.mmap(-1, {PAGE} * 100, flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS); b.write(b'x' * {PAGE} * 100)")
+    equal(got, {"faults": 0, "majorFaults": 0}, "faults on mapped files")
+    check(all_faults >= 1, "no faults")
