@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include <math.h>
-
 #include "config-build.h"
 #include "dbus-client.h"
 #include "dbus-manager.h"
@@ -85,24 +83,7 @@ static int manager_method_clear_threshold(sd_bus_message *m, void *userdata, sd_
         return method_change_threshold(ASSERT_PTR(userdata), m, &action_clear, error);
 }
 
-/* No peers are shown on this bus. */
-static int append_threshold(sd_bus_message *reply, const Threshold *a) {
-        ErrorBudget account = { ABSENT, ABSENT, NAN, NAN };
-        _cleanup_free_ char *whole = NULL;
-        int r;
-
-        r = threshold_rule_format(&a->rule, /* named= */ false, &whole);
-        if (r < 0)
-                return r;
-        (void) threshold_get_error_budget(a, &account);
-        return sd_bus_message_append(reply, "(sssssdddttsttdd)", a->unit->name, a->rule.name, whole,
-                                     threshold_state_to_string(a->machine.state),
-                                     threshold_source_to_string(a->source), a->value, a->rule.limit,
-                                     threshold_rule_get_slack(&a->rule, a->value),
-                                     a->samples, a->since, strempty(a->origin), account.good, account.total,
-                                     account.burn_rate_short, account.burn_rate_long);
-}
-
+/* Of all units in turns, see dbus-reply.h; here for connections without a bus. */
 static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -122,13 +103,10 @@ static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_
 
         r = sd_bus_message_new_method_return(m, &reply);
         if (r >= 0)
-                r = sd_bus_message_open_container(reply, 'a', "(sssssdddttsttdd)");
-        FOREACH_UNIT(u, b->manager) {
-                if (only && u != only)
-                        continue;
-                for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a))
-                        r = append_threshold(reply, a);
-        }
+                r = sd_bus_message_open_container(reply, 'a', BUS_THRESHOLD_SIGNATURE);
+        FOREACH_UNIT(u, b->manager)
+                if (r >= 0 && (!only || u == only))
+                        r = unit_append_thresholds(u, reply);
         if (r >= 0)
                 r = sd_bus_message_close_container(reply);
         if (r < 0)

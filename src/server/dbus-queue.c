@@ -2,7 +2,7 @@
 
 #include <sys/socket.h>
 
-#include "dbus-objects.h"
+#include "dbus-reply.h"
 #include "dbus-queue.h"
 #include "log.h"
 
@@ -20,9 +20,9 @@
  * some hundred KiB, and replies to root are sent after them. */
 #define UNSENT_REPLIES_MAX 1U
 
-/* Replies with all objects, up to 3 MiB each, that are being made for users other than root: one for each of
+/* Replies with all units, up to 3 MiB each, that are being made for users other than root: one for each of
  * them. */
-#define OBJECTS_REPLIES_MAX 16U
+#define UNITS_REPLIES_MAX 16U
 
 /* Measuring the arguments of a call reads them, some ns for each byte. Calls of a sender for which that
  * took this long are refused without measuring for REFUSE_USEC: they only cost reading them from the bus
@@ -55,7 +55,7 @@ struct Sender {
         QueuedCall *calls, **end;       /* in their order, and where the next one is added */
         unsigned n_calls;
         QueuedCall *made;
-        ObjectsReply *objects;          /* that is being made, or NULL: further calls wait for it */
+        UnitsReply *reply;              /* that is being made, or NULL: further calls wait for it */
 };
 
 struct BusQueue {
@@ -92,14 +92,14 @@ static QueuedCall* sender_pop(Sender *s, QueuedCall **p) {
 /* Those that wait for a limit. */
 static void queue_resume(BusQueue *q) {
         for (Sender *s = q->senders; s; s = s->next)
-                if ((s->calls || s->objects) && s->turn.queue)
+                if ((s->calls || s->reply) && s->turn.queue)
                         (void) turn_request(&s->turn);
 }
 
-static void sender_end_objects(Sender *s) {
-        if (!s->objects)
+static void sender_end_reply(Sender *s) {
+        if (!s->reply)
                 return;
-        s->objects = objects_reply_free(s->objects);
+        s->reply = units_reply_free(s->reply);
         queue_resume(s->queue);
 }
 
@@ -119,7 +119,7 @@ static void sender_free(Sender *s) {
                         break;
                 }
         turn_done(&s->turn);
-        sender_end_objects(s);
+        sender_end_reply(s);
         sd_bus_slot_unref(s->slot);
         free(s->name);
         free(s);
@@ -191,25 +191,25 @@ static int call_make(QueuedCall *c) {
         return r < 0 ? r : sd_bus_call_async(q->from, &c->slot, m, on_made, c, UINT64_MAX);
 }
 
-static bool sender_may_read_objects(const Sender *s) {
+static bool sender_may_begin_reply(const Sender *s) {
         unsigned n = 0;
 
         if (s->uid == 0)
                 return true;
         for (const Sender *i = s->queue->senders; i; i = i->next)
-                if (i->objects && i->uid != 0) {
+                if (i->reply && i->uid != 0) {
                         if (i->uid == s->uid)
                                 return false;
                         n++;
                 }
-        return n < OBJECTS_REPLIES_MAX;
+        return n < UNITS_REPLIES_MAX;
 }
 
-static void sender_begin_objects(Sender *s) {
+static void sender_begin_reply(Sender *s) {
         QueuedCall *c = sender_pop(s, &s->calls);
         int r;
 
-        r = objects_reply_new(s->queue->objects, s->queue->manager, c->message, &s->objects);
+        r = units_reply_new(s->queue->objects, s->queue->manager, c->message, &s->reply);
         if (r < 0)
                 (void) sd_bus_reply_method_errno(c->message, r, NULL);
         call_free(c);
@@ -237,7 +237,7 @@ static void on_turn(void *userdata) {
         Sender *s = ASSERT_PTR(userdata);
         BusQueue *q = s->queue;
 
-        while (s->objects || s->calls) {
+        while (s->reply || s->calls) {
                 if (s->uid != 0 && sd_bus_get_n_queued_write(q->bus, &unsent) >= 0 &&
                     unsent >= UNSENT_REPLIES_MAX) {
                         (void) sd_event_source_set_enabled(q->sent, SD_EVENT_ON);
@@ -248,17 +248,17 @@ static void on_turn(void *userdata) {
                         break;
                 }
 
-                if (s->objects) {
-                        if (objects_reply_continue(s->objects, end) <= 0)
-                                sender_end_objects(s);
-                } else if (!objects_reply_is_for(s->calls->message))
+                if (s->reply) {
+                        if (units_reply_continue(s->reply, end) <= 0)
+                                sender_end_reply(s);
+                } else if (!units_reply_is_for(s->calls->message))
                         sender_make_call(s);
-                else if (sender_may_read_objects(s))
-                        sender_begin_objects(s);
+                else if (sender_may_begin_reply(s))
+                        sender_begin_reply(s);
                 else
                         break; /* it has a turn when another one ends */
         }
-        turn_set_reply(&s->turn, s->objects);
+        turn_set_reply(&s->turn, s->reply);
 }
 
 static int on_sent(sd_event_source *source, void *userdata) {
@@ -310,7 +310,7 @@ static int sender_new(BusQueue *q, const char *name, Sender **ret) {
         int r;
 
         for (s = q->n_senders >= SENDERS_MAX ? q->senders : NULL; s; s = s->next)
-                if (!s->slot && !s->calls && !s->made && !s->objects)
+                if (!s->slot && !s->calls && !s->made && !s->reply)
                         oldest = s;
         if (oldest)
                 sender_free(oldest);
@@ -496,7 +496,7 @@ static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                 return 1; /* no effect and no reply: dropped */
 
         s = sender_find(q, name);
-        if (s && s->turn.queue && s->uid == 0 && !s->calls && !s->objects && !objects_reply_is_for(m))
+        if (s && s->turn.queue && s->uid == 0 && !s->calls && !s->reply && !units_reply_is_for(m))
                 return 0; /* now */
 
         memory_trim_schedule(q->manager->trim);
@@ -517,8 +517,8 @@ static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
 
 void bus_queue_forget_unit(BusQueue *q, const Unit *u) {
         for (Sender *s = q->senders; s; s = s->next)
-                if (s->objects)
-                        objects_reply_forget(s->objects, u);
+                if (s->reply)
+                        units_reply_forget(s->reply, u);
 }
 
 int bus_queue_get_user(BusQueue *q, sd_bus_message *m, uid_t *ret) {

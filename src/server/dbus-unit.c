@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <math.h>
+
 #include "dbus-overview.h"
 #include "dbus-unit.h"
 #include "hierarchy.h"
@@ -477,6 +479,32 @@ static int append_interfaces(DBusUnits *o, Unit *u, const char *path, sd_bus_mes
                 if (r >= 0)
                         r = sd_bus_message_close_container(m);
         }
+        return r;
+}
+
+/* No peers are shown on this bus. */
+static int append_threshold(const Threshold *a, sd_bus_message *m) {
+        ErrorBudget account = { ABSENT, ABSENT, NAN, NAN };
+        _cleanup_free_ char *whole = NULL;
+        int r;
+
+        r = threshold_rule_format(&a->rule, /* named= */ false, &whole);
+        if (r < 0)
+                return r;
+        (void) threshold_get_error_budget(a, &account);
+        return sd_bus_message_append(m, BUS_THRESHOLD_SIGNATURE, a->unit->name, a->rule.name, whole,
+                                     threshold_state_to_string(a->machine.state),
+                                     threshold_source_to_string(a->source), a->value, a->rule.limit,
+                                     threshold_rule_get_slack(&a->rule, a->value),
+                                     a->samples, a->since, strempty(a->origin), account.good, account.total,
+                                     account.burn_rate_short, account.burn_rate_long);
+}
+
+int unit_append_thresholds(const Unit *u, sd_bus_message *m) {
+        int r = 0;
+
+        for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a))
+                r = append_threshold(a, m);
         return r;
 }
 

@@ -9,6 +9,9 @@
 #define BUS_UNIT_PATH BUS_PATH "/unit"
 #define BUS_UNIT_INTERFACES "org.qosd1.Unit", "org.qosd1.Requests"
 
+/* Elements of the reply of ListThresholds(). */
+#define BUS_THRESHOLD_SIGNATURE "(sssssdddttsttdd)"
+
 typedef struct DBusUnits DBusUnits;
 
 /* bus: where signals are sent. */
@@ -28,6 +31,9 @@ int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e);
 
 /* Adds a unit's object, with all interfaces and properties, to the reply of GetManagedObjects(). */
 int unit_objects_append(DBusUnits *o, Unit *u, sd_bus_message *m);
+
+/* Adds a unit's thresholds to the reply of ListThresholds(). */
+int unit_append_thresholds(const Unit *u, sd_bus_message *m);
 
 /* The unit is going to be freed. */
 void unit_objects_forget(DBusUnits *o, Unit *u);

@@ -673,6 +673,61 @@ static void test_objects(void) {
         sd_bus_message_unref(of_sd_bus.message);
 }
 
+static void send_list_thresholds(const char *sender, const char *unit, Reply *reply) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        check(sd_bus_message_new_method_call(broker, &m, "org.qosd1", "/org/qosd1", MANAGER,
+                                             "ListThresholds") >= 0);
+        if (sender)
+                check(sd_bus_message_set_sender(m, sender) >= 0);
+        check(sd_bus_message_append(m, "s", unit) >= 0);
+        send_message(m, reply);
+}
+
+static char* reply_to_text(Reply *r) {
+        char *text = NULL;
+        size_t size;
+        FILE *f;
+
+        test_wait(event, r->message);
+        check(!reply_error(r));
+        f = open_memstream(&text, &size);
+        check(f);
+        print_value(r->message, f);
+        check(fclose(f) == 0);
+        r->message = sd_bus_message_unref(r->message);
+        return text;
+}
+
+/* As the objects. */
+static void test_thresholds(void) {
+        const char *const senders[] = { ":1.340", ":1.341", NULL };
+        char *texts[ELEMENTSOF(senders)];
+        Reply set, listed;
+
+        for (unsigned i = 0; i < 2; i++) {
+                send_change(":1.340", "SetThreshold", i == 0 ? "o-0" : "o-199", &set);
+                expect(&set, NULL);
+        }
+        for (size_t i = 0; i < ELEMENTSOF(senders); i++) {
+                send_list_thresholds(senders[i], "", &listed);
+                texts[i] = reply_to_text(&listed);
+                check(streq(texts[i], texts[0]));
+        }
+        check(strstr(texts[0], "o-0.service") && strstr(texts[0], "o-7.service") &&
+              strstr(texts[0], "o-199.service"));
+        for (size_t i = 0; i < ELEMENTSOF(senders); i++)
+                free(texts[i]);
+
+        /* Of one unit, or of one that is not there */
+        send_list_thresholds(":1.341", "o-7.service", &listed);
+        texts[0] = reply_to_text(&listed);
+        check(strstr(texts[0], "o-7.service") && !strstr(texts[0], "o-0.service"));
+        free(texts[0]);
+        send_list_thresholds(":1.341", "o", &listed);
+        expect(&listed, "org.qosd1.Error.NotAttached");
+}
+
 /* Units come and go while the reply is made: it has none whose InterfacesRemoved was sent before it. */
 static void test_objects_that_change(void) {
         Reply objects, second, detached, attached, listed;
@@ -867,6 +922,7 @@ int main(void) {
         test_flood();
         test_turns();
         test_objects();
+        test_thresholds();
         test_objects_that_change();
         test_without_reply();
         test_large();

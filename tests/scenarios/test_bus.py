@@ -151,23 +151,28 @@ def attach_more(n, command="true", *probes):
     return names
 
 
-@test(own_daemon=True, deadline=120)
-def objects_of_many_units():
-    """Clients that read all objects of 201 units, all the time: made in one go, such a reply takes some 70 ms."""
+@test(own_daemon=True, deadline=180)
+def replies_with_many_units():
+    """Clients that read all objects of 201 units, or all of 1600 thresholds, all the time: made in one go, such a reply takes some 70 ms, or
+    40."""
     s = start_served(mode="thread")
-    attach_more(200)
-    with as_nobody():
-        many = [Bus() for _ in range(4)]
+    with Varlink(timeout=20) as v:
+        for name in attach_more(200):
+            for i in range(8):
+                v.call("SetThreshold", unit=name, threshold=f"t{i}: requests.server.latency.p99 > {i + 1}ms")
+    for call in MANAGED, (NAME, b"/org/qosd1", b"org.qosd1.Manager", b"ListThresholds", b""):
+        with as_nobody():
+            many = [Bus() for _ in range(4)]
 
-    def attack():
+        def attack():
+            for b in many:
+                b.send(*call)
+        calls_of_root(s, attack, longest=-1)
         for b in many:
-            b.send(*MANAGED, n=1)
-    calls_of_root(s, attack, longest=-1)
-    for b in many:
-        b.close()
-    with as_nobody():
-        last = Bus()
-    equal(last.call(*MANAGED), 2, "reply to the last call")
+            b.close()
+        with as_nobody():
+            last = Bus()
+        equal(last.call(*call), 2, "reply to the last call")
 
 
 @test(own_daemon=True, deadline=120)
