@@ -245,7 +245,7 @@ static int connection_read_many(Connection *c) {
                 }
                 u = manager_get_unit(c->server->manager, *name, &e);
                 if (!u) {
-                        r = vl_reply_error(c->link, -ENXIO, &e);
+                        r = connection_reply_missing(c, /* flags= */ 0, *name, &e);
                         return r < 0 ? r : 1;
                 }
                 for (size_t i = 0; i < m->n; i++)
@@ -398,7 +398,7 @@ int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink
                 return r;
         u = manager_get_unit(c->server->manager, p.unit, &e);
         if (!u)
-                return vl_reply_error(link, -ENXIO, &e);
+                return connection_reply_missing(c, flags, p.unit, &e);
 
         /* Addresses of peers are in the map, too */
         if (!connection_may_see_peers(c, u))
@@ -470,7 +470,7 @@ int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
 
         u = manager_get_unit(c->server->manager, p.unit, &e);
         if (!u)
-                return vl_reply_error(link, -ENXIO, &e);
+                return connection_reply_missing(c, flags, p.unit, &e);
 
         mark = connection_find_mark(c, u) ?: connection_find_mark(c, NULL);
         if (!mark) {
@@ -532,7 +532,7 @@ int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlin
 
         u = manager_get_unit(c->server->manager, p.unit, &e);
         if (!u)
-                return vl_reply_error(link, -ENXIO, &e);
+                return connection_reply_missing(c, flags, p.unit, &e);
 
         /* The sum over all peers is for everybody, not one of them */
         if (selector_parse(p.metric, &selector, metric) >= 0 && selector_is_private(&selector) &&

@@ -137,7 +137,7 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
 
         u = manager_get_unit(c->server->manager, p.unit, &e);
         if (!u)
-                return vl_reply_error(link, -ENXIO, &e);
+                return connection_reply_missing(c, flags, p.unit, &e);
 
         q = (HistoryQuery) {
                 .since = p.since,

@@ -364,7 +364,7 @@ int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
                 Unit *u = manager_get_unit(c->server->manager, p.unit, &e);
 
                 if (!u)
-                        return vl_reply_error(link, -ENXIO, &e);
+                        return connection_reply_missing(c, flags, p.unit, &e);
                 r = unit_to_list_entry(u, c, p.window, &v);
                 return r < 0 ? r : sd_varlink_reply(link, v);
         }
@@ -402,7 +402,7 @@ int vl_method_export(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         if (p.unit) {
                 u = manager_get_unit(c->server->manager, p.unit, &e);
                 if (!u)
-                        return vl_reply_error(link, -ENXIO, &e);
+                        return connection_reply_missing(c, flags, p.unit, &e);
         }
 
         c->listing = new0(Listing, 1);
@@ -441,7 +441,7 @@ int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_
         if (p.unit) {
                 only = manager_get_unit(c->server->manager, p.unit, &e);
                 if (!only)
-                        return vl_reply_error(link, -ENXIO, &e);
+                        return connection_reply_missing(c, flags, p.unit, &e);
         }
 
         c->listing = new0(Listing, 1);

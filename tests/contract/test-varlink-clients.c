@@ -525,6 +525,8 @@ static void test_attach_errors(void) {
                   PREFIX "NotMeasured", "metric", "requests.server.latency" },
                 { "History",   "{\"unit\":\"b\"}",                                 PREFIX "NotAttached",
                   "unit",   NULL            },
+                { "History",   "{\"unit\":\"none\"}",                              PREFIX "NoSuchUnit",
+                  "unit",   "none"          },
                 { "History",   "{\"unit\":\"a\",\"metrics\":[\"none\"]}",          PREFIX "NoSuchMetric",
                   "metric", "none"          },
                 { "History",   "{\"unit\":\"a\",\"metrics\":[\"requests.server.queue\"]}",
@@ -559,6 +561,8 @@ static void test_attach_errors(void) {
                   INVALID_PARAMETER, "parameter", "window" },
                 { "Mark",      "{\"unit\":\"b\"}",                                 PREFIX "NotAttached",
                   "unit",   NULL            },
+                { "Mark",      "{\"unit\":\"none\"}",                              PREFIX "NoSuchUnit",
+                  "unit",   "none"          },
                 { "Mark",      "{\"unit\":\"a\"}",                                 PREFIX
                   "ProbeUnavailable", "probe", "requests"      },
                 { "Get",       "{\"unit\":\"a\",\"sinceMark\":true}",              PREFIX "NotMarked",

@@ -224,7 +224,7 @@ def what_is_refused():
     the reason."""
     s = start_served(mode="thread")
     now = time.time_ns()
-    equal(varlink_error("History", unit="no-such-unit-at-all"), "NotAttached", "error")
+    equal(varlink_error("History", unit="no-such-unit-at-all"), "NoSuchUnit", "error")
     equal(varlink_error("History", unit=s.name, metrics=["nonsense"]), "NoSuchMetric", "error")
     equal(varlink_error("History", unit=s.name, metrics=["requests.server.queue"]), "NoHistory", "error")
     equal(varlink_error("History", unit=s.name, metrics=["requests.server.queue.p50"]), "NoHistory", "error")

@@ -208,7 +208,13 @@ def not_attached():
     equal(dbus_error("GetUnit", f"string:{s.name}"), DBUS_ERROR + "NotAttached", "D-Bus error of GetUnit")
     equal(dbus_error("Snapshot", f"string:{s.name}", "uint64:10000000"), DBUS_ERROR + "NotAttached", "D-Bus error of Snapshot")
     for name in "no-such-unit-at-all", "template@.service", "/no/such/group":
-        equal(varlink_error("Get", unit=name), "NoSuchUnit", f"error of Get of {name}")
+        for method in ("Get", "Mark", "History"):
+            equal(varlink_error(method, unit=name), "NoSuchUnit", f"error of {method} of {name}")
+        equal(varlink_error("Histogram", unit=name, metric="requests.server.latency"), "NoSuchUnit", f"error of Histogram of {name}")
+        for method in ("List", "ListThresholds", "Export"):
+            with scenario.Varlink() as v:
+                v.send(method, {"unit": name}, more=True)
+                equal(v.receive().get("error"), scenario.VARLINK + "NoSuchUnit", f"error of {method} of {name}")
         equal(dbus_error("GetUnit", f"string:{name}"), DBUS_ERROR + "NoSuchUnit", f"D-Bus error of GetUnit of {name}")
         equal(dbus_error("Snapshot", f"string:{name}", "uint64:10000000"), DBUS_ERROR + "NoSuchUnit", f"D-Bus error of Snapshot of {name}")
         equal(qosctl("show", name, ok=False).returncode, 4, f"exit status of show of {name}")
