@@ -38,6 +38,10 @@
 /* Maximum length of a message: sensors, logs and counters send shorter ones. Longer parts may belong to an
  * upload, with a response at its end. */
 #define EXCHANGE_MESSAGE_MAX 1024U
+/* So many short parts in succession make a response that lasts for longer than EXCHANGE_SILENCE_NSEC a
+ * stream of messages (subscriptions), if the server writes each of them when nothing is unsent: the response
+ * ends before the last one. */
+#define EXCHANGE_PUSHES 2U
 /* A longer part that follows this soon shows that the data is not a stream of messages. */
 #define EXCHANGE_MESSAGE_NSEC 10000000ULL
 
@@ -96,7 +100,7 @@ struct exchange {
         __u8 state;             /* enum exchange_state */
         __u8 n_marks;
         __u16 messages;         /* of the current request: parts that look like messages minus parts that do
-                                 * not */
+                                 * not; of the response: parts in succession that do */
         __u32 flags;            /* enum exchange_flag */
         __u32 in_end;           /* end of data received */
         __u32 read_end;         /* end of data read by the application */
@@ -510,6 +514,16 @@ EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nx
         return bytes;
 }
 
+/* A response begins. What precedes it, if these are messages of a second or more, needs none: it is one to
+ * the newest. Without branches, which the verifier would follow through all that comes after. */
+EXCHANGE_INLINE void exchange_forget_messages(struct exchange *x) {
+        __u64 lasts = x->last_at - x->first_at,
+              stream = ~exchange_is_less(x->messages, EXCHANGE_MESSAGES) & (lasts >= EXCHANGE_SILENCE_NSEC);
+
+        x->first_at += lasts * stream;
+        x->messages = 0;
+}
+
 /* Payload up to end is sent, bytes of it for the first time. complete: everything written by the application
  * has been sent. */
 EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes, int complete,
@@ -530,6 +544,7 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                         return; /* an event; but the very first data is a response */
                 x->flags &= ~EXCHANGE_ONE_WAY;
                 x->state = EXCHANGE_ANSWERING;
+                exchange_forget_messages(x);
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
                 /* The request arrived during another one, or is part of it, and its response continues */
@@ -539,6 +554,9 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
         } else if (x->state == EXCHANGE_ANSWERING) {
                 if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return; /* an event */
+                x->messages = x->open_at == 0 && bytes <= EXCHANGE_MESSAGE_MAX ? x->messages + 1 : 0;
+                if (x->messages >= EXCHANGE_PUSHES && now - x->first_out_at >= EXCHANGE_SILENCE_NSEC)
+                        return; /* the next one of a stream, too: time goes on */
                 effect->grown = 1;
                 effect->grown_from = x->last_out_at;
                 x->last_out_at = now;

@@ -61,6 +61,10 @@ enum pipeline_side {
  * requests in flight. */
 #define PIPELINE_EXCLUDED_MAX 128U
 
+/* The time of the response does not go on, though it does: it waited by intent, or is a stream of
+ * messages. */
+#define PIPELINE_OVER 0xffU
+
 /* Arrival times of a chunk of requests. */
 struct arrival_times {
         __u64 came_at;          /* of all bytes, if they arrived at once */
@@ -88,7 +92,9 @@ struct pipeline {
         __u32 excluding;        /* number of excluded ones among these */
         __u8 missed;            /* enum pipeline_missed */
         __u8 intends;           /* 1: the last request that took long has waited by intent (intent.h) */
-        __u16 not_understood;   /* enum pipeline_side */
+        __u8 not_understood;    /* enum pipeline_side */
+        __u8 parts;             /* of the response: short ones in succession, each written when nothing was
+                                 * unsent; 0: something is unsent; or PIPELINE_OVER */
         struct pipeline_batch groups[PIPELINE_BATCHES];
         struct arrival_times times; /* scratch, as the stack of programs is small */
         __u64 work[7];          /* scratch: position in a chunk, records of the client role */
@@ -138,7 +144,7 @@ EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in
         t->excluded[0] = t->excluded[1] = 0;
         t->excluding = 0;
         t->missed = PIPELINE_FOLLOWED;
-        t->intends = 0;
+        t->intends = t->parts = 0;
         t->not_understood = 0;
 }
 
@@ -378,11 +384,15 @@ PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipe
         return n;
 }
 
+/* Whether a response is being sent whose time goes on. */
+EXCHANGE_INLINE int pipeline_is_responding(const struct pipeline *t) {
+        return (t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING &&
+                t->parts != PIPELINE_OVER;
+}
+
 /* Change of the number of requests in flight besides the one counted by struct exchange. */
 EXCHANGE_INLINE __s32 pipeline_extra(struct pipeline *t) {
-        __u32 n = pipeline_outstanding(t) +
-                ((t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING),
-                before = t->extra;
+        __u32 n = pipeline_outstanding(t) + pipeline_is_responding(t), before = t->extra;
 
         t->extra = n > 1 ? n - 1 : 0;
         return (__s32) (t->extra - before);
@@ -391,6 +401,25 @@ EXCHANGE_INLINE __s32 pipeline_extra(struct pipeline *t) {
 /* Whether data being sent belongs to a streaming response. */
 EXCHANGE_INLINE int pipeline_is_streaming(const struct pipeline *t) {
         return t->out.state != 0 && t->out.flags & PARSER_STREAM;
+}
+
+/* Data leaves. begins: of a response, or of several. Returns whether it is the next message of a stream,
+ * which the server writes when it has one (exchange_depart()): the response ends before it. lasts: time
+ * since it has begun. */
+PARSER_FUNCTION __u32 pipeline_note_part(struct pipeline *t, __u32 begins, __u32 bytes, __u32 complete,
+                                         __u64 lasts) {
+        if (!t)
+                return 0;
+        if (!begins && t->parts == PIPELINE_OVER)
+                return 0;
+        if (begins || bytes > EXCHANGE_MESSAGE_MAX)
+                t->parts = 0;
+        else if (t->parts > EXCHANGE_PUSHES - 1 && lasts >= EXCHANGE_SILENCE_NSEC) {
+                t->parts = PIPELINE_OVER;
+                return 1;
+        }
+        t->parts = complete ? t->parts + (t->parts < EXCHANGE_PUSHES) : 0;
+        return 0;
 }
 
 /* Whether the rest of a request already responded to is still to come. */
@@ -411,7 +440,7 @@ EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u
         if (pipeline_outstanding(t) > 0)
                 at = t->oldest_at ?: now;
         else if (!(t->flags & PIPELINE_EXCLUDED) &&
-                 (t->flags & PIPELINE_RESPONDING ||
+                 (pipeline_is_responding(t) ||
                   (!complete && !(t->flags & PIPELINE_SERVER_PUSH) && !pipeline_is_streaming(t))))
                 at = x->first_at ?: now;
         else if (x->flags & EXCHANGE_LATE)

@@ -186,6 +186,7 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
                             exchange_between(group.read_at, d->now) >= INTENT_WAIT_MIN_NSEC &&
                             transmit_is_intended(t, u, group.first_at, group.read_at, d->now))) {
                 transmit_record_intended(u, &group, n, d->now, target);
+                t->parts = PIPELINE_OVER;
                 t->flags &= ~PIPELINE_RESPONDED;
                 return taken;
         }
@@ -453,7 +454,7 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
 static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
                                                        struct conn *c, struct qos_unit_map *u,
                                                   struct transmit *d) {
-        bool more, whole;
+        bool more, whole, goes_on;
         __u64 parsed = 0;
         struct pipeline *t;
 
@@ -472,7 +473,13 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
                 else if (more && c->x.open_at == 0 && d->now - c->x.last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return 0;
         }
-        if ((more || t->flags & PIPELINE_RESPONDING) && t->flags & PIPELINE_RESPONDED)
+        goes_on = more || t->flags & PIPELINE_RESPONDING;
+        if (pipeline_note_part(t, !goes_on, d->bytes, d->complete,
+                               exchange_between(c->x.first_out_at, d->now))) {
+                t->flags &= ~PIPELINE_RESPONDED;
+                if (!(d->attribution.target & TARGET_ONLY))
+                        window_count(u, QOS_COUNTER_STREAMS, 1);
+        } else if (goes_on && t->flags & PIPELINE_RESPONDED)
                 parsed = TRANSMIT_MORE;
 
         if (whole) {

@@ -250,6 +250,8 @@ def mosquitto():
         wait_for("no request is in flight for long", lambda: server_figures(u).get("oldestInFlight", 0) < SEC)
         d = json.loads(qosctl("diagnose", u.name, "--for=5s", "--json=short", timeout=40).stdout)
         check(d["verdict"] == "nothing" or {f["kind"] for f in d["findings"]} == {"cpu"}, f"diagnosis: {d}")
+        latency = server_figures(u)["latency"]
+        check(latency["max"] < 2 * SEC, f"messages to subscribers are in the latency: {latency}")
         for _ in range(20):
             time.sleep(0.1)
             check(server_figures(u).get("oldestInFlight", 0) < SEC, "something is in flight again")

@@ -123,6 +123,26 @@ def threads():
     check(f["latency"]["max"] >= SEC, f"latency with a lock: {f['latency']}")
 
 
+@test(deadline=60)
+def watch():
+    """A response with a line each half second ends with its first second, and is not in flight from then on."""
+    u = Polled("threads")
+    attach(u)
+    u.start()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", u.port, timeout=60)) as c:
+        c.request("GET", "/watch/8/0.5")
+        r = c.getresponse()
+        equal(r.read(3 * 5), b"ab\n" * 5, "the first lines")
+        f = wait_for("it is a stream", lambda: (f := server_figures(u))["streams"] == 1 and f)
+        check(f["inFlight"] == 0 and "oldestInFlight" not in f, f"a stream is in flight: {f}")
+        equal(r.read(), b"ab\n" * 3, "the others")
+        c.request("GET", "/fast")
+        equal(c.getresponse().read(), b"ok\n", "a request behind it")
+    f = counted(u, 2, intended=0)
+    equal(f["streams"], 1, "streams")
+    check(f["latency"]["max"] < 2 * SEC, f"its messages are in the latency: {f['latency']}")
+
+
 @test(deadline=90)
 def stuck():
     """Of a unit with long polls the oldest request in flight is not one of these, until one waits for far longer than they do."""

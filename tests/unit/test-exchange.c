@@ -612,6 +612,67 @@ static void test_messages(void) {
         }
 }
 
+/* What is sent after messages of a second or more is a response to the newest one, and to a request in parts
+ * that arrive faster one to all of it. */
+static void test_published(void) {
+        const uint64_t second = UINT64_C(1000000000), gaps[] = { second / 4, second / 20 };
+
+        for (unsigned k = 0; k < ELEMENTSOF(gaps); k++) {
+                struct exchange x = exchange_new();
+                uint64_t now = second, before;
+                Totals t = {};
+
+                for (unsigned i = 0; i < 10; i++) {
+                        now += gaps[k];
+                        before = x.tail_at;
+                        arrive(&x, &t, now, i * 10, i * 10 + 10, i * 10 + 10);
+                        exchange_note_part(&x, now, before, 10, 1);
+                        reads(&x, &t, now + 10, i * 10 + 10);
+                }
+                depart(&x, &t, now + 20, 0, 10, 10);
+                check(t.begun == 1 && x.first_at == (k == 0 ? now : second + gaps[k]));
+        }
+}
+
+/* The response to a subscription has no part of the messages that follow it, whatever their rate. */
+static void test_subscribed(void) {
+        const uint64_t second = UINT64_C(1000000000);
+        const uint64_t gaps[] = { second / 100, second / 10, second * 9 / 10 };
+
+        for (unsigned k = 0; k < ELEMENTSOF(gaps); k++) {
+                struct exchange x = exchange_new();
+                uint64_t now = second, begun;
+                uint32_t at = 10;
+                Totals t = {};
+
+                arrive(&x, &t, now, 0, 10, 10);
+                reads(&x, &t, now + 10, 10);
+                begun = now + 20;
+                depart(&x, &t, begun, 0, 10, 10);
+                for (; now < 60 * second; at += 100) {
+                        now += gaps[k];
+                        depart(&x, &t, now, at, at + 100, at + 100);
+                }
+                check(t.begun == 1 && t.in_flight == 0 && x.last_out_at < begun + second);
+
+                /* A response that takes as long, and is larger, or that the client is slow to read */
+                for (unsigned large = 0; large < 2; large++) {
+                        now += gaps[k];
+                        arrive(&x, &t, now, 10 + large * 10, 20 + large * 10, 20 + large * 10);
+                        reads(&x, &t, now + 10, 20 + large * 10);
+                        begun = now;
+                        for (unsigned i = 0; i < 500; i++) {
+                                uint32_t n = large ? 2000 : 100;
+
+                                now += gaps[k];
+                                depart(&x, &t, now, at, at + n, large || i == 499 ? at + n : at + 2 * n);
+                                at += n;
+                        }
+                        check(t.begun == 2 + large && x.last_out_at == now);
+                }
+        }
+}
+
 /* Both ends speak when they like: the end of that leaves nothing open, whoever goes, in both roles. */
 static void test_session(void) {
         for (unsigned session = 0; session < 2; session++) {
@@ -1070,6 +1131,8 @@ int main(void) {
         test_ask();
         test_one_way();
         test_messages();
+        test_published();
+        test_subscribed();
         test_session();
         test_one_way_asked();
         test_ask_more();
