@@ -141,6 +141,7 @@ enum client_hears {
         CLIENT_HEARS_RESPONSE,
         CLIENT_HEARS_STATUS5XX,         /* failures in the order of their counters */
         CLIENT_HEARS_ERROR,             /* reply of Redis or memcached */
+        CLIENT_HEARS_SWITCH,            /* 101: nothing behind it is a request (WebSocket) */
         CLIENT_HEARS_ANNOUNCEMENT,      /* interim response of HTTP: 100, 102, 103 */
         CLIENT_HEARS_WARNING,           /* alerts of a TLS server, in the order of enum tls_alert */
         CLIENT_HEARS_SEALED_ALERT,
@@ -243,6 +244,8 @@ __attribute__((noinline, weak)) __u32 client_listens(struct __sk_buff *skb, cons
                 if (!client_load(skb, offset + n, length - n, &bytes, &behind))
                         return CLIENT_HEARS_RESPONSE;
         }
+        if (bytes >> 24 == WORD_OF("HTTP/", 5) && behind == WORD_OF("1.1 101 ", 8))
+                return CLIENT_HEARS_SWITCH;
         switch (response_get_failure(bytes, behind)) {
 
         case FAILURE_STATUS5XX:
@@ -318,6 +321,8 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
                 hears = CLIENT_HEARS_RESPONSE;
         book.n = exchange_hear(&c->x, now, seq + len, tcp >> 32, tcp, &effect);
         book.first_at = c->x.flags & EXCHANGE_WAITS ? 0 : c->x.first_at;
+        if (hears == CLIENT_HEARS_SWITCH && effect.begun)
+                c->x.flags |= EXCHANGE_DONE;
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
@@ -331,7 +336,8 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
         book.before = effect.grown_from;
         if (effect.begun) {
                 entry_record(u, &book);
-                if (hears != CLIENT_HEARS_RESPONSE && p.target & TARGET_ENTRY)
+                if (hears != CLIENT_HEARS_RESPONSE && hears != CLIENT_HEARS_SWITCH &&
+                    p.target & TARGET_ENTRY)
                         entry_count(entry_get(u, p.target & TARGET_ENTRY),
                                     QOS_ENTRY_STATUS_5XX + (hears - CLIENT_HEARS_STATUS5XX), 1);
         } else if (effect.grown)

@@ -623,6 +623,46 @@ def asked_to_go_on():
     check(f["latency"]["mean"] >= delay * SEC, f"latency is {f['latency']}")
 
 
+WEBSOCKET = """import socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+s.sendall(b"GET /ws HTTP/1.1\\r\\nHost: x\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\n\\r\\n")
+d = b""
+while not d.endswith(b"\\r\\n\\r\\n"): d += s.recv(1)
+for n in range(100):
+    message = b"\\x81\\x05GET /"
+    s.sendall(message)
+    d = b""
+    while len(d) < len(message): d += s.recv(9999)
+"""
+
+
+@test()
+def websockets():
+    """Messages over WebSocket are no requests to the peer, and nothing is in flight: the request is the upgrade."""
+    path, text = f"/run/{scenario.unit_name('upgrade', '.py')}", """import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    s = listener.accept()[0]
+    d = b""
+    while not d.endswith(b"\\r\\n\\r\\n"): d += s.recv(9999)
+    s.sendall(b"HTTP/1.1 101 Switching Protocols\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\n\\r\\n")
+    while d := s.recv(9999): s.sendall(d)
+    s.close()
+"""
+    with open(path, "w") as f:
+        f.write(text)
+    port = unused_port()
+    Unit(f"/usr/bin/python3 {path} {port}", type="exec").start()
+    wait_for("it listens", lambda: run("ss", "-tlnH", f"sport = :{port}").stdout)
+    path = f"/run/{scenario.unit_name('websocket', '.py')}"
+    with open(path, "w") as f:
+        f.write(WEBSOCKET)
+    c = attach(Unit(f"/usr/bin/python3 {path} {port}", type="exec"))
+    run_to_its_end(c)
+    f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f["bytesOut"] > 700 and f)
+    equal((f["count"], f["aborts"], f["errors"]), (1, 0, scenario.peer_errors()), "count, aborts, errors")
+
+
 INTERIM = """import socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 interim = (b"HTTP/1.1 100 Continue\\r\\n\\r\\n", b"HTTP/1.1 103 Early Hints\\r\\nLink: </" + b"x" * 300 + b">\\r\\nLink: </y>\\r\\n\\r\\n")
