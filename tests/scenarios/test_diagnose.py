@@ -815,16 +815,32 @@ def nginx_before_a_slow_server():
     equal(found(d, "dependency")["resource"], f"127.0.0.1:{port}", f"the dependency: {said(d)}")
 
 
-# Three processes that call accept() under a file lock, as those of Apache and Postfix do
+# Three processes that call accept() under a lock of that kind, as those of Apache and Postfix do
 TAKES_TURNS = """
-import fcntl, os, socket, sys
-s = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+import ctypes, fcntl, mmap, os, socket, sys
+s, kind = socket.create_server(('127.0.0.1', int(sys.argv[1]))), sys.argv[3]
+libc = ctypes.CDLL(None, use_errno=True)
+shared = ctypes.c_char.from_buffer(mmap.mmap(-1, 4096))
+if kind == 'futex':
+    attributes = ctypes.create_string_buffer(64)
+    libc.pthread_mutexattr_init(attributes)
+    libc.pthread_mutexattr_setpshared(attributes, 1)
+    libc.pthread_mutex_init(ctypes.byref(shared), attributes)
+    lock, unlock = (lambda f=f: f(ctypes.byref(shared)) for f in (libc.pthread_mutex_lock, libc.pthread_mutex_unlock))
+elif kind == 'semaphore':
+    number = libc.semget(0, 1, 0o1600)
+    operation = lambda n: libc.semop(number, (ctypes.c_short * 3)(0, n, 0), 1)
+    lock, unlock = lambda: operation(-1), lambda: operation(1)
+    unlock()
+else:
+    take = fcntl.flock if kind == 'flock' else fcntl.lockf
+    lock, unlock = lambda: take(f, fcntl.LOCK_EX), lambda: take(f, fcntl.LOCK_UN)
 os.fork() and os.fork()
 f = open(sys.argv[2], 'w')
 while True:
-    fcntl.flock(f, fcntl.LOCK_EX)
+    lock()
     c, _ = s.accept()
-    fcntl.flock(f, fcntl.LOCK_UN)
+    unlock()
     c.close()
 """
 
@@ -866,9 +882,33 @@ def requested(u, path, holds=lambda f: f.get("oldestInFlight", 0) > 2 * scenario
         yield wait_for("the request has been there for a while", lambda: (f := scenario.server_figures(u)) and holds(f) and f)
 
 
+def idle_behind(kind):
+    u = script(TAKES_TURNS, f"/run/{scenario.prefix}.accept-lock", kind)
+    scenario.attach(u, "--probes=requests,cpu")
+    # One waits in accept(), two for the lock: in futex(2) as of a mutex, in another call as of any lock
+    wait_for("two processes wait for the lock", lambda: sorted(t["state"] for t in scenario.varlink("Threads", unit=u.name)["threads"]) ==
+             ["lock", "lock", "socket"])
+    yield u
+
+
 @case(quiet="light")
 def idle_behind_a_file_lock():
-    yield script(TAKES_TURNS, f"/run/{scenario.prefix}.accept-lock")
+    yield from idle_behind("flock")
+
+
+@case(quiet="light")
+def idle_behind_a_posix_lock():
+    yield from idle_behind("fcntl")
+
+
+@case(quiet="light")
+def idle_behind_a_mutex():
+    yield from idle_behind("futex")
+
+
+@case(quiet="light")
+def idle_behind_a_semaphore():
+    yield from idle_behind("semaphore")
 
 
 @case(quiet="light")
