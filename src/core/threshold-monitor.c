@@ -182,9 +182,8 @@ bool threshold_count_totals(const Threshold *a, const WindowReading *totals, Tot
         *ret = (TotalObjective) {
                 .threshold = a->rule.name,
                 .target = q,
-                .good = window_count_within(totals, d, threshold_rule_get_good_limit(&a->rule)),
-                .total = window_get_count(totals, d),
         };
+        objective_count(totals, &a->rule, d, &ret->good, &ret->total);
         threshold_subtract_before(a, &ret->good, &ret->total);
         return true;
 }

@@ -62,6 +62,14 @@ bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret
         return threshold_rule_get_quantile(metric, &name, &length, ret_q);
 }
 
+void objective_count(const WindowReading *reading, const ThresholdRule *rule, enum qos_distribution d,
+                     uint64_t *ret_good, uint64_t *ret_total) {
+        *ret_good = window_count_within(reading, d, threshold_rule_get_good_limit(rule));
+        /* Without a response: of the distributions they have none */
+        *ret_total = window_get_count(reading, d) + reading->cells[QOS_COUNTER_ERRORS_RESET] +
+                     reading->cells[QOS_COUNTER_ERRORS_TIMEOUT];
+}
+
 bool unit_count_within(Unit *u, const ThresholdRule *rule, uint64_t window, uint64_t *ret_good,
                        uint64_t *ret_total) {
         WindowSource buffer[UNITS_MAX_LIMIT];
@@ -78,8 +86,11 @@ bool unit_count_within(Unit *u, const ThresholdRule *rule, uint64_t window, uint
                 return false;
         if (window_reading_is_overlapping(&reading))
                 return false;
-        *ret_total = window_get_count(&reading, d);
-        *ret_good = window_count_within(&reading, d, threshold_rule_get_good_limit(rule));
+        objective_count(&reading, rule, d, ret_good, ret_total);
+        /* The total must not fall when they get their response */
+        if (window != WINDOW_TOTAL)
+                *ret_total += count_pending_requests(u->manager, &sources,
+                                                     threshold_rule_get_good_limit(rule));
         return true;
 }
 

@@ -55,8 +55,13 @@ bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret
 /* Whether the metric of the rule has no value because requests overlap. */
 bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *l, const ThresholdRule *rule);
 
-/* Number of responses in the window, and how many of them were within the limit of the rule, for latency and
- * time to first byte. False: another metric, or not measured. */
+/* Number of requests that have a response or never will, and how many of them were within the limit of the
+ * rule. */
+void objective_count(const WindowReading *reading, const ThresholdRule *rule, enum qos_distribution d,
+                     uint64_t *ret_good, uint64_t *ret_total);
+
+/* The same of a window, with those that have waited for longer than the limit; for latency and time to first
+ * byte. False: another metric, or not measured. */
 bool unit_count_within(Unit *u, const ThresholdRule *rule, uint64_t window, uint64_t *ret_good,
                        uint64_t *ret_total);
 

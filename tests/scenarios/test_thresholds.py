@@ -593,6 +593,34 @@ def good_and_total():
 
 
 @test(deadline=60)
+def without_a_response():
+    """Requests that wait for longer than the limit burn the budget of an objective; those that never get a response are bad for good."""
+    r = Redis()
+    # Ten requests before that are good
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(r.connect()) for _ in range(5)]
+        set_threshold(r, "slow: requests.server.firstByte.p90 > 1s over 10s")
+        for c in connections * 2:
+            c.sendall(command("PING"))
+            receive(c, len(b"+PONG\r\n"))
+        r.kill("SIGSTOP")
+        for c in connections:
+            c.sendall(command("PING"))
+
+        def objective():
+            return qosctl_json("list-thresholds", r.name)[0]
+        # A third of all, of which a tenth may be bad
+        t = wait_for("all burn the budget", lambda: (t := objective())["burnRate60s"] > 3.3 and t, 20)
+        check(t["burnRate60s"] < 3.4 and t["burnRate5min"] < 3.4, f"burn rates: {t}")
+        equal((t["good"], t["total"]), (10, 10), "good, total while they wait")
+        r.kill("SIGKILL")
+        wait_for("they have ended", lambda: server_figures(r)["errors"]["reset"] == 5)
+        t = objective()
+        equal((t["good"], t["total"]), (10, 15), "good, total when they have ended")
+        check(3.3 < t["burnRate60s"] < 3.4, f"burn rate: {t}")
+
+
+@test(deadline=60)
 def of_one_endpoint():
     """A threshold on an endpoint does not depend on requests to other endpoints. Without an endpoint its state is unknown."""
     a, b, c = unused_ports(3)
