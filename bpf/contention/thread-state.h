@@ -123,26 +123,36 @@ static __always_inline void thread_shift(struct thread *t, struct qos_contention
         thread_mark(t);
 }
 
-/* Whether the task waits in futex(2) with a timeout: its fourth argument. */
-static __always_inline bool futex_has_timeout(struct task_struct *task) {
+/* Whether the wait of a task in futex(2) can have ended with its timeout only. The waker may be the task
+ * that the timer has interrupted in a call of its own: if that is one of another process, it does not reach
+ * a private futex. */
+static __always_inline bool futex_has_timed_out(struct task_struct *task, const struct wakeup *w,
+                                                bool woken) {
         struct pt_regs___saved *regs = (struct pt_regs___saved*) bpf_task_pt_regs(task);
+        __u64 operation, timeout;
 
 #if defined(__TARGET_ARCH_x86)
-        return regs->r10 != 0;
+        operation = regs->si;
+        timeout = regs->r10;
 #elif defined(__TARGET_ARCH_arm64)
-        return regs->regs[3] != 0;
+        operation = regs->regs[1];
+        timeout = regs->regs[3];
 #else
         return false;
 #endif
+        return timeout != 0 && (!woken || (w->futex == 0 && operation & FUTEX_PRIVATE));
 }
 
 /* A wait has ended, perhaps with an event (intent.h). Apart, as it is for long ones only. */
 static __attribute__((noinline)) int thread_end_park(struct thread *t, struct task_struct *task, __u64 how,
                                                      __u64 from, __u64 until) {
+        bool woken = how & RESOURCE_WOKEN;
+
         if (!t || !task)
                 return 0;
-        if (how & RESOURCE_BY_REQUEST ? intent_is_news(t->wakeup.request_at, from, until) :
-            how == QOS_STATE_PARK && t->futex != 0 && futex_has_timeout(task))
+        if (((how & ~(__u64) (RESOURCE_WOKEN | RESOURCE_BY_REQUEST)) == QOS_STATE_PARK && t->futex != 0 &&
+             futex_has_timed_out(task, &t->wakeup, woken)) ||
+            (how & RESOURCE_BY_REQUEST && intent_is_news(t->wakeup.request_at, from, until)))
                 intent_park(&t->park, from, until);
         return 0;
 }
