@@ -140,6 +140,9 @@ struct qos_boundaries {
         __u64 last;
 };
 
+/* Reads and writes of io_uring and libaio in progress, of all units. */
+#define QOS_STORAGE_REQUESTS 8192U
+
 /* ---- elements ----------------------------------------------------------------------------------------- */
 
 struct qos_storage_header {

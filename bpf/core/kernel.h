@@ -94,6 +94,22 @@ struct address_space {
         struct inode *host;
 };
 
+/* Of libaio. */
+struct kiocb {
+        struct file *ki_filp;
+};
+
+/* Of io_uring. */
+struct io_cqe {
+        unsigned int res;
+};
+
+struct io_kiocb {
+        struct file *file;
+        __u8 opcode;
+        struct io_cqe cqe;
+};
+
 struct page {
         unsigned long flags;
 };

@@ -6,6 +6,9 @@
  *   storage_fork, storage_exit             a thread starts without calls; its last calls are recorded
  *   storage_find_calls                     iterator: records the latest calls, on request
  *
+ *   storage_ring_*, storage_aio_*          reads and writes of io_uring and libaio
+ *   storage_pages_*, storage_fault, storage_map_pages   the page cache
+ *
  * The outermost call of a thread counts: what a file system requests of the one below it, or of another
  * file, is a part of that call. */
 
@@ -58,6 +61,13 @@ BPF_SUBPROG int storage_roll_slot(__u32 slot, __u64 epoch) {
         return 0;
 }
 
+/* The file system of a call. */
+struct storage_mount {
+        __u64 super_block;      /* address; 0: not known */
+        struct qos_address key; /* see mount_set_key() */
+        __u32 row;              /* that it had, unless reassigned since */
+};
+
 /* A thread of a unit (TASK_STORAGE). */
 struct storage_thread {
         struct qos_owner owner; /* of the recorded calls; generation 0: none */
@@ -70,9 +80,7 @@ struct storage_thread {
         __u32 call;             /* enum qos_storage_call */
         __u32 never;            /* 0, see overhead_begin_sample() */
         __u64 counted[4];       /* what the kernel has counted in the task, recorded or from before */
-        __u64 super_block;      /* address of that of the file; 0: not known */
-        struct qos_address mount; /* its key, where it is known */
-        __u32 row;              /* of the file system of the last call, unless reassigned since */
+        struct storage_mount mount; /* of the last call */
         __u32 fault_is_open;    /* 1: a fault on a mapped file has not ended, or was not seen to be major */
         __u64 faults;           /* of the thread, as the kernel counts them at their end, at the last one
                                  * on a mapped file, plus 1; 0: none */
@@ -85,6 +93,24 @@ struct storage_thread {
 };
 
 BPF_STORAGE_MAP(storage_threads, TASK, struct storage_thread);
+
+/* A read or write that goes on when the call that requested it has returned, by the address of what the
+ * kernel has of it. The kernel reuses these: one that begins replaces an earlier one whose end was not
+ * seen. */
+struct storage_request {
+        struct qos_owner owner;
+        __u32 generation;       /* of the storage map */
+        __u32 call;             /* enum qos_storage_call */
+        __u64 since;            /* CLOCK_MONOTONIC ns */
+        struct storage_mount mount;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, QOS_STORAGE_REQUESTS);
+        __type(key, __u64);
+        __type(value, struct storage_request);
+} storage_requests SEC(".maps");
 
 static __always_inline void* storage_map_get(const struct qos_owner *owner, __u32 *ret_generation) {
         struct qos_storage_header *h;
@@ -232,11 +258,15 @@ int storage_find_calls(struct bpf_iter__task *ctx) {
 
 /* ---- calls -------------------------------------------------------------------------------------------- */
 
+/* Of eventfd, timerfd and the like, which are regular files since Linux 6.16. */
+#define ANON_INODE_FS_MAGIC 0x09041934
+
 /* Whether files of this kind are in a file system: sockets, pipes and character devices are not. */
 static __always_inline bool inode_is_stored(const struct inode *inode) {
         __u32 type = inode->i_mode & S_IFMT;
 
-        return type == S_IFREG || type == S_IFDIR || type == S_IFBLK || type == S_IFLNK;
+        return type == S_IFREG ? inode->i_sb->s_magic != ANON_INODE_FS_MAGIC :
+               type == S_IFDIR || type == S_IFBLK || type == S_IFLNK;
 }
 
 /* Calls of the thread so far, as the kernel counts them at their end. */
@@ -262,14 +292,14 @@ static __always_inline void storage_record_overhead(void *map, __u64 begin) {
 }
 
 /* The file system of the call. */
-static __always_inline void mount_set(struct storage_thread *t, const struct super_block *sb) {
+static __always_inline void mount_set(struct storage_mount *m, const struct super_block *sb) {
         __u64 uuid[2] = {};
 
-        t->super_block = (__u64) sb;
+        m->super_block = (__u64) sb;
         if (!sb)
                 return;
         (void) bpf_probe_read_kernel(uuid, sizeof(uuid), &sb->s_uuid);
-        mount_set_key(&t->mount, BPF_CORE_READ(sb, s_dev), *(volatile __u64*) &t->super_block, uuid);
+        mount_set_key(&m->key, BPF_CORE_READ(sb, s_dev), *(volatile __u64*) &m->super_block, uuid);
 }
 
 BPF_SUBPROG int mount_enter_slot(__u32 slot, const struct qos_address *key, __u64 super_block, __u64 nsec) {
@@ -280,19 +310,19 @@ BPF_SUBPROG int mount_enter_slot(__u32 slot, const struct qos_address *key, __u6
         return h ? mount_enter(map, h, key, super_block, nsec, bpf_ktime_get_ns()) : 0;
 }
 
-static __always_inline __u32 mount_get(struct storage_thread *t, void *map, __u64 nsec) {
+static __always_inline __u32 mount_get(struct storage_mount *m, void *map, __u64 nsec) {
         struct qos_storage_header *h = storage_header_get(map);
-        __u64 row = t->row;
+        __u64 row = m->row;
 
-        if (!h || t->super_block == 0)
+        if (!h || m->super_block == 0)
                 return 0;
         BPF_BOUND(row, QOS_STORAGE_ROWS);
-        if (h->mounts[row].used && mount_identity(&h->mounts[row].key) == mount_identity(&t->mount))
+        if (h->mounts[row].used && mount_identity(&h->mounts[row].key) == mount_identity(&m->key))
                 return (__u32) row;
-        row = (__u32) mount_find(h, &t->mount);
+        row = (__u32) mount_find(h, &m->key);
         if (row == 0)
-                row = (__u32) mount_enter_slot(h->slot, &t->mount, t->super_block, nsec);
-        t->row = (__u32) row;
+                row = (__u32) mount_enter_slot(h->slot, &m->key, m->super_block, nsec);
+        m->row = (__u32) row;
         return (__u32) row;
 }
 
@@ -311,7 +341,7 @@ static __attribute__((noinline)) int call_begin(__u64 frame, __u32 call, const s
                 t->frame = frame;
                 t->begun = calls;
                 t->call = call;
-                mount_set(t, sb);
+                mount_set(&t->mount, sb);
                 t->since = bpf_ktime_get_ns();
         }
         storage_record_overhead(map, begin);
@@ -325,7 +355,7 @@ static __always_inline void call_record(struct storage_thread *t, void *map, __u
 
         storage_record(map, bpf_get_smp_processor_id(), now, call, result, nsec);
         if (in_row)
-                mount_record(map, mount_get(t, map, nsec), now, call, result, nsec);
+                mount_record(map, mount_get(&t->mount, map, nsec), now, call, result, nsec);
 }
 
 /* also: another call that this one is at the same time, on another file system; QOS_STORAGE_CALLS: none */
@@ -347,7 +377,7 @@ static __always_inline int call_end_inline(__u64 frame, __u32 also, __s64 result
         now = bpf_ktime_get_ns();
         call_record(t, map, t->call, result, now, in_row);
         if (also < QOS_STORAGE_CALLS) {
-                mount_set(t, also_sb);
+                mount_set(&t->mount, also_sb);
                 call_record(t, map, also, result, now, in_row);
         }
         storage_record_overhead(map, begin);
@@ -496,13 +526,108 @@ int storage_open_end(void *ctx) {
                 if (type != S_IFREG && type != S_IFDIR && type != S_IFBLK)
                         t->frame = 0; /* a device, a pipe */
                 else {
-                        mount_set(t, BPF_CORE_READ(file, f_inode, i_sb));
+                        mount_set(&t->mount, BPF_CORE_READ(file, f_inode, i_sb));
                         if (BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
                                 also = QOS_STORAGE_CREATE;
                 }
         }
         if (t)
                 call_end((__u64) ctx, also, call_get_result(ctx), NULL);
+        preemption_enable();
+        return 0;
+}
+
+/* ---- io_uring and libaio ------------------------------------------------------------------------------ */
+
+/* Opcodes of io_uring; all others are calls by name or on files that are counted as such, or have none. */
+#define RING_READS (1ULL << 1 | 1ULL << 4 | 1ULL << 22 | 1ULL << 49 | 1ULL << 58)
+#define RING_WRITES (1ULL << 2 | 1ULL << 5 | 1ULL << 23 | 1ULL << 59)
+
+static __attribute__((noinline)) int request_begin(__u64 address, __u32 call) {
+        struct storage_request request = {};
+        void *map;
+
+        if (!group_owner(bpf_get_current_task_btf()->cgroups->dfl_cgrp, &request.owner))
+                return 0;
+        map = storage_map_get(&request.owner, &request.generation);
+        if (!map)
+                return 0;
+        request.call = call;
+        request.since = bpf_ktime_get_ns();
+        (void) bpf_map_update_elem(&storage_requests, &address, &request, BPF_ANY);
+        return 0;
+}
+
+/* Maybe in an interrupt. file: the one that it was for. */
+static __attribute__((noinline)) int request_end(__u64 address, const struct file *file, __s64 result) {
+        struct storage_request *request = bpf_map_lookup_elem(&storage_requests, &address);
+        const struct inode *inode;
+        __u64 now, nsec;
+        __u32 generation = 0, type;
+        void *map;
+
+        if (!request)
+                return 0;
+        inode = BPF_CORE_READ(file, f_inode);
+        type = BPF_CORE_READ(inode, i_mode) & S_IFMT;
+        map = storage_map_get(&request->owner, &generation);
+        if (map && generation == request->generation && (type == S_IFREG || type == S_IFBLK)) {
+                now = bpf_ktime_get_ns();
+                nsec = now - request->since;
+                mount_set(&request->mount, BPF_CORE_READ(inode, i_sb));
+                storage_record(map, bpf_get_smp_processor_id(), now, request->call, result, nsec);
+                mount_record(map, mount_get(&request->mount, map, nsec), now, request->call, result, nsec);
+        }
+        (void) bpf_map_delete_elem(&storage_requests, &address);
+        return 0;
+}
+
+SEC("tp_btf/io_uring_submit_req")
+int BPF_PROG(storage_ring_submit, struct io_kiocb *request) {
+        __u64 operation;
+
+        if (task_is_unowned())
+                return 0;
+        operation = request->opcode < 64 ? 1ULL << request->opcode : 0;
+        if (!(operation & (RING_READS | RING_WRITES)))
+                return 0;
+        preemption_disable();
+        request_begin((__u64) request, operation & RING_READS ? QOS_STORAGE_READ : QOS_STORAGE_WRITE);
+        preemption_enable();
+        return 0;
+}
+
+/* The request is the second argument on all kernels, others differ. */
+SEC("tp_btf/io_uring_complete")
+int storage_ring_complete(__u64 *ctx) {
+        const struct io_kiocb *request = (const struct io_kiocb*) ctx[1];
+
+        preemption_disable();
+        if (request)
+                request_end((__u64) request, BPF_CORE_READ(request, file),
+                            (__s64) (__s32) BPF_CORE_READ(request, cqe.res));
+        preemption_enable();
+        return 0;
+}
+
+#define STORAGE_AIO(name, function, call)                                                               \
+        SEC("fentry/" #function)                                                                        \
+        int BPF_PROG(storage_##name##_submit, struct kiocb *kiocb) {                                    \
+                if (!task_is_unowned()) {                                                               \
+                        preemption_disable();                                                           \
+                        request_begin((__u64) kiocb, call);                                             \
+                        preemption_enable();                                                            \
+                }                                                                                       \
+                return 0;                                                                               \
+        }
+
+STORAGE_AIO(aio_read, aio_read, QOS_STORAGE_READ)
+STORAGE_AIO(aio_write, aio_write, QOS_STORAGE_WRITE)
+
+SEC("fentry/aio_complete_rw")
+int BPF_PROG(storage_aio_complete, struct kiocb *kiocb, __s64 result) {
+        preemption_disable();
+        request_end((__u64) kiocb, kiocb->ki_filp, result);
         preemption_enable();
         return 0;
 }

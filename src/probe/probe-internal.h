@@ -70,6 +70,7 @@ typedef enum Map {
         MAP_LOCK_PLACES,
         MAP_STORAGE_MAPS,
         MAP_STORAGE_THREADS,
+        MAP_STORAGE_REQUESTS,
         _MAP_MAX,
 } Map;
 

@@ -166,6 +166,7 @@ EXPECTED = (
     ("r, w = os.pipe(); os.write(w, b'x' * 100); os.read(r, 100)", {}),
     ("a, b = socket.socketpair(); a.send(b'x'); b.recv(1); os.write(a.fileno(), b'y'); os.read(b.fileno(), 1)", {}),
     ("null = os.open('/dev/null', os.O_RDWR); os.write(null, b'x'); os.read(null, 1)", {}),
+    ("e = os.eventfd(1); os.eventfd_read(e); os.eventfd_write(e, 2)", {}),
 )
 
 
@@ -476,3 +477,107 @@ def mapped_files():
     got, all_faults, major = touched(f"b = mmap.mmap(-1, {PAGE} * 100, flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS); b.write(b'x' * {PAGE} * 100)")
     equal(got, {"faults": 0, "majorFaults": 0}, "faults on mapped files")
     check(all_faults >= 1, "no faults")
+
+
+# io_uring and libaio by their system calls. A request: opcode, descriptor, buffer, length, offset
+RINGS = r"""
+import ctypes, os, struct
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+libc.mmap.restype = ctypes.c_void_p
+
+
+def call(number, *arguments):
+    result = libc.syscall(ctypes.c_long(number), *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"system call {number}")
+    return result
+
+
+class Ring:
+    def __init__(self):
+        parameters = ctypes.create_string_buffer(120)
+        self.fd = call(425, 64, parameters)
+        entries, completions = struct.unpack_from("2I", parameters, 0)
+        self.sq, self.cq = struct.unpack_from("7I", parameters, 40), struct.unpack_from("6I", parameters, 80)
+        self.ring = self.map(max(self.sq[6] + entries * 4, self.cq[5] + completions * 16), 0)
+        self.entries = self.map(entries * 64, 0x10000000)
+
+    def map(self, size, offset):
+        address = libc.mmap(None, ctypes.c_size_t(size), 3, 0x8001, self.fd, ctypes.c_long(offset))
+        assert address != ctypes.c_void_p(-1).value
+        return (ctypes.c_char * size).from_address(address)
+
+    def word(self, offset):
+        return struct.unpack_from("I", self.ring, offset)[0]
+
+    def run(self, *requests):
+        tail = self.word(self.sq[1])
+        for i, (opcode, fd, buffer, length, offset) in enumerate(requests):
+            slot = (tail + i) & self.word(self.sq[2])
+            struct.pack_into("<BBHiQQIIQ24x", self.entries, slot * 64, opcode, 0, 0, fd, offset,
+                             ctypes.addressof(buffer) if buffer else 0, length, 0, i)
+            struct.pack_into("I", self.ring, self.sq[6] + slot * 4, slot)
+        struct.pack_into("I", self.ring, self.sq[1], tail + len(requests))
+        call(426, self.fd, len(requests), len(requests), 1, 0, 0)
+        results, head = {}, self.word(self.cq[0])
+        for i in range(len(requests)):
+            which, result = struct.unpack_from("<Qi", self.ring, self.cq[5] + ((head + i) & self.word(self.cq[2])) * 16)
+            results[which] = result
+        struct.pack_into("I", self.ring, self.cq[0], head + len(requests))
+        return [results[i] for i in range(len(requests))]
+
+
+class Aio:
+    def __init__(self):
+        self.context = ctypes.c_ulong()
+        call(206, 64, ctypes.byref(self.context))
+
+    def run(self, *requests):
+        blocks = [ctypes.create_string_buffer(struct.pack("<QIIHhIQQqQII", i, 0, 0, opcode, 0, fd, ctypes.addressof(buffer), length, offset, 0, 0, 0))
+                  for i, (opcode, fd, buffer, length, offset) in enumerate(requests)]
+        list = (ctypes.c_void_p * len(blocks))(*(ctypes.addressof(b) for b in blocks))
+        assert call(209, self.context.value, len(blocks), list) == len(blocks)
+        events = ctypes.create_string_buffer(32 * len(blocks))
+        assert call(208, self.context.value, len(blocks), len(blocks), events, 0) == len(blocks)
+        results = {struct.unpack_from("<Q", events, 32 * i)[0]: struct.unpack_from("<q", events, 32 * i + 16)[0] for i in range(len(blocks))}
+        return [results[i] for i in range(len(blocks))]
+
+
+buffer = ctypes.create_string_buffer(b"b" * 65536)
+"""
+
+
+@test(deadline=90, vm=True, needs_program="storage_aio_complete")
+def rings():
+    """Reads and writes through io_uring and libaio count once each, with the bytes and errors that they report, by file system."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    with open(u.directory + "/rings.py", "w") as f:
+        f.write(RINGS)
+    u.do("sys.path.insert(0, directory); sys.dont_write_bytecode = True; from rings import *; ring = Ring(); aio = Aio(); "
+         "fd = os.open('data', os.O_RDONLY); out = os.open('out', os.O_CREAT|os.O_WRONLY); r, w = os.pipe()")
+    before = counts(storage(u))
+    for line, want in (
+            ("ring.run(*[(22, fd, buffer, 100, i) for i in range(50)]) == [100] * 50 or 1 / 0", {"reads.count": 50, "reads.bytes": 5000}),
+            ("ring.run((22, fd, buffer, 100, 99990)) == [10] or 1 / 0", {"reads.count": 1, "reads.bytes": 10}),
+            ("ring.run(*[(23, out, buffer, 500, 500 * i) for i in range(20)]) == [500] * 20 or 1 / 0", {"writes.count": 20, "writes.bytes": 10000}),
+            ("ring.run((23, fd, buffer, 10, 0))[0] < 0 or 1 / 0", {"writes.count": 1, "writes.errors": 1}),
+            ("ring.run((3, out, None, 0, 0)) == [0] or 1 / 0", {"syncs.count": 1}),
+            ("ring.run((23, w, buffer, 10, 0), (22, r, buffer, 10, 0)) == [10, 10] or 1 / 0", {}),
+            ("aio.run(*[(0, fd, buffer, 100, i) for i in range(30)]) == [100] * 30 or 1 / 0", {"reads.count": 30, "reads.bytes": 3000}),
+            ("aio.run(*[(1, out, buffer, 300, i) for i in range(7)]) == [300] * 7 or 1 / 0", {"writes.count": 7, "writes.bytes": 2100})):
+        u.do(line)
+        now = counts(storage(u))
+        equal(added(now, before), want, line)
+        before = now
+    figures, mounts = storage(u), rows(u)
+    for kind in ("reads", "writes"):
+        equal(figures[kind]["latency"]["count"], figures[kind]["count"], f"latency.count of {kind}")
+        check(figures[kind]["latency"]["mean"] > 0, f"latency of {kind}: {figures[kind]}")
+        equal(sum(row[kind]["count"] for row in mounts.values()), figures[kind]["count"], f"{kind} of all rows")
+    device = os.stat(u.directory).st_dev
+    row = [row for row in mounts.values() if row.get("device") == f"{os.major(device)}:{os.minor(device)}"]
+    check(row and row[0]["reads"]["count"] >= 81, f"{mounts}")
