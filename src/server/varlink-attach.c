@@ -93,9 +93,9 @@ int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         static const sd_json_dispatch_field table[] = {
                 { "unit",                           SD_JSON_VARIANT_STRING,
                   sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
-                { "probes",                         SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                { "probes",                         SD_JSON_VARIANT_ARRAY,         vl_dispatch_strv,
                   offsetof(Parameters, names),       SD_JSON_NULLABLE  },
-                { "exclude",                        SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                { "exclude",                        SD_JSON_VARIANT_ARRAY,         vl_dispatch_strv,
                   offsetof(Parameters, excludes),    SD_JSON_NULLABLE  },
                 { "lease",                          SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,
                   offsetof(Parameters, lease),       SD_JSON_NULLABLE  },

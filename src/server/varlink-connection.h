@@ -243,6 +243,7 @@ void parameters_done(Parameters *p);
 int vl_dispatch_none(sd_varlink *link, sd_json_variant *parameters);
 int vl_dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata);
 int vl_dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata);
+int vl_dispatch_strv(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata);
 int parameters_check_window(Manager *m, sd_varlink *link, Parameters *p);
 void connection_forget_call(Connection *c);
 /* Behind a failure of manager_get_unit(), whose error is e. */

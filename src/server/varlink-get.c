@@ -136,7 +136,7 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
                   offsetof(Parameters, window),     SD_JSON_NULLABLE  },
                 { "sinceMark", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,
                   offsetof(Parameters, since_mark), SD_JSON_NULLABLE  },
-                { "metrics",   SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                { "metrics",   SD_JSON_VARIANT_ARRAY,         vl_dispatch_strv,
                   offsetof(Parameters, names),      SD_JSON_NULLABLE  },
                 {}
         };
@@ -322,7 +322,7 @@ void connection_end_many(Connection *c) {
 int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                        void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "units",  SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                { "units",  SD_JSON_VARIANT_ARRAY,         vl_dispatch_strv,
                   offsetof(Parameters, names),  SD_JSON_MANDATORY },
                 { "window", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
                   offsetof(Parameters, window), SD_JSON_NULLABLE  },

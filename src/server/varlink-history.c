@@ -100,7 +100,7 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
         static const sd_json_dispatch_field table[] = {
                 { "unit",    SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string,
                   offsetof(Parameters, unit),  SD_JSON_MANDATORY },
-                { "metrics", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                { "metrics", SD_JSON_VARIANT_ARRAY,         vl_dispatch_strv,
                   offsetof(Parameters, names), SD_JSON_NULLABLE  },
                 { "since",   _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
                   offsetof(Parameters, since), SD_JSON_NULLABLE  },

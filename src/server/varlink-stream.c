@@ -132,7 +132,7 @@ static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata
 int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                         void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "units",    SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,
+                { "units",    SD_JSON_VARIANT_ARRAY,         vl_dispatch_strv,
                   offsetof(Parameters, names),    SD_JSON_NULLABLE },
                 { "window",   _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
                   offsetof(Parameters, window),   SD_JSON_NULLABLE },

@@ -267,7 +267,7 @@ static int connection_begin_monitor(Connection *c) {
 int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                       void *userdata) {
         static const sd_json_dispatch_field table[] = {
-                { "units", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv, offsetof(Parameters, names),
+                { "units", SD_JSON_VARIANT_ARRAY,         vl_dispatch_strv, offsetof(Parameters, names),
                   SD_JSON_NULLABLE },
                 { "since", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
                   offsetof(Parameters, since), SD_JSON_NULLABLE },

@@ -12,11 +12,9 @@ import time
 
 import scenario
 from scenario import Failed, Talk, Varlink, check, daemon_is_well, equal, fail, load, qosctl, qosd_pid, run, start_served, systemctl, test, wait_for
-from test_clients import as_nobody
+from test_clients import LIMIT, as_nobody, cpu
 
 NAME = b"org.qosd1"
-# ns of the daemon's CPU time
-LIMIT = 20000000
 ROUNDS = 100
 NO_REPLY = 1
 SIGNAL = 4
@@ -98,11 +96,6 @@ class Bus:
 
 MANAGED = (NAME, b"/org/qosd1", b"org.freedesktop.DBus.ObjectManager", b"GetManagedObjects")
 PING = (NAME, b"/org/qosd1", b"org.freedesktop.DBus.Peer", b"Ping")
-
-
-def cpu(pid):
-    with open(f"/proc/{pid}/schedstat") as f:
-        return int(f.read().split()[0])
 
 
 def calls_of_root(server, attack, longest=ROUNDS // 2):

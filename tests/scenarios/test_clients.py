@@ -16,6 +16,8 @@ from scenario import (VARLINK, Failed, Server, Varlink, VarlinkError, as_user, a
 from test_daemon import ours
 
 NOBODY = 65534
+# ns of the daemon's CPU time between a call of root's and its reply, at most
+LIMIT = 20000000
 REFUSED = ("org.varlink.service.PermissionDenied", "io.systemd.InteractiveAuthenticationRequired",
            "org.varlink.service.InteractiveAuthenticationRequired")
 
@@ -155,6 +157,44 @@ def flood_of_a_user():
             return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
 
     wait_for("the memory of the replies is freed", lambda: memory() < 8 * 1024)
+
+
+def cpu(pid):
+    """ns of CPU time."""
+    with open(f"/proc/{pid}/schedstat") as f:
+        return int(f.read().split()[0])
+
+
+@test(own_daemon=True, deadline=60)
+def large_messages():
+    """What root waits for behind a message of the largest size, 128 KiB, with as many elements as it can have: the CPU time of the daemon
+    between both and root's reply."""
+    s = start_served(mode="thread")
+    pid = qosd_pid()
+
+    def message(method, argument, element):
+        unit = f'"unit":"{s.name}",' if argument != "units" else ""
+        begin, end = f'{{"method":"org.qosd.QoS.{method}","parameters":{{{unit}"{argument}":[{element}', "]}}\0"
+        return (begin + f",{element}" * ((131000 - len(begin) - len(end)) // (len(element) + 1)) + end).encode()
+
+    with Varlink() as root:
+        for what in (("GetMany", "units", '"a"'), ("GetMany", "units", "1"), ("Get", "metrics", '"a"'), ("Get", "metrics", "[]"),
+                     ("Get", "metrics", '"requests.server.count"'), ("Subscribe", "units", '"a"'), ("Monitor", "units", f'"{s.name}"'),
+                     ("History", "metrics", '"a"'), ("Attach", "probes", '"cpu"'), ("Attach", "exclude", '"http:/a"')):
+            took = []
+            for _ in range(5):
+                with as_nobody():
+                    v = Varlink()
+                v.call("GetStatus")
+                begin = cpu(pid)
+                v.send_raw(message(*what))
+                v.receive_raw()
+                equal(root.call("Get", unit=s.name)["unit"], s.name, "unit of root's snapshot")
+                took.append(cpu(pid) - begin)
+                v.close()
+            check(sorted(took)[2] <= LIMIT, f"CPU time of the daemon with {what}: {[round(t / 1e6, 1) for t in took]} ms")
+    equal(qosd_pid(), pid, "process of qosd")
+    daemon_is_well()
 
 
 @test(own_daemon=True, deadline=60)

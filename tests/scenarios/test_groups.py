@@ -12,8 +12,7 @@ import subprocess
 from scenario import (VARLINK, Client, Unit, Varlink, VarlinkError, attach, check, count, daemon_is_well, equal, expect_total, fail,
                       kill_qosd, listed, load, lookup, programs, qosctl, qosd_pid, server_command, server_figures, start_served, test,
                       unit_name, unused_port, varlink, wait_for)
-from test_bus import LIMIT, cpu
-from test_clients import as_nobody
+from test_clients import LIMIT, as_nobody, cpu
 
 WIDTH = 100
 STATE = "/run/qosd/state/units"

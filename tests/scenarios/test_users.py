@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from scenario import VARLINK_SOCKET, Varlink, check, daemon_is_well, equal, qosd_pid, start_served, test
-from test_bus import LIMIT, cpu
+from test_clients import LIMIT, cpu
 
 FIRST, USERS, EACH = 100000, 22, 100
 ROUNDS = 200
