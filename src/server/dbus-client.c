@@ -74,6 +74,9 @@ void call_free(Call *c) {
                 }
         attach_operation_cancel(c->attach);
         polkit_query_free(c->query);
+        if (c->turn.queue)
+                turn_done(&c->turn);
+        diagnosing_free(c->server->manager, c->diagnosing);
         sd_bus_message_unref(c->message);
         free(c->unit);
         free(c->threshold);
@@ -272,7 +275,7 @@ int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *
         return 0;
 }
 
-static void call_authorize(Call *c) {
+void call_authorize(Call *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         Client *client = c->client;
         int r;

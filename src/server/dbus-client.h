@@ -6,6 +6,7 @@
 #include "dbus-manager.h"
 #include "dbus-queue.h"
 #include "dbus-unit.h"
+#include "diagnosing.h"
 #include "exclude.h"
 #include "observer.h"
 #include "polkit.h"
@@ -15,6 +16,7 @@
 #define BUS_ERROR_PREFIX "org.qosd1.Error."
 #define POLKIT_ACTION_ATTACH "org.qosd1.attach"
 #define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
+#define POLKIT_ACTION_INSPECT "org.qosd1.inspect"
 
 typedef struct Call Call;
 
@@ -59,6 +61,8 @@ struct Call {
         uint64_t duration_usec;
         char *unit;
         char *threshold;        /* or its name */
+        Diagnosing *diagnosing;
+        Turn turn;              /* of the readings for it */
 };
 
 /* A call that has failed, as the unit is not attached. */
@@ -111,6 +115,8 @@ Client* client_find(BusServer *b, sd_bus_message *m);
 void call_finish(Call *c);
 int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret);
 int call_submit(Call *c, sd_bus_error *error);
+/* Once more, for another action of the same call. */
+void call_authorize(Call *c);
 bool client_waits(BusServer *b, sd_bus_message *m);
 
 /* dbus-attach.c */
@@ -120,3 +126,7 @@ int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error);
 int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const AttachOptions *o,
                   sd_bus_error *error);
 int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *action, sd_bus_error *error);
+
+/* dbus-diagnose.c */
+int method_diagnose(BusServer *b, sd_bus_message *m, const char *unit, uint64_t interval_usec,
+                    sd_bus_error *error);

@@ -246,6 +246,15 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
         return sd_bus_send(NULL, reply, NULL);
 }
 
+static int manager_method_diagnose(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        uint64_t interval_usec;
+        const char *unit;
+        int r;
+
+        r = sd_bus_message_read(m, "st", &unit, &interval_usec);
+        return r < 0 ? r : method_diagnose(ASSERT_PTR(userdata), m, unit, interval_usec, error);
+}
+
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
 /* At whole seconds of the clock, as varlink's streams: what is shown everywhere at that second is one
@@ -535,6 +544,10 @@ static void on_unit_detaching(Unit *u, void *userdata) {
                                           path);
         }
         emit_n_units(b);
+        for (Client *i = b->clients; i; i = i->next)
+                for (Call *c = i->calls; c; c = c->next)
+                        if (c->diagnosing && streq(c->unit, u->name))
+                                diagnosing_restart(c->diagnosing);
         bus_queue_forget_unit(b->queue, u);
         unit_objects_forget(b->objects, u);
 }

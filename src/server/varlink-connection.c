@@ -256,27 +256,6 @@ bool strv_contains(char **names, const char *name) {
         return !names;
 }
 
-/* The daemon serves no client while it resolves names. A user other than root then gets none for this
- * multiple of the time that it took. */
-#define NAMES_PAUSE 4U
-
-/* ---- Threads, Resources ------------------------------------------------------------------------------- */
-
-/* Whether names may be looked for that began then. */
-bool connection_may_have_names(const Connection *c, uint64_t begin) {
-        const TurnUser *user = varlink_io_get_user(c->pump);
-
-        return !user || begin >= user->names_not_before;
-}
-
-void connection_note_names(const Connection *c, uint64_t begin) {
-        TurnUser *user = varlink_io_get_user(c->pump);
-        uint64_t end = now_nsec(CLOCK_MONOTONIC);
-
-        if (user)
-                user->names_not_before = end + (end - begin) * NAMES_PAUSE;
-}
-
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
 /* Whether so much waits for the client that it does not need more. */

@@ -4,7 +4,7 @@
 /* A client of org.qosd.QoS, and what the files that implement the interface's methods share:
  * varlink-attach.c, varlink-get.c and so on. */
 
-#include "evidence.h"
+#include "diagnosing.h"
 #include "exclude.h"
 #include "inspect-waits.h"
 #include "json-writer.h"
@@ -25,7 +25,6 @@
 #define INTERFACE "org.qosd.QoS"
 
 #define POLKIT_ACTION_ATTACH "org.qosd1.attach"
-
 #define POLKIT_ACTION_INSPECT "org.qosd1.inspect"
 
 typedef struct Connection Connection;
@@ -144,30 +143,6 @@ typedef struct Mark {
         uint64_t cost;
 } Mark;
 
-/* Steps at either end of the interval of a diagnosis, done in turns. */
-typedef enum DiagnosingState {
-        DIAGNOSING_WAITS,               /* for the attach, or the end of the interval */
-        DIAGNOSING_RESOURCES,
-        DIAGNOSING_THREADS,
-} DiagnosingState;
-
-/* A diagnosis under way; the unit is leased with it as the key. */
-typedef struct Diagnosing {
-        uint64_t window;                /* ns; 0: the client ends the interval */
-        bool interactive;
-        bool begins;                    /* the call is BeginDiagnosis(), which ends with the first reading */
-        uint64_t begun_at;              /* CLOCK_MONOTONIC ns, of the first reading */
-        char *unit;                     /* while no call is under way */
-        bool has_normal;
-        DiagnosisFigures normal;
-        sd_event_source *timer;         /* ends the interval, or drops what no call ends */
-        HostSample *begin;              /* NULL: not read yet */
-        DiagnosingState state;
-        WaitsQuery *query;              /* of the state; NULL: not begun */
-        ResourcesReading resources;
-        ThreadsReading threads;
-} Diagnosing;
-
 struct Connection {
         VarlinkServer *server;
         sd_varlink *link;
@@ -255,8 +230,6 @@ bool connection_may_see_peers(const Connection *c, const Unit *u);
 void unit_log_unshowable(Unit *u, int error);
 int vl_reply_many(sd_varlink *link, sd_json_variant **replies, size_t n);
 bool strv_contains(char **names, const char *name);
-bool connection_may_have_names(const Connection *c, uint64_t begin);
-void connection_note_names(const Connection *c, uint64_t begin);
 bool connection_is_slow(Connection *c);
 int connection_resolve_units(Manager *m, sd_varlink *link, char **names, char ***ret);
 
@@ -318,10 +291,7 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
                       void *userdata);
 
 /* varlink-diagnose.c */
-Diagnosing* diagnosing_free(Manager *m, Diagnosing *d);
 void connection_go_on_diagnosing(Connection *c);
-/* The unit is detached, with what the reading is made of. */
-void diagnosing_restart(Diagnosing *d);
 int vl_method_begin_diagnosis(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                               void *userdata);
 int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

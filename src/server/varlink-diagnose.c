@@ -5,47 +5,12 @@
 #include "diagnosis-json.h"
 #include "varlink-connection.h"
 
-/* Diagnoses at a time: each reads the CPU time of all units at either end of its interval, which is some
- * milliseconds. */
-#define DIAGNOSES_MAX 16U
-#define DIAGNOSES_PER_UID_MAX 4U
-
-/* The shortest interval: a second has some requests of most units. */
-#define INTERVAL_MIN_NSEC NSEC_PER_SEC
-
 /* The longest interval that a client ends: the figures are those of the last 5 min at most, and a client
  * that never ends it holds one of DIAGNOSES_MAX, and the unit. */
 #define INTERVAL_MAX_NSEC (600 * NSEC_PER_SEC)
 
-/* Probes that a diagnosis requires. */
-#define DIAGNOSE_PROBES (PROBE_REQUESTS | PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
-
-Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
-        if (!d)
-                return NULL;
-
-        sd_event_source_disable_unref(d->timer);
-        machine_reading_free(d->begin);
-        waits_query_free(d->query);
-        resources_reading_done(&d->resources);
-        threads_reading_done(&d->threads);
-        manager_release_lease(m, d);
-        free(d->unit);
-        free(d);
-        return NULL;
-}
-
 static void connection_drop_diagnosing(Connection *c) {
         c->diagnosing = diagnosing_free(c->server->manager, c->diagnosing);
-}
-
-void diagnosing_restart(Diagnosing *d) {
-        if (d->state == DIAGNOSING_WAITS)
-                return;
-        d->query = waits_query_free(d->query);
-        resources_reading_done(&d->resources);
-        threads_reading_done(&d->threads);
-        d->state = DIAGNOSING_RESOURCES;
 }
 
 /* ---- Diagnose ----------------------------------------------------------------------------------------- */
@@ -62,25 +27,16 @@ static uint64_t interval_get_window(uint64_t interval) {
 static int connection_reply_diagnosis(Connection *c, Unit *u, const HostSample *end) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Diagnosing *d = c->diagnosing;
-        DiagnosisEvidence evidence;
-        Diagnosis diagnosis;
-        bool by_history;
-        Baseline normal;
         uint64_t interval = now_nsec(CLOCK_MONOTONIC) - d->begun_at,
                 window = d->window ?: interval_get_window(interval);
+        Conclusion found;
         int r;
 
-        r = evidence_collect(u, d->begin, end, window, &evidence);
+        r = diagnosing_conclude(d, u, end, window, &found);
         if (r < 0)
                 return r;
-        by_history = !d->has_normal && unit_get_normal(u, d->begun_at, evidence.now.rate, &normal) >= 0;
-        if (by_history) {
-                evidence.usual = normal.usual;
-                evidence.busy = normal.busy;
-        }
-        evidence.normal = d->has_normal ? &d->normal : by_history ? &normal.figures : NULL;
-        diagnosis_make(&evidence, &diagnosis);
-        r = diagnosis_to_json(u, &evidence, by_history ? &normal : NULL, &diagnosis, &v);
+        r = diagnosis_to_json(u, &found.evidence, found.by_history ? &found.normal : NULL, &found.diagnosis,
+                              &v);
         if (r < 0)
                 return r;
         return sd_varlink_reply(c->link, v);
@@ -102,35 +58,6 @@ static int on_interval_over(sd_event_source *source, uint64_t usec, void *userda
         c->diagnosing->state = DIAGNOSING_RESOURCES;
         (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
         return 0;
-}
-
-/* One step of a reading; 1: there are more. On error no locks are known, or no threads. */
-static int connection_step_diagnosing(Connection *c, Unit *u) {
-        Diagnosing *d = c->diagnosing;
-        bool resources = d->state == DIAGNOSING_RESOURCES, names;
-        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
-        int r;
-
-        if (d->query)
-                r = waits_query_step(d->query, u);
-        else {
-                r = resources ? resources_query_new(u, &d->query) : threads_query_new(u, &d->query);
-                if (r >= 0)
-                        return 1;
-        }
-        if (r > 0)
-                return 1;
-
-        if (r == 0 && resources) {
-                names = d->begin && connection_may_have_names(c, begin);
-                resources_query_take(d->query, u, names, &d->resources);
-                if (names)
-                        connection_note_names(c, begin);
-        } else if (r == 0)
-                threads_query_take(d->query, &d->threads);
-        d->query = waits_query_free(d->query);
-        d->state = resources ? DIAGNOSING_THREADS : DIAGNOSING_WAITS;
-        return resources;
 }
 
 /* until: CLOCK_MONOTONIC ns */
@@ -180,7 +107,7 @@ void connection_go_on_diagnosing(Connection *c) {
         }
 
         do
-                r = connection_step_diagnosing(c, u);
+                r = diagnosing_step(d, u, varlink_io_get_user(c->pump));
         while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + LIST_TURN_NSEC);
         if (r > 0) {
                 (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
@@ -242,12 +169,10 @@ static int connection_diagnose_attach(Connection *c) {
         if (asprintf(&owner, "varlink, process %i, a diagnosis", (int) pid) < 0)
                 r = -ENOMEM;
         else {
-                /* A client that may look at the unit, and not attach to it, keeps nothing loaded that others
-                 * have attached */
                 const bool all = c->owner_uid == 0 && c->go_on == connection_diagnose_attach;
                 AttachRequest request = {
                         .name = c->unit,
-                        .probes = all ? DIAGNOSE_PROBES : DIAGNOSE_PROBES & ~PROBES_MACHINE_WIDE,
+                        .probes = diagnosing_get_probes(all),
                         .type = HOLD_LEASE,
                         .uid = c->uid,
                         .owner_uid = c->owner_uid,

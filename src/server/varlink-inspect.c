@@ -75,7 +75,7 @@ static int connection_step_inspecting(Connection *c, Unit *u) {
         r = i->type == INSPECTION_THREADS ? threads_query_to_json(i->query, &v) :
             resources_query_to_json(i->query, u, i->type == INSPECTION_RESOURCES_NAMES, &v);
         if (i->type == INSPECTION_RESOURCES_NAMES)
-                connection_note_names(c, begin);
+                names_were_read(varlink_io_get_user(c->pump), begin);
         if (r != 0)
                 return r;
 
@@ -103,7 +103,7 @@ int connection_go_on_inspecting(Connection *c) {
         if (!u)
                 r = vl_reply_error(c->link, -ENXIO, &e);
         else {
-                if (!i->query && i->type == INSPECTION_RESOURCES && connection_may_have_names(c, begin))
+                if (!i->query && i->type == INSPECTION_RESOURCES && names_may_be_read(user, begin))
                         i->type = INSPECTION_RESOURCES_NAMES;
                 kept = &c->server->inspections[u->index][i->type];
                 if (c->uid != 0 && kept->v && begin < kept->until)

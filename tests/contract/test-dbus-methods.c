@@ -491,6 +491,13 @@ static void test_errors(void) {
         expect_error("org.qosd1.Error.NotSubscribed", "Unsubscribe", NULL);
         for (size_t i = 0; i < ELEMENTSOF(invalid_windows); i++)
                 expect_error(invalid_args, "Snapshot", "st", "a", invalid_windows[i]);
+        for (size_t i = 0; i < ELEMENTSOF(invalid_windows); i++)
+                expect_error(invalid_args, "Diagnose", "st", "a", invalid_windows[i]);
+        expect_error(invalid_args, "Diagnose", "st", "a", UINT64_C(0));
+        expect_error(invalid_args, "Diagnose", "st", "a", UINT64_C(900000));
+        expect_error(invalid_args, "Diagnose", "st", "a", UINT64_MAX);
+        expect_error("org.qosd1.Error.InvalidUnitName", "Diagnose", "st", "a b", USEC_PER_SEC);
+        expect_error("org.qosd1.Error.NoSuchUnit", "Diagnose", "st", "zzz", USEC_PER_SEC);
 
         /* Missing and surplus arguments, and other types */
         expect_error(invalid_args, "AttachUnit", "s", "a");

@@ -11,7 +11,8 @@ import urllib.request
 
 import scenario
 from scenario import Server, Talk, Unit, check, equal, run, systemctl, test, unit_name, unused_port, wait_for
-from test_diagnose import diagnose, found, prepare, redis, said
+from test_clients import NOBODY
+from test_diagnose import diagnose, found, holds, prepare, redis, said
 
 
 class Failing(Unit):
@@ -71,6 +72,34 @@ def all_503():
     # A quotient of two rates
     equal((f["certainty"], round(f["share"], 9)), ("certain", 1), f"certainty and share of {f}")
     check(f["text"].startswith("100% of ") and "HTTP 5xx" in f["text"], f"text of {f}")
+
+
+@test(deadline=60, quiet="light")
+def all_503_on_dbus():
+    """Diagnose() of D-Bus finds the same, with a lease for as long as it takes, for those that may inspect the unit and attach it."""
+    u = Failing(503).start()
+
+    def attached():
+        return u.name in scenario.listed()
+    check(not attached(), "the unit is attached")
+    with requests_to(u.port):
+        d = scenario.plain(scenario.busctl_call("Diagnose", "st", u.name, 2000000))
+        refused = scenario.dbus_error("Diagnose", f"string:{u.name}", "uint64:2000000", user=NOBODY)
+        check(refused.rsplit(".", 1)[1] in ("AccessDenied", "InteractiveAuthorizationRequired"), f"error of somebody else: {refused}")
+    equal((d[0], d[3][0]["kind"], d[3][0]["certainty"]), ("found", "errors", "certain"), f"verdict and first finding of {d}")
+    check("HTTP 5xx" in d[3][0]["text"] and d[1] and d[2], f"texts of {d}")
+    equal(round(d[3][0]["share"], 9), 1, f"share of {d}")
+    wait_for("the lease has ended", lambda: not attached())
+
+    # A caller that leaves the bus leaves no lease behind
+    calls = [subprocess.Popen(["busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Diagnose", "st", u.name, "60000000"])
+             for _ in range(16)]
+    wait_for("all have a lease", lambda: attached() and len(holds(u)) == 16, 20)
+    equal(scenario.dbus_error("Diagnose", f"string:{u.name}", "uint64:1000000"), "org.qosd1.Error.TooManyDiagnoses", "error of one more")
+    for p in calls:
+        p.kill()
+        p.wait()
+    wait_for("the leases have ended", lambda: not attached())
 
 
 @test(quiet="light")
