@@ -13,6 +13,7 @@
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-names.h"
+#include "user-units.h"
 
 /* Limit of items in a list option. */
 #define LIST_MAX 1024U
@@ -181,6 +182,8 @@ static const OptionHelp option_help[] = {
           "Operate on remote host, over ssh; list, status,\n"
           "histogram, diagnose: also on several",
           ":hosts" },
+        { "   --user", -1,
+          "Units of your own service manager" },
         { "   --window=SPAN", OPTION_WINDOW,
           "Time window: up to 10s, 60s, 5min, or total",
           "100ms 500ms 1s 10s 60s 5min total" },
@@ -464,6 +467,7 @@ enum {
         ARG_NO_PAGER,
         ARG_NO_LEGEND,
         ARG_NO_ASK_PASSWORD,
+        ARG_USER,
 };
 
 static int parse_argv(int argc, char **argv) {
@@ -471,6 +475,7 @@ static int parse_argv(int argc, char **argv) {
                 { "help",            no_argument,       NULL, 'h'                 },
                 { "version",         no_argument,       NULL, ARG_VERSION         },
                 { "host",            required_argument, NULL, 'H'                 },
+                { "user",            no_argument,       NULL, ARG_USER            },
                 { "window",          required_argument, NULL, ARG_WINDOW          },
                 { "since",           required_argument, NULL, ARG_SINCE           },
                 { "all",             no_argument,       NULL, 'a'                 },
@@ -711,6 +716,10 @@ static int parse_argv(int argc, char **argv) {
                         arg_json = terminal_is_tty() ? JSON_PRETTY : JSON_SHORT;
                         break;
 
+                case ARG_USER:
+                        arg_user = true;
+                        break;
+
                 case ARG_NO_PAGER:
                         arg_no_pager = true;
                         break;
@@ -731,8 +740,21 @@ static int parse_argv(int argc, char **argv) {
         return 1;
 }
 
+/* Why --user cannot be with what else there is; NULL: it can. */
+static const char* user_excludes(const Verb *verb) {
+        if (arg_hosts)
+                return "--host=";
+        if (arg_listening)
+                return "--listening";
+        if (verb->takes & NAMED_UNITS || verb->first == CANDIDATES_UNITS_FILES)
+                return verb->name;
+        return NULL;
+}
+
 static int run(int argc, char **argv) {
+        _cleanup_(strv_freep) char **resolved = NULL;
         const Verb *verb = &verbs[0];
+        const char *excluded;
         int n;
 
         /* Before all options: those that follow are of the line to be completed */
@@ -777,6 +799,20 @@ static int run(int argc, char **argv) {
                         return STATUS_USAGE;
                 }
 
+        if (arg_user) {
+                excluded = user_excludes(verb);
+                if (excluded) {
+                        (void) log_failure(-EINVAL, "Option --user cannot be combined with '%s'.", excluded);
+                        return STATUS_USAGE;
+                }
+                n = user_units_resolve(verb, argc, argv, &resolved);
+                if (n != STATUS_OK)
+                        return n;
+                argv = resolved;
+                for (argc = 0; argv[argc]; argc++)
+                        ;
+        }
+
         if (arg_hosts && arg_hosts[1]) {
                 if (!verb->run_hosts) {
                         (void) log_failure(-EOPNOTSUPP, "'%s' operates on one host, but --host= has several.", verb->name);
@@ -786,12 +822,6 @@ static int run(int argc, char **argv) {
         }
         arg_host = arg_hosts ? arg_hosts[0] : NULL;
         return verb->run(argc, argv);
-}
-
-static void free_list(char **list) {
-        for (size_t i = 0; list && list[i]; i++)
-                free(list[i]);
-        free(list);
 }
 
 int main(int argc, char **argv) {
@@ -809,9 +839,9 @@ int main(int argc, char **argv) {
                 r = STATUS_FAILED;
         }
         pager_close();
-        free_list(arg_hosts);
-        free_list(arg_probes);
-        free_list(arg_excludes);
-        free_list(arg_metrics);
+        strv_free(arg_hosts);
+        strv_free(arg_probes);
+        strv_free(arg_excludes);
+        strv_free(arg_metrics);
         return r < 0 ? STATUS_FAILED : r;
 }

@@ -122,7 +122,7 @@ class Test(unittest.TestCase):
 
     def test_verb(self):
         """Options of a verb: those of its help, and those of all verbs."""
-        common = {"-h", "--help", "--version", "-H", "--host=", "--json=", "-j", "--no-pager", "--no-legend", "--no-ask-password"}
+        common = {"-h", "--help", "--version", "-H", "--host=", "--user", "--json=", "-j", "--no-pager", "--no-legend", "--no-ask-password"}
         verbs = [w for w in self.help("qosctl", "help") if not w.startswith("-")]
         self.assertGreater(len(verbs), 20)
         for verb in verbs:
