@@ -26,12 +26,13 @@ static void hold_release(Hold *h) {
                 /* Before detaching: after a crash in between, the next run completes it */
                 manager_emit_state_changed(m);
                 unit_detach(u);
+                manager_emit_unit_detached(m);
         } else {
                 unit_apply_excludes(u);
                 manager_update_probes(m, NULL);
                 manager_emit_unit_changed(u);
+                manager_emit_state_changed(m);
         }
-        manager_emit_state_changed(m);
 }
 
 static int on_hold_expired(sd_event_source *source, uint64_t usec, void *userdata) {

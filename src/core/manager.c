@@ -255,6 +255,7 @@ int manager_new(sd_event *event, Manager **ret) {
 
         m->observer = (ManagerObserver) {
                 .state_changed = on_state_changed,
+                .unit_detached = on_state_changed,
                 .unit_claimed = on_unit_claimed,
                 .unit_detaching = on_unit_detaching,
                 .unit_files_loaded = on_unit_files_loaded,

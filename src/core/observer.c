@@ -62,6 +62,10 @@ void manager_emit_state_changed(Manager *m) {
         EMIT(m, state_changed, m);
 }
 
+void manager_emit_unit_detached(Manager *m) {
+        EMIT(m, unit_detached, m);
+}
+
 void manager_emit_unit_files_loaded(Manager *m) {
         EMIT(m, unit_files_loaded, m);
 }

@@ -33,6 +33,9 @@ struct ManagerObserver {
         void (*bus_changed)(sd_bus *bus, void *userdata);
         /* The state to be saved has changed. It is saved before the caller goes on */
         void (*state_changed)(Manager *m, void *userdata);
+        /* A unit was detached. The state that was saved before had it without holds, with which the next run
+         * detaches it: it may be saved later */
+        void (*unit_detached)(Manager *m, void *userdata);
         /* The settings of all unit files are in effect */
         void (*unit_files_loaded)(Manager *m, void *userdata);
         void *userdata;
@@ -53,4 +56,5 @@ void manager_emit_unit_evaluated(Unit *u);
 void manager_emit_round_end(Manager *m);
 void manager_emit_bus_changed(Manager *m, sd_bus *bus);
 void manager_emit_state_changed(Manager *m);
+void manager_emit_unit_detached(Manager *m);
 void manager_emit_unit_files_loaded(Manager *m);

@@ -182,6 +182,7 @@ static int state_write(Manager *m) {
 void manager_save(Manager *m) {
         int r;
 
+        m->state_file.later = sd_event_source_disable_unref(m->state_file.later);
         if (!m->state_file.path)
                 return;
         r = state_write(m);
@@ -556,6 +557,19 @@ static void on_state_changed(Manager *m, void *userdata) {
         manager_save(m);
 }
 
+static int on_later(sd_event_source *source, void *userdata) {
+        manager_save(ASSERT_PTR(userdata));
+        return 0;
+}
+
+/* Many units may be detached at once, and writing the file takes some ten milliseconds. */
+static void on_unit_detached(Manager *m, void *userdata) {
+        if (m->state_file.later)
+                return;
+        if (sd_event_add_defer(m->event, &m->state_file.later, on_later, m) < 0)
+                manager_save(m);
+}
+
 int state_file_init(Manager *m) {
         const char *directory = getenv("RUNTIME_DIRECTORY");
 
@@ -564,12 +578,16 @@ int state_file_init(Manager *m) {
                 m->state_file.path = NULL;
                 return -ENOMEM;
         }
-        m->state_file.observer = (ManagerObserver) { .state_changed = on_state_changed };
+        m->state_file.observer = (ManagerObserver) {
+                .state_changed = on_state_changed,
+                .unit_detached = on_unit_detached,
+        };
         manager_add_observer(m, &m->state_file.observer);
         return 0;
 }
 
 void state_file_done(Manager *m) {
         manager_remove_observer(m, &m->state_file.observer);
+        sd_event_source_disable_unref(m->state_file.later);
         free(m->state_file.path);
 }

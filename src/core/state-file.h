@@ -8,6 +8,7 @@
 typedef struct StateFile {
         char *path;                     /* NULL: none */
         ManagerObserver observer;
+        sd_event_source *later;         /* NULL: what was saved is complete */
 } StateFile;
 
 /* The file is written at each change from here on. */

@@ -52,6 +52,11 @@ static void on_state(Manager *m, void *userdata) {
         note(userdata, "state", "changed");
 }
 
+static void on_detached(Manager *m, void *userdata) {
+        check(m == manager);
+        note(userdata, "state", "detached");
+}
+
 #define OBSERVER(name)                                                                                  \
         {                                                                                               \
                 .unit_attached = on_attached,                                                           \
@@ -61,6 +66,7 @@ static void on_state(Manager *m, void *userdata) {
                 .round_end = on_round_end,                                                              \
                 .bus_changed = on_bus,                                                                  \
                 .state_changed = on_state,                                                              \
+                .unit_detached = on_detached,                                                           \
                 .userdata = (void*) name,                                                               \
         }
 
@@ -141,11 +147,12 @@ int main(int argc, char **argv) {
         expect("1:changed:a.service 2:changed:a.service " SAVED);
 
         /* The last event of a threshold that is violated, then that its unit goes, which is known until
-         * then, and its relatives. Saved before, for a crash in between, and after that */
+         * then, and its relatives. Saved before, for a crash in between, and later again */
         threshold->machine.state = threshold->reported = THRESHOLD_VIOLATED;
         check(manager_detach(manager, "a.service", NULL, 0, NULL) >= 0);
         expect(SAVED " 1:unknown:slow 2:unknown:slow 1:round:end 2:round:end 1:detaching:a.service "
-               "2:detaching:a.service 1:changed:system.slice 2:changed:system.slice " SAVED);
+               "2:detaching:a.service 1:changed:system.slice 2:changed:system.slice 1:state:detached "
+               "2:state:detached");
 
         check(manager_set_bus(manager, NULL) >= 0);
         expect("1:bus:lost 2:bus:lost");
@@ -155,7 +162,7 @@ int main(int argc, char **argv) {
 
         manager_remove_observer(manager, &first);
         check(manager_detach(manager, "system.slice", NULL, 0, NULL) >= 0);
-        expect("2:state:changed 2:detaching:system.slice 2:state:changed");
+        expect("2:state:changed 2:detaching:system.slice 2:state:detached");
 
         manager_remove_observer(manager, &silent);
         manager_remove_observer(manager, &second);
