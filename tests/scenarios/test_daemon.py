@@ -416,12 +416,12 @@ def without(name, names, whole):
             check((201 - unseen) * each <= n <= 201 * each, f"{metric}: {n} instead of {201 * each} without {name}")
         # The program's absence disables what the program is documented to provide, and nothing else
         missing = sorted(set(whole) - set(now))
-        check(len(missing) <= 10 or any(word in states[name]["provides"] for word in ("latency", "durations", "contention")),
+        check(len(missing) <= 11 or any(word in states[name]["provides"] for word in ("latency", "durations", "contention")),
               f"without {name}, which provides \"{states[name]['provides']}\", these are missing: {missing}")
         check(len(missing) < len(whole), f"no metric is left without {name}")
         if name == "requests_content":
             # Absent instead of 0, as contents are not parsed
-            equal(missing, [f"requests.server.{m}" for m in ("blocking", "protocols.grpc", "protocols.http1", "protocols.http2",
+            equal(missing, [f"requests.server.{m}" for m in ("blocking", "intended.count", "protocols.grpc", "protocols.http1", "protocols.http2",
                                                           "protocols.memcached", "protocols.redis", "protocols.tls", "protocols.unix", "statusUnknown", "streams")],
                   f"missing without {name}")
     return "requests.server.count" in now

@@ -151,7 +151,7 @@ def whose_view():
     load(own, number=10)
     expect_total(own.control_group, 10)
     equal(once("follow", own.control_group, uid=NOBODY), {"error": "", "count": 10}, "the view of one's own")
-    equal(once("follow", "nonsense.service")["error"], "ENXIO", "a unit that is not attached")
+    equal(once("follow", "nonsense.service")["error"], "ENOENT", "a unit that does not exist")
 
 
 @test(own_daemon=True, deadline=90)
@@ -190,7 +190,7 @@ def readings_of_one_moment():
     check(all(o["rate"] > 0 for o in got), f"rates: {got}")
     equal({(o["nonsense"], o["word"]) for o in got}, {("ENODATA", "EDOM")}, "errors of an unknown metric, and of one that is no number")
     got = once("read", 0, units[0].name, "nonsense.service")
-    equal([got["failed"], got["error"]], ["read", "ENXIO"], "a unit that is not attached")
+    equal([got["failed"], got["error"]], ["read", "ENOENT"], "a unit that does not exist")
     check("nonsense.service" in got["message"], f"the message: {got}")
     equal(once("read", 1234, units[0].name)["error"], "EINVAL", "an invalid window")
 
