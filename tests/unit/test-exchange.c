@@ -768,6 +768,16 @@ static void test_ask_more(void) {
                 check(e.in_flight == 0 && e.unanswered == 1);
                 x = (struct exchange) {};
         }
+
+        /* Each of those that a parser has counted has no response */
+        for (uint32_t n = 0; n < 4; n++) {
+                struct exchange_effect e = {};
+
+                exchange_open(&x, 10000, &e);
+                exchange_end(&x, 1, n, 0, &e);
+                check(e.in_flight == 0 && e.unanswered == (n > 0 ? n : 1));
+                x = (struct exchange) {};
+        }
 }
 
 /* No parser understands what is sent from some point on: what was parsed before counts, nothing behind. */

@@ -125,7 +125,7 @@ class Test(unittest.TestCase):
         # The environment is fixed, so that the output does not depend on that of the caller
         self.env = {"PATH": self.bin + ":" + os.environ["PATH"], "LC_ALL": "C.UTF-8", "QOSD_ADDRESS": self.qosd.path, "TZ": "UTC",
                     "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=" + self.directory + "/no-bus"} | \
-            {k: v for k, v in os.environ.items() if k.startswith(("ASAN_", "UBSAN_", "LSAN_"))}
+            {k: v for k, v in os.environ.items() if k.startswith(("ASAN_", "UBSAN_", "LSAN_", "QOSD_MUTANT"))}
 
     def tearDown(self):
         for qosd in self.qosd, *self.others:
