@@ -34,9 +34,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         check(strnlen(metric, sizeof(metric)) < sizeof(metric) && !strchr(metric, ']'));
         check((s.type == SELECTOR_NONE) == streq(name, metric));
-        if (s.type == SELECTOR_PATH || s.type == SELECTOR_UNIT)
-                check(s.length > 1 && s.text > name && s.text + s.length < name + strlen(name) &&
-                      s.text[-1] == '[' && s.text[s.length] == ']');
+        if (s.type == SELECTOR_PATH || s.type == SELECTOR_UNIT || s.type == SELECTOR_MOUNT)
+                check(s.length > (s.type != SELECTOR_MOUNT) && s.text > name && s.text[-1] == '[' &&
+                      s.text + s.length < name + strlen(name) && s.text[s.length] == ']');
         else
                 check(!s.text && (s.type == SELECTOR_NONE) == (s.port == 0));
         for (size_t i = 0; i < ELEMENTSOF(rows); i++)
