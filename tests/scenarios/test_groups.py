@@ -8,10 +8,12 @@ import os
 import select
 import socket
 import subprocess
+import sys
+import threading
 
-from scenario import (VARLINK, Client, Unit, Varlink, VarlinkError, attach, check, count, daemon_is_well, equal, expect_total, fail,
-                      kill_qosd, listed, load, lookup, programs, qosctl, qosd_pid, server_command, server_figures, start_served, test,
-                      unit_name, unused_port, varlink, wait_for)
+from scenario import (VARLINK, Client, Failed, Unit, Varlink, VarlinkError, attach, check, count, daemon_is_well, equal, expect_total,
+                      fail, kill_qosd, listed, load, lookup, programs, qosctl, qosd_pid, server_command, server_figures, start_served,
+                      test, unit_name, unused_port, varlink, wait_for)
 from test_clients import LIMIT, as_nobody, cpu
 
 WIDTH = 100
@@ -247,3 +249,64 @@ def nested_meanwhile():
     expect_total(slice, before + 10 * n, what="of the slice around it")
     qosctl("detach", t.path)
     qosctl("detach", slice)
+
+
+SLEEPERS = r"""
+import threading, time
+threading.stack_size(65536)
+for _ in range(3000):
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+@test(own_daemon=True, deadline=120)
+def calls_of_root_beside_many_threads():
+    """What root waits for while a user has the 3000 threads of a unit read on 32 connections all the time."""
+    s = start_served(mode="thread")
+    t = Unit("/bin/sleep infinity", type="exec", settings="User=nobody\nDelegate=yes\nTasksMax=infinity\n")
+    t.start()
+    pid, stop = qosd_pid(), threading.Event()
+    with subprocess.Popen([sys.executable, "-c", SLEEPERS], stdout=subprocess.PIPE, text=True) as sleepers:
+        try:
+            with open(f"/sys/fs/cgroup{t.control_group}/cgroup.procs", "w") as f:
+                f.write(str(sleepers.pid))
+            equal(sleepers.stdout.readline(), "ready\n", "the threads")
+            attach(t, "--probes=requests,cpu")
+            for method in "Threads", "Resources":
+                took, replies = [], []
+                with as_nobody():
+                    clients = [Varlink(timeout=60) for _ in range(32)]
+
+                def go_on(v, method=method, replies=replies):
+                    # Until the connection is shut down
+                    with contextlib.suppress(Failed, OSError):
+                        while not stop.is_set():
+                            v.call(method, unit=t.control_group)
+                            replies.append(method)
+
+                if method == "Threads":
+                    # The most in one reply
+                    equal(len(clients[0].call(method, unit=t.control_group)["threads"]), 1000, "threads")
+                stop.clear()
+                threads = [threading.Thread(target=go_on, args=(v,)) for v in clients]
+                for thread in threads:
+                    thread.start()
+                with Varlink() as root:
+                    while len(took) < 300 or len(replies) < 64:
+                        begin = cpu(pid)
+                        equal(root.call("Get", unit=s.name)["unit"], s.name, "unit of root's snapshot")
+                        took.append(cpu(pid) - begin)
+                stop.set()
+                for v in clients:
+                    v.socket.shutdown(socket.SHUT_RDWR)
+                for thread in threads:
+                    thread.join()
+                took.sort()
+                # One reading serves all for a second
+                check(took[-1] <= LIMIT, f"CPU time of the daemon beside {method}: {[round(t / 1e6, 1) for t in took[-5:]]} ms")
+        finally:
+            sleepers.kill()
+    equal(qosd_pid(), pid, "process of qosd")
+    daemon_is_well()
