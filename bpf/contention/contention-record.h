@@ -4,6 +4,7 @@
 /* Writers of contention maps. Compiled for BPF and, for the unit tests, for user space; the including file
  * provides window_copy(), window_cpu(), contention_cpu_of(), contention_loop() and contention_now(). */
 
+#include "checkpoints.h"
 #include "contention-map.h"
 #include "max-ring.h"
 
@@ -134,27 +135,19 @@ BPF_SUBPROG int contention_sum_up(struct qos_contention_map *c, struct qos_conte
 BPF_SUBPROG int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 epoch) {
         BPF_REQUIRE(c);
 
+        struct checkpoints all = { &c->rolling, &c->epoch, c->written };
         struct qos_contention_checkpoint *newest = NULL;
-        __u64 old = *(volatile __u64*) &c->epoch;
 
-        if (epoch <= old || __sync_val_compare_and_swap(&c->rolling, 0, window_cpu() + 1) != 0)
+        if (!checkpoints_begin(&all, epoch))
                 return 0;
-
-        old = *(volatile __u64*) &c->epoch;
-        for (__u32 level = 0; epoch > old && level < QOS_LEVELS; level++) {
-                __u64 before = old / QOS_LEVEL_EPOCHS(level), now = epoch / QOS_LEVEL_EPOCHS(level);
+        for (__u32 level = 0; level < QOS_LEVELS; level++) {
                 struct qos_contention_checkpoint *p;
-                __u64 i;
+                struct checkpoint_due due;
 
-                if (now == before)
-                        break; /* a boundary of a level is one of all finer levels */
-
-                i = QOS_LEVEL_FIRST_CHECKPOINT(level) + c->written[level] % QOS_LEVEL_CHECKPOINTS(level);
-                BPF_BOUND(i, QOS_CHECKPOINTS);
-                p = &c->checkpoints[i];
-
-                __sync_lock_test_and_set(&p->last, 0);
-                p->first = before + 1;
+                if (!checkpoints_get_due(&all, level, epoch, &due))
+                        break;
+                p = &c->checkpoints[due.index];
+                checkpoint_begin(&p->first, &p->last, &due);
                 if (!newest) {
                         if (!contention_sum_up(c, p, slot))
                                 break;
@@ -163,14 +156,10 @@ BPF_SUBPROG int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 
                         window_copy(p->threads, newest->threads,
                                     sizeof(*p) - __builtin_offsetof(struct qos_contention_checkpoint,
                                                                     threads));
-                __sync_lock_test_and_set(&p->last, now);
-
+                checkpoint_end(&p->last, &due);
                 c->written[level]++;
         }
-        if (epoch > old)
-                __sync_lock_test_and_set(&c->epoch, epoch);
-
-        __sync_lock_test_and_set(&c->rolling, 0);
+        checkpoints_end(&all, epoch);
         return 0;
 }
 

@@ -77,18 +77,19 @@ static long mount_checkpoint_step(__u64 i, void *data) {
 }
 
 /* As the checkpoints of the unit, to be called while these are written. */
-STORAGE_INLINE void mounts_mark(void *map, struct qos_storage_header *h, __u64 before, __u64 now) {
+STORAGE_INLINE void mounts_mark(void *map, struct qos_storage_header *h,
+                                 const struct checkpoint_due *due) {
         struct mount_roll roll = { .map = map, .k = h->written[QOS_MOUNT_LEVEL] % QOS_MOUNT_MARKS };
         __u64 k = roll.k;
 
         BPF_BOUND(k, QOS_MOUNT_MARKS);
-        __sync_lock_test_and_set(&h->marks[k].last, 0);
-        h->marks[k].first = before + 1;
+        checkpoint_begin(&h->marks[k].first, &h->marks[k].last, due);
         row_loop(QOS_STORAGE_ROWS, mount_mark_step, &roll);
-        __sync_lock_test_and_set(&h->marks[k].last, now);
+        checkpoint_end(&h->marks[k].last, due);
 }
 
-STORAGE_INLINE void mounts_checkpoint(void *map, struct qos_storage_header *h, __u64 before, __u64 now) {
+STORAGE_INLINE void mounts_checkpoint(void *map, struct qos_storage_header *h,
+                                 const struct checkpoint_due *due) {
         struct mount_roll roll = {
                 .map = map,
                 .k = h->written[QOS_MOUNT_BINS_LEVEL] % QOS_MOUNT_CHECKPOINTS,
@@ -96,10 +97,9 @@ STORAGE_INLINE void mounts_checkpoint(void *map, struct qos_storage_header *h, _
         __u64 k = roll.k;
 
         BPF_BOUND(k, QOS_MOUNT_CHECKPOINTS);
-        __sync_lock_test_and_set(&h->checkpoints[k].last, 0);
-        h->checkpoints[k].first = before + 1;
+        checkpoint_begin(&h->checkpoints[k].first, &h->checkpoints[k].last, due);
         row_loop(QOS_STORAGE_ROWS, mount_checkpoint_step, &roll);
-        __sync_lock_test_and_set(&h->checkpoints[k].last, now);
+        checkpoint_end(&h->checkpoints[k].last, due);
 }
 
 /* ---- recording ---------------------------------------------------------------------------------------- */

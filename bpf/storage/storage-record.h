@@ -5,6 +5,7 @@
  * provides window_copy(), window_cpu(), row_loop(), storage_element(), storage_roll_due() and
  * mount_read_type(). */
 
+#include "checkpoints.h"
 #include "max-ring.h"
 #include "storage-map.h"
 
@@ -63,30 +64,24 @@ static long storage_total_step(__u64 cpu, void *data) {
         return 0;
 }
 
-/* Writes the checkpoints that are due at epoch. Does not wait if another CPU is doing so: an event recorded
- * meanwhile may land on either side of the checkpoint, as a whole or in parts; totals are not affected. */
+/* Writes the checkpoints that are due at epoch. An event recorded meanwhile may land on either side of them,
+ * as a whole or in parts; totals are not affected. */
 STORAGE_INLINE void storage_roll(void *map, struct qos_storage_header *h, __u64 epoch) {
+        struct checkpoints all = { &h->rolling, &h->epoch, h->written };
         struct qos_storage_counts *newest = NULL;
-        __u64 old = *(volatile __u64*) &h->epoch;
 
-        if (epoch <= old || __sync_val_compare_and_swap(&h->rolling, 0, window_cpu() + 1) != 0)
+        if (!checkpoints_begin(&all, epoch))
                 return;
-
-        old = *(volatile __u64*) &h->epoch;
-        for (__u32 level = 0; epoch > old && level < QOS_LEVELS; level++) {
-                __u64 before = old / QOS_LEVEL_EPOCHS(level), now = epoch / QOS_LEVEL_EPOCHS(level);
+        for (__u32 level = 0; level < QOS_LEVELS; level++) {
+                struct checkpoint_due due;
                 struct qos_storage_counts *c;
 
-                if (now == before)
-                        break; /* a boundary of a level is one of all finer levels */
-
-                c = storage_counts_get(map, QOS_STORAGE_CHECKPOINT + QOS_LEVEL_FIRST_CHECKPOINT(level) +
-                                       h->written[level] % QOS_LEVEL_CHECKPOINTS(level));
+                if (!checkpoints_get_due(&all, level, epoch, &due))
+                        break;
+                c = storage_counts_get(map, QOS_STORAGE_CHECKPOINT + (__u32) due.index);
                 if (!c)
                         break;
-                /* Readers check last before and after copying */
-                __sync_lock_test_and_set(&c->last, 0);
-                c->first = before + 1;
+                checkpoint_begin(&c->first, &c->last, &due);
                 if (!newest) {
                         struct storage_total total = { .map = map, .to = c };
 
@@ -95,17 +90,14 @@ STORAGE_INLINE void storage_roll(void *map, struct qos_storage_header *h, __u64 
                 } else
                         window_copy(c->sums, newest->sums,
                                     sizeof(*c) - __builtin_offsetof(struct qos_storage_counts, sums));
-                __sync_lock_test_and_set(&c->last, now);
+                checkpoint_end(&c->last, &due);
                 if (level == QOS_MOUNT_LEVEL)
-                        mounts_mark(map, h, before, now);
+                        mounts_mark(map, h, &due);
                 if (level == QOS_MOUNT_BINS_LEVEL)
-                        mounts_checkpoint(map, h, before, now);
+                        mounts_checkpoint(map, h, &due);
                 h->written[level]++;
         }
-        if (epoch > old)
-                __sync_lock_test_and_set(&h->epoch, epoch);
-
-        __sync_lock_test_and_set(&h->rolling, 0);
+        checkpoints_end(&all, epoch);
 }
 
 STORAGE_INLINE void storage_add(struct qos_storage_counts *shard, __u64 sum, __u64 n) {
