@@ -145,6 +145,13 @@ struct qos_boundaries {
 
 /* ---- elements ----------------------------------------------------------------------------------------- */
 
+/* Calls that have not returned, counted by the iterator. */
+struct qos_storage_in_flight {
+        __u64 session;          /* of the iterator that wrote this; stale if it is not the last session */
+        __u64 count;
+        __u64 oldest_at;        /* CLOCK_MONOTONIC ns */
+};
+
 struct qos_storage_header {
         __u32 generation;       /* set once before the map is frozen; differs for each map created */
         __u32 unit;             /* generation of the unit, as in struct qos_owner */
@@ -157,6 +164,7 @@ struct qos_storage_header {
         struct qos_max_ring peaks[QOS_STORAGE_TIMED];
         struct qos_mount mounts[QOS_STORAGE_ROWS];      /* by row */
         struct qos_heavy_hitters challengers;           /* file systems without a row */
+        struct qos_storage_in_flight in_flight;
         struct qos_boundaries marks[QOS_MOUNT_MARKS];
         struct qos_boundaries checkpoints[QOS_MOUNT_CHECKPOINTS]; /* of bins */
 };

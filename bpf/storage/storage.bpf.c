@@ -4,7 +4,7 @@
  *
  *   storage_NAME_begin, storage_NAME_end   a function of the virtual file system, where fentry is available
  *   storage_fork, storage_exit             a thread starts without calls; its last calls are recorded
- *   storage_find_calls                     iterator: records the latest calls, on request
+ *   storage_find_calls                     iterator: records the latest calls, and those in flight
  *
  *   storage_ring_*, storage_aio_*          reads and writes of io_uring and libaio
  *   storage_pages_*, storage_fault, storage_map_pages   the page cache
@@ -219,16 +219,6 @@ static __always_inline struct storage_thread* storage_thread_get(struct task_str
         return t;
 }
 
-/* Records the latest calls of a thread that is in a unit. */
-static __always_inline void thread_record(struct task_struct *task) {
-        struct storage_thread *t;
-        void *map;
-
-        t = storage_thread_get(task, &map, /* begun= */ false);
-        if (t)
-                counted_record(task, t, map);
-}
-
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(storage_fork, struct task_struct *parent, struct task_struct *child) {
         void *map;
@@ -241,18 +231,14 @@ int BPF_PROG(storage_fork, struct task_struct *parent, struct task_struct *child
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(storage_exit, struct task_struct *task) {
+        struct storage_thread *t;
+        void *map;
+
         preemption_disable();
-        thread_record(task);
+        t = storage_thread_get(task, &map, /* begun= */ false);
+        if (t)
+                counted_record(task, t, map);
         preemption_enable();
-        return 0;
-}
-
-SEC("iter/task")
-int storage_find_calls(struct bpf_iter__task *ctx) {
-        struct task_struct *task = ctx->task;
-
-        if (task && !task->exit_state)
-                thread_record(task);
         return 0;
 }
 
@@ -278,6 +264,45 @@ static __always_inline __u64 task_count_calls(const struct task_struct *task) {
  * its end was skipped, the new frame is not below it, or the kernel has counted another call since. */
 static __always_inline bool call_is_nested(const struct storage_thread *t, __u64 frame, __u64 calls) {
         return t->frame != 0 && frame < t->frame && t->begun == calls;
+}
+
+/* One whose end was not seen is none any more once the kernel has counted another one. */
+static __always_inline void in_flight_count(const struct task_struct *task, const struct storage_thread *t,
+                                            void *map, __u64 session) {
+        struct qos_storage_header *h = storage_header_get(map);
+        __u64 since = t->since;
+
+        if (!h || t->frame == 0 || t->begun != task_count_calls(task))
+                return;
+        if (h->in_flight.session != session) {
+                h->in_flight.session = session;
+                h->in_flight.count = 0;
+                h->in_flight.oldest_at = since;
+        }
+        h->in_flight.count++;
+        if (since < h->in_flight.oldest_at)
+                h->in_flight.oldest_at = since;
+}
+
+SEC("iter/task")
+int storage_find_calls(struct bpf_iter__task *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct task_struct *task = ctx->task;
+        struct storage_thread *t;
+        void *map;
+
+        if (!task) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        if (task->exit_state)
+                return 0;
+        t = storage_thread_get(task, &map, /* begun= */ false);
+        if (!t)
+                return 0;
+        counted_record(task, t, map);
+        in_flight_count(task, t, map, session.id);
+        return 0;
 }
 
 static __always_inline void storage_record_overhead(void *map, __u64 begin) {

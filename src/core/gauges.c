@@ -98,5 +98,6 @@ void storage_calls_refresh(Manager *m, uint64_t now) {
         if (m->gauges.storage_at != 0 && now < m->gauges.storage_at + GAUGES_AGE_NSEC)
                 return;
         m->gauges.storage_at = now;
-        (void) probe_find_storage_calls(m->probe);
+        if (probe_find_storage_calls(m->probe, &m->gauges.storage_session) < 0)
+                m->gauges.storage_session = 0;
 }

@@ -18,6 +18,7 @@ typedef struct GaugeReadings {
         ReadingSessions sessions;
         uint64_t faults_at;             /* page faults were last recorded */
         uint64_t storage_at;            /* calls on files were last recorded */
+        uint64_t storage_session;       /* session of the iterator that did; 0: none */
         uint64_t udp_expired_at;        /* requests over UDP were last expired */
         uint64_t missed_at;             /* skipped program runs were last found */
         uint64_t reconciled_at;         /* gauges were last corrected */

@@ -85,7 +85,7 @@ static void unit_destroy_storage(Unit *u) {
 void unit_adopt_storage(Unit *u, Unit *retained) {
         if (!retained->storage.map)
                 return;
-        (void) probe_find_storage_calls(u->manager->probe);
+        (void) probe_find_storage_calls(u->manager->probe, NULL);
         u->storage.map = retained->storage.map;
         u->storage.since = retained->storage.since;
         unit_init_storage(u);
@@ -103,7 +103,7 @@ void storage_update(Manager *m) {
         if (any) {
                 (void) probe_load_group(m->probe, PROBE_STORAGE);
                 /* What threads did so far is of the units that they were in */
-                (void) probe_find_storage_calls(m->probe);
+                (void) probe_find_storage_calls(m->probe, NULL);
         }
 
         FOREACH_UNIT(u, m) {
@@ -121,7 +121,7 @@ void storage_update(Manager *m) {
         }
         /* What threads did so far is no new unit's */
         if (created)
-                (void) probe_find_storage_calls(m->probe);
+                (void) probe_find_storage_calls(m->probe, NULL);
 
         if (!any && now_usec(CLOCK_MONOTONIC) >= m->programs.keep_until)
                 probe_unload_group(m->probe, PROBE_STORAGE);

@@ -140,6 +140,7 @@ bool unit_reading_get_storage(UnitReading *r) {
         if (!u->view || !unit_get_storage_sources(u, r->storage_buffer, &r->storage))
                 return false;
         storage_calls_refresh(u->manager, r->context.now);
+        r->storage.session = u->manager->gauges.storage_session;
         return true;
 }
 

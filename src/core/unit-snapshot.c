@@ -160,7 +160,7 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
 static bool gauges_equal(const Metrics *a, const Metrics *b) {
         const Server *x = &a->requests.server, *y = &b->requests.server;
 
-        return x->in_flight == y->in_flight &&
+        return x->in_flight == y->in_flight && a->storage.in_flight == b->storage.in_flight &&
                 x->connections.open == y->connections.open &&
                 x->connections.accept_queue == y->connections.accept_queue &&
                 x->connections.accept_queue_max == y->connections.accept_queue_max;
@@ -198,6 +198,7 @@ static bool cache_is_valid(const UnitCache *cache, const Snapshot *s, uint64_t s
         return cache->at != 0 && cache->snapshot.window == s->window && cache->signature == signature &&
                 cache->boundary == boundary && now < cache->at + SNAPSHOT_AGE_NSEC &&
                 s->metrics.requests.server.in_flight == 0 &&
+                (s->metrics.storage.in_flight == ABSENT || s->metrics.storage.in_flight == 0) &&
                 gauges_equal(&s->metrics, &cache->snapshot.metrics);
 }
 

@@ -354,6 +354,11 @@ void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading
         const uint64_t *sums = reading->counts.sums;
 
         ret->covered = reading->covered;
+        if (is_measured(c->measured, MEASURED_STORAGE_CALLS + QOS_STORAGE_READ)) {
+                ret->in_flight = reading->in_flight;
+                if (reading->in_flight > 0)
+                        ret->oldest_in_flight = c->now - MIN(c->now, reading->oldest_at);
+        }
         for (enum qos_storage_call call = 0; call < QOS_STORAGE_CALLS; call++) {
                 bool timed = call < QOS_STORAGE_TIMED;
 

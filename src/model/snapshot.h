@@ -259,6 +259,8 @@ typedef struct Storage {
         uint64_t covered;               /* ns of the window in which the unit had a storage map */
         StorageTimedCalls timed[QOS_STORAGE_TIMED]; /* by enum qos_storage_call */
         uint64_t bytes[QOS_STORAGE_WRITE + 1];      /* read, written */
+        uint64_t in_flight;             /* calls that have not returned */
+        uint64_t oldest_in_flight;      /* ns; absent if there are none */
         StorageCalls calls[QOS_STORAGE_CALLS - QOS_STORAGE_TIMED]; /* all others */
         struct {
                 uint64_t reads, writes; /* calls on files of any kind, as the kernel counts in each task */

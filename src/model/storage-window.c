@@ -121,6 +121,18 @@ static void reading_settle(StorageReading *r) {
                         words[i] = 0;
 }
 
+static void in_flight_read(const StorageSources *sources, StorageReading *ret) {
+        for (size_t i = 0; i < sources->n; i++) {
+                const struct qos_storage_in_flight *f = &sources->sources[i].map->header.in_flight;
+
+                if (sources->session == 0 || load(&f->session) != sources->session)
+                        continue;
+                ret->oldest_at = ret->in_flight == 0 ? load(&f->oldest_at) :
+                                 MIN(ret->oldest_at, load(&f->oldest_at));
+                ret->in_flight += load(&f->count);
+        }
+}
+
 int storage_read(const StorageSources *sources, uint64_t now, uint64_t window, StorageReading *ret,
                  StorageReading *ret_total) {
         bool total = window == WINDOW_TOTAL;
@@ -172,6 +184,7 @@ int storage_read(const StorageSources *sources, uint64_t now, uint64_t window, S
 
         for (StorageReading *reading = ret; reading; reading = reading == ret ? ret_total : NULL) {
                 reading->signature = signature;
+                in_flight_read(sources, reading);
                 reading_settle(reading);
         }
         return 0;

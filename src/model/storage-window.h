@@ -24,6 +24,8 @@ typedef struct StorageReading {
         uint64_t covered;                       /* ns of the window in which the unit had a storage map */
         StorageCounts counts;
         uint64_t maxima[QOS_STORAGE_TIMED];
+        uint64_t in_flight;                     /* calls that have not returned, at that moment */
+        uint64_t oldest_at;                     /* CLOCK_MONOTONIC ns, if there are any */
         uint64_t signature;                     /* hash of the counters: unchanged if nothing but time has
                                                  * passed */
 } StorageReading;
@@ -34,6 +36,7 @@ typedef struct StorageSources {
         size_t n;
         uint64_t since;                         /* CLOCK_MONOTONIC ns when the unit was first observed with
                                                  * the probe */
+        uint64_t session;                       /* of the iterator that counted calls in flight; 0: none */
         const StorageCounts *before;            /* counters of the maps that are not of the unit, modulo
                                                  * 2^64; NULL: none */
 } StorageSources;

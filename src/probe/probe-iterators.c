@@ -236,8 +236,8 @@ int probe_find_faults(Probe *p) {
         return iterator_run(p, PROGRAM_FIND_FAULTS, NULL);
 }
 
-int probe_find_storage_calls(Probe *p) {
-        return iterator_run(p, PROGRAM_STORAGE_FIND, NULL);
+int probe_find_storage_calls(Probe *p, uint64_t *ret_session) {
+        return iterator_run(p, PROGRAM_STORAGE_FIND, ret_session);
 }
 
 int probe_reassign_sockets(Probe *p) {

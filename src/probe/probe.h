@@ -291,7 +291,7 @@ void probe_remove_storage(Probe *p, unsigned slot);
 int probe_adopt_storage(Probe *p, unsigned slot, uint32_t generation,
                         const union qos_storage_element **ret);
 /* Records the latest calls of all threads, as the kernel counts them. */
-int probe_find_storage_calls(Probe *p);
+int probe_find_storage_calls(Probe *p, uint64_t *ret_session);
 
 /* ---- libssl ----  */
 

@@ -89,5 +89,11 @@ int reading_print_storage(const Reading *r) {
                 return 0;
         }
         print_line("Files", "calls over %s%s", format_duration(buf, covered), some ? ":" : ": none");
+        if (reading_unsigned(r, STORAGE "inFlight", &count) && count > 0 &&
+            reading_unsigned(r, STORAGE "oldestInFlight", &n)) {
+                char age[FORMAT_MAX];
+
+                print_line("", "%s in flight, the oldest for %s", format_count(buf, count), format_duration(age, n));
+        }
         return some ? table_print(t, stdout, terminal_style(), arg_legend, table_indent()) : 0;
 }

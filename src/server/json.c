@@ -317,6 +317,8 @@ static const char *const exported_gauges[] = {
         "requests.server.connections.acceptQueue",
         "requests.server.connections.acceptQueueMax",
         "requests.client.inFlight",
+        "storage.inFlight",
+        "storage.oldestInFlight",
 };
 
 static void add_gauges(JsonWriter *w, const Metrics *values) {

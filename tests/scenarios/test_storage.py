@@ -2,8 +2,10 @@
 """Calls on files, compared with what the program did and with the kernel's counters of it (/proc/PID/io)."""
 
 import ctypes
+import fcntl
 import mmap
 import os
+import signal
 import subprocess
 import time
 
@@ -581,3 +583,30 @@ def rings():
     device = os.stat(u.directory).st_dev
     row = [row for row in mounts.values() if row.get("device") == f"{os.major(device)}:{os.minor(device)}"]
     check(row and row[0]["reads"]["count"] >= 81, f"{mounts}")
+
+
+@test(deadline=60, vm=True, needs_program="storage_open_begin")
+def calls_in_flight():
+    """A call that does not return is in flight, with its age, and in no count until it returns."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    equal(storage(u)["inFlight"], 0, "calls in flight")
+    check("oldestInFlight" not in storage(u), "there is an oldest one")
+    fd = os.open(u.directory + "/data", os.O_RDWR)
+    # An open of the file waits until the lease is given up
+    old = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    before = counts(storage(u))
+    os.write(u.lines, b"x = os.open('data', os.O_RDONLY)")
+    wait_for("the call is in flight", lambda: storage(u)["inFlight"] == 1, 10)
+    age = storage(u)["oldestInFlight"]
+    wait_for("it grows older", lambda: storage(u)["oldestInFlight"] > age + 100_000_000, 10)
+    equal(counts(storage(u)) | {"lookups.count": 0}, before | {"lookups.count": 0}, "counts")
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    os.close(fd)
+    signal.signal(signal.SIGIO, old)
+    check(os.read(u.results, 100) == b"done\n", "the call failed")
+    wait_for("no call is in flight", lambda: storage(u)["inFlight"] == 0, 10)
+    latency = storage(u)["opens"]["latency"]
+    check(latency["max"] >= 100_000_000, f"{latency}")

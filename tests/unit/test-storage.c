@@ -168,6 +168,25 @@ static void test_before(void) {
         check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_WRITE] == 3);
 }
 
+/* Calls in flight count if the last session has written them. */
+static void test_in_flight(void) {
+        _cleanup_free_ union qos_storage_element *a = map_new(START), *b = map_new(START);
+        const StorageSource list[] = { { .map = a, .since = START }, { .map = b, .since = START } };
+        StorageSources sources = { .sources = list, .n = 2, .since = START, .session = 7 };
+        StorageReading r, total;
+
+        a->header.in_flight = (struct qos_storage_in_flight) { .session = 7, .count = 2, .oldest_at = 50 };
+        b->header.in_flight = (struct qos_storage_in_flight) { .session = 7, .count = 1, .oldest_at = 40 };
+        check(storage_read(&sources, START + 1, NSEC_PER_SEC, &r, &total) == 0);
+        check(r.in_flight == 3 && r.oldest_at == 40 && total.in_flight == 3);
+        b->header.in_flight.session = 6;
+        check(storage_read(&sources, START + 1, NSEC_PER_SEC, &r, NULL) == 0);
+        check(r.in_flight == 2 && r.oldest_at == 50);
+        sources.session = 0;
+        check(storage_read(&sources, START + 1, NSEC_PER_SEC, &r, NULL) == 0);
+        check(r.in_flight == 0);
+}
+
 /* ---- rows by file system ------------------------------------------------------------------------------ */
 
 typedef struct FileSystem {
@@ -371,6 +390,7 @@ int main(void) {
         test_results();
         test_wraparound();
         test_before();
+        test_in_flight();
         test_mounts();
         test_mount_reused();
         test_mounts_many();
