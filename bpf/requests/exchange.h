@@ -342,8 +342,12 @@ EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
                 return (bytes & 0xffff00ffffffff) == 0x00420001020530;
         case 8: /* unbindRequest with a number of two bytes */
                 return (bytes & 0xffff0000ffffffff) == 0x0042000002020630;
+        case 12: /* COM_QUIT of MySQL with compression: length 5 in three bytes, a number, not compressed */
+                return (bytes & 0xffffffff00ffffff) == 0x0100000000000005;
         case 16: /* CancelRequest of PostgreSQL: the server closes the connection without response */
                 return bytes == 0x2e16d20410000000;
+        case 28: /* NBD_CMD_DISC: magic number, flags, type 2 */
+                return (bytes & 0xffff0000ffffffff) == 0x0200000013956025;
         default:
                 return exchange_is_last_farewell(bytes, length);
         }
@@ -371,7 +375,8 @@ EXCHANGE_INLINE int exchange_is_remark(__u64 bytes, __u32 length) {
 EXCHANGE_INLINE __u32 exchange_look(__u32 length) {
         if (length <= EXCHANGE_FAREWELL_MAX)
                 return length;
-        return length == 9 || length == 16 || length == 30 || length == 39 ? 8 : 0;
+        return length < 64 && (1ULL << 9 | 1ULL << 12 | 1ULL << 16 | 1ULL << 28 | 1ULL << 30 | 1ULL << 39) >>
+                length & 1 ? 8 : 0;
 }
 
 /* Whether there is no request that arriving data could be part of. */

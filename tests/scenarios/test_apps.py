@@ -189,10 +189,10 @@ def postgresql_farewells():
 
 @test()
 def other_farewells():
-    """The last messages of MySQL, LDAP, MQTT and memcached clients, which get no response, are no requests. One that gets a response is a
+    """The last messages of MySQL, LDAP, MQTT, memcached and NBD clients, which get no response, are no requests. One that gets a response is a
     request, and other bytes before the close are a request that was aborted, as is an earlier one, except with MQTT."""
     s = scenario.start_served(mode="thread", request=5, response=3)
-    longer = scenario.start_served(mode="thread", request=24, response=3)
+    longer = scenario.start_served(mode="thread", request=40, response=3)
 
     def last(server, *words, after):
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as c:
@@ -211,9 +211,10 @@ def other_farewells():
 
     n, aborted = 0, 0
     for words, more in (([b"\1\0\0\0\1"], 0), ([b"\x30\5\2\1\3\x42\0"], 0), ([b"\x30\6\2\2\1\3\x42\0"], 0), ([b"\xe0\0"], 0), ([b"\xe0\2\4\0"], 0),
-                        ([b"quit\r\n"], 0), ([b"QUIT\r\n"], 0), ([b"\1\0\0\7\0"], 0), ([b"\1\0\0\7\1"], 1), ([b"\x30\6\0\1xhi!", b"\xe0\0"], 0),
+                        ([b"quit\r\n"], 0), ([b"QUIT\r\n"], 0), ([b"\1\0\0\7\0"], 0), ([b"\5\0\0\3\0\0\0\1\0\0\0\1"], 0),
+                        ([b"\x25\x60\x95\x13\0\0\0\2" + b"x" * 20], 0), ([b"\x25\x60\x95\x13\0\0\0\0" + b"x" * 20], 1), ([b"\1\0\0\7\1"], 1), ([b"\x30\6\0\1xhi!", b"\xe0\0"], 0),
                         ([b"\1\0\0\0\2"], 1), ([b"\xe0\1"], 1), ([b"quit!\n"], 1), ([b"xyz", b"quit\r\n"], 1), ([b"quit\r\n", b"xyz"], 1)):
-        f = last(longer, *words, after=b"q" * 24)
+        f = last(longer, *words, after=b"q" * 40)
         n, aborted = n + 1, aborted + more
         equal((f["count"], f["clientAborts"] + f["errors"]["reset"], f["inFlight"]), (n, aborted, 0), f"count, aborted, in flight after {words}")
     f = last(s, b"\1\0\0\0\1", after=b"q" * 5)
@@ -441,11 +442,11 @@ def mariadb():
     number = smaller(40)
     client = ["mariadb", "--no-defaults", "-h", "127.0.0.1", "-P", str(port), "-u", "root", "-B"]
     inside = {"tcp": 0, "tls": 0}
-    for tls, options in (("tls", ["--ssl", "--skip-ssl-verify-server-cert"]), ("tcp", ["--skip-ssl"])):
+    for tls, options in (("tls", ["--ssl", "--skip-ssl-verify-server-cert"]), ("tcp", ["--skip-ssl"]), ("tcp", ["--skip-ssl", "--compress"])):
         for _ in range(number):
             out = run(*client, *options, "-e", "show status like 'Ssl_version'").stdout
             equal("TLS" in out, tls == "tls", f"whether it is TLS: {out!r}")
-        inside[tls] = 2 * number        # the login, and the request
+        inside[tls] += 2 * number       # the login, and the request
         f = wait_for("the connections are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
         equal((f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "in flight, clientAborts, errors")
         equal({k: f["protocols"][k] for k in inside}, inside, "protocols")

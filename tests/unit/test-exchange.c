@@ -433,7 +433,8 @@ static void test_remarks(void) {
               !exchange_is_remark(bytes, 16));
         check(!exchange_is_farewell(bytes, 17) && !exchange_is_farewell(bytes + 1, 16));
         for (uint32_t n = 0; n < 64; n++)
-                check(exchange_look(n) == (n <= 8 ? n : n == 9 || n == 16 || n == 30 || n == 39 ? 8 : 0));
+                check(exchange_look(n) == (n <= 8 ? n : n == 9 || n == 12 || n == 16 || n == 28 || n == 30 ||
+                                           n == 39 ? 8 : 0));
 
         exchange_begin(&x, IN, IN, OUT);
         for (unsigned i = 0; i < 10; i++, at += 39) {
@@ -984,6 +985,10 @@ static void test_farewell(void) {
         check(exchange_is_farewell(0x00e0, 2) && !exchange_is_last_farewell(0x00c0, 2) &&
               !exchange_is_last_farewell(0x010402e0, 4));
         check(!exchange_is_last_farewell(0x0400000058, 5) && !exchange_is_farewell(0x00e0, 3));
+        check(exchange_is_farewell(0x0100000002000005, 12) &&
+              !exchange_is_farewell(0x0100000002000006, 12) &&
+              !exchange_is_farewell(0x0100000002000005, 13));
+        check(exchange_is_farewell(0x0200010013956025, 28) && !exchange_is_farewell(0x0000000013956025, 28));
         check(!exchange_is_farewell(0x0400000058, 4) && !exchange_is_farewell(0x0400000051, 5) &&
               !exchange_is_farewell(0, 5));
 
