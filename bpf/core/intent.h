@@ -28,6 +28,10 @@
 /* A run of an event loop takes some hundredths of that: a coincidence is a matter of one in a thousand. */
 #define INTENT_SILENCE_NSEC 20000000ULL
 
+/* For so many times as long as since what may have set the response off, the unit has read nothing before.
+ * Of requests that arrive at random, whatever their rate, a fifth of the coincidences at most pass that. */
+#define INTENT_SILENCE 4U
+
 /* Waits of a thread with less than this between them are one: it was woken for the event of another one. */
 #define INTENT_JOIN_NSEC 10000000ULL
 
@@ -71,7 +75,8 @@ INTENT_INLINE enum intent intent_of_run(const struct intent_run *r, const struct
         __u64 since = now->begun_at > r->begun_at ? now->begun_at - r->begun_at : 0;
 
         if (r->thread != now->thread || r->waits != now->waits || r->begun_at <= read_at ||
-            since * INTENT_PART > now->begun_at - read_at)
+            since * INTENT_PART > now->begun_at - read_at ||
+            since * INTENT_SILENCE > r->begun_at - r->before_at)
                 return INTENT_NONE;
         return r->preempted == now->preempted && r->begun_at - r->before_at >= INTENT_SILENCE_NSEC ?
                INTENT_SHOWN : INTENT_LIKELY;

@@ -333,6 +333,16 @@ static __always_inline void task_get_run(const struct task_struct *task, __u64 n
         };
 }
 
+/* The current thread reads what a peer has sent: that may set off what it sends now, and not a request. */
+static __always_inline void peer_is_read(void) {
+        struct pending_responses *a;
+        __u32 zero = 0;
+
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (a)
+                a->run.thread = 0;
+}
+
 static __always_inline void answer_leave(const struct qos_unit_map *u, const struct request_record *b) {
         struct pending_responses *a;
         __u32 zero = 0;

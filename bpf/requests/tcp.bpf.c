@@ -534,16 +534,6 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         return 0;
 }
 
-/* What a thread sends now may be set off by this, and not by a request. */
-static __always_inline void peer_is_read(void) {
-        struct pending_responses *a;
-        __u32 zero = 0;
-
-        a = bpf_map_lookup_elem(&answers, &zero);
-        if (a)
-                a->run.thread = 0;
-}
-
 static __always_inline int socket_is_read(struct sock *sk, struct overhead *overhead) {
         struct tcp_sock *tp;
         struct qos_unit_map *u;

@@ -487,6 +487,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                 if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN)
                         c->heard = UNIX_HEARD_READ;
                 bpf_spin_unlock(&c->lock);
+                peer_is_read();
                 return 0;
         }
         if (server)

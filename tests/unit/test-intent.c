@@ -41,6 +41,7 @@ static void test_run(void) {
         check(intent_when(0, 1, 7, just, now, 7) == INTENT_SHOWN);
         /* It had read one more shortly before */
         check(intent_when(just - 5 * MSEC, 1, 7, just, now, 7) == INTENT_LIKELY);
+        check(intent_when(just - 3 * MSEC, 1, 7, just, now, 7) == INTENT_NONE);
         check(intent_when(just - 25 * MSEC, 1, 7, just, now, 7) == INTENT_SHOWN);
         /* It has waited since: for a timer, or something else */
         check(intent_when(0, 1, 7, just, now, 8) == INTENT_NONE);
