@@ -33,6 +33,7 @@ def index(bucket, schema):
 
 def equals_the_rest(unit):
     """Counters, levels and buckets are those of Get and Histogram, of a unit at rest."""
+    wait_for("its start is complete", lambda: export(unit.name)[unit.name]["activeState"] == "active")
     e = export(unit.name)[unit.name]
     reading = varlink("Get", unit=unit.name, window=0)
     for key in ("attachedSince", "activeState", "drops"):
