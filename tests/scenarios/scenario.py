@@ -667,7 +667,10 @@ def kill_qosd():
     """Kills qosd as a crash would. Returns when the next process serves requests."""
     pid = qosd_pid()
     os.kill(pid, signal.SIGKILL)
-    return wait_qosd(pid)
+    pid = wait_qosd(pid)
+    # So that restarts which no scenario has made are seen
+    systemctl("reset-failed", "qosd.service")
+    return pid
 
 
 def configure_qosd(text):

@@ -15,6 +15,8 @@ from scenario import (SEC, Client, Server, Varlink, attach, check, count, equal,
                       systemctl, test, wait_for, wait_qosd, write_unit, unit_name, qosd_pid, varlink)
 from test_clients import NOBODY, as_nobody
 
+DAEMON = 1
+
 
 class Reader:
     """The C program that uses libqosd (reader.c). Each line of its output is an object."""
@@ -264,7 +266,8 @@ def a_full_listen_queue():
             while True:
                 fillers.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
                 fillers[-1].connect(scenario.VARLINK_SOCKET)
-        r = Reader("read", 0, s.name, uid=NOBODY)
+        # Another user: of this one there are more connections than one may have
+        r = Reader("read", 0, s.name, uid=DAEMON)
 
         def connects():
             equal(r.process.poll(), None, "exit status of the reader")
