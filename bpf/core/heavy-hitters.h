@@ -6,7 +6,7 @@
 #include "unit-map.h"
 
 /* Minimum interval of reassignments: each takes some 3000 additions, negligible ten times a second. */
-#define PEERS_PAUSE_NSEC 100000000ULL
+#define HEAVY_HITTERS_PAUSE_NSEC 100000000ULL
 
 /* 0 if equal. */
 static inline __attribute__((always_inline)) __u64 address_difference(const struct qos_address *a,
@@ -65,5 +65,5 @@ static inline __attribute__((always_inline)) __u64 challenger_add(struct qos_hea
                 c->list[mine].nsec += nsec;
         } else
                 mine = (__u32) challenger_enter(c, address, nsec);
-        return now - c->changed_at >= PEERS_PAUSE_NSEC ? mine : QOS_CHALLENGERS;
+        return now - c->changed_at >= HEAVY_HITTERS_PAUSE_NSEC ? mine : QOS_CHALLENGERS;
 }

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import time
 
-from scenario import Unit, attach, check, equal, kill_qosd, lookup, qosctl, snapshot, test, wait_for
+from scenario import Unit, attach, check, equal, kill_qosd, lookup, qosctl, qosctl_json, snapshot, test, wait_for
 from test_nested import new_slice
+from test_thresholds import wait_state
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -138,6 +139,19 @@ def calls_of_tasks():
     now, figures = u.io(), storage(u)["calls"]
     equal(difference(figures, ours), difference(now, truth), "after a kill of qosd")
     check(figures["reads"] >= 1000 + 140 + 500 + 50, f"{figures} are too few")
+
+
+@test(deadline=60)
+def threshold():
+    """One on a metric of the probe has its value, and is violated by calls and clear without."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    qosctl("set-threshold", u.name, "many: storage.calls.writes > 200 over 2s")
+    wait_state(u, "many", "ok")
+    u.do("out = os.open('out', os.O_CREAT|os.O_WRONLY); [os.write(out, b'y') for i in range(1000)]")
+    wait_for("it is violated by these", lambda: (t := qosctl_json("list-thresholds", u.name)[0])["state"] == "violated" and t["value"] >= 1000)
+    wait_state(u, "many", "ok")
 
 
 # Lines, and what they add to the counts. Each call that is not named is none

@@ -405,15 +405,15 @@ static void test_challenge(void) {
         check(entry_get(u, least)->cells[QOS_ENTRY_COUNT] == 0 &&
               entry_get(u, least)->sums[QOS_ENTRY_SUM_LATENCY] == 0);
         check(u->folds == 2);
-        check(peer_challenge(u, &large, NSEC_PER_SEC, now + PEERS_PAUSE_NSEC - 1) == 0);
-        check(peer_challenge(u, &large, 1, now + PEERS_PAUSE_NSEC) == least);
+        check(peer_challenge(u, &large, NSEC_PER_SEC, now + HEAVY_HITTERS_PAUSE_NSEC - 1) == 0);
+        check(peer_challenge(u, &large, 1, now + HEAVY_HITTERS_PAUSE_NSEC) == least);
 
         /* Many that are alike lower each other: the list of those who may is short, and none of them gets a
          * row */
         for (unsigned round = 0; round < 50; round++)
                 for (unsigned i = 0; i < 3 * QOS_CHALLENGERS; i++) {
                         a = address_of(100 + i, 2);
-                        now += PEERS_PAUSE_NSEC;
+                        now += HEAVY_HITTERS_PAUSE_NSEC;
                         check(peer_challenge(u, &a, 20 * NSEC_PER_MSEC, now) == 0);
                 }
         free(u);
