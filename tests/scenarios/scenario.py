@@ -199,7 +199,7 @@ class Unit:
     def __init__(self, command, name=None, type="notify", settings="", unit_settings=""):
         self.name = name or unit_name()
         write_unit(self.name, f"[Unit]\nDescription=Unit under test\nStartLimitIntervalSec=0\n{unit_settings}\n"
-                              f"[Service]\nType={type}\nNotifyAccess=all\nTimeoutSec=10s\nExecStart={command}\n{settings}\n")
+                              f"[Service]\nType={type}\nNotifyAccess=all\nTimeoutStartSec=60s\nTimeoutStopSec=10s\nExecStart={command}\n{settings}\n")
 
     def start(self):
         systemctl("start", self.name)

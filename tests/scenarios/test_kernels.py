@@ -21,16 +21,17 @@ REQUESTS = 12000
 
 
 def is_clean(u, protocol, count, up_to=None):
-    """Checks that all requests count, without drops and errors, and with their protocol. Since Linux 7.0 the kernel skips runs of a
-    program that is preempted on the same CPU: if any were skipped, a request may lack its protocol."""
+    """Checks that all requests count, without errors, drops, and with their protocol. Since Linux 7.0 the kernel skips runs of a program
+    that is preempted on the same CPU: if any were skipped, a request may lack its protocol, and drops are at most the skipped runs."""
     expect_total(u, count, up_to=up_to)
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
     wait_for("no connection is open", lambda: server_figures(u)["connections"]["open"] == 0)
     s = snapshot(u, "total")
     figures = s["requests"]["server"]
     equal(sum(figures["protocols"].values()), figures["count"], f"requests by protocol, {figures['protocols']}")
-    equal(s["drops"], 0, "drops")
-    if not any(misses().values()):
+    skipped = sum(misses().values())
+    check(s["drops"] <= skipped, f"{s['drops']} drops, and {skipped} skipped runs")
+    if not skipped:
         equal(figures["protocols"].get(protocol), figures["count"],
               f"requests by protocol {figures['protocols']}, of {protocol}")
     equal(figures["clientAborts"], 0, "clientAborts")
