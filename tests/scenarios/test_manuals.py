@@ -14,6 +14,13 @@ from scenario import SOURCES, check, count, fail, patience, qosctl, run, systemc
 
 UNITS = "nginx.service", "redis-server.service"
 
+# Clients in docs/examples, and what they say of a unit that does not exist
+CLIENTS = {
+    "rates.py": "org.qosd.QoS.NotAttached: ",
+    "rates-gio.py": "org.qosd1.Error.NoSuchUnit: ",
+    "rates-jeepney.py": "org.qosd1.Error.NoSuchUnit",
+}
+
 
 def read_examples():
     """Commands of the examples that are marked to be run, by page."""
@@ -70,7 +77,7 @@ def read_lines(n, *command):
 
 @test(own_daemon=True, deadline=120)
 def programs():
-    """The program of libqosd(3), built as the page says, and the client that has no library, see what the clients get."""
+    """The program of libqosd(3), built as the page says, and the clients of docs/examples see what the clients get."""
     with open(os.path.join(SOURCES, "../../docs/libqosd.3")) as f:
         text = re.search(r"^\.SH EXAMPLES\n.*?^\.nf\n(.*?)^\.fi", f.read(), re.M | re.S)[1]
     with busy() as directory:
@@ -79,11 +86,13 @@ def programs():
         run("sh", "-ec", f"cd {directory}; cc example.c $(pkg-config --cflags --libs libqosd) -o example", timeout=60)
         for line in read_lines(3, "stdbuf", "-oL", f"{directory}/example"):
             check(0 < int(re.fullmatch(r"(\d+) ns\n", line)[1]) < 1e9, line)
-        for line in read_lines(3, "python3", os.path.join(SOURCES, "../../docs/examples/rates.py"), "nginx"):
-            rate, p99 = re.fullmatch(r"nginx\.service (\d+)/s ([\d.]+)ms\n", line).groups()
-            check(int(rate) > 0 and 0 < float(p99) < 1000, line)
-        r = run("python3", os.path.join(SOURCES, "../../docs/examples/rates.py"), "no-such-unit", ok=False)
-        check(r.returncode == 1 and "org.qosd.QoS.NotAttached: " in r.stderr, r.stderr)
+        for client, missing in CLIENTS.items():
+            path = os.path.join(SOURCES, "../../docs/examples", client)
+            for line in read_lines(3, "python3", path, "nginx"):
+                rate, p99 = re.fullmatch(r"nginx\.service (\d+)/s ([\d.]+)ms\n", line).groups()
+                check(int(rate) > 0 and 0 < float(p99) < 1000, f"{client}: {line}")
+            r = run("python3", path, "no-such-unit", ok=False)
+            check(r.returncode == 1 and missing in r.stderr, f"{client}: {r.stderr}")
 
 
 @test(own_daemon=True, deadline=300)
