@@ -290,7 +290,10 @@ def seconds_write(seconds):
 
 
 def part(test):
-    return "quiet" if test.quiet else "own-daemon" if test.own_daemon else "together"
+    # In the VM no tests run side by side
+    if test.quiet and not (scenario.in_vm and test.quiet != "alone"):
+        return "quiet"
+    return "own-daemon" if test.own_daemon else "together"
 
 
 def run_all(tests, again, results, failed, report):

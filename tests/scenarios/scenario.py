@@ -67,7 +67,7 @@ def test(deadline=30, own_daemon=False, quiet=None, vm=False, needs_vm=None, nig
     needs_program: a BPF program that the test depends on, and that some kernels reject. If the kernel of the machine does, the test runs
     only in the VM."""
     def register(function):
-        TESTS.append(Test(function, deadline, own_daemon, quiet, True if needs_vm or needs_program else vm, needs_vm, nightly, reboots,
+        TESTS.append(Test(function, deadline, own_daemon, quiet, vm or bool(needs_vm or needs_program), needs_vm, nightly, reboots,
                           needs_program))
         return function
     return register

@@ -158,7 +158,7 @@ def quotas(units):
     return words
 
 
-@test(deadline=300, needs_vm="a CPU quota needs the cpu controller")
+@test(deadline=300, vm="nightly", needs_vm="a CPU quota needs the cpu controller")
 def by_quota():
     """With --by=quota the batch units have a CPU quota while the unit is too slow, and none once qos-balance ends."""
     victim, batch = Victim().start(), batch_units(2)

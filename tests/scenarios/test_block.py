@@ -76,7 +76,7 @@ def block(unit, window="total"):
     return figures
 
 
-@test(deadline=60, quiet="alone", vm=True)
+@test(deadline=60, quiet="alone", vm="nightly")
 def direct():
     """Each request past the page cache is counted once, with its bytes, times and device, and only for the unit that made it."""
     u = Disk("write-100", "read-70", "write-30")

@@ -692,7 +692,7 @@ def reloaded_under_load():
     expect_total(s, c.stop()["answered"])
 
 
-@test(needs_vm="the lab installs qosd when the container has booted")
+@test(vm="nightly", needs_vm="the lab installs qosd when the container has booted")
 def there_after_boot():
     """qosd, which is enabled, runs after the boot, and the first request of a unit that is attached counts."""
     equal(systemctl("is-enabled", "qosd.service").stdout.strip(), "enabled", "qosd.service")

@@ -185,7 +185,7 @@ class Case:
             suffering.close()
 
 
-def case(*kinds, also=(), deadline=60, quiet="loaded", needs_vm=None):
+def case(*kinds, also=(), deadline=60, quiet="loaded", vm=False, needs_vm=None):
     def register(function):
         c = Case(function, kinds, also, needs_vm)
         CASES.append(c)
@@ -194,7 +194,7 @@ def case(*kinds, also=(), deadline=60, quiet="loaded", needs_vm=None):
             # A case with the finding "cpu" is not repeated because of it
             c.run(diagnose if "cpu" in kinds else lambda u, *options: calm(lambda: diagnose(u, *options)))
         alone.__name__, alone.__module__ = function.__name__, function.__module__
-        test(deadline=deadline, quiet=quiet, needs_vm=needs_vm)(alone)
+        test(deadline=deadline, quiet=quiet, vm=vm, needs_vm=needs_vm)(alone)
         return function
     return register
 
@@ -607,12 +607,12 @@ def loss_towards_clients():
     yield from over_a_cable(scenario.Cable(drop=30, delay_us=500, seed=7))
 
 
-@case("network", deadline=120, needs_vm="the development kernel has no netem")
+@case("network", deadline=120, vm="nightly", needs_vm="the development kernel has no netem")
 def netem_towards_clients():
     yield from over_a_cable(scenario.NetemCable(netem="loss 3% delay 5ms"))
 
 
-@case("quota", deadline=120, needs_vm="the CPU controller is not there")
+@case("quota", deadline=120, vm="nightly", needs_vm="the CPU controller is not there")
 def quota_too_small():
     s = Toiler(cpu_us=5000, settings="CPUQuota=10%")
     with loaded(s, connections=2):
@@ -636,12 +636,12 @@ def without_room(limit):
     check("major faults" in f["text"], f"text: {f}")
 
 
-@case("memory", also=("disk",), deadline=180, needs_vm="the memory controller is not there")
+@case("memory", also=("disk",), deadline=180, vm="nightly", needs_vm="the memory controller is not there")
 def memory_too_small():
     yield from without_room("MemoryMax")
 
 
-@case("memory", also=("disk",), deadline=180, needs_vm="the memory controller is not there")
+@case("memory", also=("disk",), deadline=180, vm="nightly", needs_vm="the memory controller is not there")
 def memory_throttled():
     """Threads are throttled beyond MemoryHigh=, and no process is killed."""
     yield from without_room("MemoryHigh")

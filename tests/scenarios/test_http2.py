@@ -199,7 +199,7 @@ def lost_elements():
     return {row["map"]: row["count"] for row in scenario.varlink("GetStatus").get("lostElements", [])}
 
 
-@test(vm=True, quiet="alone")
+@test(vm="nightly", quiet="alone")
 def without_memory():
     """If the kernel has no memory for the state of a connection, the failures are counted by map, and the quality is not exact. With memory
     for the first of the two parts of the state, connections with few streams are exact."""

@@ -106,7 +106,7 @@ def faults(unit):
     return figures["minorFaults"], figures["majorFaults"]
 
 
-@test(deadline=60, quiet="alone", vm=True)
+@test(deadline=60, quiet="alone", vm="nightly")
 def page_faults():
     """Each page fault is counted once, also of threads and processes that have ended, and across a restart of qosd."""
     u = Toucher("touch-2000", "threads-5", "fork-5", "major-50", "touch-300", "touch-301")
@@ -254,7 +254,7 @@ def quota_and_pressure():
     check(f["time"]["throttled"] > 1 * SEC / 10, f"throttled for {f['time']['throttled']} ns")
 
 
-@test(deadline=120, quiet="alone", needs_vm="how much may be dirty is a matter of the whole machine")
+@test(deadline=120, quiet="loaded", needs_vm="how much may be dirty is a matter of the whole machine")
 def slowed_writers():
     """dirtyThrottles counts how often a process that writes faster than the disk was throttled, and dirtyThrottleTime how long."""
     path, limits = f"/var/tmp/qosd-dirty-{os.getpid()}", "/proc/sys/vm/dirty_bytes"

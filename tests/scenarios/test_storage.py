@@ -116,7 +116,7 @@ def counts(figures):
             for key, value in values.items() if isinstance(value, int)}
 
 
-@test(deadline=60, own_daemon=True, vm=True)
+@test(deadline=60, own_daemon=True, vm="nightly")
 def calls_of_tasks():
     """The calls that the kernel counts in each task are counted once, with their bytes: of threads and children that have exited,
     and over a kill of qosd."""
@@ -205,7 +205,7 @@ def calls_on_files():
         check(0 < figures[kind]["latency"]["mean"] <= figures[kind]["latency"]["max"], f"latency of {kind}: {figures[kind]}")
 
 
-@test(deadline=60, vm=True, needs_program="storage_read_begin")
+@test(deadline=60, vm="nightly", needs_program="storage_read_begin")
 def of_other_units():
     """What others do on the same files does not count, and a unit has what its descendants do."""
     slice_name = new_slice()
@@ -359,7 +359,7 @@ def calls_by_mount():
         equal(sum(row["writes"]["count"] for row in again.values()), unit["writes.count"], "sum of all rows")
 
 
-@test(deadline=120, vm=True, needs_program="storage_read_begin")
+@test(deadline=120, vm="nightly", needs_program="storage_read_begin")
 def many_mounts():
     """Of more file systems than rows, the others are one row, and all rows are the unit."""
     u = Worker()
@@ -383,7 +383,7 @@ def many_mounts():
         equal(sum(row["writes"]["count"] for row in now.values()), unit["writes.count"], "sum of writes")
 
 
-@test(deadline=60, vm=True, needs_program="storage_read_begin")
+@test(deadline=60, vm="nightly", needs_program="storage_read_begin")
 def mounts_of_a_namespace():
     """A file system that only the unit has mounted has a row with its type and device number."""
     u = Worker(settings="TemporaryFileSystem=/mnt")
@@ -419,7 +419,7 @@ def uncache(path):
     equal(cached_pages(path), 0, f"pages of {path} in the page cache")
 
 
-@test(deadline=90, vm=True, needs_program="storage_pages_look_up")
+@test(deadline=90, vm="nightly", needs_program="storage_pages_look_up")
 def page_cache():
     """Pages looked up, read in and dirtied, compared with what was read and written, and with mincore(2)."""
     u = Worker()
@@ -468,7 +468,7 @@ def faults(pid):
     return int(fields[7]), int(fields[9])
 
 
-@test(deadline=90, vm=True, needs_program="storage_fault")
+@test(deadline=90, vm="nightly", needs_program="storage_fault")
 def mapped_files():
     """Page faults on a mapped file: each major one that the kernel counts, and no more than it counts in all."""
     u = Worker()

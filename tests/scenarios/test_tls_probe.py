@@ -76,7 +76,7 @@ def pipeline(s, paths):
     return got
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def statuses_exact():
     """Keep-alive, 7 % of the responses 503, some 404."""
     u = watched()

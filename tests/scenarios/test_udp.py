@@ -46,7 +46,7 @@ def settled(unit, n):
     return wait_for("nothing is in flight", lambda: (f := server_figures(unit))["inFlight"] == 0 and f, 3)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def exchanges():
     """Requests are counted from the first datagram on, over IPv4, IPv6 and IPv4 on an IPv6 socket, also on sockets that are older than
     the attach."""

@@ -87,7 +87,7 @@ def crowd(unit, threads, number, request="", size=3):
     check(not failed, f"a client failed: {failed}")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def exchanges():
     """Each exchange is counted once, with its times and bytes, on stream and seqpacket sockets and on an abstract address."""
     for kind, path in (("stream", None), ("seqpacket", None), ("stream", "@" + unit_name("abstract", ""))):
@@ -242,7 +242,7 @@ def in_flight_and_gone():
         wait_for("none is", lambda: server_figures(u)["inFlight"] == 0)
 
 
-@test(vm="nightly")
+@test(vm=True)
 def ends():
     """A connection that is closed during a request is an abort or a reset, where the kernel reports the close. One that is closed after a
     response, after PostgreSQL's Terminate message, or idle, is neither."""

@@ -500,7 +500,7 @@ WRITE = "fd, b = os.open('{}/file', os.O_RDWR | os.O_CREAT), bytes(4 << 20)\n   
 MAKE = "d = f'{}/{{i}}'\n        os.mkdir(d)\n        while True: os.mkdir(f'{{d}}/x'); os.rmdir(f'{{d}}/x')"
 
 
-@test(vm=True, deadline=90)
+@test(vm="nightly", deadline=90)
 def kernel_locks():
     """A lock of a file in the kernel is shown by the function that takes it, and cgroup_mutex by its name, if kallsyms has variables.
     Other processes may be wakers of cgroup_mutex, which is global."""
