@@ -984,6 +984,15 @@ EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
         exchange_shut(x, effect);
 }
 
+/* The server has responded to the preface in another protocol: what it has read was one request. Streams are
+ * cleared when the connection is recognised as HTTP/2 again. */
+EXCHANGE_INLINE void h2_refuse(struct h2_conn *h, struct exchange *x, struct exchange_effect *effect) {
+        effect->in_flight -= h->extra;
+        h->open = h->taken = h->extra = 0;
+        x->state = EXCHANGE_ASKED;
+        x->flags &= ~EXCHANGE_H2;
+}
+
 /* Whether a gRPC call has failed, by the convention of OpenTelemetry for servers: UNKNOWN,
  * DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS. Other codes are errors of the
  * client, or none. Without a status clients assume UNKNOWN, unless they have aborted the call. */

@@ -242,6 +242,25 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
         return 0;
 }
 
+/* The server has responded to the preface in another protocol: with HTTP/1, to one request. Returns 0 if the
+ * connection is HTTP/2. */
+static __attribute__((noinline)) int openssl_h2_refuse(struct tls_plaintext *o) {
+        struct tls_plaintext_h2 *m;
+
+        if (!o)
+                return 0;
+        m = bpf_map_lookup_elem(&plaintext_h2, &o->key);
+        if (!m || !m->h2.piece.lost || m->h2.settled || o->late)
+                return 0;
+        tls_plaintext_h2_drop(&o->key);
+        o->lost = o->asked = o->pending = 0;
+        o->streams = o->status4xx = o->failed = 0;
+        pipeline_begin(&o->pipeline, PROTOCOL_HTTP1, 0, 0);
+        pipeline_push(&o->pipeline, 1, o->came_first_at, o->came_last_at, 0);
+        pipeline_read(&o->pipeline, bpf_ktime_get_ns());
+        return 1;
+}
+
 /* Detects the protocol by the plaintext of a request, while it is unknown or may still change. */
 static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, const struct qos_owner *owner,
                                                     const void *buffer, __u32 n) {
@@ -375,11 +394,16 @@ static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, co
                                                      const void *buffer, __u32 skip, __u32 n) {
         struct tcp_sock *tp;
         struct chunk *f;
+        bool lost;
 
         if (!o || o->pipeline.protocol == PROTOCOL_PLAIN || o->tunnel)
                 return 0;
-        if (o->pipeline.protocol == PROTOCOL_HTTP2)
-                return openssl_h2(o, owner, buffer + skip, n, 1);
+        if (o->pipeline.protocol == PROTOCOL_HTTP2) {
+                lost = o->lost;
+                openssl_h2(o, owner, buffer + skip, n, 1);
+                if (lost || !openssl_h2_refuse(o))
+                        return 0;
+        }
         if (n == 0)
                 return 0;
         tp = (struct tcp_sock*) (long) o->sock;

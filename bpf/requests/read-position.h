@@ -32,6 +32,12 @@ EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h
                 exchange_take(x, copied, &first_at, &last_at);
                 if (exchange_distance(copied, h->in_pos) > 0)
                         h2_miss(h, copied, now);
+                /* Perhaps one request of another protocol (h2_refuse()) */
+                if (!h->settled) {
+                        x->first_at = x->first_at ?: first_at;
+                        x->last_at = last_at;
+                        x->read_at = now;
+                }
                 h2_settle(h, x, now, effect);
                 return;
         }

@@ -57,6 +57,7 @@ static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct co
 
         bpf_spin_lock(&c->lock);
         c->x.flags |= EXCHANGE_H2;
+        c->x.first_at = 0; /* see read_apply() */
         bpf_spin_unlock(&c->lock);
         return RECEIVE_H2;
 }

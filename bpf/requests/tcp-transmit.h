@@ -314,6 +314,10 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
         return 0;
 }
 
+/* Parts of a packet left to the caller of pipeline_transmit() and h2_conn_transmit(): */
+#define PIPELINE_TRANSMITS_MUXED 1    /* HTTP/2 */
+#define PIPELINE_TRANSMITS_PLAIN 2    /* everything, unparsed, see transmit_lost_sync() */
+
 /* As pipeline_transmit(), for HTTP/2. */
 static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
                                                       struct conn *c, struct qos_unit_map *u,
@@ -338,8 +342,12 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
                 if (h->more == H2_MORE_HERE)
                         more = bpf_sk_storage_get(&h2_mores, sk, 0, 0);
                 h2_conn_take_responses(skb, h, more, u, &a);
-                if (h->piece.lost)
-                        return h2_conn_abandon(c, h, u);
+                if (h->piece.lost && !h->settled)
+                        return PIPELINE_TRANSMITS_PLAIN;
+                if (h->piece.lost) {
+                        h2_conn_abandon(c, h, u);
+                        return 0;
+                }
                 if (h->piece.dropped > 0)
                         record_count(u, a.target, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET,
                                      h->piece.dropped);
@@ -379,6 +387,9 @@ static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct
 
         bpf_spin_lock(&c->lock);
         c->x.flags = (c->x.flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_H2;
+        c->x.first_at = group.first_at;
+        c->x.last_at = group.last_at;
+        c->x.read_at = group.read_at;
         bpf_spin_unlock(&c->lock);
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, bpf_ktime_get_ns());
@@ -427,6 +438,25 @@ static __attribute__((noinline)) int transmit_count_error(struct __sk_buff *skb,
         return 0;
 }
 
+/* As transmit_lost_sync(), after h2_conn_transmit(). */
+static __attribute__((noinline)) int h2_conn_lost_sync(struct bpf_sock *sk, struct conn *c,
+                                                       struct transmit *d, struct exchange_effect *effect) {
+        struct h2_conn *h;
+
+        if (!sk || !c || !d || !effect)
+                return 0;
+        h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
+        if (!h)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        c->tries++;
+        h2_refuse(h, &c->x, effect);
+        transmit_apply(d, &c->x, effect);
+        d->attribution = conn_commit(c, effect);
+        bpf_spin_unlock(&c->lock);
+        return zero();
+}
+
 /* The protocol was wrong: data read, and requests found in it, are treated as on any connection. */
 static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, struct conn *c,
                                                         struct transmit *d, struct exchange_effect *effect) {
@@ -434,6 +464,8 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
 
         if (!sk || !c || !d || !effect)
                 return 0;
+        if (c->x.flags & EXCHANGE_H2)
+                return h2_conn_lost_sync(sk, c, d, effect);
         t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t)
                 return 0;
@@ -445,10 +477,6 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
         bpf_spin_unlock(&c->lock);
         return zero();
 }
-
-/* Parts of a packet left to the caller of pipeline_transmit(): */
-#define PIPELINE_TRANSMITS_MUXED 1    /* HTTP/2 */
-#define PIPELINE_TRANSMITS_PLAIN 2    /* everything, unparsed, see transmit_lost_sync() */
 
 /* For parsed connections. Apart, as receive_parse(). */
 static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, struct bpf_sock *sk,

@@ -343,7 +343,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
                 if (parsed)
                         left = pipeline_transmit(skb, sk, c, u, &d);
                 if (left == PIPELINE_TRANSMITS_MUXED)
-                        h2_conn_transmit(skb, sk, c, u, &d);
+                        left = h2_conn_transmit(skb, sk, c, u, &d);
                 if (left != PIPELINE_TRANSMITS_PLAIN)
                         return 1;
                 transmit_lost_sync(sk, c, &d, &effect);

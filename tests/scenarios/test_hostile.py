@@ -17,7 +17,7 @@ from http2 import Client as Http2
 from scenario import (Unit, attach, check, equal, lookup, qosctl, qosctl_json, server_figures, smaller, snapshot, test, total,
                       wait_for)
 from test_http import Nginx, get
-from test_http2 import Nghttpd
+from test_http2 import Nghttpd, Scripted
 from test_memcached import Memcached, read
 from test_peers import program, run_to_its_end
 from test_redis import Redis, command, receive
@@ -88,6 +88,31 @@ def junk_behind_requests():
             refused += 1
     n.expect(sent, refused, what="with junk behind requests")
     equal(server_figures(n)["clientAborts"], 0, "clientAborts")
+
+
+PRIOR = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" + b"\0\0\2\1\5\0\0\0\1\x82\x84",
+         b"PRI * HTTP/2.0\r\n")
+
+
+@test(deadline=60)
+def http2_to_http1():
+    """Prior knowledge of HTTP/2 that the server does not have: one request with the error that it says."""
+    n = Nginx()
+    sent = refused = 0
+    with n.connect() as c:
+        for i in range(smaller(60)):
+            c.ask(get("/file"))
+            with connect(n.port) as s:
+                for part in (PRIOR[i % 3],) if i % 2 else (PRIOR[i % 3][:2], PRIOR[i % 3][2:]):
+                    s.sendall(part)
+                data = until_end(s)
+            equal(data.count(b"HTTP/1.1 400"), 1, f"errors for {PRIOR[i % 3]}: {data}")
+            sent += 2
+            refused += 1
+    n.expect(sent, refused, what="with prior knowledge of HTTP/2")
+    f = server_figures(n)
+    equal((f["clientAborts"], f["unparsed"]["connections"], set(scenario.protocols(f))), (0, 0, {"http1"}), "clientAborts, unparsed, protocols")
+    check(f["errors"]["reset"] == 0 and f["latency"]["count"] == sent, f"{f}")
 
 
 @test(deadline=60)
@@ -388,6 +413,14 @@ time.sleep(1000)
     # All but what the server may say before the first request
     check(0 <= row["bytesIn"] + row["bytesOut"] - x["unparsed"]["bytes"] <= 100, f"unparsed bytes {x['unparsed']['bytes']}: {row}")
 
+    # Behind an upgrade from HTTP/1 (101), which is one request with one response
+    url = f"http://127.0.0.1:{Scripted().port}/status/404"
+    w = attach(Unit(f"/usr/bin/curl -sS --http2 -o /dev/null {url} --next -sS --http2 -o /dev/null {url}", type="exec"))
+    run_to_its_end(w)
+    x = wait_for("the upgrade is counted", lambda: (x := lookup(snapshot(w, "total"), "requests.client"))["count"] == 1 and x)
+    equal((x["unparsed"]["connections"], x["quality"], x["inFlight"], x["aborts"]), (1, "partial", 0, 0),
+          "unparsed connections, quality, in flight, aborts of a client that upgrades")
+
 
 class TlsLoad(Load):
     """The same inside TLS."""
@@ -500,6 +533,11 @@ def junk_inside_tls():
                     data = until_end(c)
                 equal((data.count(b"HTTP/1.1 200"), data.count(b"HTTP/1.1 400")), (i % 3 + 1, 1), "responses")
                 sent += i % 3 + 2
+                refused += 1
+                with u.connect(version) as c:
+                    c.sendall(PRIOR[i % 3])
+                    equal(until_end(c).count(b"HTTP/1.1 400"), 1, "errors for prior knowledge of HTTP/2")
+                sent += 1
                 refused += 1
                 c = u.connect(version)
                 test_tls.ask(c)

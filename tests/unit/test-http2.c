@@ -2,6 +2,8 @@
 
 /* Frames of HTTP/2, and heads of responses (bpf/requests/http2.h, bpf/requests/hpack.h). */
 
+#include "read-position.h"
+
 #include "util-http2.h"
 
 /* ---- what goes over the wire ---- */
@@ -87,7 +89,8 @@ static struct h2_conn* begin(void) {
         return h;
 }
 
-/* A server that responds to the preface with another protocol is no HTTP/2 server. */
+/* A server that responds to the preface with another protocol is no HTTP/2 server: the preface, and the
+ * frames behind it, were one request. */
 static void test_other(void) {
         struct h2_conn *h = h2_storage_new();
         struct exchange_effect effect = {};
@@ -99,9 +102,15 @@ static void test_other(void) {
         h2_begin(h, 0, false);
         put(&w, "HTTP/1.1 400 Bad Request\r\n", 26);
         feed(h, &seen, &w, 5, 1, false);
-        check(seen.lost);
-        h2_give_up(h, &x, &effect);
-        check(!effect.overlap);
+        check(seen.lost && !h->settled);
+        read_apply(&x, NULL, h, NULL, 5, 24, 0, &effect);
+        h->extra = 2;
+        h->open = 3;
+        h2_refuse(h, &x, &effect);
+        check(effect.in_flight == -2 && h->open == 0 && !effect.unparsed && !effect.overlap);
+        check(x.read_at == 5);
+        exchange_depart(&x, 7, 26, 1, &effect);
+        check(effect.begun && x.first_out_at == 7);
         free(h);
 }
 
