@@ -22,6 +22,7 @@ void threshold_free(Threshold *a) {
                 }
         if (thresholds)
                 thresholds->n--;
+        free(a->history);
         free(a->origin);
         free(a);
 }

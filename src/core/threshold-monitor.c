@@ -5,6 +5,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "objective.h"
 #include "threshold-internal.h"
 #include "threshold-monitor.h"
 #include "window.h"
@@ -64,6 +65,8 @@ static bool unit_evaluate_thresholds(Unit *u, uint64_t now, uint64_t period) {
                         }
                 cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
                 threshold_sample_read(u, now, &l);
+                for (Threshold *a = due; a && a->period <= period; a = a->next)
+                        objective_record(a, now);
                 cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
                 /* Not delayed, as they have deadlines, unlike calls of users */
                 for (Threshold *a = due; a && a->period <= period; a = a->next)
@@ -129,63 +132,6 @@ static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *user
         threshold_monitor_save(thresholds);
         monitor_arm_timer(m, false);
         return 0;
-}
-
-static double threshold_get_burn_rate(const Threshold *a, uint64_t window, double q) {
-        uint64_t good, total;
-
-        if (!unit_count_within(a->unit, &a->rule, window, &good, &total) || total == 0)
-                return NAN;
-        return (double) (total - good) / (double) total / (1 - q);
-}
-
-static bool threshold_get_objective(const Threshold *a, double *ret_q) {
-        const char *name;
-        size_t length;
-
-        return !a->rule.below && !*a->rule.selector &&
-               threshold_rule_get_quantile(a->rule.metric, &name, &length, ret_q) && *ret_q < 1;
-}
-
-/* Counts may decrease when a response in transmission exceeds the limit, and when totals restart. */
-static void threshold_subtract_before(const Threshold *a, uint64_t *good, uint64_t *total) {
-        *total -= MIN(*total, a->total_before);
-        *good -= MIN(*good, a->good_before);
-        *good = MIN(*good, *total);
-}
-
-bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
-        uint64_t good, total;
-        double q;
-
-        if (!threshold_get_objective(a, &q) ||
-            !unit_count_within(a->unit, &a->rule, WINDOW_TOTAL, &good, &total))
-                return false;
-
-        threshold_subtract_before(a, &good, &total);
-        *ret = (ErrorBudget) {
-                .good = good,
-                .total = total,
-                .burn_rate_short = threshold_get_burn_rate(a, BURN_RATE_SHORT_NSEC, q),
-                .burn_rate_long = threshold_get_burn_rate(a, BURN_RATE_LONG_NSEC, q),
-        };
-        return true;
-}
-
-bool threshold_count_totals(const Threshold *a, const WindowReading *totals, TotalObjective *ret) {
-        enum qos_distribution d;
-        double q;
-
-        if (!threshold_get_objective(a, &q) || !metric_get_server_quantile(a->rule.metric, &d, &q))
-                return false;
-
-        *ret = (TotalObjective) {
-                .threshold = a->rule.name,
-                .target = q,
-        };
-        objective_count(totals, &a->rule, d, &ret->good, &ret->total);
-        threshold_subtract_before(a, &ret->good, &ret->total);
-        return true;
 }
 
 /* ---- monitor ------------------------------------------------------------------------------------------ */

@@ -7,6 +7,7 @@
 #include <systemd/sd-json.h>
 
 #include "manager.h"
+#include "objective-history.h"
 #include "threshold-sample.h"
 #include "threshold.h"
 
@@ -65,28 +66,12 @@ struct Threshold {
 
         uint64_t since;                 /* of the state, CLOCK_REALTIME ns */
 
-        uint64_t good_before, total_before; /* offsets of threshold_count() */
+        ObjectiveCounts before;         /* counted before it was set */
+        ObjectiveHistory *history;      /* NULL: not an objective */
 
         threshold_handler_t handler;        /* of a condition */
         void *userdata;
 };
-
-/* Progress of an objective: "p99 within 20ms" allows one percent of requests to miss it. */
-typedef struct ErrorBudget {
-        uint64_t good, total;           /* requests since it was set: within the limit, and all */
-        double burn_rate_short, burn_rate_long;   /* fraction of requests that missed it over these windows,
-                                                   * relative to the error budget; NaN: no requests */
-} ErrorBudget;
-
-#define BURN_RATE_SHORT_NSEC (60 * NSEC_PER_SEC)
-#define BURN_RATE_LONG_NSEC (300 * NSEC_PER_SEC)
-
-/* False: not an objective on requests. Takes three readings. */
-bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret);
-
-/* What the threshold has counted as an objective, and its share of good requests, from a reading of the
- * unit's totals. False as above, but that the caller knows whether the distribution is measured. */
-bool threshold_count_totals(const Threshold *a, const WindowReading *totals, TotalObjective *ret);
 
 /* State change of a threshold. */
 typedef struct ThresholdEvent {

@@ -25,8 +25,7 @@
                      member) ((metric)->offset - \
                               offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
 
-/* Number of requests without response that are older than the limit; lower bound. */
-static uint64_t count_pending_requests(const Manager *m, const WindowSources *w, double limit) {
+uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double limit) {
         uint64_t n = 0;
 
         for (unsigned bin = 1; bin < QOS_WAITING_BINS; bin++) {
@@ -60,38 +59,6 @@ bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret
         else
                 return false;
         return threshold_rule_get_quantile(metric, &name, &length, ret_q);
-}
-
-void objective_count(const WindowReading *reading, const ThresholdRule *rule, enum qos_distribution d,
-                     uint64_t *ret_good, uint64_t *ret_total) {
-        *ret_good = window_count_within(reading, d, threshold_rule_get_good_limit(rule));
-        /* Without a response: of the distributions they have none */
-        *ret_total = window_get_count(reading, d) + reading->cells[QOS_COUNTER_ERRORS_RESET] +
-                     reading->cells[QOS_COUNTER_ERRORS_TIMEOUT];
-}
-
-bool unit_count_within(Unit *u, const ThresholdRule *rule, uint64_t window, uint64_t *ret_good,
-                       uint64_t *ret_total) {
-        WindowSource buffer[UNITS_MAX_LIMIT];
-        enum qos_distribution d;
-        WindowReading reading;
-        WindowSources sources;
-        double q;
-
-        if (!u->view || !metric_get_server_quantile(rule->metric, &d, &q) ||
-            !is_measured(manager_get_measured(u->manager), MEASURED_ARRIVALS))
-                return false;
-        unit_get_sources(u, buffer, &sources);
-        if (window_read(&sources, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
-                return false;
-        if (window_reading_is_overlapping(&reading))
-                return false;
-        objective_count(&reading, rule, d, ret_good, ret_total);
-        /* The total must not fall when they get their response */
-        if (window != WINDOW_TOTAL)
-                *ret_total += count_pending_requests(u->manager, &sources,
-                                                     threshold_rule_get_good_limit(rule));
-        return true;
 }
 
 void threshold_sample_init(ThresholdSample *l, uint64_t window) {
@@ -321,7 +288,7 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
                 return real;
 
         unit_get_sources(u, buffer, &sources);
-        waiting = count_pending_requests(u->manager, &sources, threshold_rule_get_good_limit(rule));
+        waiting = sources_count_pending(&sources, u->manager, threshold_rule_get_good_limit(rule));
         if (waiting == 0)
                 return real;
         value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting,

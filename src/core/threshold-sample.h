@@ -55,15 +55,8 @@ bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret
 /* Whether the metric of the rule has no value because requests overlap. */
 bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *l, const ThresholdRule *rule);
 
-/* Number of requests that have a response or never will, and how many of them were within the limit of the
- * rule. */
-void objective_count(const WindowReading *reading, const ThresholdRule *rule, enum qos_distribution d,
-                     uint64_t *ret_good, uint64_t *ret_total);
-
-/* The same of a window, with those that have waited for longer than the limit; for latency and time to first
- * byte. False: another metric, or not measured. */
-bool unit_count_within(Unit *u, const ThresholdRule *rule, uint64_t window, uint64_t *ret_good,
-                       uint64_t *ret_total);
+/* Number of requests without response that are older than the limit; lower bound. */
+uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double limit);
 
 /* Value of the rule's metric. In quantiles of latency and time to first byte of the whole unit, pending
  * requests older than the limit count as exceeding it. NaN: unknown, or a counter with a window longer than

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "objective.h"
 #include "threshold-internal.h"
 
 const char* threshold_source_to_string(ThresholdSource s) {
@@ -45,6 +46,9 @@ static Threshold* unit_find_threshold(const Unit *u, const char *name) {
 int threshold_new(Unit *u, const ThresholdRule *rule, const ThresholdRequest *request, Threshold **ret) {
         uint64_t period = threshold_rule_get_period(rule);
         Threshold **p = &u->thresholds, *a;
+        double target;
+        bool objective = request->source != THRESHOLD_SOURCE_CONDITION &&
+                threshold_rule_is_objective(rule, &target);
 
         a = new0(Threshold, 1);
         if (!a)
@@ -67,7 +71,11 @@ int threshold_new(Unit *u, const ThresholdRule *rule, const ThresholdRequest *re
                 .value = NAN,
                 .samples = ABSENT,
         };
-        if (request->origin && !a->origin) {
+        if (objective)
+                a->history = new0(ObjectiveHistory, 1);
+        if ((request->origin && !a->origin) || (objective && !a->history)) {
+                free(a->history);
+                free(a->origin);
                 free(a);
                 return -ENOMEM;
         }
@@ -80,7 +88,7 @@ int threshold_new(Unit *u, const ThresholdRule *rule, const ThresholdRequest *re
 
 static bool rule_equal(const ThresholdRule *a, const ThresholdRule *b) {
         return streq(a->name, b->name) && a->metric == b->metric && streq(a->selector, b->selector) &&
-               a->below == b->below && a->inclusive == b->inclusive &&
+               a->below == b->below && a->inclusive == b->inclusive && a->good == b->good &&
                 !(a->limit < b->limit) && !(a->limit > b->limit) &&
                 !(a->clear < b->clear) && !(a->clear > b->clear) && a->window_nsec == b->window_nsec &&
                 a->enter_nsec == b->enter_nsec && a->leave_nsec == b->leave_nsec &&
@@ -171,8 +179,7 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
         if (old)
                 threshold_remove(old);
         a->seen = true;
-        if (*rule.selector || !unit_count_within(u, &rule, WINDOW_TOTAL, &a->good_before, &a->total_before))
-                a->good_before = a->total_before = 0;
+        objective_begin(a);
 
         if (request->source != THRESHOLD_SOURCE_CONDITION) {
                 manager_emit_unit_changed(u);

@@ -23,8 +23,8 @@ int thresholds_list_to_json(const Unit *u, sd_json_variant **ret) {
                                 SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->reported)),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("since", a->since),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("violatedSince", a->machine.violated_since),
-                                SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->good_before),
-                                SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", a->total_before),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->before.good),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", a->before.total),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("uid", a->uid),
                                 SD_JSON_BUILD_PAIR_CONDITION(a->owner_uid != 0, "ownerUid",
                                                              SD_JSON_BUILD_UNSIGNED(a->owner_uid)),
@@ -97,10 +97,8 @@ static int threshold_from_json(Unit *u, sd_json_variant *v, bool totals) {
         a->machine.state = a->reported = state;
         a->machine.violated_since = saved.violated_since;
         /* Offsets of totals that have begun anew would hide as many requests */
-        if (totals) {
-                a->good_before = saved.good_before;
-                a->total_before = saved.total_before;
-        }
+        if (totals)
+                a->before = (ObjectiveCounts) { saved.good_before, saved.total_before };
         monitor_arm_timer(u->manager, true);
         return 0;
 }

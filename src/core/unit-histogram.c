@@ -6,10 +6,10 @@
 #include "endpoint-totals.h"
 #include "exported-bins.h"
 #include "hierarchy.h"
+#include "objective.h"
 #include "observer.h"
 #include "probe.h"
 #include "storage-probe.h"
-#include "threshold-monitor.h"
 #include "unit-map.h"
 #include "unit-peers.h"
 #include "unit-snapshot.h"
@@ -275,7 +275,7 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
         /* Both distributions of objectives are measured, or none */
         if (t->snapshot.totals.requests.server.latency.count != ABSENT)
                 for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
-                        t->n_objectives += threshold_count_totals(a, &total->requests,
+                        t->n_objectives += threshold_count_totals(a, &total->requests, &rows,
                                                                   t->objectives + t->n_objectives);
         if (tables) {
                 r = totals_set_tables(u, &rows, t);

@@ -14,6 +14,7 @@
 #include "exclude.h"
 #include "history-collector.h"
 #include "lifecycle.h"
+#include "objective-history.h"
 #include "openssl.h"
 #include "probe-name.h"
 #include "selector.h"
@@ -197,7 +198,7 @@ typedef struct TotalDistribution {
 typedef struct TotalObjective {
         const char *threshold;          /* name, of the threshold */
         double target;                  /* share of requests that has to be within the limit: the quantile */
-        uint64_t good, total;           /* since the threshold was set, as in ErrorBudget */
+        ObjectiveCounts counts;         /* since the threshold was set */
 } TotalObjective;
 
 /* What a unit has counted since the attach, all of one reading: counters and gauges in the totals of the

@@ -225,24 +225,47 @@ void window_get_distribution(const WindowReading *reading, enum qos_distribution
         bins_get_distribution(&b, minimum_samples, ret);
 }
 
-uint64_t window_count_within(const WindowReading *reading, enum qos_distribution d, double limit) {
-        Bins b = reading_get_bins(reading, d);
-        uint64_t maximum = maximum_of(&b, b.n), n = 0;
+static uint64_t bins_count_within(const Bins *b, double limit) {
+        uint64_t maximum = maximum_of(b, b->n), n = 0;
 
-        for (unsigned i = 0; i < b.n; i++)
-                if (b.count[i] > 0 && bin_value(&b, i, maximum) <= limit)
-                        n += b.count[i];
+        for (unsigned i = 0; i < b->n; i++)
+                if (b->count[i] > 0 && bin_value(b, i, maximum) <= limit)
+                        n += b->count[i];
         return n;
 }
 
-void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret) {
-        Bins b = {
+uint64_t window_count_within(const WindowReading *reading, enum qos_distribution d, double limit) {
+        Bins b = reading_get_bins(reading, d);
+
+        return bins_count_within(&b, limit);
+}
+
+static Bins row_get_bins(const WindowRow *row) {
+        return (Bins) {
                 .schema = HISTOGRAM_COARSE_SCHEMA,
                 .n = HISTOGRAM_COARSE_BINS,
                 .count = row->cells,
                 .sum = row->sums[QOS_ENTRY_SUM_LATENCY],
                 .max = row->maximum == ABSENT ? 0 : row->maximum,
         };
+}
+
+uint64_t window_row_get_count(const WindowRow *row) {
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < HISTOGRAM_COARSE_BINS; i++)
+                n += row->cells[i];
+        return n;
+}
+
+uint64_t window_row_count_within(const WindowRow *row, double limit) {
+        Bins b = row_get_bins(row);
+
+        return bins_count_within(&b, limit);
+}
+
+void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret) {
+        Bins b = row_get_bins(row);
 
         bins_get_distribution(&b, minimum_samples, ret);
         if (row->maximum == ABSENT)

@@ -295,7 +295,23 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
         return 0;
 }
 
-/* Parses "> 20ms over 10s for 2s, clear 15ms for 5s, cooldown 1min". */
+/* The part behind "good". */
+static int parse_good(Parser *p, ThresholdRule *rule) {
+        char value[THRESHOLD_LINE_MAX], b[EXCERPT_MAX + 1];
+        double target;
+
+        if (!threshold_rule_is_objective(rule, &target))
+                return parser_fail(p, "'good' is for upper limits of quantiles of requests.server.latency "
+                                      "and .firstByte");
+        if (!streq(take_value(p, value), "success"))
+                return parser_fail(p, "expected 'success' after 'good', got '%s'", excerpt(value, b));
+        if (*rule->selector)
+                return parser_fail(p, "errors are known of the whole unit alone, not of an endpoint");
+        rule->good = GOOD_SUCCESS;
+        return 0;
+}
+
+/* Parses "> 20ms over 10s for 2s, clear 15ms for 5s, cooldown 1min, good success". */
 static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
         bool has_clear = false, has_leave = false, has_stay = false;
         char value[THRESHOLD_LINE_MAX], b[EXCERPT_MAX + 1];
@@ -349,10 +365,12 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
                 } else if (!has_stay && next_is(p, "cooldown")) {
                         has_stay = true;
                         r = parse_duration(p, take_value(p, value), "after 'cooldown'", &rule->stay_nsec);
-                } else {
+                } else if (rule->good == GOOD_RESPONSE && next_is(p, "good"))
+                        r = parse_good(p, rule);
+                else {
                         skip_blanks(p);
-                        r = parser_fail(p, "expected 'clear' or 'cooldown' once each behind the comma, got "
-                                           "'%s'", excerpt(p->rest, b));
+                        r = parser_fail(p, "expected 'clear', 'cooldown' or 'good' once each behind the "
+                                           "comma, got '%s'", excerpt(p->rest, b));
                 }
                 if (r < 0)
                         return r;
@@ -490,14 +508,15 @@ const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named,
 int threshold_rule_format(const ThresholdRule *rule, bool named, char **ret) {
         char metric[THRESHOLD_METRIC_MAX], limit[32], clear[32], window[32], enter[32], leave[32], stay[32];
 
-        if (asprintf(ret, "%s%s%s %c%s %s over %s for %s, clear %s for %s%s%s",
+        if (asprintf(ret, "%s%s%s %c%s %s over %s for %s, clear %s for %s%s%s%s",
                      rule->name, *rule->name ? ": " : "", threshold_rule_format_metric(rule, named, metric),
                      rule->below ? '<' : '>', rule->inclusive ? "=" : "",
                      format_limit(limit, rule->metric, rule->limit),
                      format_exact(window, rule->window_nsec), format_exact(enter, rule->enter_nsec),
                      format_limit(clear, rule->metric, rule->clear), format_exact(leave, rule->leave_nsec),
                      rule->stay_nsec > 0 ? ", cooldown " : "",
-                     rule->stay_nsec > 0 ? format_exact(stay, rule->stay_nsec) : "") < 0) {
+                     rule->stay_nsec > 0 ? format_exact(stay, rule->stay_nsec) : "",
+                     rule->good == GOOD_SUCCESS ? ", good success" : "") < 0) {
                 *ret = NULL;
                 return -ENOMEM;
         }
@@ -621,4 +640,14 @@ bool threshold_rule_get_quantile(const Metric *metric, const char **ret_distribu
         *ret_length = end - metric->name;
         *ret_q = q;
         return true;
+}
+
+bool threshold_rule_is_objective(const ThresholdRule *rule, double *ret_target) {
+        const char *name;
+        size_t length;
+
+        return !rule->below && threshold_rule_get_quantile(rule->metric, &name, &length, ret_target) &&
+                *ret_target < 1 &&
+                (startswith(name, "requests.server.latency.") ||
+                 startswith(name, "requests.server.firstByte."));
 }

@@ -30,6 +30,12 @@ typedef enum ThresholdState {
 const char* threshold_state_to_string(ThresholdState s);        /* "unknown", "ok", "violated" */
 ThresholdState threshold_state_from_string(const char *s);      /* _THRESHOLD_STATE_MAX: unknown name */
 
+/* Which of the requests within the limit of an objective are good. */
+typedef enum ThresholdGood {
+        GOOD_RESPONSE,          /* all */
+        GOOD_SUCCESS,           /* "good=success": those without an error (5xx, of gRPC, an error reply) */
+} ThresholdGood;
+
 /* "slow: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s" */
 typedef struct ThresholdRule {
         /* The first fields are read ten times a second, and share a cache line */
@@ -42,6 +48,7 @@ typedef struct ThresholdRule {
         uint64_t stay_nsec;             /* minimum duration of a violation */
         bool below;                     /* "<": violated below the limit */
         bool inclusive;                 /* ">=", "<=": the limit violates it, and .clear does not clear it */
+        ThresholdGood good;             /* of an objective */
         char selector[THRESHOLD_SELECTOR_MAX + 1]; /* of an endpoint or a peer, without brackets; empty: the
                                                     * whole unit */
         char name[THRESHOLD_NAME_MAX + 1];      /* empty: a condition, which has no name */
@@ -98,10 +105,14 @@ bool threshold_machine_hold(ThresholdMachine *m, uint64_t now);
 /* Feeds a value (now: CLOCK_MONOTONIC ns; NaN: none). Returns true if the state has changed. */
 bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value);
 
-/* Whether the value exceeds the limit, in the direction of the rule. */
 /* The largest value that is not beyond the limit of a rule that has an upper one. */
 double threshold_rule_get_good_limit(const ThresholdRule *rule);
+/* Whether the value exceeds the limit, in the direction of the rule. */
 bool threshold_rule_is_beyond(const ThresholdRule *rule, double value);
+
+/* Whether it is an upper limit for a quantile of the latency or the time to first byte, of all requests or
+ * of those to an endpoint. ret_target: the quantile, as the share of requests that has to be good. */
+bool threshold_rule_is_objective(const ThresholdRule *rule, double *ret_target);
 
 /* Distance of the value to the limit, relative to the limit, negative if exceeded; NaN: undefined. */
 double threshold_rule_get_slack(const ThresholdRule *rule, double value);

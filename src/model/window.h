@@ -162,6 +162,9 @@ void window_row_subtract(WindowRow *row, const WindowRow *other);
  * largest of several readings is the best one. */
 void window_read_first(const struct qos_unit_map *unit, WindowRow *ret);
 
+/* As window_get_count() and window_count_within(), of the latency. */
+uint64_t window_row_get_count(const WindowRow *row);
+uint64_t window_row_count_within(const WindowRow *row, double limit);
 void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret);
 
 /* ---- counter offsets ----  */

@@ -132,6 +132,9 @@ static int list_thresholds(Client *c, const char *unit, Replies *ret) {
 
 static void add_thresholds(Table *t, const Replies *replies) {
         char buf[THRESHOLD_TEXT_MAX];
+        static const char *const burn_rates[] = {
+                "burnRate60s", "burnRate5min", "burnRate30min", "burnRate1h", "burnRate6h",
+        };
         uint64_t good, total;
         double burn;
 
@@ -148,14 +151,11 @@ static void add_thresholds(Table *t, const Replies *replies) {
                         table_add(t, COLOR_NONE, "%.3f%%", 100. * (double) good / (double) total);
                 else
                         table_add_absent(t);
-                if (value_real(v, "burnRate60s", &burn))
-                        table_add(t, burn > 1 ? COLOR_RED : COLOR_NONE, "%.2f", burn);
-                else
-                        table_add_absent(t);
-                if (value_real(v, "burnRate5min", &burn))
-                        table_add(t, burn > 1 ? COLOR_RED : COLOR_NONE, "%.2f", burn);
-                else
-                        table_add_absent(t);
+                for (size_t k = 0; k < ELEMENTSOF(burn_rates); k++)
+                        if (value_real(v, burn_rates[k], &burn))
+                                table_add(t, burn > 1 ? COLOR_RED : COLOR_NONE, "%.2f", burn);
+                        else
+                                table_add_absent(t);
                 table_add(t, COLOR_GREY, "%s", strempty(source));
                 table_add(t, COLOR_NONE, "%s", rule ? rule + 1 + strspn(rule + 1, " ") : "");
         }
@@ -168,8 +168,11 @@ int verb_list_thresholds(int argc, char **argv) {
                 { "STATE"                                                },
                 { "VALUE",     .right = true                             },
                 { "GOOD",      .right = true,                 .rank = 3  },
-                { "BURN 60s",  .right = true,                 .rank = 4  },
+                { "BURN 60s",  .right = true,                 .rank = 5  },
                 { "BURN 5min", .right = true,                 .rank = 4  },
+                { "30min",     .right = true,                 .rank = 5  },
+                { "1h",        .right = true,                 .rank = 4  },
+                { "6h",        .right = true,                 .rank = 5  },
                 { "FROM",      .minimum = 13,                 .rank = 1  },
                 { "THRESHOLD", .minimum = 24, .wrap = true               },
         };

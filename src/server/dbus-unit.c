@@ -5,7 +5,7 @@
 #include "dbus-overview.h"
 #include "dbus-unit.h"
 #include "hierarchy.h"
-#include "threshold-monitor.h"
+#include "objective.h"
 
 /* What is read of a unit at once. The vtables of snapshots have offsets from its beginning. */
 typedef struct Shown {
@@ -482,22 +482,49 @@ static int append_interfaces(DBusUnits *o, Unit *u, const char *path, sd_bus_mes
         return r;
 }
 
-/* No peers are shown on this bus. */
+static int append_error_budget(const Threshold *a, sd_bus_message *m) {
+        ErrorBudget budget;
+        int r;
+
+        if (!threshold_get_error_budget(a, &budget))
+                return 0;
+        r = sd_bus_message_append(m, "{sv}{sv}", "good", "t", budget.counts.good, "total", "t",
+                                  budget.counts.total);
+        for (BurnPeriod i = 0; i < BURN_PERIODS && r >= 0; i++)
+                if (!isnan(budget.burn_rates[i]))
+                        r = sd_bus_message_append(m, "{sv}", burn_period_table[i].key, "d",
+                                                  budget.burn_rates[i]);
+        return r;
+}
+
+/* As in replies on varlink, but that no peers are shown on this bus. */
 static int append_threshold(const Threshold *a, sd_bus_message *m) {
-        ErrorBudget account = { ABSENT, ABSENT, NAN, NAN };
+        double slack = threshold_rule_get_slack(&a->rule, a->value);
         _cleanup_free_ char *whole = NULL;
         int r;
 
         r = threshold_rule_format(&a->rule, /* named= */ false, &whole);
-        if (r < 0)
-                return r;
-        (void) threshold_get_error_budget(a, &account);
-        return sd_bus_message_append(m, BUS_THRESHOLD_SIGNATURE, a->unit->name, a->rule.name, whole,
-                                     threshold_state_to_string(a->machine.state),
-                                     threshold_source_to_string(a->source), a->value, a->rule.limit,
-                                     threshold_rule_get_slack(&a->rule, a->value),
-                                     a->samples, a->since, strempty(a->origin), account.good, account.total,
-                                     account.burn_rate_short, account.burn_rate_long);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "{sv}{sv}{sv}{sv}{sv}{sv}{sv}{sv}", "unit", "s", a->unit->name,
+                                          "name", "s", a->rule.name, "threshold", "s", whole, "metric", "s",
+                                          threshold_rule_format_metric(&a->rule, /* named= */ false,
+                                                                       (char[THRESHOLD_METRIC_MAX]) {}),
+                                          "state", "s", threshold_state_to_string(a->machine.state),
+                                          "source", "s", threshold_source_to_string(a->source),
+                                          "limit", "d", a->rule.limit, "since", "t", a->since);
+        if (r >= 0 && a->origin)
+                r = sd_bus_message_append(m, "{sv}", "origin", "s", a->origin);
+        if (r >= 0 && !isnan(a->value))
+                r = sd_bus_message_append(m, "{sv}", "value", "d", a->value);
+        if (r >= 0 && !isnan(slack))
+                r = sd_bus_message_append(m, "{sv}", "slack", "d", slack);
+        if (r >= 0 && a->samples != ABSENT)
+                r = sd_bus_message_append(m, "{sv}", "samples", "t", a->samples);
+        if (r >= 0)
+                r = append_error_budget(a, m);
+        return r < 0 ? r : sd_bus_message_close_container(m);
 }
 
 int unit_append_thresholds(const Unit *u, sd_bus_message *m) {

@@ -10,7 +10,7 @@
 #define BUS_UNIT_INTERFACES "org.qosd1.Unit", "org.qosd1.Requests"
 
 /* Elements of the reply of ListThresholds(). */
-#define BUS_THRESHOLD_SIGNATURE "(sssssdddttsttdd)"
+#define BUS_THRESHOLD_SIGNATURE "a{sv}"
 
 typedef struct DBusUnits DBusUnits;
 

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "json.h"
+#include "objective.h"
 #include "peers.h"
 
 int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
@@ -406,8 +407,8 @@ int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {
                 json_writer_open_object(&w, NULL, 0);
                 json_writer_add_string(&w, "threshold", t->objectives[i].threshold);
                 json_writer_add_real(&w, "target", t->objectives[i].target);
-                json_writer_add_unsigned(&w, "good", t->objectives[i].good);
-                json_writer_add_unsigned(&w, "total", t->objectives[i].total);
+                json_writer_add_unsigned(&w, "good", t->objectives[i].counts.good);
+                json_writer_add_unsigned(&w, "total", t->objectives[i].counts.total);
                 json_writer_close(&w);
         }
         json_writer_close_some(&w);
@@ -595,9 +596,9 @@ static int set_real(sd_json_variant **v, const char *key, double value) {
         return r < 0 ? r : sd_json_variant_set_field(v, key, real);
 }
 
-int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_variant **ret) {
+int threshold_to_json(const Threshold *a, bool peers, bool budgets, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        ErrorBudget account;
+        ErrorBudget budget;
         int r;
 
         r = threshold_rule_to_json(a->unit->name, &a->rule, peers, a->machine.state, a->value, a->samples,
@@ -608,14 +609,12 @@ int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_var
                 r = sd_json_variant_set_field_string(&v, "origin", a->origin);
         if (r >= 0)
                 r = sd_json_variant_set_field_unsigned(&v, "since", a->since);
-        if (r >= 0 && accounts && threshold_get_error_budget(a, &account)) {
-                r = sd_json_variant_set_field_unsigned(&v, "good", account.good);
+        if (r >= 0 && budgets && threshold_get_error_budget(a, &budget)) {
+                r = sd_json_variant_set_field_unsigned(&v, "good", budget.counts.good);
                 if (r >= 0)
-                        r = sd_json_variant_set_field_unsigned(&v, "total", account.total);
-                if (r >= 0)
-                        r = set_real(&v, "burnRate60s", account.burn_rate_short);
-                if (r >= 0)
-                        r = set_real(&v, "burnRate5min", account.burn_rate_long);
+                        r = sd_json_variant_set_field_unsigned(&v, "total", budget.counts.total);
+                for (BurnPeriod i = 0; i < BURN_PERIODS && r >= 0; i++)
+                        r = set_real(&v, burn_period_table[i].key, budget.burn_rates[i]);
         }
         if (r >= 0)
                 *ret = TAKE_PTR(v);

@@ -29,8 +29,8 @@ int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions,
                          sd_json_variant **ret);
 
-/* peers: whether the client may see these, and paths; accounts: with what takes readings. */
-int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_variant **ret);
+/* peers: whether the client may see these, and paths; budgets: with what takes readings. */
+int threshold_to_json(const Threshold *a, bool peers, bool budgets, sd_json_variant **ret);
 int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant **ret);
 
 /* Value of the metric, as an integer if the metric is one. */

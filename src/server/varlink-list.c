@@ -29,7 +29,7 @@ static int unit_thresholds_to_json(const Connection *c, const Unit *u, sd_json_v
         for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a)) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
 
-                r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* accounts= */ false, &v);
+                r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* budgets= */ false, &v);
                 if (r >= 0)
                         r = sd_json_variant_append_array(&array, v);
         }
@@ -265,7 +265,7 @@ static int threshold_to_text(const Connection *c, const Threshold *a, bool reply
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *whole = NULL;
         int r;
 
-        r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* accounts= */ reply, &v);
+        r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* budgets= */ reply, &v);
         if (r >= 0 && reply)
                 r = sd_json_buildo(&whole, SD_JSON_BUILD_PAIR_VARIANT("threshold", v));
         return r < 0 ? r : sd_json_variant_format(reply ? whole : v, 0, ret);

@@ -476,17 +476,22 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(origin, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Since when the state is what it is, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Of a quantile of the latency or the time to first byte, in replies to "
-                              "ListThresholds(): requests with a response within the limit, since it was "
-                              "set"),
+                FIELD_COMMENT("Of an objective (an upper limit for a quantile of the latency or the time to "
+                              "first byte), in replies to ListThresholds(): good requests since it was set"),
                 SD_VARLINK_DEFINE_FIELD(good, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The same, all requests"),
                 SD_VARLINK_DEFINE_FIELD(total, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same: the part of requests beyond the limit in the last 60 s, as a "
-                              "multiple of what the quantile allows, 0.01 for p99"),
+                FIELD_COMMENT("The same: the part of requests in the last 60 s that are not good, relative "
+                              "to the part that the quantile allows, 0.01 for p99"),
                 SD_VARLINK_DEFINE_FIELD(burnRate60s, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("… in the last 5 min"),
-                SD_VARLINK_DEFINE_FIELD(burnRate5min, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(burnRate5min, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("… in the last 30 min, but not before qosd was started"),
+                SD_VARLINK_DEFINE_FIELD(burnRate30min, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("… in the last hour, but not before qosd was started"),
+                SD_VARLINK_DEFINE_FIELD(burnRate1h, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("… in the last 6 h, but not before qosd was started"),
+                SD_VARLINK_DEFINE_FIELD(burnRate6h, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ShareChange,
@@ -1022,9 +1027,9 @@ static SD_VARLINK_DEFINE_METHOD(
                 SetThreshold,
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("The threshold: \"NAME: METRIC > LIMIT over WINDOW for DURATION, clear LIMIT "
-                              "for DURATION, cooldown DURATION\". All behind the first limit may be left "
-                              "out; for a metric that is to be large \"<\". One of this name that the "
-                              "caller has set before is replaced"),
+                              "for DURATION, cooldown DURATION, good success\". All behind the first limit "
+                              "may be left out; for a metric that is to be large \"<\". One of this name "
+                              "that the caller has set before is replaced"),
                 SD_VARLINK_DEFINE_INPUT(threshold, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("Whether it goes with this connection. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),

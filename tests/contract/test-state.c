@@ -303,8 +303,8 @@ static void test_upgrade(sd_event *event) {
                 check(threshold_next(u, NULL) && streq(threshold_next(u, NULL)->rule.name, "slow"));
                 check(threshold_next(u, NULL)->reported == THRESHOLD_VIOLATED);
                 /* Of totals that have begun anew */
-                check(threshold_next(u, NULL)->good_before == 0);
-                check(threshold_next(u, NULL)->total_before == 0);
+                check(threshold_next(u, NULL)->before.good == 0);
+                check(threshold_next(u, NULL)->before.total == 0);
                 manager_free(m);
         }
 

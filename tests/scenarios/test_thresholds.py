@@ -13,7 +13,7 @@ import time
 
 import scenario
 from scenario import (SEC, Client, Varlink, VarlinkError, as_user, attach, busctl_call, check, daemon_is_well,
-                      dbus_error, equal, fail, fresh_qosd, kill_qosd, qosctl, qosctl_json, run, server_figures,
+                      dbus_error, equal, expect_total, fail, fresh_qosd, kill_qosd, qosctl, qosctl_json, run, server_figures,
                       start_served, systemctl, test, varlink, varlink_error, wait_for, wait_qosd, qosd_pid)
 from test_clients import NOBODY, REFUSED, as_nobody
 from test_endpoints import Nginx, ab, unused_ports
@@ -441,7 +441,9 @@ def as_long_as_who_asked():
     wait_state(s, "idle", "violated")
     check(level(s, "idle"), "no file")
     listed = busctl_call("ListThresholds", "s", s.name)[0]
-    equal([t[:5] for t in listed], [[s.name, "idle", "idle: requests.server.rate < 5 over 1s for 0s, clear 5 for 0s", "violated", "administrator"]], "ListThresholds()")
+    equal([[t[key]["data"] for key in ("unit", "name", "threshold", "metric", "state", "source", "limit")] for t in listed],
+          [[s.name, "idle", "idle: requests.server.rate < 5 over 1s for 0s, clear 5 for 0s", "requests.server.rate", "violated", "administrator", 5]],
+          "ListThresholds()")
     path = busctl_call("GetUnit", "s", s.name)[0]
     out = json.loads(run("busctl", "--json=short", "get-property", "org.qosd1", path, "org.qosd1.Unit", "Thresholds").stdout)["data"]
     equal([t[0::2] for t in out], [["idle", "violated"]], "the property")
@@ -587,9 +589,49 @@ def good_and_total():
         equal((t["slow"]["total"], "total" in t["idle"]), (total, False), f"all of {u.name}")
         # On a busy machine a few requests may be slower
         check(abs(t["slow"]["good"] - good) <= total // 20, f"good of {u.name}: {t['slow']}")
-        check(abs(t["slow"]["burnRate60s"] - burn) <= 0.5 and abs(t["slow"]["burnRate5min"] - burn) <= 0.5, f"burn rate of {u.name}: {t['slow']}")
-    b = busctl_call("ListThresholds", "s", slow.name)[0]
-    equal([x[12] for x in b if x[1] == "slow"], [20], "all on D-Bus")
+        for period in "60s", "5min", "30min", "1h", "6h":
+            check(abs(t["slow"][f"burnRate{period}"] - burn) <= 0.5, f"burn rate of {u.name}: {t['slow']}")
+    b = {t["name"]["data"]: t for t in busctl_call("ListThresholds", "s", slow.name)[0]}
+    equal({name: ("good" in t, "total" in t, "burnRate6h" in t) for name, t in b.items()},
+          {"slow": (True, True, True), "idle": (False, False, False)}, "what is there on D-Bus")
+    equal((b["slow"]["total"]["data"], round(b["slow"]["burnRate1h"]["data"], 6)), (20, 10), "total and burn rate on D-Bus")
+
+
+@test()
+def fast_errors():
+    """Errors that are fast burn the budget of an objective for successful requests, and of no other one."""
+    (port,) = unused_ports(1)
+    s = attach(Nginx([str(port)], 'return 200 "ok\\n"; } location /fails { return 503;')).start()
+    for rule in "served: requests.server.firstByte.p90 > 1s", "right: requests.server.firstByte.p90 > 1s, good success":
+        set_threshold(s, rule)
+    ab(port, 30)
+    run("ab", "-q", "-n", 10, "-c", 2, f"http://127.0.0.1:{port}/fails")
+    expect_total(s, 40)
+    equal(server_figures(s)["errors"]["status5xx"], 10, "responses with an error")
+    found = {t["name"]: (t["good"], t["total"], round(t["burnRate5min"], 6), round(t["burnRate1h"], 6))
+             for t in qosctl_json("list-thresholds", s.name)}
+    equal(found, {"served": (40, 40, 0, 0), "right": (30, 40, 2.5, 2.5)}, "good, total, burn rates")
+
+
+@test(deadline=60)
+def objective_of_an_endpoint():
+    """An objective of an endpoint has the requests to that one since it was set, in the list and in the export."""
+    a, b = unused_ports(2)
+    u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
+    ab(b, 40)
+    expect_total(u, 40)
+    for port, name in ((a, "first"), (b, "second")):
+        set_threshold(u, f"{name}: requests.server[:{port}].latency.p90 > 20s over 10s")
+    set_threshold(u, f"none: requests.server[:{b}].latency.p90 > 1us over 10s")
+    ab(a, 100)
+    ab(b, 30)
+    expect_total(u, 170)
+    found = {t["name"]: t for t in qosctl_json("list-thresholds", u.name)}
+    equal({name: (t["good"], t["total"]) for name, t in found.items()}, {"first": (100, 100), "second": (30, 30), "none": (0, 30)}, "good, total")
+    equal({name: round(t["burnRate5min"], 6) for name, t in found.items()}, {"first": 0, "second": 0, "none": 10}, "burn rates")
+    metrics = qosctl("metrics", u.name).stdout
+    for name, total in ("first", 100), ("second", 30):
+        check(f'qosd_objective_requests_total{{unit="{u.name}",threshold="{name}"}} {total}\n' in metrics, f"{name} is not exported so")
 
 
 @test(deadline=60)

@@ -334,7 +334,7 @@ static void test_totals(void) {
                 .cost_contention = ABSENT,
                 .cost_storage = ABSENT,
         };
-        static TotalObjective objective = { "slow", 0.99, 7, 9 };
+        static TotalObjective objective = { "slow", 0.99, { 7, 9 } };
         static const struct {
                 const char *control_group, *expected;
         } slices[] = {

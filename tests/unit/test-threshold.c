@@ -45,6 +45,8 @@ static void test_good(void) {
                   "x: " FIRST_BYTE " > 1ms over 300s for 2s, clear 500us for 2s" },
                 { "x: " FIRST_BYTE " > 1ms for 2s, clear 1ms for 0, cooldown 1min",
                   "x: " FIRST_BYTE " > 1ms over 10s for 2s, clear 1ms for 0s, cooldown 60s" },
+                { "x: " FIRST_BYTE " > 1ms, good success, cooldown 1s",
+                  "x: " FIRST_BYTE " > 1ms over 10s for 0s, clear 1ms for 0s, cooldown 1s, good success" },
                 { "x: " FIRST_BYTE " > 1ms,cooldown 1s,clear 3ns",
                   "x: " FIRST_BYTE " > 1ms over 10s for 0s, clear 3ns for 0s, cooldown 1s" },
                 { "idle: " RATE " < 100/s over 1s, clear 150",
@@ -248,7 +250,7 @@ static void test_bad(void) {
                 { "x: " FIRST_BYTE " > 20ms for 2s over 10s",
                   "expected 'over', 'for', ', clear' or the end, got 'over 10s'" },
                 { "x: " FIRST_BYTE " > 20ms clear 15ms",        "got 'clear 15ms'" },
-                { "x: " FIRST_BYTE " > 20ms,",                  "expected 'clear' or 'cooldown'" },
+                { "x: " FIRST_BYTE " > 20ms,",                  "expected 'clear', 'cooldown' or 'good'" },
                 { "x: " FIRST_BYTE " > 20ms, clear",            "expected a time" },
                 { "x: " FIRST_BYTE " > 20ms, clear 21ms",       "must not be beyond" },
                 { "x: " RATE " < 100, clear 99",                "must not be beyond" },
@@ -256,6 +258,12 @@ static void test_bad(void) {
                 { "x: " FIRST_BYTE " > 20ms, clear 15ms over 1s", "got 'over 1s'" },
                 { "x: " FIRST_BYTE " > 20ms, cooldown 1s, cooldown 1s", "once each" },
                 { "x: " FIRST_BYTE " > 20ms, cooldown x",       "after 'cooldown', got 'x'" },
+                { "x: " FIRST_BYTE " > 20ms, good all",         "'success' after 'good', got 'all'" },
+                { "x: " FIRST_BYTE " > 20ms, good success, good success", "once each" },
+                { "x: " FIRST_BYTE " < 20ms, good success",     "'good' is for upper limits" },
+                { "x: " RATE " > 20, good success",             "'good' is for upper limits" },
+                { "x: requests.server.latency.max > 20ms, good success", "'good' is for upper limits" },
+                { "x: requests.server[:80].latency.p99 > 20ms, good success", "the whole unit alone" },
                 { "x: " FIRST_BYTE " > 20ms or 3",              "got '20ms or 3'" },
                 { "x: requests.client.latency.p90 > 1ms over 1s", "windows of 2s to 10s" },
                 { "x: requests.client.latency.p90 > 1ms over 60s", "windows of 2s to 10s" },
@@ -474,6 +482,27 @@ static void test_states(void) {
         check(threshold_state_from_string("fine") == _THRESHOLD_STATE_MAX);
 }
 
+static void test_objective(void) {
+        static const struct {
+                const char *metric;
+                double target;          /* 0: no objective */
+        } table[] = {
+                { FIRST_BYTE " > 20ms", 0.99 }, { "requests.server.latency.p50 >= 1ms", 0.5 },
+                { "requests.server[:443].latency.p999 > 1ms", 0.999 }, { FIRST_BYTE " < 20ms", 0 },
+                { "requests.server.latency.max > 1s", 0 }, { "requests.server.queue.p99 > 1s", 0 },
+                { "requests.client.latency.p99 > 1s", 0 }, { RATE " > 5", 0 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                ThresholdRule rule;
+                double target = 0;
+
+                check(threshold_rule_parse_condition(table[i].metric, 10 * SEC, &rule, NULL) >= 0);
+                check(threshold_rule_is_objective(&rule, &target) == (table[i].target > 0));
+                check(table[i].target <= 0 || fabs(target - table[i].target) < 1e-9);
+        }
+}
+
 static void test_time(void) {
         static const struct {
                 const char *s;
@@ -508,6 +537,7 @@ int main(void) {
         test_period();
         test_quantile();
         test_states();
+        test_objective();
         test_time();
         return EXIT_SUCCESS;
 }

@@ -2476,7 +2476,7 @@ class Thresholds(Test):
         super().setUp()
         self.qosd.add("nginx.service")
         self.qosd.add("redis.service")
-        self.qosd.thresholds = [self.qosd.threshold("nginx.service", "slow", "violated", 31254321, good=999, total=1000, burnRate60s=2.5, burnRate5min=.1),
+        self.qosd.thresholds = [self.qosd.threshold("nginx.service", "slow", "violated", 31254321, good=999, total=1000, burnRate60s=2.5, burnRate5min=.1, burnRate1h=14.4),
                                 self.qosd.threshold("nginx.service", "idle", "ok", 1500, metric="requests.server.rate",
                                                     threshold="idle: requests.server.rate < 100 over 10s for 0s, clear 100 for 0s"),
                                 self.qosd.threshold("redis.service", "slow", "ok", 1000, source="unitFile", origin="/etc/x.conf:3")]
@@ -2494,9 +2494,10 @@ class Thresholds(Test):
 
     def test_list(self):
         lines = [line.split() for line in self.out_of("list-thresholds", "--no-legend").splitlines()]
-        self.assertEqual([line[:8] for line in lines], [["nginx.service", "slow", "violated", "31.3ms", "99.900%", "2.50", "0.10", "administrator"],
-                                                        ["nginx.service", "idle", "ok", "1.50k", "-", "-", "-", "administrator"],
-                                                        ["redis.service", "slow", "ok", "1.00us", "-", "-", "-", "/etc/x.conf:3"]])
+        self.assertEqual([line[:11] for line in lines],
+                         [["nginx.service", "slow", "violated", "31.3ms", "99.900%", "2.50", "0.10", "-", "14.40", "-", "administrator"],
+                          ["nginx.service", "idle", "ok", "1.50k", *6 * "-", "administrator"],
+                          ["redis.service", "slow", "ok", "1.00us", *6 * "-", "/etc/x.conf:3"]])
         self.assertIn("3 thresholds.", self.out_of("list-thresholds"))
         self.assertNotIn("redis", self.out_of("list-thresholds", "nginx"))
         self.assertEqual(len(self.out_of("list-thresholds", "-j", "n*").splitlines()), 2)
