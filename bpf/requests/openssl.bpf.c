@@ -11,8 +11,8 @@
 
 #define PREEMPTION_OBJECT openssl
 #include "preemption.h"
-#include "tls-plaintext.h"
-#include "http2-conn.h"
+#include "tls-plaintext.bpf.h"
+#include "http2-conn.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -7,10 +7,10 @@
  *   requests_…   figures of the probe "requests" that are in the sockets alone, and their rows */
 
 #include "owner-hierarchy.h"
-#include "tcp-conn.h"
-#include "http2-conn.h"
+#include "tcp-conn.bpf.h"
+#include "http2-conn.bpf.h"
 #include "send-wait.h"
-#include "tls-plaintext.h"
+#include "tls-plaintext.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

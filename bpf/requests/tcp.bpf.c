@@ -17,14 +17,14 @@
 
 #define PREEMPTION_OBJECT tcp
 #include "preemption.h"
-#include "tcp-arrive.h"
-#include "tcp-client.h"
-#include "tcp-receive.h"
-#include "tls-conn.h"
-#include "tcp-segment.h"
+#include "tcp-arrive.bpf.h"
+#include "tcp-client.bpf.h"
+#include "tcp-receive.bpf.h"
+#include "tls-conn.bpf.h"
+#include "tcp-segment.bpf.h"
 #include "thread.h"
-#include "udp.h"
-#include "unix.h"
+#include "udp.bpf.h"
+#include "unix.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -4,7 +4,7 @@
  * already. */
 
 #include "owner-hierarchy.h"
-#include "udp.h"
+#include "udp.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -17,7 +17,7 @@
 
 #define PREEMPTION_OBJECT unix_sockets
 #include "preemption.h"
-#include "unix.h"
+#include "unix.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

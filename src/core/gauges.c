@@ -38,7 +38,7 @@ static bool cell_is_used(const struct qos_unit_map *map, enum qos_counter cell) 
                 __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
 }
 
-/* Requests over UDP are in flight only on sockets that have sent a counted response (udp.h). */
+/* Requests over UDP are in flight only on sockets that have sent a counted response (udp.bpf.h). */
 static bool manager_has_udp(const Manager *m) {
         FOREACH_MAP(u, m)
                 if (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The records of TLS (bpf/requests/tls-record.h), of both sides of a connection: the same code that runs in
+/* The records of TLS (bpf/protocols/tls-record.h), of both sides of a connection: the same code that runs in
  * the kernel. The first byte is where the input is cut, the second one which part is the client's. However
  * it is cut, it means the same. */
 

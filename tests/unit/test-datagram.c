@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What a datagram is, by its first bytes (bpf/requests/datagram.h). */
+/* What a datagram is, by its first bytes (bpf/protocols/datagram.h). */
 
 #include "util.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The state machine of a connection (bpf/requests/exchange.h), event by event. Time is in arbitrary units,
+/* The state machine of a connection (bpf/protocols/exchange.h), event by event. Time is in arbitrary units,
  * positions begin just below the wrap of sequence numbers. */
 
 #include "check.h"

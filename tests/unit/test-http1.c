@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parser of HTTP/1.x (bpf/requests/http1.h): requests, their responses, and where these end. */
+/* The parser of HTTP/1.x (bpf/protocols/http1.h): requests, their responses, and where these end. */
 
 #include "util-pipeline.h"
 

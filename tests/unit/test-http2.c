@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Frames of HTTP/2, and heads of responses (bpf/requests/http2.h, bpf/requests/hpack.h). */
+/* Frames of HTTP/2, and heads of responses (bpf/protocols/http2.h, bpf/protocols/hpack.h). */
 
 #include "read-position.h"
 

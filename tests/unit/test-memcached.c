@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parser of memcached's protocols (bpf/requests/memcached.h): requests, which of them have a
+/* The parser of memcached's protocols (bpf/protocols/memcached.h): requests, which of them have a
  * response, and the responses. The server's reaction to each line was tried with memcached 1.6.38. */
 
 #include <stdarg.h>

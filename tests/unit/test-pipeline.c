@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Parsed connections (bpf/requests/pipeline.h) and the parser of RESP: streams that are cut at every place,
+/* Parsed connections (bpf/protocols/pipeline.h) and the parser of RESP: streams that are cut at every place,
  * and at random. */
 
 #include "util-pipeline.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Connections of which the kernel has skipped runs of programs (bpf/requests/read-position.h): each single
+/* Connections of which the kernel has skipped runs of programs (bpf/protocols/read-position.h): each single
  * run of a story is left out in turn, and each pair of them. Programs for packets are never skipped; those
  * that see what the application reads are. */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Records of TLS (bpf/requests/tls-record.h): handshakes as they go over the wire, cut in every place. */
+/* Records of TLS (bpf/protocols/tls-record.h): handshakes as they go over the wire, cut in every place. */
 
 #include "check.h"
 #include "util.h"

@@ -9,8 +9,9 @@ import sys
 # Each folder may include itself and those named
 BELOW = {
     "bpf/abi": [],
-    "bpf/core": ["bpf/abi"],
-    "bpf/requests": ["bpf/abi", "bpf/core"],
+    "bpf/protocols": ["bpf/abi"],
+    "bpf/core": ["bpf/abi", "bpf/protocols"],
+    "bpf/requests": ["bpf/abi", "bpf/protocols", "bpf/core"],
     "bpf/contention": ["bpf/abi", "bpf/core"],
     "bpf/storage": ["bpf/abi", "bpf/core"],
     "src/shared": ["bpf/abi"],
@@ -30,12 +31,11 @@ BELOW = {
 
 # Includes that go up all the same, and what has to change first. One that is gone has to leave this list.
 KNOWN = {
-    # Recording takes what the state machine of a connection and the accounting of threads return
-    ("bpf/core/maps.h", "bpf/requests/exchange.h"),
+    # Recording takes what the accounting of threads returns
     ("bpf/core/maps.h", "bpf/contention/request-cpu.h"),
     # A request knows the thread that has read it
     ("bpf/requests/tcp.bpf.c", "bpf/contention/thread.h"),
-    ("bpf/requests/unix.h", "bpf/contention/thread.h"),
+    ("bpf/requests/unix.bpf.h", "bpf/contention/thread.h"),
 }
 
 

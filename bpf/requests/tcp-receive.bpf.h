@@ -4,7 +4,7 @@
 /* Requests, as the application reads their bytes from the socket: their protocol and number. */
 
 #include "read-position.h"
-#include "tls-conn.h"
+#include "tls-conn.bpf.h"
 
 /* Parses a piece of requests. where: of the piece in the buffer, and in the stream; span: what of it is
  * parsed, and its length. Its position is left in t->work. Global, so that the verifier checks it once. */

@@ -2,9 +2,9 @@
 #pragma once
 
 /* TLS connections: their records when read and when sent, and, with the probe "tls", how plaintext
- * (tls-plaintext.h) and records correspond. */
+ * (tls-plaintext.bpf.h) and records correspond. */
 
-#include "tcp-transmit.h"
+#include "tcp-transmit.bpf.h"
 
 /* Owners of TLS connections that are read outside of any known library, for the daemon, which searches for
  * the library. Each unit has one record at a time. */

@@ -3,7 +3,7 @@
 
 /* Responses being sent: parsing, and recording. */
 
-#include "tcp-conn.h"
+#include "tcp-conn.bpf.h"
 
 /* Kernel functions may be declared in only one of the objects that are linked */
 int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *ret) __ksym;

@@ -2,7 +2,8 @@
 #pragma once
 
 /* TLS connections of which the plaintext is observed (probe "tls"): state shared by openssl.bpf.c, which
- * sees data passed to and returned by the library, and tls-conn.h, which sees when it is received and sent.
+ * sees data passed to and returned by the library, and tls-conn.bpf.h, which sees when it is received and
+ * sent.
  *
  * The programs in the library can neither reach sockets nor take their locks. They parse, and keep requests
  * and responses; metrics are recorded when the records are sent, as for any parsed connection

@@ -3,10 +3,10 @@
 
 /* A segment on its way in. */
 
-#include "tcp-client.h"
-#include "tcp-conn.h"
-#include "tcp-segment.h"
-#include "udp.h"
+#include "tcp-client.bpf.h"
+#include "tcp-conn.bpf.h"
+#include "tcp-segment.bpf.h"
+#include "udp.bpf.h"
 
 /* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and
  * never the child's: kept here for the child, which is made on the same CPU right after. */

@@ -3,9 +3,9 @@
 
 /* Client role on TCP. Servers without it pay nothing. */
 
-#include "tcp-transmit.h"
-#include "tls-conn.h"
-#include "tcp-segment.h"
+#include "tcp-transmit.bpf.h"
+#include "tls-conn.bpf.h"
+#include "tcp-segment.bpf.h"
 
 /* connect() was called on the socket, possibly not for the first time. */
 static __always_inline void client_begins(struct sock *sk, struct conn *c, const struct qos_owner *owner) {

@@ -5,10 +5,10 @@
  * handles events, and tcp-iter.bpf.c, which iterates over all connections. */
 
 #include "maps.h"
-#include "stream-chunk.h"
-#include "http2-conn.h"
+#include "stream-chunk.bpf.h"
+#include "http2-conn.bpf.h"
 #include "tls-record.h"
-#include "tls-plaintext.h"
+#include "tls-plaintext.bpf.h"
 
 enum conn_kind {
         CONN_LISTENER = 1,

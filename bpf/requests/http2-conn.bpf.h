@@ -4,7 +4,7 @@
 /* Connections of HTTP/2 (http2.h): parses their bytes, and records the requests. The caller loads the
  * bytes. */
 
-#include "stream-chunk.h"
+#include "stream-chunk.bpf.h"
 #include "http2.h"
 
 /* Whether a rule excludes the name. A separate function, for its stack. */
