@@ -264,13 +264,20 @@ int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_ui
                 h = i;
         }
         if (!h) {
-                const Hold *file = unit_find_hold(u, HOLD_FILE, NULL, 0);
+                const Hold *file = unit_find_file_hold(u),
+                        *configured = unit_find_hold(u, HOLD_CONFIGURATION, NULL, 0);
 
-                return file ? qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name,
-                                            "'%s' is attached by its unit file '%s'", u->name,
-                                            strempty(file->owner)) :
-                              qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name,
-                                            "'%s' is attached, but by others only", u->name);
+                if (file)
+                        return qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name,
+                                             "'%s' is attached by its unit file '%s'", u->name,
+                                             strempty(file->owner));
+                if (configured)
+                        return qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name,
+                                             "'%s' is attached by Observe=auto in '%s', from which "
+                                             "Observe=no in [X-QoS] of its unit file excludes it", u->name,
+                                             strempty(configured->owner));
+                return qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name,
+                                     "'%s' is attached, but by others only", u->name);
         }
 
         hold_release(h);
@@ -282,6 +289,13 @@ void unit_drop_file_settings(Unit *u) {
 
         threshold_monitor_forget_files(u);
         if (h && !h->seen)
+                hold_release(h);
+}
+
+void unit_drop_configured_hold(Unit *u) {
+        Hold *h = unit_find_hold(u, HOLD_CONFIGURATION, NULL, 0);
+
+        if (h)
                 hold_release(h);
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include "conf-file.h"
 #include "config.h"
 #include "parse.h"
 
@@ -36,6 +35,15 @@ static const char* set_units_max(void *data, const char *value) {
         Config *c = data;
 
         return parse_number(value, 1, 256, &c->units_max) < 0 ? "a number from 1 to 256" : NULL;
+}
+
+static const char* set_observe(void *data, const char *value) {
+        Config *c = data;
+
+        if (!streq(value, "auto") && !streq(value, "no"))
+                return "'auto' or 'no'";
+        c->observe_auto = streq(value, "auto");
+        return NULL;
 }
 
 static const char* set_default_probes(void *data, const char *value) {
@@ -108,6 +116,8 @@ static const char* set_minimum_samples(void *data, const char *value) {
 
 static const ConfSetting settings[] = {
         SETTING("UnitsMax",              set_units_max,       units_max),
+        { "Observe", set_observe, offsetof(Config, observe_auto), sizeof(bool),
+          offsetof(Config, observe_file) },
         SETTING("DefaultProbes",         set_default_probes,  default_probes),
         SETTING("DefaultWindow",         set_default_window,  default_window_nsec),
         SETTING("ConnectionsPerUserMax", set_connections,     connections_per_uid_max),

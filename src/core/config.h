@@ -3,10 +3,13 @@
 
 /* qosd.conf and its drop-ins, see conf-file.h. */
 
+#include "conf-file.h"
 #include "unit.h"
 
 typedef struct Config {
         unsigned units_max;                     /* UnitsMax=, 1 … 256, default 256 */
+        bool observe_auto;                      /* Observe=, "auto" or "no", default no */
+        char observe_file[CONF_PATH_MAX];       /* that has Observe= */
         ProbeMask default_probes;               /* DefaultProbes=, default "requests cpu" */
         uint64_t default_window_nsec;           /* DefaultWindow=, default 10s */
         unsigned connections_per_uid_max;       /* ConnectionsPerUserMax=, varlink, default 128 (root:

@@ -4,6 +4,7 @@
 
 #include "activation-sockets.h"
 #include "attach-operation.h"
+#include "auto-attach.h"
 #include "cgroup.h"
 #include "contention-probe.h"
 #include "history-collector.h"
@@ -138,13 +139,15 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
 
         if (name && endswith(name, ".socket"))
                 (void) service_manager_load(m->service_manager, name, on_socket_loaded, m, NULL);
-        if (!name)
+        if (!name) {
                 xqos_loader_scan(m->xqos);
+                auto_attach_rescan(m->auto_attach);
+        }
 }
 
 /* ---- manager ------------------------------------------------------------------------------------------ */
 
-/* Takes the descriptors passed by the service manager: the varlink socket, and the descriptor store of the
+/* Takes the descriptors passed by the service manager: the sockets, and the descriptor store of the
  * previous run. */
 static void manager_take_fds(Manager *m) {
         _cleanup_free_ char *unknown = NULL;
@@ -164,6 +167,8 @@ static void manager_take_fds(Manager *m) {
                         m->listen_fd = fd;
                 else if (streq(names[i], "varlink-root") && m->root_listen_fd < 0)
                         m->root_listen_fd = fd;
+                else if (streq(names[i], "sock-diag") && m->diag_fd < 0)
+                        m->diag_fd = fd;
                 else if (!probe_take_fd(m->probe, names[i], fd)) {
                         log_debug("Unknown descriptor '%s' received from the service manager.", names[i]);
                         /* May be a link of another version: its program would run for as long as it is
@@ -229,7 +234,7 @@ int manager_new(sd_event *event, Manager **ret) {
         if (!m)
                 return -ENOMEM;
         m->event = sd_event_ref(event);
-        m->listen_fd = m->root_listen_fd = -EBADF;
+        m->listen_fd = m->root_listen_fd = m->diag_fd = -EBADF;
 
         r = config_load("", &m->config);
         if (r >= 0)
@@ -240,6 +245,8 @@ int manager_new(sd_event *event, Manager **ret) {
                 r = threshold_monitor_new(m, &m->thresholds);
         if (r >= 0)
                 r = xqos_loader_new(m, &m->xqos);
+        if (r >= 0)
+                r = auto_attach_new(m, &m->auto_attach);
         if (r >= 0)
                 r = probe_new(m->event, &m->probe);
         if (r >= 0)
@@ -265,6 +272,7 @@ int manager_new(sd_event *event, Manager **ret) {
         manager_take_fds(m);
         manager_restore_state(m);
         threshold_monitor_restored(m);
+        auto_attach_update(m->auto_attach);
 
         *ret = m;
         return 0;
@@ -278,6 +286,7 @@ Manager* manager_free(Manager *m) {
         state_file_done(m);
         /* Servers have been freed, and have cancelled the operations of their clients */
         assert(!m->observers);
+        m->auto_attach = auto_attach_free(m->auto_attach);
         while (m->operations)
                 attach_operation_free(m->operations);
         manager_end_assignments(m);
@@ -303,6 +312,7 @@ Manager* manager_free(Manager *m) {
         sd_bus_flush_close_unref(m->bus);
         close_fd(m->listen_fd);
         close_fd(m->root_listen_fd);
+        close_fd(m->diag_fd);
         memory_trim_free(m->trim);
         turn_queue_free(m->turns);
         sd_event_unref(m->event);
@@ -317,6 +327,7 @@ int manager_reload(Manager *m) {
         if (r < 0)
                 return log_error_errno(r, "Failed to read the configuration, keeping the previous one: %m");
         log_info("Configuration reloaded.");
+        auto_attach_update(m->auto_attach);
         return 0;
 }
 

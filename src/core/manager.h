@@ -27,6 +27,7 @@
 #include "unit.h"
 
 typedef struct AttachOperation AttachOperation;
+typedef struct AutoAttach AutoAttach;
 typedef struct Probe Probe;
 typedef struct ProbesInfo ProbesInfo;
 typedef struct ServiceManager ServiceManager;
@@ -43,6 +44,7 @@ struct Manager {
         ServiceManager *service_manager; /* service-manager.c: PID 1 */
         ThresholdMonitor *thresholds;
         XqosLoader *xqos;
+        AutoAttach *auto_attach;
         bool ready;                     /* the service manager was notified */
         unsigned n_units_status;        /* n_units in the last status text */
         ManagerObserver *observers;
@@ -56,6 +58,7 @@ struct Manager {
         HistoryCollector history;
 
         int listen_fd, root_listen_fd;  /* varlink sockets passed by the service manager; negative: none */
+        int diag_fd;                    /* sock_diag(7) of the host, passed likewise */
         TurnQueue *turns;               /* clients of both buses */
         MemoryTrim *trim;               /* after calls of these */
         AttachOperation *operations;    /* attaches waiting for PID 1, or for the assignments */

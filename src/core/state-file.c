@@ -57,8 +57,8 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 }
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *own = NULL,
-                *base = NULL, *thresholds = NULL, *contention = NULL, *storage = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *configured = NULL,
+                *own = NULL, *base = NULL, *thresholds = NULL, *contention = NULL, *storage = NULL;
         int r;
 
         r = thresholds_list_to_json(u, &thresholds);
@@ -68,8 +68,9 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                 if (h->type != HOLD_LEASE) {
                         _cleanup_(sd_json_variant_unrefp) sd_json_variant *owners = NULL;
 
-                        r = hold_to_json(h, h->type == HOLD_FILE ? &file : h->owner_uid == 0 ? &hold :
-                                         &owners);
+                        r = hold_to_json(h, h->type == HOLD_FILE          ? &file :
+                                            h->type == HOLD_CONFIGURATION ? &configured :
+                                            h->owner_uid == 0             ? &hold : &owners);
                         if (r >= 0 && owners)
                                 r = sd_json_variant_append_array(&own, owners);
                         if (r < 0)
@@ -110,6 +111,8 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds",
                                                            SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!file, "file", SD_JSON_BUILD_VARIANT(file)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!configured, "configured",
+                                                           SD_JSON_BUILD_VARIANT(configured)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!own, "ownerHolds", SD_JSON_BUILD_VARIANT(own)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!u->contention.map, "contentionSince",
                                                            SD_JSON_BUILD_UNSIGNED(u->contention.since)),
@@ -196,7 +199,7 @@ typedef struct SavedUnit {
         uint32_t slot, generation;
         uint64_t attached_since, attached_since_monotonic, map_created, contention_since, watched_since,
                 storage_since, storage_watched_since;
-        sd_json_variant *hold, *file, *own, *base, *thresholds, *contention_base, *storage_base;
+        sd_json_variant *hold, *file, *configured, *own, *base, *thresholds, *contention_base, *storage_base;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -231,6 +234,7 @@ static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
                 .probes = (hold.probes & _PROBE_ALL) ?: PROBE_REQUESTS,
                 .uid = hold.uid,
                 .owner_uid = own ? hold.uid : 0,
+                .owner = type == HOLD_CONFIGURATION ? u->manager->config.observe_file : NULL,
         };
         for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
                 (void) exclude_list_add(&request.excludes,
@@ -374,6 +378,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                   offsetof(SavedUnit, hold),                    0                 },
                 { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
                   offsetof(SavedUnit, file),                    0                 },
+                { "configured",             SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
+                  offsetof(SavedUnit, configured),              0                 },
                 { "ownerHolds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
                   offsetof(SavedUnit, own),                     0                 },
                 { "thresholds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
@@ -388,7 +394,9 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
         r = sd_json_dispatch(v, unit_table, SD_JSON_ALLOW_EXTENSIONS, &saved);
         if (r < 0)
                 return r;
-        held = saved.hold || saved.file || saved.own;
+        if (!m->config.observe_auto)
+                saved.configured = NULL;
+        held = saved.hold || saved.file || saved.configured || saved.own;
         *ret_reason = saved_unit_complain(m, &saved, held);
         if (*ret_reason)
                 return -EBADMSG;
@@ -424,6 +432,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                 hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ false, saved.hold);
         if (saved.file)
                 hold_restore_or_complain(u, HOLD_FILE, /* own= */ false, saved.file);
+        if (saved.configured)
+                hold_restore_or_complain(u, HOLD_CONFIGURATION, /* own= */ false, saved.configured);
         for (size_t i = 0; saved.own && i < sd_json_variant_elements(saved.own); i++)
                 hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ true,
                                          sd_json_variant_by_index(saved.own, i));

@@ -110,6 +110,7 @@ const char* hold_type_to_string(HoldType t) {
         static const char *const table[_HOLD_TYPE_MAX] = {
                 [HOLD_ADMINISTRATOR] = "administrator",
                 [HOLD_FILE]          = "unitFile",
+                [HOLD_CONFIGURATION] = "configuration",
                 [HOLD_LEASE]         = "lease",
         };
 

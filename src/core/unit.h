@@ -40,11 +40,12 @@ typedef struct ServiceManagerCall ServiceManagerCall;
 typedef enum HoldType {
         HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, expiry or reboot */
         HOLD_FILE,              /* [X-QoS] in unit files, for as long as it is there */
+        HOLD_CONFIGURATION,     /* Observe=auto in qosd.conf, for as long as that is there, and the unit */
         HOLD_LEASE,             /* until the connection (varlink) or bus name (D-Bus) of the client ends */
         _HOLD_TYPE_MAX,
 } HoldType;
 
-const char* hold_type_to_string(HoldType t);    /* "administrator", "unitFile", "lease" */
+const char* hold_type_to_string(HoldType t);    /* "administrator", "unitFile", "configuration", "lease" */
 
 struct Hold {
         Unit *unit;
@@ -55,7 +56,7 @@ struct Hold {
         uid_t owner_uid;                /* if authorized by ownership of the control group only; 0:
                                          * administrator, or authorized by polkit */
         char *owner;                    /* for messages: "varlink 1234 (qosctl)", ":1.42", or the path of the
-                                         * unit file; NULL for the administrator's */
+                                         * unit file or of qosd.conf; NULL for the administrator's */
         uint64_t expires;               /* CLOCK_BOOTTIME us, or USEC_INFINITY */
         sd_event_source *expiry;
         void *lease_key;                /* identifies the connection of a lease */

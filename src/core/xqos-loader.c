@@ -82,6 +82,30 @@ static bool directory_has_xqos_section(int at, const char *name) {
         return found;
 }
 
+int xqos_read_files(const char *unit, char **files, XqosSection *d, const char **ret_origin) {
+        const char *origin = NULL;
+        int r = 0;
+
+        for (char **file = files; file && *file && r >= 0; file++) {
+                _cleanup_free_ char *text = NULL;
+                size_t size;
+
+                r = unit_file_read(AT_FDCWD, *file, &text, &size);
+                if (r >= 0 && text_has_xqos_section(text, size))
+                        r = xqos_section_read(d, *file, text, size);
+                else if (r < 0 && r != -ENOMEM) {
+                        if (r != -EINVAL) /* also for /dev/null */
+                                log_unit_warning_errno(unit, r, "Failed to read '%s', ignoring: %m", *file);
+                        r = 0;
+                }
+                if (!origin && !xqos_section_is_empty(d))
+                        origin = *file;
+        }
+        if (ret_origin)
+                *ret_origin = origin;
+        return r;
+}
+
 /* ---- queries ------------------------------------------------------------------------------------------ */
 
 static void query_free(Query *q) {
@@ -177,22 +201,7 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
         }
 
         if (streq(info->load_state, "loaded"))
-                for (char **file = info->files; file && *file && r >= 0; file++) {
-                        _cleanup_free_ char *text = NULL;
-                        size_t size;
-
-                        r = unit_file_read(AT_FDCWD, *file, &text, &size);
-                        if (r >= 0 && text_has_xqos_section(text, size))
-                                r = xqos_section_read(&q->declaration, *file, text, size);
-                        else if (r < 0 && r != -ENOMEM) {
-                                if (r != -EINVAL) /* also for /dev/null */
-                                        log_unit_warning_errno(info->id, r,
-                                                               "Failed to read '%s', ignoring: %m", *file);
-                                r = 0;
-                        }
-                        if (!origin && !xqos_section_is_empty(&q->declaration))
-                                origin = *file;
-                }
+                r = xqos_read_files(info->id, info->files, &q->declaration, &origin);
         if (r < 0) {
                 (void) log_oom();
                 q->loader->failed = true;

@@ -74,12 +74,17 @@ static void _printf_(4, 5) section_ignore(XqosSection *d, const char *path, unsi
 static void set_observe(XqosSection *d, const char *path, unsigned line, char *value) {
         char *state;
 
+        d->never = streq(value, "no");
+        if (isempty(value) || d->never) {
+                d->probes = 0;
+                return;
+        }
         for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
                 ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
                         section_ignore(d, path, line, "Observe= expects probes " PROBES_LISTED
-                                       ", got '%s', ignoring it.", excerpt_of(word));
+                                       ", or 'no', got '%s', ignoring it.", excerpt_of(word));
                 d->probes |= probe;
         }
 }
@@ -181,11 +186,9 @@ static int set(XqosSection *d, const char *path, unsigned line, char *s) {
                                excerpt_of(s));
                 return 0;
         }
-        if (streq(s, "Observe")) {
-                if (isempty(value))
-                        d->probes = 0;
+        if (streq(s, "Observe"))
                 set_observe(d, path, line, value);
-        } else if (streq(s, "Exclude")) {
+        else if (streq(s, "Exclude")) {
                 if (isempty(value))
                         d->excludes = (ExcludeList) {};
                 set_exclude(d, path, line, value);

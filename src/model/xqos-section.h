@@ -33,6 +33,7 @@ typedef struct XqosThreshold {
 /* Zeroed: empty. */
 typedef struct XqosSection {
         ProbeMask probes;               /* 0: not set */
+        bool never;                     /* Observe=no: not even if it listens */
         ExcludeList excludes;
         XqosThreshold thresholds[XQOS_THRESHOLDS_MAX];
         size_t n_thresholds;

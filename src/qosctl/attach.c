@@ -106,8 +106,9 @@ static void hint_held(Client *c, const char *unit) {
                 const char *type = value_string(hold, "type"), *owner = value_string(hold, "owner");
 
                 (void) log_failure(0, "'%s' stays attached by %s%s%s.", unit,
-                                   streq_ptr(type, "unitFile") ? "its unit file" : streq_ptr(type, "lease") ? "a lease" :
-                                   "another user", owner ? ": " : "", strempty(owner));
+                                   streq_ptr(type, "unitFile")      ? "its unit file" :
+                                   streq_ptr(type, "configuration") ? "Observe=auto" :
+                                   streq_ptr(type, "lease")         ? "a lease" : "another user", owner ? ": " : "", strempty(owner));
         }
 }
 

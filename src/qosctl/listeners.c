@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "terminal.h"
+#include "unit-name.h"
 #include "unit-names.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
@@ -118,31 +119,6 @@ static int listeners_read(int protocol, ListenerHandler handler, void *userdata)
         return 0;
 }
 
-/* Unit of a control group: the first path component that is not a slice. NULL: none. */
-static char* unit_of_group(const char *path) {
-        static const char *const suffixes[] = { ".service", ".scope", ".socket" };
-
-        for (path += strspn(path, "/"); *path; path += strspn(path, "/")) {
-                size_t l = strcspn(path, "/");
-                _cleanup_free_ char *name = NULL;
-
-                /* The service manager escapes names that are reserved by the kernel with "_" */
-                name = strndup(path + (*path == '_'), l - (*path == '_'));
-                if (!name)
-                        return NULL;
-                path += l;
-
-                if (endswith(name, ".slice"))
-                        continue;
-                for (size_t i = 0; i < ELEMENTSOF(suffixes); i++)
-                        if (endswith(name, suffixes[i]))
-                                return TAKE_PTR(name);
-                return NULL;
-        }
-
-        return NULL;
-}
-
 static int visit(const char *path, const struct stat *st, int type, struct FTW *ftw) {
         _cleanup_free_ char *unit = NULL;
 
@@ -151,9 +127,8 @@ static int visit(const char *path, const struct stat *st, int type, struct FTW *
 
         for (size_t i = 0; i < n_groups; i++)
                 if (groups[i] == st->st_ino) {
-                        unit = unit_of_group(path + strlen(CGROUP_ROOT));
                         /* A socket opened by the service manager does not identify the service */
-                        if (unit && !streq(unit, "init.scope"))
+                        if (control_group_get_top_unit(path + strlen(CGROUP_ROOT), &unit) > 0 && !streq(unit, "init.scope"))
                                 return names_add(found, unit) < 0 ? -1 : 0;
                         return 0;
                 }
@@ -287,8 +262,7 @@ static char* unit_of_process(const char *pid) {
                         _cleanup_free_ char *unit = NULL;
 
                         line[strcspn(line, "\n")] = 0;
-                        unit = unit_of_group(line + strlen("0::"));
-                        return unit && !streq(unit, "init.scope") ? TAKE_PTR(unit) : NULL;
+                        return control_group_get_top_unit(line + strlen("0::"), &unit) > 0 && !streq(unit, "init.scope") ? TAKE_PTR(unit) : NULL;
                 }
         return NULL;
 }

@@ -88,12 +88,12 @@ static void print_heading(const Reading *r) {
 
 static void print_hold(sd_json_variant *hold) {
         const char *type = value_string(hold, "type") ?: "?", *owner = value_string(hold, "owner");
-        bool file = streq(type, "unitFile");
+        bool configuration = streq(type, "configuration"), file = configuration || streq(type, "unitFile");
         sd_json_variant *excludes = value_find(hold, "exclude");
         uint64_t uid, remaining;
         char buf[FORMAT_MAX];
 
-        print_text(COLOR_NONE, file ? "unit file" : type);
+        print_text(COLOR_NONE, configuration ? "Observe=auto in" : file ? "unit file" : type);
         if (owner) {
                 line_add(file ? " " : ", ");
                 print_text(COLOR_NONE, owner);

@@ -42,6 +42,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(administrator),
                 FIELD_COMMENT("For as long as a section [X-QoS] stands in its unit files"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(unitFile),
+                FIELD_COMMENT("For as long as qosd.conf has Observe=auto, and the unit exists"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(configuration),
                 FIELD_COMMENT("Until the connection that created it ends"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(lease));
 

@@ -75,6 +75,9 @@ static void parse_line(Parser *p, unsigned line, char *s) {
                                 return;
                         }
                         expected = setting->set(p->data, value);
+                        if (!expected && setting->path_offset > 0)
+                                (void) snprintf((char*) p->data + setting->path_offset, CONF_PATH_MAX, "%s",
+                                                p->path);
                         if (expected)
                                 log_warning("%s:%u: %s= must be %s, got '%s', ignoring.", p->path, line, s,
                                             expected, value);
@@ -155,7 +158,7 @@ static int compare_names(const void *a, const void *b) {
 int conf_file_load(const char *root, const ConfFormat *format, void *data) {
         char *names[DROPINS_MAX];
         size_t n_names = 0;
-        char path[512];
+        char path[CONF_PATH_MAX];
         int r = 0;
 
         for (size_t i = 0; i < ELEMENTSOF(directories); i++) {

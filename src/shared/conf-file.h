@@ -7,15 +7,20 @@
 
 #include "util.h"
 
+/* With its directory. */
+#define CONF_PATH_MAX 512U
+
 typedef struct ConfSetting {
         const char *name;
         /* Parses a value that is not empty. Returns NULL on success, or what was expected. */
         const char* (*set)(void *data, const char *value);
         size_t offset, size;            /* of the field in the data; an empty value means the default */
+        size_t path_offset;             /* of a string of CONF_PATH_MAX in the data for the path of the file
+                                         * that has the setting; 0: none */
 } ConfSetting;
 
 #define CONF_SETTING(name, set, type, field)    \
-        { name, set, offsetof(type, field), sizeof(((type*) NULL)->field) }
+        { name, set, offsetof(type, field), sizeof(((type*) NULL)->field), 0 }
 
 typedef struct ConfFormat {
         const char *name;               /* of the main file: "qosd.conf" */

@@ -103,6 +103,32 @@ int unit_name_expand(const char *pattern, const char *unit, char **ret) {
         return 0;
 }
 
+int control_group_get_top_unit(const char *path, char **ret) {
+        static const char *const suffixes[] = { ".service", ".scope", ".socket" };
+
+        for (path += strspn(path, "/"); *path; path += strspn(path, "/")) {
+                size_t l = strcspn(path, "/");
+                _cleanup_free_ char *name = NULL;
+
+                /* The service manager escapes names that are reserved by the kernel with "_" */
+                name = strndup(path + (*path == '_'), l - (*path == '_'));
+                if (!name)
+                        return -ENOMEM;
+                path += l;
+
+                if (endswith(name, ".slice"))
+                        continue;
+                for (size_t i = 0; i < ELEMENTSOF(suffixes); i++)
+                        if (endswith(name, suffixes[i])) {
+                                *ret = TAKE_PTR(name);
+                                return 1;
+                        }
+                return 0;
+        }
+
+        return 0;
+}
+
 static bool has_unit_suffix(const char *s, size_t n) {
         static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket", ".mount",
                                                 ".swap" };

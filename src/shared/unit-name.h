@@ -19,6 +19,10 @@ int unit_name_mangle(const char *name, char **ret);
  * is no valid name with a suffix. */
 int unit_name_expand(const char *pattern, const char *unit, char **ret);
 
+/* Name of the unit of a control group: the first part of the path that is no slice, if it is a service, a
+ * scope or a socket. Returns 0 if there is none. */
+int control_group_get_top_unit(const char *path, char **ret);
+
 /* Whether the control group that the first n bytes of the path name is owned by root. */
 typedef bool (*group_is_roots_t)(const char *path, size_t n, void *userdata);
 

@@ -32,8 +32,8 @@ StandardError=null
 }
 THRESHOLDS = {NGINX: "slow: requests.server.firstByte.p99 > 20s over 10s for 2s",
               WEB: "fast: requests.server.rate > 1000000 over 10s for 2s"}
-SERVICES = {"qosd.service": "active", "qosd.socket": "active", "qosd-root.socket": "active", "qosd-actions.socket": "active",
-            "qosd-exporter.socket": "active",
+SERVICES = {"qosd.service": "active", "qosd.socket": "active", "qosd-root.socket": "active",
+            "qosd-listening.socket": "active", "qosd-actions.socket": "active", "qosd-exporter.socket": "active",
             "qosd-report.socket": "inactive"}
 PACKAGES = "qosd", "qosd-exporter", "qos-balance", "libqosd0", "libqosd-dev"
 # What changes by itself, or whenever any package is installed

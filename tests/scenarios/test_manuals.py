@@ -56,7 +56,8 @@ def cleaned_up():
         yield
     finally:
         systemctl("stop", "qosd-exporter.socket", "qosd-exporter.service", "qosd-report.socket", ok=False)
-        shutil.rmtree("/etc/systemd/system/nginx.service.d", ignore_errors=True)
+        for unit in UNITS:
+            shutil.rmtree(f"/etc/systemd/system/{unit}.d", ignore_errors=True)
         run("rm", "-f", "/etc/qosd.conf.d/50-figures.conf")
         systemctl("daemon-reload")
         systemctl("reload", "qosd")

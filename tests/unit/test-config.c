@@ -101,7 +101,8 @@ static Config load_line(const char *line, const char *expected_warning) {
 }
 
 static bool config_equal(const Config *a, const Config *b) {
-        return a->units_max == b->units_max &&
+        return a->observe_auto == b->observe_auto &&
+                a->units_max == b->units_max &&
                 a->default_probes == b->default_probes &&
                 a->default_window_nsec == b->default_window_nsec &&
                 a->connections_per_uid_max == b->connections_per_uid_max &&
@@ -131,6 +132,13 @@ static void test_nothing(void) {
 }
 
 static void test_settings(void) {
+        Config observe = load_line("Observe=auto", NULL);
+
+        check(observe.observe_auto);
+        check(startswith(observe.observe_file, root) && endswith(observe.observe_file, "/etc/qosd.conf"));
+        check(!load_line("Observe=no", NULL).observe_auto);
+        check(!load_line("Observe=auto\nObserve=", NULL).observe_auto);
+        check(!load_line("Observe=yes", "Observe= must be 'auto' or 'no', got 'yes'").observe_auto);
         check(load_line("UnitsMax=7", NULL).units_max == 7);
         check(load_line("UnitsMax=1", NULL).units_max == 1);
         check(load_line("  UnitsMax =\t256  ", NULL).units_max == 256);

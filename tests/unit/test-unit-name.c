@@ -60,6 +60,31 @@ static void test_expand(void) {
         }
 }
 
+static void test_top_unit(void) {
+        static const struct {
+                const char *path, *unit;
+        } cases[] = {
+                { "/system.slice/nginx.service", "nginx.service" },
+                { "/system.slice/system-pg.slice/pg@main.service/sub/x.service", "pg@main.service" },
+                { "/user.slice/user-1000.slice/user@1000.service/app.slice/web.service",
+                  "user@1000.service" },
+                { "/user.slice/user-1000.slice/session-3.scope", "session-3.scope" },
+                { "/system.slice/_cpu.service", "cpu.service" },
+                { "/web.socket", "web.socket" },
+                { "/system.slice", NULL },
+                { "/docker/1234/x.service", NULL },
+                { "/", NULL },
+                { "", NULL },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+                _cleanup_free_ char *unit = NULL;
+
+                check(control_group_get_top_unit(cases[i].path, &unit) == !!cases[i].unit);
+                check(streq_ptr(unit, cases[i].unit));
+        }
+}
+
 int main(void) {
         static const Case cases[] = {
                 { "",                                            NULL, NULL                        },
@@ -93,6 +118,7 @@ int main(void) {
         };
 
         test_expand();
+        test_top_unit();
         for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
                 const Case *c = cases + i;
                 size_t begin, length = 0;

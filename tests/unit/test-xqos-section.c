@@ -57,7 +57,13 @@ static void test_lists(void) {
 
         /* An empty value forgets */
         check(isempty(read_text(&d, "[X-QoS]\nThreshold=\nExclude=\nObserve=\n")));
-        check(xqos_section_is_empty(&d));
+        check(xqos_section_is_empty(&d) && !d.never);
+        check(isempty(read_text(&d, "[X-QoS]\nObserve=cpu\nObserve=no\n")));
+        check(d.never && xqos_section_is_empty(&d));
+        check(isempty(read_text(&d, "[X-QoS]\nObserve=\n")) && !d.never);
+        check(isempty(read_text(&d, "[X-QoS]\nObserve=no\n")) && d.never);
+        check(isempty(read_text(&d, "[X-QoS]\nObserve=cpu\n")) && !d.never && d.probes == PROBE_CPU);
+        check(isempty(read_text(&d, "[X-QoS]\nObserve=\n")) && xqos_section_is_empty(&d));
         check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: " RULE "\nThreshold=  \nThreshold=c: " RULE)));
         check(d.n_thresholds == 1 && streq(d.thresholds[0].name, "c"));
 }
@@ -77,7 +83,7 @@ static void test_bad(void) {
         } table[] = {
                 { "Observe=cpu2",
                   "/x.conf:2: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory', "
-                  "'storage'), got 'cpu2'" },
+                  "'storage'), or 'no', got 'cpu2'" },
                 { "Exclude=nonsense",        "/x.conf:2: Exclude= expects exclusions like" },
                 { "Threshold=slow",          "/x.conf:2: threshold 'slow': expected a name and a colon" },
                 { "Threshold=a: " RULE "ms", "/x.conf:2: threshold 'a: " RULE "ms': expected a rate" },

@@ -582,6 +582,8 @@ class Status(Test):
     def test_excluded(self):
         self.qosd.add("nginx.service", holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC,
                                                "exclude": ["port:80", "port:9100"]}])
+        self.qosd.add("auto.service", holds=[{"type": "configuration", "probes": ["requests"], "uid": 0, "owner": "/etc/qosd.conf"}])
+        self.assertIn("Held by: Observe=auto in /etc/qosd.conf\n", self.out_of("status", "auto"))
         self.assertIn("Held by: administrator (root), 9min 3s left, excluding port:80 port:9100\n", self.out_of("status", "nginx"))
 
     def test_nested(self):
