@@ -3,13 +3,11 @@
 #include <math.h>
 
 #include "contention-probe.h"
-#include "endpoint-totals.h"
-#include "exported-bins.h"
 #include "hierarchy.h"
-#include "objective.h"
 #include "observer.h"
 #include "probe.h"
 #include "storage-probe.h"
+#include "unit-histogram.h"
 #include "unit-map.h"
 #include "unit-peers.h"
 #include "unit-snapshot.h"
@@ -45,10 +43,7 @@ static int histogram_fill(const Snapshot *s, uint64_t covered, enum qos_distribu
         return 0;
 }
 
-static const struct {
-        const char *name;
-        size_t offset;
-} contention_distributions[QOS_CONTENTION_DISTRIBUTIONS] = {
+const OtherDistribution contention_distributions[QOS_CONTENTION_DISTRIBUTIONS] = {
         [QOS_RUN_QUEUE_LATENCY]  = { "contention.runQueueLatency",
                                      offsetof(Metrics, contention.run_queue_latency)  },
         [QOS_BLOCK_READ_QUEUE]   = { "contention.block.readQueue",
@@ -61,10 +56,7 @@ static const struct {
                                      offsetof(Metrics, contention.block.write_device) },
 };
 
-static const struct {
-        const char *name;
-        size_t offset;
-} storage_distributions[QOS_STORAGE_TIMED] = {
+const OtherDistribution storage_distributions[QOS_STORAGE_TIMED] = {
         [QOS_STORAGE_READ]  = { "storage.reads.latency",
                                 offsetof(Metrics, storage.timed[QOS_STORAGE_READ].latency)  },
         [QOS_STORAGE_WRITE] = { "storage.writes.latency",
@@ -186,103 +178,4 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
 
         return histogram_fill(&snapshot, reading.covered, d,
                               reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), reading.sums[d], ret);
-}
-
-static void totals_add(UnitTotals *t, const char *metric, size_t offset, enum qos_distribution form,
-                       const uint64_t *bins, uint64_t sum) {
-        const Distribution *known = (const Distribution*) ((const char*) &t->snapshot.totals + offset);
-
-        if (known->count == ABSENT)
-                return;
-        t->distributions[t->n_distributions++] = (TotalDistribution) {
-                .metric = metric,
-                .schema = QOS_DISTRIBUTION_IS_FINE(form) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
-                .bins = bins,
-                .n_bins = QOS_DISTRIBUTION_BINS(form),
-                .sum = sum,
-        };
-}
-
-/* The rows, without what is over a window. */
-static int totals_set_tables(Unit *u, RowsReading *rows, UnitTotals *t) {
-        WindowSource buffer[UNITS_MAX_LIMIT];
-        Snapshot *s = &t->snapshot;
-        WindowSources sources;
-        int r;
-
-        t->tables = true;
-        for (size_t i = 0; i < s->n_devices; i++)
-                s->devices[i].share = NAN;
-        for (size_t i = 0; i < s->n_mounts; i++)
-                for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++)
-                        distribution_set_absent(&s->mounts[i].timed[call].latency);
-        if (!rows->measured || rows->folded) {
-                s->n_rows = 0;
-                return 0;
-        }
-        unit_get_sources(u, buffer, &sources);
-        r = endpoint_totals_raise(&u->endpoint_totals, u->attached_since, &sources, rows);
-        if (r < 0)
-                return r;
-        rows_fill(u, rows, s);
-        for (size_t i = 0; i < s->n_rows; i++) {
-                s->rows[i].rate = NAN;
-                distribution_set_absent(&s->rows[i].latency);
-        }
-        return 0;
-}
-
-int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
-        _cleanup_free_ UnitTotals *t = NULL;
-        TotalReading *total;
-        size_t n = 0;
-        RowsReading rows;
-        int r;
-
-        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
-                n++;
-        t = calloc(1, sizeof(UnitTotals) + sizeof(TotalReading) + n * sizeof(TotalObjective));
-        if (!t)
-                return -ENOMEM;
-        total = (TotalReading*) (t + 1);
-        t->objectives = (TotalObjective*) (total + 1);
-
-        snapshot_read(u, NULL, WINDOW_TOTAL, &t->snapshot, &rows, total);
-        r = exported_bins_raise(&u->exported_bins, u->attached_since, total);
-        if (r < 0)
-                return r;
-        t->cost_requests = u->view ? total->requests.sums[QOS_SUM_COST] : ABSENT;
-        t->cost_contention = u->contention.map ? contention_get_cost(&total->contention) : ABSENT;
-        t->cost_storage = u->storage.map ? total->storage.counts.sums[QOS_STORAGE_COST] : ABSENT;
-
-        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                totals_add(t, server_distributions[d].name,
-                           offsetof(Metrics, requests.server) + server_distributions[d].offset, d,
-                           total->requests.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
-                           total->requests.sums[d]);
-        /* All others have coarse bins */
-        totals_add(t, "requests.client.latency", offsetof(Metrics, requests.client.latency), QOS_QUEUE,
-                   total->client.cells, total->client.sums[QOS_ENTRY_SUM_LATENCY]);
-        for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
-                totals_add(t, contention_distributions[d].name, contention_distributions[d].offset,
-                           QOS_QUEUE, total->contention.counts.cells + d * HISTOGRAM_COARSE_BINS,
-                           total->contention.counts.sums[d]);
-        for (unsigned call = 0; call < QOS_STORAGE_TIMED; call++)
-                totals_add(t, storage_distributions[call].name, storage_distributions[call].offset,
-                           QOS_QUEUE, total->storage.counts.bins + call * HISTOGRAM_COARSE_BINS,
-                           total->storage.counts.sums[QOS_STORAGE_NSEC + call]);
-
-        /* Both distributions of objectives are measured, or none */
-        if (t->snapshot.totals.requests.server.latency.count != ABSENT)
-                for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
-                        t->n_objectives += threshold_count_totals(a, &total->requests, &rows,
-                                                                  t->objectives + t->n_objectives);
-        if (tables) {
-                r = totals_set_tables(u, &rows, t);
-                if (r < 0)
-                        return r;
-        }
-
-        *ret = TAKE_PTR(t);
-        return 0;
 }

@@ -10,6 +10,7 @@
 #include "json-writer.h"
 #include "metric.h"
 #include "threshold-monitor.h"
+#include "unit-totals.h"
 #include "unit.h"
 
 /* peers: the client may see the unit's peers. */

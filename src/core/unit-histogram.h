@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Distributions in contention and storage maps, all of which have coarse bins. */
+
+#include "snapshot.h"
+
+typedef struct OtherDistribution {
+        const char *name;
+        size_t offset;          /* in struct Metrics */
+} OtherDistribution;
+
+extern const OtherDistribution contention_distributions[QOS_CONTENTION_DISTRIBUTIONS];
+extern const OtherDistribution storage_distributions[QOS_STORAGE_TIMED];
