@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Object files of a folder call each other in one direction: there is an order of the files in which each refers
-to functions and data of those before it alone. The object files are those of the build directory."""
+to functions and data of those before it alone. So do the folders in it. The object files are those of the build
+directory."""
 
 import collections
 import json
@@ -12,6 +13,9 @@ import sys
 # References between files, by folder, that close a cycle all the same. One without which there is no cycle has to
 # leave this list, and nothing is added.
 KNOWN = {}
+
+# Folders in a folder, from the bottom up: files refer to those in their own folder and below alone. "" is the folder itself
+ORDER = {"src/core": ["base", "unit", "probes", "reading", "threshold", "export", "inspect", "attach", ""]}
 
 # Folders whose objects have to be among those found: without them the test would see nothing
 EXPECTED = ["src/core", "src/model", "src/probe", "src/qosctl", "src/server", "src/shared"]
@@ -25,8 +29,8 @@ def find_objects(build, root):
     for command in commands:
         source = os.path.relpath(os.path.join(command["directory"], command["file"]), root)
         if source.startswith("src/"):
-            folder, name = os.path.split(source)
-            folders[folder][name] = os.path.join(command["directory"], command["output"])
+            folder = next((f for f in ORDER if source.startswith(f + "/")), os.path.dirname(source))
+            folders[folder][os.path.relpath(source, folder)] = os.path.join(command["directory"], command["output"])
     return folders
 
 
@@ -81,6 +85,16 @@ def find_cycle(arrows):
 
 def check_folder(folder, objects, known):
     references = find_references(objects)
+    order = ORDER.get(folder, [""])
+    for name in objects:
+        if os.path.dirname(name) not in order:
+            print(f"{folder}/{name}: its folder has no place in ORDER")
+            return False
+    up = [(a, b) for a, b in references if order.index(os.path.dirname(a)) < order.index(os.path.dirname(b))]
+    for a, b in up:
+        print(f"{folder}: {a} -> {b} points up: {', '.join(references[a, b])}")
+    if up:
+        return False
     cycle = find_cycle(set(references) - set(known))
     if cycle:
         print(f"{folder}: the files call each other in a cycle:")

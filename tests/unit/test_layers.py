@@ -6,6 +6,10 @@ import os
 import re
 import sys
 
+# Folders of core, from the bottom up
+CORE = ["src/core/" + name for name in ("base", "unit", "probes", "reading", "threshold", "export", "inspect", "attach")]
+BELOW_CORE = ["bpf/abi", "src/shared", "src/model", "src/probe"]
+
 # Each folder may include itself and those named
 BELOW = {
     "bpf/abi": [],
@@ -17,9 +21,10 @@ BELOW = {
     "src/shared": ["bpf/abi"],
     "src/model": ["bpf/abi", "src/shared"],
     "src/probe": ["bpf/abi", "src/shared"],
-    "src/core": ["bpf/abi", "src/shared", "src/model", "src/probe"],
-    "src/server": ["bpf/abi", "src/shared", "src/model", "src/probe", "src/core"],
-    "src": ["src/shared", "src/probe", "src/core", "src/server"],
+    **{name: [*BELOW_CORE, *CORE[:i]] for i, name in enumerate(CORE)},
+    "src/core": [*BELOW_CORE, *CORE],
+    "src/server": [*BELOW_CORE, *CORE, "src/core"],
+    "src": ["src/shared", "src/probe", *CORE, "src/core", "src/server"],
     "src/generator": ["src/shared"],
     "src/qosctl": ["bpf/abi", "src/shared", "src/model"],
     "src/exporter": ["src/shared", "src/qosctl"],
@@ -29,8 +34,16 @@ BELOW = {
     "src/qos-balance": ["src/shared", "src/libqosd"],
 }
 
+# The structs that have those of all modules of core in them, by value
+ROOTS = {"src/core/manager.h", "src/core/config.h"}
+
 # Includes that go up all the same, and what has to change first. One that is gone has to leave this list.
 KNOWN = {
+    # A unit has the state of its probes and of its history in it
+    ("src/core/unit/unit.h", "src/core/probes/contention-probe.h"),
+    ("src/core/unit/unit.h", "src/core/probes/storage-probe.h"),
+    ("src/core/unit/unit.h", "src/core/probes/openssl.h"),
+    ("src/core/unit/unit.h", "src/core/reading/history-collector.h"),
     # Recording takes what the accounting of threads returns
     ("bpf/core/maps.h", "bpf/contention/request-cpu.h"),
     # A request knows the thread that has read it
@@ -70,7 +83,7 @@ def main():
                     continue
                 other = folder if folder in where else where[0]
                 edges[path].append(f"{other}/{target}")
-                if other == folder or other in BELOW[folder]:
+                if other == folder or other in BELOW[folder] or (folder in CORE and f"{other}/{target}" in ROOTS):
                     continue
                 if (path, f"{other}/{target}") in KNOWN:
                     known.add((path, f"{other}/{target}"))

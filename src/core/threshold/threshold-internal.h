@@ -22,7 +22,6 @@ struct ThresholdMonitor {
         UserRateLimit *rate_limits;
         sd_event_source *timer;
         bool saving;                    /* state has to be saved after this round */
-        unsigned n;
         uint64_t seq;                   /* of the newest event */
         uint64_t seq_begin;             /* before the first event */
         ThresholdEvent events[THRESHOLD_EVENTS_MAX]; /* ring, by seq */

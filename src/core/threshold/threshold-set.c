@@ -7,17 +7,6 @@
 #include "objective.h"
 #include "threshold-internal.h"
 
-const char* threshold_source_to_string(ThresholdSource s) {
-        static const char *const table[_THRESHOLD_SOURCE_MAX] = {
-                [THRESHOLD_SOURCE_ADMINISTRATOR] = "administrator",
-                [THRESHOLD_SOURCE_LEASE]         = "lease",
-                [THRESHOLD_SOURCE_FILE]          = "unitFile",
-                [THRESHOLD_SOURCE_CONDITION]     = "condition",
-        };
-
-        return table[s];
-}
-
 /* ---- setting and clearing ----------------------------------------------------------------------------- */
 
 /* Reports a final "unknown" state: clients would otherwise act on the last state forever. */
@@ -81,7 +70,6 @@ int threshold_new(Unit *u, const ThresholdRule *rule, const ThresholdRequest *re
         }
         *p = a;
         u->threshold_monitor_slow_at = 0;
-        u->manager->thresholds->n++;
         *ret = a;
         return 0;
 }
@@ -104,11 +92,12 @@ static int too_many(unsigned max, const char *whose, QosError *e) {
 }
 
 static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
-        unsigned of_unit = 0, of_uid = 0, of_others = 0;
+        unsigned all = 0, of_unit = 0, of_uid = 0, of_others = 0;
         Manager *m = u->manager;
 
         FOREACH_UNIT(other, m)
                 for (Threshold *a = other->thresholds; a; a = a->next) {
+                        all++;
                         if (a->unit == u && a->source != THRESHOLD_SOURCE_CONDITION)
                                 of_unit++;
                         if (a->uid == uid)
@@ -122,7 +111,7 @@ static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
                 return too_many(THRESHOLDS_PER_UID_MAX, "the user has", e);
         if (uid != 0 && of_others >= limit_for_unprivileged(THRESHOLDS_MAX))
                 return too_many(limit_for_unprivileged(THRESHOLDS_MAX), "there are", e);
-        if (m->thresholds->n >= THRESHOLDS_MAX)
+        if (all >= THRESHOLDS_MAX)
                 return too_many(THRESHOLDS_MAX, "there are", e);
         return 0;
 }

@@ -16,7 +16,6 @@
 #include "probe.h"
 #include "service-manager.h"
 #include "storage-probe.h"
-#include "threshold-monitor.h"
 #include "unit-map.h"
 #include "unit-mounts.h"
 #include "unit-peers.h"

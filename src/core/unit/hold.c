@@ -6,7 +6,6 @@
 #include "observer.h"
 #include "probe.h"
 #include "service-manager.h"
-#include "threshold-monitor.h"
 #include "unit-map.h"
 
 /* ---- observing ---------------------------------------------------------------------------------------- */

@@ -7,9 +7,8 @@
 #include <systemd/sd-json.h>
 
 #include "manager.h"
-#include "objective-history.h"
+#include "threshold-list.h"
 #include "threshold-sample.h"
-#include "threshold.h"
 
 /* Per unit. An evaluation is a comparison, and per distinct window one reading per second, or ten. */
 #define THRESHOLDS_PER_UNIT_MAX 32U
@@ -27,51 +26,6 @@
 
 /* Events kept for clients that reconnect, half a KiB each. */
 #define THRESHOLD_EVENTS_MAX 1024U
-
-typedef enum ThresholdSource {
-        THRESHOLD_SOURCE_ADMINISTRATOR,    /* "qosctl set-threshold": until cleared, or the unit is
-                                            * detached */
-        THRESHOLD_SOURCE_LEASE,            /* until its connection or bus name ends */
-        THRESHOLD_SOURCE_FILE,             /* in a unit file */
-        THRESHOLD_SOURCE_CONDITION,        /* unnamed, for a waiting client */
-        _THRESHOLD_SOURCE_MAX,
-} ThresholdSource;
-
-const char* threshold_source_to_string(ThresholdSource s);      /* "administrator", "lease", "unitFile" */
-
-typedef struct Threshold Threshold;
-
-/* The condition holds, or (e) the unit is no longer observed. The threshold has been freed. */
-typedef void (*threshold_handler_t)(const Threshold *a, const QosError *e, void *userdata);
-
-struct Threshold {
-        /* copied from the rule */
-        Threshold *next;
-        uint64_t period;                /* threshold_rule_get_period() */
-        uint64_t next_evaluation;                /* CLOCK_MONOTONIC ns of the next evaluation; 0:
-                                                  * immediately */
-        Unit *unit;
-        ThresholdMachine machine;
-        ThresholdState reported;        /* the last one that was */
-        ThresholdSource source;
-        double value;                   /* of the last evaluation; NaN: none */
-        uint64_t samples;               /* ABSENT: unknown */
-        ThresholdRule rule;
-
-        uid_t uid, owner_uid;
-        void *lease_key;                /* as in struct Hold */
-        char *origin;                   /* file and line; NULL: not from a file */
-        bool seen;                      /* found by the latest scan of unit files (xqos-loader.c) */
-        bool unsaved;                   /* saving has failed, and was logged */
-
-        uint64_t since;                 /* of the state, CLOCK_REALTIME ns */
-
-        ObjectiveCounts before;         /* counted before it was set */
-        ObjectiveHistory *history;      /* NULL: not an objective */
-
-        threshold_handler_t handler;        /* of a condition */
-        void *userdata;
-};
 
 /* State change of a threshold. */
 typedef struct ThresholdEvent {
@@ -110,7 +64,6 @@ ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *thresholds);
 int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, QosError *e);
 int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid,
                     QosError *e);
-void threshold_free(Threshold *a);
 
 /* Removes thresholds of the unit that its files no longer have. */
 void threshold_monitor_forget_files(Unit *u);
@@ -121,9 +74,6 @@ bool threshold_monitor_have_lease(const Manager *m, const void *lease_key);
 
 /* The unit is about to be freed. */
 void threshold_monitor_unit_detached(Unit *u);
-
-/* Iterates over named thresholds; NULL: first. */
-Threshold* threshold_next(const Unit *u, const Threshold *a);
 
 /* Number of the newest event, and the last one before the first event known.
  * threshold_monitor_foreach_event() reports events after a number, and how many of these are no longer

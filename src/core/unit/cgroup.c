@@ -12,7 +12,6 @@
 #include "observer.h"
 #include "probe.h"
 #include "service-manager.h"
-#include "threshold-monitor.h"
 #include "unit-map.h"
 #include "unit-table.h"
 

@@ -9,7 +9,6 @@
 
 #include "lifecycle.h"
 #include "unit-map.h"
-#include "unit.h"
 
 typedef struct ServiceManager ServiceManager;
 typedef struct ServiceManagerCall ServiceManagerCall;

@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The thresholds of a unit. */
+#include "threshold-list.h"
 
-#include "threshold-internal.h"
+const char* threshold_source_to_string(ThresholdSource s) {
+        static const char *const table[_THRESHOLD_SOURCE_MAX] = {
+                [THRESHOLD_SOURCE_ADMINISTRATOR] = "administrator",
+                [THRESHOLD_SOURCE_LEASE]         = "lease",
+                [THRESHOLD_SOURCE_FILE]          = "unitFile",
+                [THRESHOLD_SOURCE_CONDITION]     = "condition",
+        };
+
+        return table[s];
+}
 
 Threshold* threshold_next(const Unit *u, const Threshold *a) {
         Threshold *i = a ? a->next : u->thresholds;
@@ -13,15 +22,11 @@ Threshold* threshold_next(const Unit *u, const Threshold *a) {
 }
 
 void threshold_free(Threshold *a) {
-        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
-
         for (Threshold **p = &a->unit->thresholds; *p; p = &(*p)->next)
                 if (*p == a) {
                         *p = a->next;
                         break;
                 }
-        if (thresholds)
-                thresholds->n--;
         free(a->history);
         free(a->origin);
         free(a);

@@ -5,7 +5,6 @@
 #include "manager.h"
 #include "observer.h"
 #include "service-manager.h"
-#include "threshold-monitor.h"
 #include "unit-internal.h"
 #include "unit-map.h"
 #include "unit-name.h"

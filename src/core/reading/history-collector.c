@@ -10,7 +10,6 @@
 #include "manager.h"
 #include "observer.h"
 #include "service-manager.h"
-#include "threshold-monitor.h"
 #include "unit-map.h"
 
 /* Interval of collecting: the kernel keeps WINDOW_STEPS steps, which leaves time for late wakeups and a

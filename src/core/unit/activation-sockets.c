@@ -9,7 +9,6 @@
 #include "observer.h"
 #include "probe.h"
 #include "service-manager.h"
-#include "threshold-monitor.h"
 #include "unit-map.h"
 
 static bool unit_listens_on(const Unit *u, const struct qos_address *address) {

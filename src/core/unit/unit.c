@@ -7,7 +7,7 @@
 #include "observer.h"
 #include "probe.h"
 #include "service-manager.h"
-#include "threshold-monitor.h"
+#include "threshold-list.h"
 #include "unit-internal.h"
 
 /* ---- holds -------------------------------------------------------------------------------------------- */
