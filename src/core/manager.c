@@ -242,6 +242,8 @@ int manager_new(sd_event *event, Manager **ret) {
         if (r >= 0)
                 r = memory_trim_new(m->event, m->turns, &m->trim);
         if (r >= 0)
+                r = child_queue_new(m->event, &m->children);
+        if (r >= 0)
                 r = threshold_monitor_new(m, &m->thresholds);
         if (r >= 0)
                 r = xqos_loader_new(m, &m->xqos);
@@ -313,6 +315,7 @@ Manager* manager_free(Manager *m) {
         close_fd(m->listen_fd);
         close_fd(m->root_listen_fd);
         close_fd(m->diag_fd);
+        child_queue_free(m->children);
         memory_trim_free(m->trim);
         turn_queue_free(m->turns);
         sd_event_unref(m->event);

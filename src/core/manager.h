@@ -9,6 +9,7 @@
 #include <systemd/sd-varlink.h>
 
 #include "cgroup.h"
+#include "child-queue.h"
 #include "config.h"
 #include "contention-probe.h"
 #include "error.h"
@@ -61,6 +62,7 @@ struct Manager {
         int diag_fd;                    /* sock_diag(7) of the host, passed likewise */
         TurnQueue *turns;               /* clients of both buses */
         MemoryTrim *trim;               /* after calls of these */
+        ChildQueue *children;           /* names of futexes are looked up in */
         AttachOperation *operations;    /* attaches waiting for PID 1, or for the assignments */
         unsigned n_unit_queries;        /* of units that are not attached, waiting for PID 1 */
         GroupAssignment *assignments;   /* control groups that are being assigned */

@@ -57,6 +57,13 @@ static int on_interval_over(sd_event_source *source, uint64_t usec, void *userda
         return 0;
 }
 
+static void on_names(uint64_t nsec, void *userdata) {
+        Call *c = ASSERT_PTR(userdata);
+
+        names_were_read(c->turn.user, nsec);
+        (void) on_interval_over(NULL, 0, c);
+}
+
 /* The readings at one end of the interval are complete. 1: those at the other one are to come. */
 static int call_end_reading(Call *c, Unit *u) {
         Diagnosing *d = c->diagnosing;
@@ -98,6 +105,8 @@ static void on_turn(void *userdata) {
         do
                 r = diagnosing_step(c->diagnosing, u, c->turn.user);
         while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + TURN_NSEC);
+        if (c->diagnosing->state == DIAGNOSING_NAMES)
+                return;
         if (r > 0) {
                 (void) turn_request(&c->turn);
                 return;
@@ -241,5 +250,7 @@ int method_diagnose(BusServer *b, sd_bus_message *m, const char *unit, uint64_t 
                 return -ENOMEM;
         }
         c->diagnosing->window = interval_usec * NSEC_PER_USEC;
+        c->diagnosing->on_names = on_names;
+        c->diagnosing->userdata = c;
         return call_submit(c, error);
 }

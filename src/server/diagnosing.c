@@ -2,19 +2,17 @@
 
 #include "diagnosing.h"
 
-/* The daemon serves no client while it resolves names. A user other than root then gets none for this
- * multiple of the time that it took. */
+/* Names are searched for one user other than root at a time, which then gets none for this multiple of the
+ * time that it took. */
 #define NAMES_PAUSE 4U
 
-bool names_may_be_read(const TurnUser *user, uint64_t begin) {
-        return !user || begin >= user->names_not_before;
+bool names_may_be_read(const TurnUser *user, uint64_t now) {
+        return !user || now >= user->names_not_before;
 }
 
-void names_were_read(TurnUser *user, uint64_t begin) {
-        uint64_t end = now_nsec(CLOCK_MONOTONIC);
-
+void names_were_read(TurnUser *user, uint64_t nsec) {
         if (user)
-                user->names_not_before = end + (end - begin) * NAMES_PAUSE;
+                user->names_not_before = now_nsec(CLOCK_MONOTONIC) + nsec * NAMES_PAUSE;
 }
 
 Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
@@ -35,6 +33,8 @@ Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
 void diagnosing_restart(Diagnosing *d) {
         if (d->state == DIAGNOSING_WAITS)
                 return;
+        if (d->state == DIAGNOSING_NAMES)
+                d->on_names(0, d->userdata);
         d->query = waits_query_free(d->query);
         resources_reading_done(&d->resources);
         threads_reading_done(&d->threads);
@@ -46,8 +46,7 @@ ProbeMask diagnosing_get_probes(bool all) {
 }
 
 int diagnosing_step(Diagnosing *d, Unit *u, TurnUser *user) {
-        bool resources = d->state == DIAGNOSING_RESOURCES, names;
-        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        bool resources = d->state == DIAGNOSING_RESOURCES;
         int r;
 
         if (d->query)
@@ -61,10 +60,12 @@ int diagnosing_step(Diagnosing *d, Unit *u, TurnUser *user) {
                 return 1;
 
         if (r == 0 && resources) {
-                names = d->begin && names_may_be_read(user, begin);
-                resources_query_take(d->query, u, names, &d->resources);
-                if (names)
-                        names_were_read(user, begin);
+                if (d->begin && names_may_be_read(user, now_nsec(CLOCK_MONOTONIC)) &&
+                    resources_query_find_names(d->query, u, !user, d->on_names, d->userdata) > 0) {
+                        d->state = DIAGNOSING_NAMES;
+                        return 0;
+                }
+                resources_query_take(d->query, &d->resources);
         } else if (r == 0)
                 threads_query_take(d->query, &d->threads);
         d->query = waits_query_free(d->query);

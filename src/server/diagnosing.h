@@ -28,6 +28,7 @@
 typedef enum DiagnosingState {
         DIAGNOSING_WAITS,               /* for the attach, or the end of the interval */
         DIAGNOSING_RESOURCES,
+        DIAGNOSING_NAMES,               /* waits for names of futexes, between the other two */
         DIAGNOSING_THREADS,
 } DiagnosingState;
 
@@ -44,6 +45,8 @@ typedef struct Diagnosing {
         HostSample *begin;              /* NULL: not read yet */
         DiagnosingState state;
         WaitsQuery *query;              /* of the state; NULL: not begun */
+        waits_names_t on_names;         /* has the next step made */
+        void *userdata;
         ResourcesReading resources;
         ThreadsReading threads;
 } Diagnosing;
@@ -65,14 +68,14 @@ void diagnosing_restart(Diagnosing *d);
  * nothing loaded that others have attached. */
 ProbeMask diagnosing_get_probes(bool all);
 
-/* One step of a reading; 1: there are more. On error no locks are known, or no threads. user: NULL for
- * root. */
+/* One step of a reading; 1: there are more; 0: it is complete, unless the state is DIAGNOSING_NAMES. On
+ * error no locks are known, or no threads. user: NULL for root. */
 int diagnosing_step(Diagnosing *d, Unit *u, TurnUser *user);
 
 /* From the readings at either end of the interval, to the end of which window reaches. */
 int diagnosing_conclude(const Diagnosing *d, Unit *u, const HostSample *end, uint64_t window,
                         Conclusion *ret);
 
-/* Names of futexes: whether they may be looked for that began then, and that they were. */
-bool names_may_be_read(const TurnUser *user, uint64_t begin);
-void names_were_read(TurnUser *user, uint64_t begin);
+/* Names of futexes: whether they may be searched now, and that they were, for so long. */
+bool names_may_be_read(const TurnUser *user, uint64_t now);
+void names_were_read(TurnUser *user, uint64_t nsec);

@@ -68,6 +68,7 @@ typedef struct Inspecting {
         InspectionType type;
         char *unit;
         bool begun;
+        bool waits;                     /* for names of futexes */
         WaitsQuery *query;              /* NULL: not begun, or the unit was detached meanwhile */
         uint64_t cpu;                   /* it has taken so far, ns */
 } Inspecting;

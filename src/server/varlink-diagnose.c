@@ -60,6 +60,13 @@ static int on_interval_over(sd_event_source *source, uint64_t usec, void *userda
         return 0;
 }
 
+static void on_names(uint64_t nsec, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+
+        names_were_read(varlink_io_get_user(c->pump), nsec);
+        (void) on_interval_over(NULL, 0, c);
+}
+
 /* until: CLOCK_MONOTONIC ns */
 static int connection_await_interval(Connection *c, uint64_t until) {
         return sd_event_add_time(c->server->manager->event, &c->diagnosing->timer, CLOCK_MONOTONIC,
@@ -109,6 +116,8 @@ void connection_go_on_diagnosing(Connection *c) {
         do
                 r = diagnosing_step(d, u, varlink_io_get_user(c->pump));
         while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + LIST_TURN_NSEC);
+        if (d->state == DIAGNOSING_NAMES)
+                return;
         if (r > 0) {
                 (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
                 return;
@@ -254,6 +263,8 @@ static int connection_start_diagnosis(Connection *c, const Parameters *p, bool b
         }
         c->diagnosing->window = begins ? 0 : p->window;
         c->diagnosing->begins = begins;
+        c->diagnosing->on_names = on_names;
+        c->diagnosing->userdata = c;
         c->diagnosing->interactive = p->interactive;
         r = diagnosing_set_normal(c->diagnosing, c->link, p);
         if (r != 0) {

@@ -44,6 +44,15 @@ void connection_restart_inspecting(Connection *c) {
         Inspecting *i = c->inspecting;
 
         i->query = waits_query_free(i->query);
+        i->waits = false;
+        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+}
+
+static void on_names(uint64_t nsec, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+
+        c->inspecting->waits = false;
+        names_were_read(varlink_io_get_user(c->pump), nsec);
         (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
 }
 
@@ -71,11 +80,14 @@ static int connection_step_inspecting(Connection *c, Unit *u) {
         if (r != 0)
                 return r;
 
+        if (i->type == INSPECTION_RESOURCES_NAMES &&
+            resources_query_find_names(i->query, u, c->uid == 0, on_names, c) > 0) {
+                i->waits = true;
+                return 1;
+        }
         begin = now_nsec(CLOCK_MONOTONIC);
         r = i->type == INSPECTION_THREADS ? threads_query_to_json(i->query, &v) :
-            resources_query_to_json(i->query, u, i->type == INSPECTION_RESOURCES_NAMES, &v);
-        if (i->type == INSPECTION_RESOURCES_NAMES)
-                names_were_read(varlink_io_get_user(c->pump), begin);
+            resources_query_to_json(i->query, u, &v);
         if (r != 0)
                 return r;
 
@@ -116,12 +128,12 @@ int connection_go_on_inspecting(Connection *c) {
                         i->begun = true;
                         do
                                 r = connection_step_inspecting(c, u);
-                        while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + LIST_TURN_NSEC);
+                        while (r > 0 && !i->waits && now_nsec(CLOCK_MONOTONIC) < begin + LIST_TURN_NSEC);
                         i->cpu += now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
-                        if (r > 0) {
+                        if (r > 0 && !i->waits)
                                 (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+                        if (r > 0)
                                 return 0;
-                        }
                 }
         }
         connection_end_inspecting(c);

@@ -2,10 +2,12 @@
 """Wait targets, wakers, and each thread's states, compared with programs that count how often each of their threads has waited, for what,
 and for which thread."""
 
+import contextlib
 import json
 import os
 import platform
 import re
+import select
 
 import scenario
 from scenario import (SOURCES, Server, Unit, Varlink, as_user, attach, check, equal, kill_qosd, qosctl, run, smaller, systemctl, test,
@@ -140,7 +142,7 @@ def woken_on_the_way_off_the_cpu():
 
 @test(deadline=60)
 def names_for_each_user():
-    """While a user that reads the names of locks gets none, as looking them up holds up the daemon, others get theirs."""
+    """While a user that has read the names of locks gets none for a moment, others get theirs."""
     users = {}
     for uid in NOBODY, DAEMON:
         u = Turns(settings=f"User={uid}\nGroup={uid}\nDelegate=yes\n")
@@ -163,6 +165,55 @@ def names_for_each_user():
 
     for _ in range(20):
         wait_for("a name for one user, and at once for another one", both_at_once, pause=0)
+
+
+LOCKS = """import ctypes, threading
+libc = ctypes.CDLL(None)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t) + (ctypes.c_int,) * 3 + (ctypes.c_long,)
+libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+page, n = 4096, 60000
+region = libc.mmap(None, n * page, 3, 0x22, -1, 0)
+for i in range(1, n, 2):
+    libc.mprotect(region + i * page, page, 1)
+for i in range(16):
+    threading.Thread(target=libc.syscall, args=(202, ctypes.c_void_p(region + 2 * i * page), 128, 0, None)).start()
+"""
+
+
+@test(deadline=60)
+def calls_of_root_beside_lookups():
+    """While the names of locks are looked up, which takes long in a process with tens of thousands of mappings, others are served."""
+    path = f"/run/{unit_name('locks', '.py')}"
+    with open(path, "w") as f:
+        f.write(LOCKS)
+    u = Unit(f"/usr/bin/python3 {path}", type="exec", settings=f"User={NOBODY}\n")
+    attach(u, "--probes=cpu")
+    u.start()
+    wait_for("all threads wait", lambda: sum(r["waits"] for r in resources(u) if r["kind"] == "futex") >= 16)
+    pid = scenario.qosd_pid()
+
+    def looking():
+        """The child processes that have not ended."""
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            all = f.read().split()
+        states = {}
+        for child in all:
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/{child}/stat") as f:
+                states[child] = f.read().rpartition(")")[2].split()[0]
+        return [child for child, state in states.items() if state not in "ZX"]
+
+    with Varlink() as v, Varlink() as root:
+        def is_served():
+            v.send("Resources", {"unit": u.name})
+            while not (before := looking()) and not select.select([v.socket], [], [], 0)[0]:
+                pass
+            root.call("Get", unit=u.name)
+            meanwhile = before and looking() == before
+            v.reply()
+            return meanwhile
+
+        wait_for("a reply to root before the lookup has ended", is_served, pause=0)
+    scenario.daemon_is_well()
 
 
 @test(vm="nightly")

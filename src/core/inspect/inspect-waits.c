@@ -2,10 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "contention-probe.h"
 #include "contention-window.h"
@@ -52,6 +49,12 @@ struct WaitsQuery {
         sd_json_variant **variants;     /* of the threads, and of the rest; NULL: not built yet */
         size_t n_variants;
         int fd;                         /* of the iterator; negative: all threads were visited */
+
+        Probe *probe;                   /* reads the memory maps for the names */
+        ChildJob *job;                  /* looks for them */
+        bool named;                     /* that was begun */
+        waits_names_t on_names;
+        void *userdata;
 };
 
 /* ---- threads ------------------------------------------------------------------------------------------ */
@@ -328,16 +331,22 @@ void resources_reading_done(ResourcesReading *r) {
 /* Limit of futexes, those with most time, whose names are searched in the memory of their processes. */
 #define RESOLVED_MAX 16U
 
-/* Limit of the time for it: a millisecond each, more for processes with thousands of mappings. */
-#define RESOLVE_NSEC_MAX (200 * NSEC_PER_MSEC)
-
 typedef struct ResolvedName {
         size_t i;                       /* index of the resource */
         char name[NAME_MAX_SIZE];
 } ResolvedName;
 _Static_assert(sizeof(ResolvedName) <= PIPE_BUF, "one write is one name");
+_Static_assert(sizeof(ResolvedName) * RESOLVED_MAX <= CHILD_OUTPUT_MAX, "all can be read at the end");
 
-static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) {
+static bool wait_target_may_have_name(const WaitTarget *t) {
+        return t->row.resource.kind == QOS_RESOURCE_FUTEX && t->row.process != 0;
+}
+
+/* In a child process: reading the memory map of a process that hangs in the kernel may hang, and so may
+ * opening a file on a network file system. Names that are not found in time are absent. */
+static void look_up_names(int fd, void *userdata) {
+        const WaitsQuery *q = ASSERT_PTR(userdata);
+        const ResourcesReading *r = &q->resources;
         size_t n = 0;
 
         for (size_t i = 0; i < r->n && n < RESOLVED_MAX; i++) {
@@ -345,11 +354,10 @@ static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) 
                 ResolvedName found = { .i = i };
                 char *name = NULL;
 
-                if (row->resource.kind != QOS_RESOURCE_FUTEX || row->process == 0)
+                if (!wait_target_may_have_name(r->resources + i))
                         continue;
                 n++;
-                if (mapping_find_name(u->manager->probe, (pid_t) row->process, row->resource.id,
-                                      &name) < 0 || !name)
+                if (mapping_find_name(q->probe, (pid_t) row->process, row->resource.id, &name) < 0 || !name)
                         continue;
                 (void) snprintf(found.name, sizeof(found.name), "%s", name);
                 free(name);
@@ -358,44 +366,18 @@ static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) 
         }
 }
 
-/* Resolves names in a child process: reading the memory of a process that hangs in the kernel may hang,
- * and so may opening a file on a network file system. Names that are not resolved in time are absent. */
-static void resources_resolve(const Unit *u, ResourcesReading *r) {
-        static pid_t last = 0;
-        uint64_t end = now_nsec(CLOCK_MONOTONIC) + RESOLVE_NSEC_MAX, now;
-        _cleanup_close_ int from = -EBADF;
+static void on_names_found(const void *output, size_t size, uint64_t nsec, void *userdata) {
+        WaitsQuery *q = ASSERT_PTR(userdata);
+        ResourcesReading *r = &q->resources;
         ResolvedName found;
-        int fds[2];
 
-        if (last > 0 && waitpid(last, NULL, WNOHANG) == 0)
-                return; /* the previous child process still hangs */
-        last = 0;
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return;
-        from = fds[0];
-        last = fork();
-        if (last == 0) {
-                resources_look_up(u, r, fds[1]);
-                _exit(EXIT_SUCCESS);
-        }
-        (void) close_fd(fds[1]);
-        if (last < 0) {
-                last = 0;
-                return;
-        }
-
-        while ((now = now_nsec(CLOCK_MONOTONIC)) < end) {
-                struct pollfd p = { .fd = from, .events = POLLIN };
-
-                if (poll(&p, 1, (int) ((end - now) / NSEC_PER_MSEC) + 1) <= 0 ||
-                    read(from, &found, sizeof(found)) != sizeof(found))
-                        break;
+        q->job = NULL;
+        for (size_t at = 0; at + sizeof(found) <= size; at += sizeof(found)) {
+                memcpy(&found, (const char*) output + at, sizeof(found));
                 if (found.i < r->n && !r->resources[found.i].name)
                         r->resources[found.i].name = strndup(found.name, sizeof(found.name));
         }
-        (void) kill(last, SIGKILL);
-        if (waitpid(last, NULL, WNOHANG) != 0)
-                last = 0;
+        q->on_names(nsec, q->userdata);
 }
 
 /* ---- readings ----------------------------------------------------------------------------------------- */
@@ -404,6 +386,7 @@ WaitsQuery* waits_query_free(WaitsQuery *q) {
         if (!q)
                 return NULL;
 
+        child_job_free(q->job);
         threads_reading_done(&q->threads);
         resources_reading_done(&q->resources);
         variants_freep(&q->variants);
@@ -498,13 +481,30 @@ int waits_query_step(WaitsQuery *q, Unit *u) {
         return 0;
 }
 
+int resources_query_find_names(WaitsQuery *q, Unit *u, bool root, waits_names_t handler, void *userdata) {
+        bool any = false;
+        int r;
+
+        if (q->named)
+                return !!q->job;
+
+        q->named = true;
+        for (size_t i = 0; i < q->resources.n; i++)
+                any = any || wait_target_may_have_name(q->resources.resources + i);
+        if (!any)
+                return 0;
+        q->probe = u->manager->probe;
+        q->on_names = handler;
+        q->userdata = userdata;
+        r = child_job_new(u->manager->children, root, look_up_names, on_names_found, q, &q->job);
+        return r < 0 ? r : 1;
+}
+
 void threads_query_take(WaitsQuery *q, ThreadsReading *ret) {
         *ret = TAKE_GENERIC(q->threads, ThreadsReading, (ThreadsReading) {});
 }
 
-void resources_query_take(WaitsQuery *q, Unit *u, bool names, ResourcesReading *ret) {
-        if (names)
-                resources_resolve(u, &q->resources);
+void resources_query_take(WaitsQuery *q, ResourcesReading *ret) {
         *ret = TAKE_GENERIC(q->resources, ResourcesReading, (ResourcesReading) {});
 }
 
@@ -740,7 +740,7 @@ static bool cpu_row_merge(const WaitTarget *from, const char *name, char (*names
         return false;
 }
 
-int resources_query_to_json(WaitsQuery *q, Unit *u, bool names, sd_json_variant **ret) {
+int resources_query_to_json(WaitsQuery *q, Unit *u, sd_json_variant **ret) {
         const ResourcesReading *reading = &q->resources;
         _cleanup_(variants_freep) sd_json_variant **resources = NULL;
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
@@ -750,8 +750,6 @@ int resources_query_to_json(WaitsQuery *q, Unit *u, bool names, sd_json_variant 
         size_t n_rows = 0, n = 0;
         int r = 0;
 
-        if (names)
-                resources_resolve(u, &q->resources);
         resources = new0(sd_json_variant*, reading->n + QOS_STATES + 1);
         rows = new0(WaitTarget, reading->n + 1);
         cpu_names = calloc((reading->n + 1) ?: 1, sizeof(*cpu_names)); /* as new0() */

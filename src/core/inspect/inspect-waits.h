@@ -57,14 +57,18 @@ static inline void waits_query_freep(WaitsQuery **q) {
 }
 /* 0: it is complete. */
 int waits_query_step(WaitsQuery *q, Unit *u);
-/* Once it is complete; the former for some threads at a time, 1: there are more. names: also resolve
- * futexes, which reads the memory maps of processes. */
+/* The names of futexes were searched, which took that long. */
+typedef void (*waits_names_t)(uint64_t nsec, void *userdata);
+/* Once it is complete: has names of futexes searched in the memory maps of processes. 1: that is under way,
+ * and the handler will be called; 0: it has ended, or there are none. */
+int resources_query_find_names(WaitsQuery *q, Unit *u, bool root, waits_names_t handler, void *userdata);
+/* Once it is complete; the former for some threads at a time, 1: there are more. */
 int threads_query_to_json(WaitsQuery *q, sd_json_variant **ret);
-int resources_query_to_json(WaitsQuery *q, Unit *u, bool names, sd_json_variant **ret);
+int resources_query_to_json(WaitsQuery *q, Unit *u, sd_json_variant **ret);
 
-/* Takes the figures of a reading that is complete. names: as above. */
+/* Takes the figures of a reading that is complete. */
 void threads_query_take(WaitsQuery *q, ThreadsReading *ret);
-void resources_query_take(WaitsQuery *q, Unit *u, bool names, ResourcesReading *ret);
+void resources_query_take(WaitsQuery *q, ResourcesReading *ret);
 bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b);
 /* Name of a kernel lock. */
 void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size);
