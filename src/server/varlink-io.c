@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -37,6 +38,7 @@ struct VarlinkIo {
                                          * CLOCK_MONOTONIC usec; 0: there is not */
         sd_event_source *unread_timer;  /* fires no later than that has been so for too long */
         size_t unfinished;              /* bytes of the message whose end has not been seen */
+        size_t received;                /* bytes in the set's sum */
         bool *freed;                    /* set when the pump ends within its own callback */
 };
 
@@ -147,6 +149,7 @@ VarlinkIo* varlink_io_free(VarlinkIo *p) {
         sd_event_source_disable_unref(p->io);
         sd_event_source_disable_unref(p->unread_timer);
         io_untouch(p);
+        p->set->received -= p->received;
         if (p->turn.user)
                 p->turn.user->n_connections--;
         turn_done(&p->turn);
@@ -156,20 +159,63 @@ VarlinkIo* varlink_io_free(VarlinkIo *p) {
         return NULL;
 }
 
+/* The client is disconnected, as the library cannot be made to read less. The error is that of
+ * sd_varlink_error_errno(); all replies before it were written. */
+static int io_refuse(VarlinkIo *p) {
+        static const char error[] = "{\"error\":\"io.systemd.System\",\"parameters\":{\"origin\":\"linux\","
+                                    "\"errno\":105,\"errnoName\":\"ENOBUFS\"}}";
+        uint64_t now = now_usec(CLOCK_MONOTONIC);
+
+        _Static_assert(ENOBUFS == 105, "as in the text");
+        (void) send(p->fd, error, sizeof(error), MSG_NOSIGNAL|MSG_DONTWAIT);
+        p->set->n_refused++;
+        if (p->set->refused_at == 0 || now >= p->set->refused_at + REFUSED_USEC) {
+                log_notice("Messages of users other than root take %zu MiB, disconnecting clients with "
+                           "more: %u so far, the last one of user %u.",
+                           p->set->received / (1024U * 1024U), p->set->n_refused,
+                           (unsigned) p->turn.user->uid);
+                p->set->refused_at = now;
+                p->set->n_refused = 0;
+        }
+        return -ENOBUFS;
+}
+
+/* Counts what the library will have in its buffer after the next read. */
+static int io_count_received(VarlinkIo *p) {
+        size_t size;
+        int waiting;
+
+        if (!p->turn.user)
+                return 0;
+        if (ioctl(p->fd, FIONREAD, &waiting) < 0)
+                return -errno;
+        size = MAX((size_t) waiting, p->unfinished);
+        size = MIN(size, (size_t) VARLINK_MESSAGE_MAX);
+        if (size <= MAX(p->received, (size_t) RECEIVED_SMALL))
+                return 0;
+        if (p->set->received - p->received + size > RECEIVED_OTHERS_MAX)
+                return io_refuse(p);
+        p->set->received += size - p->received;
+        p->received = size;
+        return 0;
+}
+
 /* Examines data received since the last time: the socket has a position for peeking. Data that arrives
  * between this and the read of the library is not seen, which is a short time. */
 static int io_measure(VarlinkIo *p) {
         char buffer[4096];
+        bool any = false;
 
         for (;;) {
                 const char *end;
                 ssize_t n;
 
                 n = recv(p->fd, buffer, sizeof(buffer), MSG_PEEK|MSG_DONTWAIT);
-                if (n < 0)
-                        return errno == EAGAIN ? 0 : -errno;
-                if (n == 0)
-                        return 0;
+                if (n < 0 && errno != EAGAIN)
+                        return -errno;
+                if (n <= 0)
+                        return any ? io_count_received(p) : 0;
+                any = true;
 
                 end = memrchr(buffer, 0, n);
                 p->unfinished = end ? (size_t) (buffer + n - (end + 1)) : p->unfinished + n;

@@ -5,7 +5,8 @@
  * keep 16 MiB of an unfinished message, and 16 MiB of replies that it does not read; and when the event loop
  * ends it waits, for as long as it takes, until all of them have read their replies. Here
  *
- *   - a message that is longer than VARLINK_MESSAGE_MAX ends the connection before it is all read;
+ *   - a message that is longer than VARLINK_MESSAGE_MAX ends the connection before it is all read, and so
+ *     does one that exceeds RECEIVED_OTHERS_MAX;
  *   - no message is handled while the replies to the one before have not left;
  *   - a client that does not read these for SLOW_READER_USEC is disconnected;
  *   - a client that cannot read any more is not served;
@@ -22,8 +23,20 @@
 /* Longer than any sensible call: Subscribe() with the names of 256 units. */
 #define VARLINK_MESSAGE_MAX (128U * 1024U)
 
+/* The library reads all that there is, and keeps its buffer until the connection ends: what a client has
+ * sent at once, in one large message or in many, takes memory as long as it stays. This is not counted: most
+ * clients send a message at a time. */
+#define RECEIVED_SMALL (16U * 1024U)
+
+/* Limit of what is counted for all users other than root together: those may have thousands of connections.
+ * A client that would exceed it is disconnected. */
+#define RECEIVED_OTHERS_MAX (64U * 1024U * 1024U)
+
 /* Limit of the time in which a client reads none of its replies. */
 #define SLOW_READER_USEC (15 * USEC_PER_SEC)
+
+/* Interval of log messages about clients that are refused. */
+#define REFUSED_USEC (60 * USEC_PER_SEC)
 
 typedef struct VarlinkIo VarlinkIo;
 
@@ -32,6 +45,9 @@ typedef struct VarlinkIoSet {
         sd_event *event;
         TurnQueue *turns;
         VarlinkIo *touched;             /* those with output that was made outside of their turns */
+        size_t received;                /* sum of what clients of users other than root have sent at once */
+        unsigned n_refused;             /* clients that were disconnected for it and not logged yet */
+        uint64_t refused_at;            /* time of the last log message, CLOCK_MONOTONIC usec; 0: none */
 } VarlinkIoSet;
 
 /* Called when it is the connection's turn. A negative value ends the connection. */

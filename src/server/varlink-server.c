@@ -16,9 +16,6 @@
  * descriptors we have (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
 #define CONNECTIONS_MAX 4096U
 
-/* Interval of log messages about users with too many connections. */
-#define REFUSED_USEC (60 * USEC_PER_SEC)
-
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
 static int on_turn(void *userdata) {

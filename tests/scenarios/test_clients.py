@@ -117,6 +117,12 @@ def vanishing_in_the_middle():
     daemon_is_well()
 
 
+def anonymous_memory():
+    """KiB of the daemon."""
+    with open(f"/proc/{qosd_pid()}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
+
+
 @test(own_daemon=True, deadline=60)
 def flood_of_a_user():
     """A user that sends calls all the time, on as many connections as allowed, does not delay root's calls, and the memory of the
@@ -152,11 +158,7 @@ def flood_of_a_user():
     for f in flood:
         f.close()
 
-    def memory():
-        with open(f"/proc/{qosd_pid()}/status") as f:
-            return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
-
-    wait_for("the memory of the replies is freed", lambda: memory() < 8 * 1024)
+    wait_for("the memory of the replies is freed", lambda: anonymous_memory() < 8 * 1024)
 
 
 def cpu(pid):
@@ -195,6 +197,47 @@ def large_messages():
             check(sorted(took)[2] <= LIMIT, f"CPU time of the daemon with {what}: {[round(t / 1e6, 1) for t in took]} ms")
     equal(qosd_pid(), pid, "process of qosd")
     daemon_is_well()
+
+
+@test(own_daemon=True, deadline=90)
+def large_messages_of_many_users():
+    """A person with many user ids, each of which has some connections with a large message, complete or not: those beyond 64 MiB are
+    disconnected with an error, which is logged, and the memory is freed. Other calls of users, and all of root, are served meanwhile."""
+    s = start_served(mode="thread")
+    call = b'{"method":"org.qosd.QoS.GetStatus","parameters":{}'
+    refused, held = [], []
+    for uid in range(100000, 100024):
+        os.seteuid(uid)
+        clients = [Varlink() for _ in range(30)]
+        os.seteuid(0)
+        for i, v in enumerate(clients):
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                v.send_raw(call + b" " * 125000 + (b"}\0" if i % 2 else b""))
+            if i % 2 or refused:
+                reply = v.receive_raw()
+                check(not reply or b"ENOBUFS" in reply or b'"units"' in reply, f"reply {reply}")
+                if not reply or b"ENOBUFS" in reply:
+                    refused.append(reply)
+        held += clients
+    check(len(refused) > 100 and any(refused), f"{len(refused)} of {len(held)} were refused, {sum(map(bool, refused))} with an error")
+    check(anonymous_memory() < 160 * 1024, f"{anonymous_memory()} KiB of memory")
+    with as_nobody():
+        check("units" in varlink("GetStatus"), "a call of another user is not served")
+        with Varlink() as v:
+            v.send_raw(call + b" " * 125000 + b"}\0")
+            check(b"ENOBUFS" in v.receive_raw(), "a large message of another user is served")
+    with Varlink() as v:
+        v.send_raw(call + b" " * 125000 + b"}\0")
+        check(b'"units"' in v.receive_raw(), "a large message of root is not served")
+    equal(varlink("Get", unit=s.name)["unit"], s.name, "unit of root's snapshot")
+    log = run("journalctl", "-u", "qosd", f"_PID={qosd_pid()}", "-o", "cat").stdout
+    equal(log.count("users other than root take 63 MiB, disconnecting"), 1, f"log messages in {log}")
+    for v in held:
+        v.close()
+    wait_for("the memory is freed", lambda: anonymous_memory() < 16 * 1024)
+    with as_nobody(), Varlink() as v:
+        v.send_raw(call + b" " * 125000 + b"}\0")
+        check(b'"units"' in v.receive_raw(), "a large message is not served")
 
 
 @test(own_daemon=True, deadline=60)
