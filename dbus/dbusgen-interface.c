@@ -45,15 +45,10 @@ static void print_annotation(const char *name, const char *value) {
 
 /* "requests.server.latency.p99" in nanoseconds is "ServerLatencyP99NSec" */
 static void print_property_name(const char *metric, const char *unit) {
-        bool upper = true;
+        char name[NAME_SIZE];
 
-        fputs("    <property name=\"", stdout);
-        for (const char *p = strchr(metric, '.') + 1; *p; p++) {
-                if (*p != '.')
-                        putchar(upper ? toupper((unsigned char) *p) : *p);
-                upper = *p == '.';
-        }
-        fputs(streq(unit, "ns") ? "NSec" : "", stdout);
+        format_property_name(NULL, strchr(metric, '.') + 1, name);
+        printf("    <property name=\"%s%s", name, streq(unit, "ns") ? "NSec" : "");
 }
 
 typedef struct Property {

@@ -235,6 +235,13 @@ static const char* field_type(xmlNode *n) {
              type);
 }
 
+/* A field in nanoseconds that is shown in microseconds, which JavaScript can hold. */
+static bool is_timestamp(xmlNode *n) {
+        const char *unit = annotation_or_null(n, ANNOTATION_UNIT);
+
+        return unit && streq(unit, "us");
+}
+
 static void print_property(xmlNode *interface, xmlNode *n) {
         const char *name = attribute(n, "name"), *field, *of;
         char word[NAME_SIZE];
@@ -249,7 +256,8 @@ static void print_property(xmlNode *interface, xmlNode *n) {
         if (field) {
                 of = annotation_or_null(n, ANNOTATION_STRUCT) ?: annotation(interface, ANNOTATION_STRUCT);
                 printf("%s, FIELD_OFFSET(%s, %s%s, %s), ",
-                       streq(field_type(n), "Quality") ? "property_get_quality" : "NULL",
+                       streq(field_type(n), "Quality") ? "property_get_quality" :
+                       is_timestamp(n) ? "property_get_timestamp" : "NULL",
                        of, annotation_or_null(n, ANNOTATION_METRIC) ? "metrics." : "", field, field_type(n));
         } else
                 printf("%s_property_get_%s, 0, ", word, snake_case(n, name));
@@ -277,12 +285,13 @@ static void print_prototypes(xmlNode *interface) {
                                "                const char *property, sd_bus_message *reply, void "
                                "*userdata, sd_bus_error *error);\n",
                                word, snake_case(n, attribute(n, "name")));
-                else if (streq(field_type(n), "Quality") && !quality) {
-                        quality = true;
-                        printf("static int property_get_quality(sd_bus *bus, const char *path, const char "
+                else if ((streq(field_type(n), "Quality") && !quality) || is_timestamp(n)) {
+                        quality = quality || !is_timestamp(n);
+                        printf("static int property_get_%s(sd_bus *bus, const char *path, const char "
                                "*interface,\n"
                                "                const char *property, sd_bus_message *reply, void "
-                               "*userdata, sd_bus_error *error);\n");
+                               "*userdata, sd_bus_error *error);\n",
+                               is_timestamp(n) ? "timestamp" : "quality");
                 }
         }
 }
@@ -355,32 +364,45 @@ void print_string(const char *s) {
         putchar('"');
 }
 
+void format_property_name(const xmlNode *n, const char *metric, char ret[static NAME_SIZE]) {
+        /* Those of names of metrics */
+        static const char *const acronyms[] = { "Cpu", "Grpc", "Http", "Io", "Oom", "Tcp", "Tls", "Udp" };
+        bool upper = true;
+        size_t k = 0;
+
+        for (const char *p = metric; *p; p++) {
+                if (!isalnum((unsigned char) *p) && *p != '.')
+                        fail(n, "'%s' is no name of a metric", metric);
+                /* With room for the unit */
+                if (k + 8 > NAME_SIZE)
+                        fail(n, "'%s' is too long", metric);
+                if (*p != '.')
+                        ret[k++] = upper ? (char) toupper((unsigned char) *p) : *p;
+                upper = *p == '.';
+        }
+        ret[k] = 0;
+
+        for (size_t i = 0; i < sizeof(acronyms) / sizeof(acronyms[0]); i++) {
+                size_t l = strlen(acronyms[i]);
+
+                for (char *p = ret; (p = strstr(p, acronyms[i])); p += l)
+                        for (size_t j = 1; j < l && !islower((unsigned char) p[l]); j++)
+                                p[j] = (char) toupper((unsigned char) p[j]);
+        }
+}
+
 /* Properties are named after their metrics: "requests.server.latency.p99" is "ServerLatencyP99NSec" in
  * org.qosd1.Requests. */
 static void verify_property_name(xmlNode *interface, xmlNode *n, const char *metric, const char *unit) {
-        const char *word = interface_word(interface), *property = attribute(n, "name"), *p;
+        const char *word = interface_word(interface), *property = attribute(n, "name");
         char expected[NAME_SIZE], prefix[NAME_SIZE];
-        bool upper = true;
-        size_t k = 0;
 
         snprintf(prefix, sizeof(prefix), "%s.", snake_case(interface, word));
         if (strncmp(metric, prefix, strlen(prefix)) != 0)
                 fail(n, "The metric '%s' of %s does not begin with \"%s\"", metric,
                      attribute(interface, "name"), prefix);
 
-        for (p = metric + strlen(prefix); *p; p++) {
-                if (!isalnum((unsigned char) *p) && *p != '.')
-                        fail(n, "'%s' is no name of a metric", metric);
-                if (k + 8 > sizeof(expected))
-                        fail(n, "'%s' is too long", metric);
-                if (*p == '.') {
-                        upper = true;
-                        continue;
-                }
-                expected[k++] = upper ? (char) toupper((unsigned char) *p) : *p;
-                upper = false;
-        }
-        expected[k] = 0;
+        format_property_name(n, metric + strlen(prefix), expected);
         if (streq(unit, "ns"))
                 strcat(expected, "NSec");
         else if (streq(unit, "bytes") && !strstr(expected, "Bytes"))

@@ -51,6 +51,10 @@ xmlNode* document_load(const char *path);
 /* The one interface of a file, of valid members with descriptions. */
 xmlNode* interface_load(const char *path);
 
+/* "server.protocols.tcp" as the name of a property, "ServerProtocolsTCP": acronyms are in capitals, as on
+ * the bus of the service manager. n: see fail(). */
+void format_property_name(const xmlNode *n, const char *metric, char ret[static NAME_SIZE]);
+
 /* Prints a string literal of C. */
 void print_string(const char *s);
 

@@ -198,7 +198,7 @@ static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd
         static const struct {
                 const char *name, *type;
         } table[] = {
-                { "probes", "as" }, { "exclude", "as" }, { "duration_usec", "t" }, { "lease", "b" },
+                { "probes", "as" }, { "exclude", "as" }, { "duration_nsec", "t" }, { "lease", "b" },
         };
         const char *type;
         size_t i = 0;
@@ -209,7 +209,7 @@ static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd
         if (i == ELEMENTSOF(table))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
                                          "There is no option '%s', expected 'probes', 'exclude', "
-                                         "'duration_usec' or 'lease'",
+                                         "'duration_nsec' or 'lease'",
                                          excerpt(name, (char[EXCERPT_MAX + 1]) {}));
         r = sd_bus_message_peek_type(m, NULL, &type);
         if (r < 0)
@@ -228,7 +228,7 @@ static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd
                 r = read_excludes(m, &o->excludes, error);
         else
                 r = sd_bus_message_read_basic(m, table[i].type[0], streq(name, "lease") ? (void*) &o->lease :
-                                              (void*) &o->duration_usec);
+                                              (void*) &o->duration_nsec);
         if (r < 0)
                 return r;
         return sd_bus_message_exit_container(m);
@@ -264,9 +264,9 @@ int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const Attac
         Call *c;
         int r;
 
-        if (o->lease && o->duration_usec != 0)
+        if (o->lease && o->duration_nsec != 0)
                 return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS,
-                                        "A lease lasts as long as its owner is on the bus: duration_usec "
+                                        "A lease lasts as long as its owner is on the bus: duration_nsec "
                                         "must be 0");
 
         /* Before the user is prompted for a password */
@@ -279,7 +279,7 @@ int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const Attac
         c->lease = o->lease;
         c->probes = o->probes;
         c->excludes = o->excludes;
-        c->duration_usec = o->duration_usec == 0 ? USEC_INFINITY : o->duration_usec;
+        c->duration_usec = o->duration_nsec == 0 ? USEC_INFINITY : o->duration_nsec / NSEC_PER_USEC;
         return call_submit(c, error);
 }
 

@@ -94,7 +94,7 @@ struct BusServer {
 typedef struct AttachOptions {
         ProbeMask probes;
         ExcludeList excludes;
-        uint64_t duration_usec;         /* 0: none */
+        uint64_t duration_nsec;         /* 0: none */
         int lease;
 } AttachOptions;
 
@@ -128,5 +128,5 @@ int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const Attac
 int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *action, sd_bus_error *error);
 
 /* dbus-diagnose.c */
-int method_diagnose(BusServer *b, sd_bus_message *m, const char *unit, uint64_t interval_usec,
+int method_diagnose(BusServer *b, sd_bus_message *m, const char *unit, uint64_t interval,
                     sd_bus_error *error);

@@ -225,18 +225,16 @@ static const Action action_diagnose = {
         .attaches = true,
 };
 
-int method_diagnose(BusServer *b, sd_bus_message *m, const char *unit, uint64_t interval_usec,
+int method_diagnose(BusServer *b, sd_bus_message *m, const char *unit, uint64_t interval,
                     sd_bus_error *error) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         Call *c;
         int r;
 
-        if (interval_usec > UINT64_MAX / NSEC_PER_USEC ||
-            interval_usec * NSEC_PER_USEC < INTERVAL_MIN_NSEC ||
-            !window_is_valid(interval_usec * NSEC_PER_USEC))
+        if (interval < INTERVAL_MIN_NSEC || !window_is_valid(interval))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "There is no interval of %llu us, expected one of 1 s or more: "
-                                         WINDOW_EXPECTED, (unsigned long long) interval_usec);
+                                         "There is no interval of %llu ns, expected one of 1 s or more: "
+                                         WINDOW_EXPECTED, (unsigned long long) interval);
         /* Before the user is prompted for a password */
         if (!manager_get_unit(b->manager, unit, &e) && e.code == QOS_ERROR_INVALID_UNIT_NAME)
                 return bus_error_set_qos(error, -EINVAL, &e);
@@ -249,7 +247,7 @@ int method_diagnose(BusServer *b, sd_bus_message *m, const char *unit, uint64_t 
                 call_free(c);
                 return -ENOMEM;
         }
-        c->diagnosing->window = interval_usec * NSEC_PER_USEC;
+        c->diagnosing->window = interval;
         c->diagnosing->on_names = on_names;
         c->diagnosing->userdata = c;
         return call_submit(c, error);

@@ -26,7 +26,7 @@ static int manager_method_attach_unit(sd_bus_message *m, void *userdata, sd_bus_
         r = read_probes(m, &o.probes, error);
         if (r < 0)
                 return r;
-        r = sd_bus_message_read(m, "tb", &o.duration_usec, &o.lease);
+        r = sd_bus_message_read(m, "tb", &o.duration_nsec, &o.lease);
         if (r < 0)
                 return r;
         return method_attach(b, m, unit, &o, error);
@@ -135,7 +135,7 @@ static int manager_method_list_units(sd_bus_message *m, void *userdata, sd_bus_e
                         r = sd_bus_message_open_container(reply, 'r', "ssstasso");
                 if (r >= 0)
                         r = sd_bus_message_append(reply, "ssst", u->name, strempty(u->control_group),
-                                                  u->active_state, u->attached_since);
+                                                  u->active_state, u->attached_since / NSEC_PER_USEC);
                 if (r >= 0)
                         r = append_probes(reply, u->probes);
                 if (r >= 0)
@@ -192,25 +192,21 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         BusServer *b = ASSERT_PTR(userdata);
-        uint64_t window_usec, window;
+        uint64_t window;
         const char *name;
         Snapshot s;
         Unit *u;
         int r;
 
-        r = sd_bus_message_read(m, "st", &name, &window_usec);
+        r = sd_bus_message_read(m, "st", &name, &window);
         if (r < 0)
                 return r;
-        if (window_usec == 0)
+        if (window == UINT64_MAX)
                 window = b->manager->config.default_window_nsec;
-        else if (window_usec == UINT64_MAX)
-                window = WINDOW_TOTAL;
-        else if (window_usec > UINT64_MAX / NSEC_PER_USEC || !window_is_valid(window_usec * NSEC_PER_USEC))
+        else if (window != WINDOW_TOTAL && !window_is_valid(window))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "There is no window of %llu us, expected " WINDOW_EXPECTED,
-                                         (unsigned long long) window_usec);
-        else
-                window = window_usec * NSEC_PER_USEC;
+                                         "There is no window of %llu ns, expected " WINDOW_EXPECTED,
+                                         (unsigned long long) window);
 
         u = manager_get_unit(b->manager, name, &e);
         if (!u)
@@ -225,9 +221,9 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
                                           "unit", "s", u->name,
                                           "controlGroup", "s", strempty(u->control_group),
                                           "activeState", "s", u->active_state,
-                                          "attachedSince", "t", u->attached_since,
+                                          "attachedSince", "t", u->attached_since / NSEC_PER_USEC,
                                           "seq", "t", s.seq,
-                                          "timestamp", "t", s.timestamp,
+                                          "timestamp", "t", s.timestamp / NSEC_PER_USEC,
                                           "covered", "t", s.covered,
                                           "drops", "t", s.drops);
         if (r >= 0 && window != WINDOW_TOTAL)
@@ -247,12 +243,12 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
 }
 
 static int manager_method_diagnose(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        uint64_t interval_usec;
+        uint64_t interval_nsec;
         const char *unit;
         int r;
 
-        r = sd_bus_message_read(m, "st", &unit, &interval_usec);
-        return r < 0 ? r : method_diagnose(ASSERT_PTR(userdata), m, unit, interval_usec, error);
+        r = sd_bus_message_read(m, "st", &unit, &interval_nsec);
+        return r < 0 ? r : method_diagnose(ASSERT_PTR(userdata), m, unit, interval_nsec, error);
 }
 
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */

@@ -100,6 +100,14 @@ static int unit_property_get_invocation_id(sd_bus *bus, const char *path, const 
                                            sizeof(u->invocation_id));
 }
 
+static int unit_property_get_attach_timestamp(sd_bus *bus, const char *path, const char *interface,
+                                              const char *property, sd_bus_message *reply, void *userdata,
+                                              sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+
+        return sd_bus_message_append(reply, "t", u->attached_since / NSEC_PER_USEC);
+}
+
 static int unit_property_get_parent_unit(sd_bus *bus, const char *path, const char *interface,
                                          const char *property,
                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
@@ -189,7 +197,8 @@ static int unit_property_get_thresholds(sd_bus *bus, const char *path, const cha
                 r = threshold_rule_format(&a->rule, /* named= */ false, &whole);
                 if (r >= 0)
                         r = sd_bus_message_append(reply, "(ssst)", a->rule.name, whole,
-                                                  threshold_state_to_string(a->machine.state), a->since);
+                                                  threshold_state_to_string(a->machine.state),
+                                                  a->since / NSEC_PER_USEC);
         }
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
@@ -264,6 +273,13 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
 }
 
 /* ---- readings --------------------------------------------------------------------------------------- */
+
+static int property_get_timestamp(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                  sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        uint64_t *nsec = ASSERT_PTR(userdata);
+
+        return sd_bus_message_append(reply, "t", *nsec / NSEC_PER_USEC);
+}
 
 static int property_get_quality(sd_bus *bus, const char *path, const char *interface, const char *property,
                                 sd_bus_message *reply, void *userdata, sd_bus_error *error) {
@@ -513,7 +529,8 @@ static int append_threshold(const Threshold *a, sd_bus_message *m) {
                                                                        (char[THRESHOLD_METRIC_MAX]) {}),
                                           "state", "s", threshold_state_to_string(a->machine.state),
                                           "source", "s", threshold_source_to_string(a->source),
-                                          "limit", "d", a->rule.limit, "since", "t", a->since);
+                                          "limit", "d", a->rule.limit, "since", "t",
+                                          a->since / NSEC_PER_USEC);
         if (r >= 0 && a->origin)
                 r = sd_bus_message_append(m, "{sv}", "origin", "s", a->origin);
         if (r >= 0 && !isnan(a->value))
@@ -677,7 +694,7 @@ int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e) {
                                   threshold_state_to_string(e->state),
                                   threshold_state_to_string(e->previous),
                                   e->value, e->rule.limit, threshold_rule_get_slack(&e->rule, e->value),
-                                  e->samples, e->seq, e->timestamp);
+                                  e->samples, e->seq, e->timestamp / NSEC_PER_USEC);
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'a', "(sdd)");
         for (size_t i = 0; i < e->n_shares && r >= 0; i++)

@@ -558,7 +558,7 @@ static void read_properties(Lines *l, sd_bus_message *m, const char *path, const
                 f = open_memstream(l->lines + l->n++, &size);
                 check(f);
                 fprintf(f, "%s %s %s", path, interface, name);
-                if (!streq(name, "Seq") && !streq(name, "TimestampNSec"))
+                if (!streq(name, "Seq") && !streq(name, "Timestamp"))
                         print_value(m, f);
                 else
                         check(sd_bus_message_skip(m, "v") > 0);

@@ -160,7 +160,8 @@ static void verify_published(xmlNode *interface) {
                 check(!isempty(annotation(n, "org.qosd1.Field")));
                 unit = annotation(n, "org.qosd1.Unit");
                 check(unit && (streq(unit, "ns") || streq(unit, "bytes") || streq(unit, "1/s") ||
-                               streq(unit, "1") || streq(unit, "")));
+                               streq(unit, "1") || streq(unit, "") ||
+                               (streq(unit, "us") && streq(attribute(n, "name"), "Timestamp"))));
 
                 metric = annotation(n, "org.qosd1.Metric");
                 kind = annotation(n, "org.qosd1.Kind");

@@ -369,7 +369,7 @@ def figures_are_everybodys():
     with as_nobody(), Varlink() as v:
         equal(v.call("Get", unit=s.name, window=0)["totals"]["requests.server.count"], 100, "count over varlink")
         check(v.collect("ListMetrics"), "no metrics")
-    run(*as_user(NOBODY), "busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Snapshot", "st", s.name, 10000000)
+    run(*as_user(NOBODY), "busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Snapshot", "st", s.name, 10000000000)
 
 
 @test()

@@ -83,8 +83,8 @@ def all_503_on_dbus():
         return u.name in scenario.listed()
     check(not attached(), "the unit is attached")
     with requests_to(u.port):
-        d = scenario.plain(scenario.busctl_call("Diagnose", "st", u.name, 2000000))
-        refused = scenario.dbus_error("Diagnose", f"string:{u.name}", "uint64:2000000", user=NOBODY)
+        d = scenario.plain(scenario.busctl_call("Diagnose", "st", u.name, 2000000000))
+        refused = scenario.dbus_error("Diagnose", f"string:{u.name}", "uint64:2000000000", user=NOBODY)
         check(refused.rsplit(".", 1)[1] in ("AccessDenied", "InteractiveAuthorizationRequired"), f"error of somebody else: {refused}")
     equal((d[0], d[3][0]["kind"], d[3][0]["certainty"]), ("found", "errors", "certain"), f"verdict and first finding of {d}")
     check("HTTP 5xx" in d[3][0]["text"] and d[1] and d[2], f"texts of {d}")
@@ -92,10 +92,10 @@ def all_503_on_dbus():
     wait_for("the lease has ended", lambda: not attached())
 
     # A caller that leaves the bus leaves no lease behind
-    calls = [subprocess.Popen(["busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Diagnose", "st", u.name, "60000000"])
+    calls = [subprocess.Popen(["busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Diagnose", "st", u.name, "60000000000"])
              for _ in range(16)]
     wait_for("all have a lease", lambda: attached() and len(holds(u)) == 16, 20)
-    equal(scenario.dbus_error("Diagnose", f"string:{u.name}", "uint64:1000000"), "org.qosd1.Error.TooManyDiagnoses", "error of one more")
+    equal(scenario.dbus_error("Diagnose", f"string:{u.name}", "uint64:1000000000"), "org.qosd1.Error.TooManyDiagnoses", "error of one more")
     for p in calls:
         p.kill()
         p.wait()

@@ -139,7 +139,7 @@ def windows():
         r = qosctl("status", s.name, f"--window={window}", ok=False)
         check(r.returncode in (1, 2), f"--window={window}: exit status {r.returncode}")
         check(r.stderr.strip(), f"--window={window}: no message")
-    for window in (1, 150000, 1500000, 2 ** 64 - 2):
+    for window in (1, 150000000, 1500000000, 2 ** 64 - 2):
         equal(dbus_error("Snapshot", f"string:{s.name}", f"uint64:{window}"), "org.freedesktop.DBus.Error.InvalidArgs",
               f"D-Bus error for a window of {window}")
     qosctl("detach", s.name)
@@ -206,7 +206,7 @@ def not_attached():
     equal(varlink_error("Histogram", unit=s.name, metric="requests.server.latency"), "NotAttached", "error of Histogram")
     equal(dbus_error("DetachUnit", f"string:{s.name}", "boolean:false"), DBUS_ERROR + "NotAttached", "D-Bus error of DetachUnit")
     equal(dbus_error("GetUnit", f"string:{s.name}"), DBUS_ERROR + "NotAttached", "D-Bus error of GetUnit")
-    equal(dbus_error("Snapshot", f"string:{s.name}", "uint64:10000000"), DBUS_ERROR + "NotAttached", "D-Bus error of Snapshot")
+    equal(dbus_error("Snapshot", f"string:{s.name}", "uint64:10000000000"), DBUS_ERROR + "NotAttached", "D-Bus error of Snapshot")
     for name in "no-such-unit-at-all", "template@.service", "/no/such/group":
         for method in ("Get", "Mark", "History"):
             equal(varlink_error(method, unit=name), "NoSuchUnit", f"error of {method} of {name}")
@@ -216,7 +216,7 @@ def not_attached():
                 v.send(method, {"unit": name}, more=True)
                 equal(v.receive().get("error"), scenario.VARLINK + "NoSuchUnit", f"error of {method} of {name}")
         equal(dbus_error("GetUnit", f"string:{name}"), DBUS_ERROR + "NoSuchUnit", f"D-Bus error of GetUnit of {name}")
-        equal(dbus_error("Snapshot", f"string:{name}", "uint64:10000000"), DBUS_ERROR + "NoSuchUnit", f"D-Bus error of Snapshot of {name}")
+        equal(dbus_error("Snapshot", f"string:{name}", "uint64:10000000000"), DBUS_ERROR + "NoSuchUnit", f"D-Bus error of Snapshot of {name}")
         equal(qosctl("show", name, ok=False).returncode, 4, f"exit status of show of {name}")
     equal(qosctl("status", s.name, ok=False).returncode, 3, "exit status of status")
     check(qosctl("show", s.name, ok=False).returncode in (1, 3), "exit status of show")
