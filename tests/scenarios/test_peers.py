@@ -908,6 +908,31 @@ def attached_under_load():
 
 
 @test()
+def not_in_the_place_of_others():
+    """A user that listens on the address of a service, in a network namespace of the user's own, does not become the unit of that peer."""
+    s = scenario.Server(mode="thread")
+    for before in True, False:
+        theirs = scenario.Server(mode="thread", port=s.port, settings="User=nobody\nDelegate=yes\nPrivateNetwork=yes\n")
+        if before:
+            theirs.start()
+            attach(theirs)
+            attach(s)
+            s.start()
+        else:
+            theirs.start()
+            attach(theirs)
+        wait_for("both listen", lambda: all(lookup(snapshot(u), "requests.server.endpoints") for u in (theirs, s)))
+        c = attach(ClientUnit(port=s.port, number=5))
+        c.run()
+        expect_asked(c, {f"127.0.0.1:{s.port}": 5}, "for root")
+        equal(lookup(snapshot(c), "requests.client.peers")[0]["unit"], s.name, f"the peer's unit, {before}")
+        qosctl("detach", theirs.name)
+    qosctl("detach", s.name)
+    attach(theirs)
+    wait_for("the user's unit is the only one", lambda: lookup(snapshot(c), "requests.client.peers")[0].get("unit") == theirs.name)
+
+
+@test()
 def not_for_everybody():
     """Only root sees the peers of a unit. All users see the number of its requests."""
     s = scenario.start_served(mode="thread")

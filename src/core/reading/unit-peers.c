@@ -322,18 +322,29 @@ static bool address_reaches(const Row *row, const struct qos_address *listen) {
                 (row->family == listen->family || listen->family == AF_INET6);
 }
 
+static bool unit_listens(const Unit *u, const Row *row) {
+        for (unsigned k = 0; u->view && k <= QOS_ENTRIES; k++) {
+                const struct qos_peer_key *name = &u->view->names[k];
+
+                if ((name->kind == QOS_ENTRY_ENDPOINT || name->kind == QOS_ENTRY_EXCLUDED) &&
+                    address_reaches(row, &name->address))
+                        return true;
+        }
+        return false;
+}
+
 const char* unit_find_listening(const Unit *u, const Row *row) {
+        const Unit *found = NULL;
+
         if (row->rest)
                 return NULL;
 
-        FOREACH_UNIT(other, u->manager) {
-                for (unsigned k = 0; other->view && k <= QOS_ENTRIES; k++) {
-                        const struct qos_peer_key *name = &other->view->names[k];
-
-                        if ((name->kind == QOS_ENTRY_ENDPOINT || name->kind == QOS_ENTRY_EXCLUDED) &&
-                            address_reaches(row, &name->address))
-                                return other->name;
-                }
-        }
-        return NULL;
+        /* In a network namespace, or below mounts, of their own users may listen on any address: their units
+         * do not take the place of root's */
+        FOREACH_UNIT(other, u->manager)
+                if (unit_listens(other, row) &&
+                    (!found || (!manager_uid_owns_attached(u->manager, found->name, 0) &&
+                                manager_uid_owns_attached(u->manager, other->name, 0))))
+                        found = other;
+        return found ? found->name : NULL;
 }
