@@ -11,7 +11,7 @@ import threading
 import scenario
 from scenario import (Server, Talk, attach, check, equal, expect_total, load, qosctl, qosd_pid, start_served, test, varlink,
                       wait_for, wait_qosd)
-from test_block import BLOCK, Disk
+from test_block import BLOCK, Disk, block, counted
 from test_endpoints import Nginx, ab, endpoints, unused_ports
 from test_peers import ClientUnit
 
@@ -287,8 +287,9 @@ def devices_of_a_unit():
     def sums():
         return [sum(d[key] for d in devices()) for key in ("writes", "writeBytes", "reads", "readBytes")]
 
-    before = sums()
+    before, figures = sums(), block(u)
     writes, reads = u.go("write-50"), u.go("read-20")
+    counted(u, figures, writes=50, reads=20)
     equal([n - b for n, b in zip(sums(), before)], [50, 50 * BLOCK, 20, reads["read_bytes"] - writes["read_bytes"]], "counters")
     there = varlink("Get", unit=u.name, window=0)["contention"]["block"]["devices"]
     equal(devices(), [{k: v for k, v in d.items() if k != "share"} for d in there], "devices")
