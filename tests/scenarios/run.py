@@ -16,7 +16,7 @@ without qosd), and the output if it failed.
 
 Tests that do not disturb each other run side by side, in the order of their last durations, long ones first. Then those run one at a time
 that need an instance of qosd for themselves; the lab runs these on a second system meanwhile. Then those that need an idle machine: first
-those that leave it idle enough for two others, then one at a time. Tests that reboot the machine come last: the process creates the file
+those that leave it idle enough for three others, then one at a time. Tests that reboot the machine come last: the process creates the file
 BOOT_AGAIN and exits, and has to be started again after the reboot to continue."""
 
 import argparse
@@ -43,6 +43,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import scenario  # noqa: E402
 
 SIDE_BY_SIDE = 3        # on the two CPUs of CI, as tests mostly wait
+LIGHT_SIDE_BY_SIDE = 4  # of those that use 2 % of the CPUs
 JOURNAL_LINES = 25
 SILENCE_MAX = 60        # seconds without output after which the running tests are printed
 # Programs that tests/scenarios/meson.build builds, and their directory
@@ -309,7 +310,7 @@ def run_all(tests, again, results, failed, report):
     quiet = [t for t in tests if part(t) == "quiet"]
     if any(t.quiet != "alone" for t in quiet):
         with programs_loaded():
-            run_some([t for t in quiet if t.quiet == "light"], side_by_side, report)
+            run_some([t for t in quiet if t.quiet == "light"], LIGHT_SIDE_BY_SIDE, report)
             run_some([t for t in quiet if t.quiet == "loaded"], 1, report)
     run_some([t for t in quiet if t.quiet == "alone"], 1, report)
 

@@ -263,7 +263,7 @@ def slow_dependency():
     equal((f["resource"], f["certainty"]), (f"127.0.0.1:{slow.port}", "certain"), f"the dependency: {f}")
 
 
-@case("lock")
+@case("lock", quiet="light")
 def hot_mutex():
     """Each of eight threads holds one mutex for a while."""
     s = Toiler(lock_us=2000)
@@ -274,7 +274,7 @@ def hot_mutex():
     check(f["resource"].endswith(":hot_mutex") and "released by toiler (" in f["text"], f"the lock and its holder: {f}")
 
 
-@case("lock")
+@case("lock", quiet="light")
 def hot_turn():
     """Eight threads wait for a single resource at a condition variable, where idle threads would wait as well."""
     s = Toiler(turn_us=2000)
@@ -337,7 +337,7 @@ def postgresql():
     scenario.run("rm", "-rf", directory)
 
 
-@case()
+@case(quiet="light")
 def rows():
     """Clients of PostgreSQL update different rows, and do not wait for each other."""
     with postgresql() as u:
@@ -345,7 +345,7 @@ def rows():
             yield u
 
 
-@case("lock")
+@case("lock", quiet="light")
 def row_of_postgresql():
     """Two clients of PostgreSQL update one row, and one of them holds its lock for a while each time."""
     with postgresql() as u:
@@ -417,7 +417,7 @@ def change(row):
     return f"update accounts set n = n + 1 where id = {row}"
 
 
-@case("lock")
+@case("lock", quiet="light")
 def row_of_mariadb():
     """Two clients of MariaDB update one row, and one of them holds its lock for a while each time."""
     with mariadb() as u:
@@ -429,7 +429,7 @@ def row_of_mariadb():
     check(f["resource"].startswith("0x") and f"({holder})" in f["text"], f"the holder of the row is {holder}: {f}")
 
 
-@case()
+@case(quiet="light")
 def rows_of_mariadb():
     """Two clients of MariaDB update different rows, and do not wait for each other."""
     with mariadb() as u:
@@ -534,7 +534,7 @@ def head_and_body_without_delay():
     check(d["figures"]["sendNagle"] == 0, f"unsent parts: {said(d)}")
 
 
-@case("receiveWindow")
+@case("receiveWindow", quiet="light")
 def slow_readers():
     """Clients read responses slowly that are larger than all buffers."""
     s = Toiler(response=8 << 20)
@@ -560,7 +560,7 @@ def far_away(options, load, congestion="reno"):
     return d, limits
 
 
-@case("sendBuffer")
+@case("sendBuffer", quiet="light")
 def small_send_buffer():
     """The contents of a small send buffer are in flight for 40 ms. The response is written in parts, as a single write may exceed the
     size of the buffer."""
@@ -571,13 +571,13 @@ def small_send_buffer():
     check("SO_SNDBUF" in f["text"], f"the remedy: {f}")
 
 
-@case("network")
+@case("network", quiet="light")
 def slow_start():
     """Each connection has one response of ten times the initial congestion window."""
     yield from slow_path("reno")
 
 
-@case("network")
+@case("network", quiet="light")
 def slow_path_bbr():
     """With BBR, each connection has one response of ten times the initial congestion window, with segments that are paced."""
     yield from slow_path("bbr")
@@ -601,7 +601,7 @@ def over_a_cable(cable):
     check("segments are retransmitted" in f["text"] or "segments are lost" in f["text"], f"the cause: {f}")
 
 
-@case("network", also=("cpu",))
+@case("network", also=("cpu",), quiet="light")
 def loss_towards_clients():
     """Three of a hundred packets are lost on the way to the clients."""
     yield from over_a_cable(scenario.Cable(drop=30, delay_us=500, seed=7))
@@ -784,7 +784,7 @@ def idle_go():
     yield caddy()
 
 
-@case()
+@case(quiet="light")
 def busy_go():
     u = caddy()
     with asked(f"http://127.0.0.1:{u.port}/"):
@@ -944,7 +944,7 @@ def nginx_before_a_server_that_hangs():
     check("does not respond" in d["summary"], f"summary: {said(d)}")
 
 
-@case()
+@case(quiet="light")
 def busy_dns():
     """A DNS server that is not saturated has no finding, and a mean time to first byte, though phases of UDP requests are not measured."""
     u = unbound()
@@ -962,7 +962,7 @@ def busy_dns():
     check("requests/s; mean time to first byte" in d["text"], f"text: {said(d)}")
 
 
-@case()
+@case(quiet="light")
 def steady_nginx():
     u = nginx('return 200 "hello";')
     with asked(f"http://127.0.0.1:{u.port}/"):
@@ -1005,16 +1005,16 @@ def rivals_in_a_slice():
     equal(found(part, "cpu")["unit"], other.name, f"CPU occupant, for the service: {said(part)}")
 
 
-@test(deadline=240, quiet="loaded")
+@test(deadline=240, quiet="light")
 def by_its_history():
     """A diagnosis compares a unit with its history, without a saved baseline. A fault that the unit has had all the time is found as well,
     and a time in which a threshold was violated is not compared with."""
     slow = backend(20000)
-    well, never, known = Toiler(cpu_us=5000, settings="CPUAffinity=0"), Toiler(ask=slow.port), Toiler(ask=slow.port)
+    well, never, known = Toiler(cpu_us=2000, settings="CPUAffinity=0"), Toiler(ask=slow.port), Toiler(ask=slow.port)
     for u in (well, never, known):
         scenario.attach(u, "--probes=requests,cpu,block,memory")
     qosctl("set-threshold", known.name, "slow: requests.server.firstByte.mean > 10ms over 1s")
-    with on_cpu(other_cpu()), loaded(well, connections=1, think_us=1000), loaded(never, connections=1, think_us=5000), \
+    with on_cpu(other_cpu()), loaded(well, connections=1, think_us=8000), loaded(never, connections=1, think_us=5000), \
             loaded(known, connections=1, think_us=5000):
         wait_for("a threshold is violated", lambda: qosctl("is-ok", known.name, ok=False).returncode == 1, 20)
         # Three steps are needed; the first one may be too short, and the last one is not complete

@@ -146,7 +146,7 @@ def failed(f):
     return int(m[1]), int(m[2])
 
 
-@test(quiet="loaded")
+@test(quiet="light")
 def failing_upstream():
     """The unit behind the proxy returns 503, and so does the proxy; then both are well again."""
     back = Failing(503).start()
@@ -210,7 +210,7 @@ def talking(port, *commands):
     return Unit(f"/usr/bin/python3 {path} {port} {' '.join(commands)}", type="exec").start()
 
 
-@test(quiet="loaded")
+@test(quiet="light")
 def error_replies():
     """Clients of one Redis, of which it refuses all commands, each third, and none."""
     server = redis()

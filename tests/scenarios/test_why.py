@@ -49,7 +49,7 @@ def released(*units):
     wait_for("none of them is held", lambda: not {u.name for u in units} & set(scenario.listed()))
 
 
-@test(quiet="loaded", deadline=90)
+@test(quiet="light", deadline=90)
 def to_a_lock():
     """Three services, of which the last one has eight threads and one mutex."""
     last = Toiler(lock_us=3000)
