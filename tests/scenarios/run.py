@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Runs the scenario tests inside the booted lab, as root:
 
-    run.py [--vm] [--nightly] [--part PART] [--again N] [--results FILE] [GLOB...]
+    run.py [--vm] [--nightly] [--part PART] [--shared] [--again N] [--results FILE] [GLOB...]
 
 Prints a line for each test, with the number of tests that have ended, the number of all tests, and the seconds since the start. The output
 of a failed test follows its line.
@@ -10,12 +10,14 @@ of a failed test follows its line.
 --vm: only the tests of the smoke test, with small loads.
 --nightly: also tests that are marked as nightly. Without it, these run only if a GLOB matches their name.
 --part: only the tests of this part: "together", "own-daemon", or "quiet". By default all of them, one part after the other.
+--shared: only tests that no other run with this option has begun. The lab empties the directory of their names (CLAIMS) before.
 --again: if at most N tests failed, they run a second time at the end, one at a time. Those that pass then are listed by name.
 --results: appends a line of JSON for each test to FILE: its name, result, seconds, CPU seconds (of the test, its clients and its units,
 without qosd), and the output if it failed.
 
 Tests that do not disturb each other run side by side, in the order of their last durations, long ones first. Then those run one at a time
-that need an instance of qosd for themselves; the lab runs these on a second system meanwhile. Then those that need an idle machine: first
+that need an instance of qosd for themselves; the lab runs these on a second system meanwhile, and on the first one once that has no others.
+Then those that need an idle machine: first
 those that leave it idle enough for three others, then one at a time. Tests that reboot the machine come last: the process creates the file
 BOOT_AGAIN and exits, and has to be started again after the reboot to continue."""
 
@@ -49,8 +51,9 @@ SILENCE_MAX = 60        # seconds without output after which the running tests a
 # Programs that tests/scenarios/meson.build builds, and their directory
 TOOLS = ["server", "client", "uring", "relay", "waiter", "turns", "toiler", "reader", "refuse.so"]
 TOOLS_BUILT = "/var/lib/qosd-build/tests/scenarios"
-# Duration of each test when it passed last
-SECONDS = "/var/lib/qosd-build/scenario-seconds.json"
+# Duration of each test when it passed last, and the names of those that have begun, in runs that share them
+SECONDS = "/var/lib/qosd-share/seconds.json"
+CLAIMS = "/var/lib/qosd-share/claims"
 # State for the run after a reboot, and the file that makes the lab reboot the machine
 BOOT_STATE = "/var/lib/qosd-scenarios.json"
 BOOT_AGAIN = "/var/lib/qosd-lab-again"
@@ -212,7 +215,16 @@ class Running:
             quiet("ip", "netns", "del", os.path.basename(path))
 
 
-def run_some(tests, at_once, report):
+def claim(test):
+    """Whether no other run has begun with the test, which is reserved then."""
+    try:
+        os.close(os.open(os.path.join(CLAIMS, test.name), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        return True
+    except FileExistsError:
+        return False
+
+
+def run_some(tests, at_once, report, shared=False):
     queue, running = list(tests), []
     serial = 0
     said = time.monotonic()
@@ -221,6 +233,8 @@ def run_some(tests, at_once, report):
             while queue and len(running) < at_once:
                 serial += 1
                 test = queue.pop(0)
+                if shared and not claim(test):
+                    continue
                 running.append(Running(test, f"{'s' if at_once > 1 else 'e'}{serial}"))
             select.select([r.fd for r in running], [], [], 0.2)
             for r in [r for r in running if r.late or select.select([r.fd], [], [], 0)[0]]:
@@ -297,15 +311,16 @@ def part(test):
     return "own-daemon" if test.own_daemon else "together"
 
 
-def run_all(tests, again, results, failed, report):
+def run_all(tests, again, shared, results, failed, report):
     # Long tests first, so that none of them runs alone at the end
     seconds = seconds_read()
-    together = sorted((t for t in tests if part(t) == "together"), key=lambda t: -seconds.get(t.name, t.deadline))
+    tests = sorted(tests, key=lambda t: -seconds.get(t.name, t.deadline))
+    together = [t for t in tests if part(t) == "together"]
     side_by_side = 1 if scenario.in_vm else SIDE_BY_SIDE
     if together:
         with programs_loaded():
             run_some(together, side_by_side, report)
-    run_some([t for t in tests if part(t) == "own-daemon"], 1, report)
+    run_some([t for t in tests if part(t) == "own-daemon"], 1, report, shared)
 
     quiet = [t for t in tests if part(t) == "quiet"]
     if any(t.quiet != "alone" for t in quiet):
@@ -376,6 +391,7 @@ def main():
     parser.add_argument("--vm", action="store_true", help="only the smoke test, with small loads")
     parser.add_argument("--nightly", action="store_true", help="also what runs at night only")
     parser.add_argument("--part", choices=["together", "own-daemon", "quiet"], help="only the tests of this part")
+    parser.add_argument("--shared", action="store_true", help="only tests that no other run with this option has begun")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="how many that failed may be run once more, alone")
     parser.add_argument("--results", metavar="FILE", help="write a line of JSON for each test to it")
     parser.add_argument("globs", nargs="*", metavar="GLOB", help="names of tests, as \"units.*\"")
@@ -446,7 +462,7 @@ def main():
         scenario.tools = directory
         copy_tools(directory)
         if before is None:
-            run_all([t for t in tests if not t.reboots], arguments.again, results, failed, report)
+            run_all([t for t in tests if not t.reboots], arguments.again, arguments.shared, results, failed, report)
         boots.run(results, report)
     seconds_write(seconds)
 
