@@ -59,6 +59,7 @@ def equals_qosctl():
     load(s, connections=4, number=400)
     expect_total(s, 400)
     wait_for("qosd has heard of its start", lambda: scenario.snapshot(s)["activeState"] == "active")
+    wait_for("no connection is open", lambda: scenario.server_figures(s)["connections"]["open"] == 0)
     for accept, name, content_type in ((OPENMETRICS, "openmetrics", OPENMETRICS), (PROMETHEUS, "prometheus", PROMETHEUS),
                                        ("*/*", "prometheus", PROMETHEUS)):
         headers, text = scrape(accept=accept)
