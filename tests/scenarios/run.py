@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Runs the scenario tests inside the booted lab, as root:
 
-    run.py [--vm] [--nightly] [--part PART] [--shared] [--again N] [--results FILE] [GLOB...]
+    run.py [--vm] [--nightly] [--part PART] [--shared] [--probes PROBES] [--again N] [--results FILE] [GLOB...]
 
 Prints a line for each test, with the number of tests that have ended, the number of all tests, and the seconds since the start. The output
 of a failed test follows its line.
@@ -11,6 +11,7 @@ of a failed test follows its line.
 --nightly: also tests that are marked as nightly. Without it, these run only if a GLOB matches their name.
 --part: only the tests of this part: "together", "own-daemon", or "quiet". By default all of them, one part after the other.
 --shared: only tests that no other run with this option has begun. The lab empties the directory of their names (CLAIMS) before.
+--probes: those of which the programs are kept loaded for tests that run side by side, by default all that such tests have.
 --again: if at most N tests failed, they run a second time at the end, one at a time. Those that pass then are listed by name.
 --results: appends a line of JSON for each test to FILE: its name, result, seconds, CPU seconds (of the test, its clients and its units,
 without qosd), and the output if it failed.
@@ -46,6 +47,7 @@ import scenario  # noqa: E402
 
 SIDE_BY_SIDE = 3        # on the two CPUs of CI, as tests mostly wait
 LIGHT_SIDE_BY_SIDE = 4  # of those that use 2 % of the CPUs
+PROBES = "requests,cpu,block,memory,storage"
 JOURNAL_LINES = 25
 SILENCE_MAX = 60        # seconds without output after which the running tests are printed
 # Programs that tests/scenarios/meson.build builds, and their directory
@@ -248,7 +250,7 @@ def run_some(tests, at_once, report, shared=False):
 
 
 @contextlib.contextmanager
-def programs_loaded():
+def programs_loaded(probes=PROBES):
     """Keeps a unit attached, so that not each test has to wait for the verifier, which takes a second, and 20 in the VM. Tests
     that run alone do without, and find no programs loaded."""
     # Remove units of runs that were killed; a run that is still active holds the lock of its file
@@ -268,7 +270,7 @@ def programs_loaded():
     try:
         # If this fails, tests are slower, with the same results
         try:
-            scenario.qosctl("attach", "--probes=requests,cpu,block,memory,storage", name, timeout=300)
+            scenario.qosctl("attach", f"--probes={probes}", name, timeout=300)
         except (scenario.Failed, subprocess.TimeoutExpired) as e:
             print(f"The programs cannot be kept loaded: {e}", flush=True)
         yield
@@ -309,26 +311,26 @@ def part(test):
     return "own-daemon" if test.own_daemon else "together"
 
 
-def run_all(tests, again, shared, results, failed, report):
+def run_all(tests, arguments, results, failed, report):
     # Long tests first, so that none of them runs alone at the end
     seconds = seconds_read()
     tests = sorted(tests, key=lambda t: -seconds.get(t.name, t.deadline))
     together = [t for t in tests if part(t) == "together"]
     side_by_side = 1 if scenario.in_vm else SIDE_BY_SIDE
     if together:
-        with programs_loaded():
+        with programs_loaded(arguments.probes):
             run_some(together, side_by_side, report)
-    run_some([t for t in tests if part(t) == "own-daemon"], 1, report, shared)
+    run_some([t for t in tests if part(t) == "own-daemon"], 1, report, arguments.shared)
 
     quiet = [t for t in tests if part(t) == "quiet"]
     if any(t.quiet != "alone" for t in quiet):
-        with programs_loaded():
+        with programs_loaded(arguments.probes):
             run_some([t for t in quiet if t.quiet == "light"], LIGHT_SIDE_BY_SIDE, report)
             run_some([t for t in quiet if t.quiet == "loaded"], 1, report)
     run_some([t for t in quiet if t.quiet == "alone"], 1, report)
 
     # More failures than these are not caused by a busy machine
-    if 0 < len(failed) <= again:
+    if 0 < len(failed) <= arguments.again:
         once_more = failed.copy()
         failed.clear()
         results["FAIL"] -= len(once_more)
@@ -390,6 +392,7 @@ def main():
     parser.add_argument("--nightly", action="store_true", help="also what runs at night only")
     parser.add_argument("--part", choices=["together", "own-daemon", "quiet"], help="only the tests of this part")
     parser.add_argument("--shared", action="store_true", help="only tests that no other run with this option has begun")
+    parser.add_argument("--probes", default=PROBES, help="those of which the programs are kept loaded")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="how many that failed may be run once more, alone")
     parser.add_argument("--results", metavar="FILE", help="write a line of JSON for each test to it")
     parser.add_argument("globs", nargs="*", metavar="GLOB", help="names of tests, as \"units.*\"")
@@ -460,7 +463,7 @@ def main():
         scenario.tools = directory
         copy_tools(directory)
         if before is None:
-            run_all([t for t in tests if not t.reboots], arguments.again, arguments.shared, results, failed, report)
+            run_all([t for t in tests if not t.reboots], arguments, results, failed, report)
         boots.run(results, report)
     seconds_write(seconds)
 
