@@ -514,6 +514,17 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
 
 /* ---- server role -------------------------------------------------------------------------------------- */
 
+/* Payload of QUIC, as of unparsed connections. Returns 0. */
+static __attribute__((noinline)) int udp_unparsed(struct udp_socket *c, struct qos_unit_map *u, __u32 bytes,
+                                                  __u64 now, bool departs) {
+        if (!c || !u)
+                return 0;
+        window_advance(u, now);
+        record_sum(u, c->target, departs ? QOS_SUM_UNPARSED_OUT : QOS_SUM_UNPARSED_IN,
+                   departs ? QOS_ENTRY_SUM_BYTES_OUT : QOS_ENTRY_SUM_BYTES_IN, bytes);
+        return 0;
+}
+
 static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk,
                                                 struct overhead *overhead) {
         struct udp_datagram d = {};
@@ -525,7 +536,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         if (!overhead)
                 return 0;
         c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
-        if (!c || (c->kind != UDP_SERVER && c->kind != UDP_CLIENT))
+        if (!c || !c->kind)
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
@@ -541,6 +552,8 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         now = bpf_ktime_get_ns();
         if (d.kind == DATAGRAM_DNS_ANSWER && c->asks_dns)
                 return udp_hears(skb, &d, now);
+        if (c->kind == UDP_OTHER)
+                return udp_unparsed(c, u, d.length, now, false);
         if (d.kind == DATAGRAM_QUIC || c->kind == UDP_CLIENT)
                 return 0;
 
@@ -724,7 +737,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
         __u32 open;
         __u64 now;
 
-        if (!skb || !sk || !c || !overhead || c->kind != UDP_SERVER)
+        if (!skb || !sk || !c || !overhead || (c->kind != UDP_SERVER && c->kind != UDP_OTHER))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
@@ -734,12 +747,12 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
                 statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
                 return 0;
         }
-        if (d.kind == DATAGRAM_QUIC) {
-                c->kind = UDP_OTHER;
-                return 0;
-        }
-
         now = bpf_ktime_get_ns();
+        if (d.kind == DATAGRAM_QUIC)
+                c->kind = UDP_OTHER;
+        if (c->kind == UDP_OTHER)
+                return udp_unparsed(c, u, d.length, now, true);
+
         window_advance(u, now);
 
         if (d.kind == DATAGRAM_DNS_ANSWER) {

@@ -10,7 +10,7 @@ import h2.connection
 import h2.events
 
 import scenario
-from scenario import (MSEC, Cable, Unit, attach, check, equal, expect_total, lookup, nsenter, run, server_figures, test, total,
+from scenario import (MSEC, Cable, Unit, attach, check, equal, expect_total, lookup, nsenter, run, server_figures, snapshot, test, total,
                       unused_port, wait_for)
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -402,3 +402,33 @@ def on_a_bad_cable():
     is_clean(u, sent, aborts=u.given_up())
     check(cable.counter("TcpRetransSegs") > 0, "nothing was retransmitted")
     cable.cut()
+
+
+@test(deadline=60)
+def http3():
+    """Requests over HTTP/3 are not counted, and quality says so: what their connections carry is unparsed. Those over TCP are counted."""
+    size, requests, port = 200000, 20, unused_port()
+    u = Nginx(label="http3")
+    # Several workers would need a socket each
+    with open(f"{u.directory}/conf", "w") as f:
+        f.write(f"worker_processes 1; pid {u.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
+                f"http {{ access_log off; ssl_certificate {u.certificate}; ssl_certificate_key {u.key};\n"
+                f"server {{ listen 127.0.0.1:{port} ssl; listen 127.0.0.1:{port} quic; root {u.directory}; }} }}\n")
+    u.ports = {"": port}
+    attach(u).start()
+    u.listens()
+    url = f"https://127.0.0.1:{port}/large"
+    run("ab", "-q", "-n", requests, "-c", 2, url)
+    expect_total(u, requests)
+    f = server_figures(u)
+    equal((f["unparsed"]["bytes"], snapshot(u)["requests"]["quality"]), (0, "exchanges"), "unparsed bytes and quality without HTTP/3")
+    before = f["bytesIn"] + f["bytesOut"]
+    for n in 1, 2:
+        for _ in range(5):
+            out = run("curl", "-sk", "--http3-only", "-w", "%{http_version} %{size_download}", "-o", "/dev/null", url).stdout
+            equal(out, f"3 {size}", "version and size")
+        f = server_figures(u)
+        # Handshakes, headers and acknowledgements come with it; the client's first packets arrive before the server has sent any
+        check(5 * n * size < f["unparsed"]["bytes"] < 5 * n * size * 1.2, f"unparsed: {f['unparsed']}")
+        equal(f["bytesIn"] + f["bytesOut"] - before, f["unparsed"]["bytes"], "unparsed bytes are part of all bytes")
+        equal((f["count"], f["inFlight"], snapshot(u)["requests"]["quality"]), (requests, 0, "partial"), "count, in flight, quality")
