@@ -457,11 +457,11 @@ static int write_objectives(Output *o, const ExportedUnits *units) {
                 Family family;
         } families[] = {
                 { "good",   { .name = "qosd_objective_good", .type = FAMILY_COUNTER,
-                              .help = "Requests within the limit of the threshold" } },
+                              .help = "Good requests since the threshold was set" } },
                 { "total",  { .name = "qosd_objective_requests", .type = FAMILY_COUNTER,
                               .help = "Requests since the threshold was set" } },
                 { "target", { .name = "qosd_objective_target_ratio", .type = FAMILY_GAUGE,
-                              .help = "Share of requests that has to be within the limit of the threshold" } },
+                              .help = "Share of requests that has to be good" } },
         };
         int r;
 

@@ -211,7 +211,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(threshold, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The share of requests that has to be within its limit: 0.99 for a p99"),
                 SD_VARLINK_DEFINE_FIELD(target, SD_VARLINK_FLOAT, 0),
-                FIELD_COMMENT("Requests within the limit since the threshold was set"),
+                FIELD_COMMENT("Good requests since the threshold was set"),
                 SD_VARLINK_DEFINE_FIELD(good, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("All of them"),
                 SD_VARLINK_DEFINE_FIELD(total, SD_VARLINK_INT, 0));
