@@ -2,14 +2,20 @@
 
 /* Starts the units that unit files name in OnViolated= and OnCleared= when qosd reports that a threshold has
  * changed its state. A process of its own, as qosd has no right to start units. qosd does not say which ones
- * either: these are read from the files that the service manager names. */
+ * either: these are read from the files that the service manager names.
+ *
+ * It also logs changes of thresholds for qosd: "journalctl -u UNIT" shows messages about a unit if root
+ * has logged them. */
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
+#define SD_JOURNAL_SUPPRESS_LOCATION
+#include <systemd/sd-journal.h>
 
 #include "actions-socket.h"
 #include "log.h"
@@ -21,6 +27,11 @@
 
 /* It ends when nothing has been received for so long; the socket starts it again. */
 #define IDLE_MSEC 10000
+
+/* The journal's mark of these entries, see qosd.catalog. */
+#define ACTIONS_MESSAGE_ID "1f2a4d0c5e9b4a8fb4b2c7d6a90e8f13"
+
+#define IOVEC_OF(s) ((struct iovec) { .iov_base = (char*) (s), .iov_len = strlen(s) })
 
 /* The service manager replies to a start when the job is queued. */
 #define CALL_USEC (30 * USEC_PER_SEC)
@@ -88,19 +99,52 @@ static void unit_start(sd_bus *bus, const char *pattern, const char *unit, const
                 log_unit_info(unit, "Started '%s', as a threshold of '%s' is %s.", name, unit, event);
 }
 
+/* fields: of the entry, by lines. */
+static int log_handle(const char *unit, char *fields) {
+        /* qosd may log what it has seen, and in nobody else's name */
+        static const char *const allowed[] = { "MESSAGE=", "PRIORITY=", "QOS_", NULL };
+        char object[sizeof("OBJECT_SYSTEMD_UNIT=") + UNIT_NAME_MAX], *state;
+        struct iovec iov[ACTIONS_FIELDS_MAX + 3];
+        size_t n = 0;
+        int r;
+
+        (void) snprintf(object, sizeof(object), "OBJECT_SYSTEMD_UNIT=%s", unit);
+        iov[n++] = IOVEC_OF(object);
+        iov[n++] = IOVEC_OF("MESSAGE_ID=" ACTIONS_MESSAGE_ID);
+        iov[n++] = IOVEC_OF("SYSLOG_IDENTIFIER=qosd");
+        for (char *field = strtok_r(fields, "\n", &state); field; field = strtok_r(NULL, "\n", &state)) {
+                bool known = false;
+
+                for (const char *const *a = allowed; *a; a++)
+                        known = known || startswith(field, *a);
+                if (!known || n >= ELEMENTSOF(iov))
+                        return log_error_errno(-EBADMSG, "Received an entry that is not of qosd, ignoring.");
+                iov[n++] = IOVEC_OF(field);
+        }
+        r = sd_journal_sendv(iov, (int) n);
+        return r < 0 ? log_error_errno(r, "Failed to log what happened to '%s': %m", unit) : 0;
+}
+
 static int message_handle(char *message) {
         _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
         _cleanup_free_ char *valid = NULL;
         _cleanup_xqos_section_ XqosSection s = {};
-        char *unit = strchr(message, ' ');
+        char *unit = strchr(message, ' '), *fields = unit ? strchr(unit, '\n') : NULL;
+        bool log = fields && startswith(message, ACTIONS_LOG " ");
         XqosEvent event;
         int r;
 
         if (unit)
                 *unit++ = 0;
+        if (log)
+                *fields++ = 0;
         event = xqos_event_from_string(message);
-        if (!unit || event == _XQOS_EVENT_MAX || unit_name_mangle(unit, &valid) < 0 || !streq(valid, unit))
+        if (!unit || (event == _XQOS_EVENT_MAX && !log) || unit_name_mangle(unit, &valid) < 0 ||
+            !streq(valid, unit))
                 return log_error_errno(-EBADMSG, "Received a message that is not of qosd, ignoring.");
+
+        if (log)
+                return log_handle(unit, fields);
 
         /* Each time: the bus may have been restarted in between */
         r = sd_bus_open_system(&bus);

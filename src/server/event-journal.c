@@ -2,7 +2,10 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include "actions-socket.h"
 #include "event-journal.h"
 #include "evidence.h"
 #include "journal-queue.h"
@@ -27,6 +30,7 @@ struct EventJournal {
         ManagerObserver observer;
         uint64_t logged;                /* number of the last event that was given to the journal */
         Journal *journal;               /* NULL: log messages do not go there */
+        int fd;                         /* to qosd-actions */
 
         /* While a round is logged: of the events that are about the same unit and window, one reading and
          * one verdict */
@@ -88,6 +92,35 @@ static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
         return 0;
 }
 
+/* Of a threshold that the administrator or a file has set: what any client can set for as long as it is
+ * connected is in the entries of qosd only. */
+static bool event_is_lasting(const EventJournal *j, const ThresholdEvent *e) {
+        Unit *u = manager_get_unit(j->manager, e->unit, NULL);
+
+        for (Threshold *t = u ? threshold_next(u, NULL) : NULL; t; t = threshold_next(u, t))
+                if ((t->source == THRESHOLD_SOURCE_FILE || t->source == THRESHOLD_SOURCE_ADMINISTRATOR) &&
+                    streq(t->rule.name, e->rule.name))
+                        return true;
+        return false;
+}
+
+/* "journalctl -u UNIT" shows what root has logged about a unit. fields: NULL at the end. */
+static void send_copy(const EventJournal *j, const char *unit, const char *const fields[]) {
+        static const struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = ACTIONS_SOCKET };
+        char text[ACTIONS_MESSAGE_MAX + 1];
+        int l;
+
+        if (unit[0] == '/')
+                return;
+        l = snprintf(text, sizeof(text), ACTIONS_LOG " %s", unit);
+        for (size_t i = 0; fields[i] && l < (int) sizeof(text); i++)
+                l += snprintf(text + l, sizeof(text) - l, "\n%s", fields[i]);
+        /* Without it, or if it does not keep up, the entry above is all there is */
+        if (l >= (int) sizeof(text) || sendto(j->fd, text, (size_t) l, MSG_NOSIGNAL|MSG_DONTWAIT,
+                                              (const struct sockaddr*) &address, sizeof(address)) < 0)
+                log_debug("Failed to have a change of a threshold of '%s' logged for it, too: %m", unit);
+}
+
 static void event_log(const EventJournal *j, const ThresholdEvent *e) {
         int level = e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE;
         char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64],
@@ -143,6 +176,9 @@ static void event_log(const EventJournal *j, const ThresholdEvent *e) {
         if (j->verdict)
                 fields[n++] = j->verdict;
         journal_send(j->journal, fields, n, j->snapshot);
+        if (j->fd >= 0 && event_is_lasting(j, e))
+                send_copy(j, e->unit, (const char *[]) { message, priority, name, rule, metric, state, limit,
+                                                         isnan(e->value) ? NULL : value, NULL });
 }
 
 static void readings_clear(EventJournal *j) {
@@ -202,9 +238,11 @@ int event_journal_new(Manager *m, EventJournal **ret) {
                         .userdata = j,
                 },
                 .logged = threshold_monitor_get_seq(m),
+                .fd = socket(AF_UNIX, SOCK_DGRAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0),
         };
         r = log_is_journal() ? journal_new(m->event, JOURNAL_SOCKET, &j->journal) : 0;
         if (r < 0) {
+                close_fd(j->fd);
                 free(j);
                 return r;
         }
@@ -220,6 +258,7 @@ EventJournal* event_journal_free(EventJournal *j) {
 
         manager_remove_observer(j->manager, &j->observer);
         journal_free(j->journal);
+        close_fd(j->fd);
         free(j);
         return NULL;
 }

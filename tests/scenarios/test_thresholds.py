@@ -161,6 +161,12 @@ def a_service_that_hangs():
     journal = wait_for("all are in the journal", lambda: len(j := entries(r)) == 6 and j, 10)
     equal([(j["QOS_THRESHOLD"], j["QOS_STATE"]) for j in journal], [("slow", s[0]) for s in seen], "the journal")
     check("QOS_VALUE" in journal[1] and "QOS_VALUE" not in journal[3], "values in the journal")
+    # Where an administrator looks, with the explanation of the catalogue
+    shown = wait_for("journalctl -u has all", lambda: len(j := [m for m in run(
+        "journalctl", "-u", r.name, "-o", "cat", "--no-pager").stdout.splitlines() if m.startswith(f"{r.name}: 'slow' ")]) == 6 and j, 10)
+    equal(shown, [j["MESSAGE"] for j in journal], "messages of journalctl -u")
+    run("journalctl", "--update-catalog")
+    check(f"Subject: Threshold slow of {r.name} is violated" in run("journalctl", "-u", r.name, "-x", "--no-pager").stdout, "no entry of the catalogue")
     equal([bool(j.get("QOS_VERDICT")) for j in journal], [j["QOS_STATE"] == "violated" for j in journal], "verdicts in the journal")
     reading = json.loads(journal[1]["QOS_SNAPSHOT"])
     equal((reading["unit"], reading["window"], "totals" in reading), (r.name, (2 if scenario.in_vm else 1) * SEC, False), "the snapshot in the journal")
