@@ -14,6 +14,11 @@ static SD_VARLINK_DEFINE_METHOD(
                                          "to 7, for debug"),
                 SD_VARLINK_DEFINE_INPUT(level, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
+static SD_VARLINK_DEFINE_METHOD(
+                GetLogLevel,
+                SD_VARLINK_FIELD_COMMENT("The highest level of messages that are logged, as in syslog(3)"),
+                SD_VARLINK_DEFINE_OUTPUT(level, SD_VARLINK_INT, 0));
+
 SD_VARLINK_DEFINE_INTERFACE(
                 io_systemd_service,
                 "io.systemd.service",
@@ -24,7 +29,9 @@ SD_VARLINK_DEFINE_INTERFACE(
                                           "does; for root"),
                 &vl_method_Reload,
                 SD_VARLINK_SYMBOL_COMMENT("Sets the log level until the service ends; for root"),
-                &vl_method_SetLogLevel);
+                &vl_method_SetLogLevel,
+                SD_VARLINK_SYMBOL_COMMENT("Returns the log level; for root"),
+                &vl_method_GetLogLevel);
 
 static bool connection_may_control(const Connection *c) {
         return c->uid == 0 || c->uid == getuid();
@@ -73,4 +80,17 @@ int vl_method_set_log_level(sd_varlink *link, sd_json_variant *parameters, sd_va
 
         log_set_max_level((int) level);
         return sd_varlink_reply(link, NULL);
+}
+
+int vl_method_get_log_level(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                            void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        r = vl_dispatch_none(link, parameters);
+        if (r != 0)
+                return r;
+        if (!connection_may_control(c))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
+        return sd_varlink_replybo(link, SD_JSON_BUILD_PAIR_INTEGER("level", log_get_max_level()));
 }

@@ -14,3 +14,5 @@ int vl_method_reload(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
                      void *userdata);
 int vl_method_set_log_level(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                             void *userdata);
+int vl_method_get_log_level(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                            void *userdata);

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -12,6 +13,10 @@
 
 /* When it is tried again where there are no more descriptors, or no memory. */
 #define RETRY_USEC USEC_PER_SEC
+
+/* By which "varlinkctl list-sockets" finds them, with "entrypoint" for that in the file system. Sockets have
+ * extended attributes since Linux 7.0. */
+#define ROLE_XATTR "user.varlink"
 
 struct VarlinkListener {
         int fd;
@@ -30,9 +35,10 @@ static int listener_accept(VarlinkListener *l) {
         do {
                 int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK|SOCK_CLOEXEC);
 
-                if (fd >= 0)
+                if (fd >= 0) {
+                        (void) fsetxattr(fd, ROLE_XATTR, "server", strlen("server"), 0);
                         l->accepted(fd, l->userdata);
-                else if (errno == EAGAIN)
+                } else if (errno == EAGAIN)
                         return 0;
                 else if (errno != EINTR && errno != ECONNABORTED)
                         return -errno;
@@ -98,6 +104,7 @@ int varlink_listener_new(sd_event *event, TurnQueue *turns, int fd, bool roots,
                 .accepted = accepted,
                 .userdata = userdata,
         };
+        (void) fsetxattr(fd, ROLE_XATTR, "listen", strlen("listen"), 0);
         flags = fcntl(fd, F_GETFL);
         r = flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
         if (r >= 0)
@@ -147,6 +154,8 @@ int varlink_listen_at(const char *path, mode_t mode) {
         mask = umask(~mode & 0777);
         r = bind(fd, (const struct sockaddr*) &sa, sizeof(sa)) < 0 ? -errno : 0;
         (void) umask(mask);
+        if (r >= 0)
+                (void) setxattr(path, ROLE_XATTR, "entrypoint", strlen("entrypoint"), 0);
         if (r >= 0 && listen(fd, SOMAXCONN) < 0)
                 r = -errno;
         return r < 0 ? r : TAKE_FD(fd);

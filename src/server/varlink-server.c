@@ -301,7 +301,8 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".GetStatus",   vl_method_get_status,
                                 "io.systemd.service.Ping", vl_method_ping,
                                 "io.systemd.service.Reload", vl_method_reload,
-                                "io.systemd.service.SetLogLevel", vl_method_set_log_level);
+                                "io.systemd.service.SetLogLevel", vl_method_set_log_level,
+                                "io.systemd.service.GetLogLevel", vl_method_get_log_level);
         if (r >= 0)
                 r = sd_varlink_server_bind_disconnect(v->server, on_disconnect);
         /* Less where there are fewer descriptors */

@@ -847,6 +847,10 @@ static void test_service(void) {
                 sd_json_variant_unref(v);
                 v = client_receive(c);
                 check(v && !message_error(v) && log_get_max_level() == i);
+                client_send(c, NULL, "io.systemd.service.GetLogLevel", "{}");
+                sd_json_variant_unref(v);
+                v = client_receive(c);
+                check(v && sd_json_variant_integer(message_parameter(v, "level")) == i);
         }
         call_fails(c, NULL, "io.systemd.service.SetLogLevel", "{\"level\":8}", INVALID_PARAMETER,
                    NULL, NULL);
@@ -875,6 +879,8 @@ static void test_service(void) {
                 call_fails(other, NULL, "io.systemd.service.SetLogLevel", "{\"level\":3}",
                            "org.varlink.service.PermissionDenied", NULL, NULL);
                 check(log_get_max_level() == LOG_DEBUG);
+                call_fails(other, NULL, "io.systemd.service.GetLogLevel", "{}",
+                           "org.varlink.service.PermissionDenied", NULL, NULL);
         }
         manager->config.units_max = UNITS_MAX_LIMIT;
         log_set_max_level(level);
