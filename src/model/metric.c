@@ -3,9 +3,25 @@
 #include <math.h>
 
 #include "metric.h"
+#include "parse.h"
 #include "util.h"
 
 #include "metric-table.h"
+
+const Metric* metric_suggest(const char *name) {
+        size_t best = text_distance_of_typo(name) + 1;
+        const Metric *found = NULL;
+
+        for (size_t i = 0; i < metric_table_size; i++) {
+                size_t distance = text_distance(name, metric_table[i].name);
+
+                if (distance < best) {
+                        best = distance;
+                        found = metric_table + i;
+                }
+        }
+        return found;
+}
 
 const Metric* metric_find(const char *name) {
         for (size_t i = 0; i < metric_table_size; i++)

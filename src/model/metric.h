@@ -38,6 +38,9 @@ extern const size_t metric_table_size;
 
 const Metric* metric_find(const char *name);
 
+/* The one that was probably meant; NULL: none is like it. */
+const Metric* metric_suggest(const char *name);
+
 /* Whether the metric has a value. */
 bool metric_is_present(const Metric *metric, const Metrics *values);
 

@@ -245,6 +245,7 @@ static bool is_distribution(const char *name) {
 
 static int parse_metric(Parser *p, ThresholdRule *rule) {
         char b[EXCERPT_MAX + 1], name[SELECTOR_METRIC_MAX], c;
+        const Metric *suggested;
         const char *end;
         Selector s;
         size_t l;
@@ -269,6 +270,10 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
         if (!rule->metric && r >= 0 && is_distribution(name))
                 return parser_fail(p, "'%s' is a distribution, expected one of its quantiles, like '%s.p99'",
                                    excerpt(p->rest, b), name);
+        suggested = rule->metric || r < 0 ? NULL : metric_suggest(name);
+        if (suggested)
+                return parser_fail(p, "there is no metric '%s', did you mean '%s'?", excerpt(p->rest, b),
+                                   suggested->name);
         if (!rule->metric)
                 return parser_fail(p, "there is no metric '%s', see 'qosctl list-metrics'",
                                    excerpt(p->rest, b));

@@ -46,8 +46,12 @@ static int attach_unit(Client *c, const char *unit) {
                           SD_JSON_BUILD_PAIR_CONDITION(arg_for > 0, "duration", SD_JSON_BUILD_UNSIGNED(arg_for)),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         progress_end();
-        if (r != 0)
-                return client_fail(r, &replies, "attach '%s'", unit);
+        if (r != 0) {
+                r = client_fail(r, &replies, "attach '%s'", unit);
+                if (r == STATUS_NO_SUCH_UNIT)
+                        unit_suggest(unit);
+                return r;
+        }
 
         degraded = value_string(replies.items[0], "degraded");
         if (degraded)
@@ -90,6 +94,9 @@ int verb_attach(int argc, char **argv) {
         for (size_t i = 0; i < names.n; i++)
                 status = status_combine(status, attach_unit(c, names.items[i]));
 
+        if (status == STATUS_OK && names.n > 0 && arg_for == 0 && arg_json == JSON_OFF && isatty(STDERR_FILENO) > 0)
+                (void) log_failure(0, "Attached until qosd is stopped, or the next boot. To attach at each boot: qosctl enable %s%s",
+                                   names.items[0], names.n > 1 ? "..." : "");
         return status;
 }
 

@@ -316,7 +316,7 @@ char* client_error_message(int r, const char *error, sd_json_variant *parameters
         if (streq(error, SD_VARLINK_ERROR_PERMISSION_DENIED))
                 return strdup("access denied");
         if (streq(error, SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED))
-                return strdup("interactive authentication required");
+                return strdup("authentication is required, run it as root or on a terminal with polkit");
         if (streq(error, SD_VARLINK_ERROR_INVALID_PARAMETER)) {
                 field = value_string(parameters, "parameter");
                 if (streq_ptr(field, "window") && arg_window_text)

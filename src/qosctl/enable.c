@@ -65,10 +65,8 @@ static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeLi
                         return log_out_of_memory();
                 for (const char *const *suffix = unit_observed_suffixes; r >= 0 && *suffix && !observed; suffix++)
                         observed = endswith(unit, *suffix);
-                if (r >= 0 && !observed) {
-                        (void) log_failure(-EOPNOTSUPP, "Units of the type of '%s' have no processes, expected a service, scope, slice or socket.", unit);
-                        return STATUS_USAGE;
-                }
+                if (r >= 0 && !observed)
+                        return unit_type_fail(unit);
         }
         return STATUS_OK;
 }
@@ -143,6 +141,9 @@ static int enable_unit(const char *unit, bool late) {
         /* Attach before the first request after a boot */
         if (late)
                 (void) fprintf(f, "[Unit]\nAfter=qosd.service\n\n");
+        /* So that it can shed load by itself */
+        if (endswith(unit, ".service"))
+                (void) fprintf(f, "[Service]\nEnvironment=QOS_VIOLATED=/run/qosd/violated/%%n\n\n");
         (void) fprintf(f, "[X-QoS]\n");
         write_list(f, "Observe", arg_probes ?: default_probes);
         write_list(f, "Exclude", arg_excludes);

@@ -69,6 +69,8 @@ int verb_metrics(int argc, char **argv) {
                                 return r;
                         status = status_combine(status, r);
                 }
+                if (status != STATUS_OK && exports.n == 0)
+                        return status;
         } else {
                 r = export_units(c, NULL, &exports);
                 if (r != STATUS_OK)

@@ -228,6 +228,24 @@ static int monitor_once(Client *c, const Names *names, Monitoring *m) {
         return r < 0 ? r : m->error;
 }
 
+/* Without any threshold nothing is printed for a long time. */
+static int hint_no_thresholds(Client *c, const Names *names) {
+        for (size_t i = 0; i < MAX(names->n, (size_t) 1); i++) {
+                _cleanup_replies_ Replies replies = REPLIES_INIT;
+                const char *unit = i < names->n ? names->items[i] : NULL;
+                int r;
+
+                r = thresholds_list(c, unit, &replies);
+                if (r < 0)
+                        return r;
+                /* An error is reported by what follows */
+                if (r > 0 || (replies.n > 0 && value_find(replies.items[0], "threshold")))
+                        return 0;
+        }
+        (void) log_failure(0, "No thresholds are set, waiting for some. To set one: qosctl set-threshold UNIT RULE");
+        return 0;
+}
+
 int verb_monitor(int argc, char **argv) {
         _cleanup_free_ Column *columns = NULL;
         _cleanup_(table_freep) Table *table = NULL;
@@ -263,6 +281,11 @@ int verb_monitor(int argc, char **argv) {
                 m.table = table = table_new(columns, 1 + n_unit_columns);
                 if (!table)
                         return log_out_of_memory();
+        } else if (arg_json == JSON_OFF) {
+                r = hint_no_thresholds(c, &names);
+                if (r < 0)
+                        return client_fail(r, NULL, "list thresholds");
+                (void) sd_varlink_bind_reply(c->link, NULL); /* that of the list */
         }
 
         /* Resume if the monitor was disconnected as a slow reader */

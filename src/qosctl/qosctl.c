@@ -10,6 +10,7 @@
 #include "config-build.h"
 #include "format.h"
 #include "hosts.h"
+#include "parse.h"
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-names.h"
@@ -343,42 +344,16 @@ static void help_verb(const Verb *v) {
         (void) puts("\nSee 'qosctl help' for options of all commands, and the qosctl(1) man page for details.");
 }
 
-/* Names of commands are shorter. */
-#define SUGGESTED_LENGTH_MAX 32U
-
-/* How many letters to insert, remove or replace make one of the other. */
-static size_t edit_distance(const char *a, const char *b) {
-        size_t row[SUGGESTED_LENGTH_MAX + 1], n = strlen(b);
-
-        if (n > SUGGESTED_LENGTH_MAX)
-                return SIZE_MAX;
-        for (size_t k = 0; k <= n; k++)
-                row[k] = k;
-        for (size_t i = 0; a[i]; i++) {
-                size_t diagonal = row[0];
-
-                row[0] = i + 1;
-                for (size_t k = 0; k < n; k++) {
-                        size_t replaced = diagonal + (a[i] != b[k]), inserted = MIN(row[k], row[k + 1]) + 1;
-
-                        diagonal = row[k + 1];
-                        row[k + 1] = MIN(replaced, inserted);
-                }
-        }
-        return row[n];
-}
-
-/* The command that was probably meant: one that begins in this way, or differs in up to two letters, and in no
- * more than a third of them; or NULL. */
+/* The command that was probably meant: one that begins in this way, or is no more than a typo away; or NULL. */
 static const char* suggest_verb(const char *name) {
-        size_t best = MIN(strlen(name) / 3, (size_t) 2) + 1;
+        size_t best = text_distance_of_typo(name) + 1;
         const char *found = NULL;
 
         for (size_t i = 0; i < ELEMENTSOF(verbs); i++)
                 if (strlen(name) >= 2 && startswith(verbs[i].name, name))
                         return verbs[i].name;
         for (size_t i = 0; i < ELEMENTSOF(verbs); i++) {
-                size_t distance = edit_distance(name, verbs[i].name);
+                size_t distance = text_distance(name, verbs[i].name);
 
                 if (distance < best) {
                         best = distance;
@@ -734,6 +709,9 @@ static int parse_argv(int argc, char **argv) {
 
                 default:
                         /* getopt_long() has printed a message */
+                        for (int i = 1; i < argc; i++)
+                                if (streq(argv[i], "measure"))
+                                        (void) log_failure(0, "Options of the command that is measured have to follow '--': qosctl measure UNIT -- COMMAND...");
                         return -EINVAL;
                 }
 

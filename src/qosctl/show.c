@@ -2,6 +2,7 @@
 
 /* Metrics of a unit line by line. */
 
+#include "metric.h"
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-names.h"
@@ -80,7 +81,8 @@ static int find_selected(sd_json_variant **ret) {
         return 0;
 }
 
-static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first) {
+/* several: what is printed says of which unit it is */
+static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first, bool several) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         _cleanup_json_ sd_json_variant *selected = NULL;
         int r, status = STATUS_OK;
@@ -105,6 +107,10 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
         if (!arg_metrics)
                 return value_walk(replies.items[0], print_value, (void*) "");
 
+        for (char **m = arg_metrics; *m; m++)
+                several = several && !streq(*m, "unit");
+        if (several && !arg_value)
+                (void) printf("unit=%s\n", value_string(replies.items[0], "unit") ?: unit);
         for (char **m = arg_metrics; *m; m++) {
                 sd_json_variant *v = is_selected(*m) ? value_find(value_find(replies.items[0], "values"), *m) :
                                                        value_find(replies.items[0], *m);
@@ -127,8 +133,12 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
                 if (r < 0)
                         return r;
                 if (r == 0) {
-                        (void) log_failure(-ENOENT, "Unknown metric '%s', see 'qosctl list-metrics'.",
-                                *m);
+                        const Metric *suggested = metric_suggest(startswith(*m, "totals.") ?: *m);
+
+                        if (suggested)
+                                (void) log_failure(-ENOENT, "Unknown metric '%s', did you mean '%s'?", *m, suggested->name);
+                        else
+                                (void) log_failure(-ENOENT, "Unknown metric '%s', see 'qosctl list-metrics'.", *m);
                         status = STATUS_FAILED;
                 } else if (arg_value)
                         (void) printf("\n");
@@ -160,7 +170,7 @@ int verb_show(int argc, char **argv) {
 
         pager_open();
         for (size_t i = 0; i < names.n; i++)
-                status = status_combine(status, show_unit(c, names.items[i], &catalogue, i == 0));
+                status = status_combine(status, show_unit(c, names.items[i], &catalogue, i == 0, names.n > 1));
 
         return status;
 }

@@ -124,8 +124,7 @@ int verb_clear_threshold(int argc, char **argv) {
         return status;
 }
 
-/* unit: NULL for all */
-static int list_thresholds(Client *c, const char *unit, Replies *ret) {
+int thresholds_list(Client *c, const char *unit, Replies *ret) {
         return client_call_morebo(c, QOS_METHOD("ListThresholds"), ret,
                                   SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)));
 }
@@ -197,7 +196,7 @@ int verb_list_thresholds(int argc, char **argv) {
                 _cleanup_replies_ Replies replies = REPLIES_INIT;
                 const char *unit = argc > 0 ? names.items[i] : NULL;
 
-                r = list_thresholds(c, unit, &replies);
+                r = thresholds_list(c, unit, &replies);
                 if (r != 0) {
                         status = status_combine(status, unit ? unit_read_fail(r, &replies, unit) : client_fail(r, &replies, "list thresholds"));
                         continue;
@@ -269,7 +268,7 @@ static int print_states(int argc, char **argv, bool *ret_violated) {
                 _cleanup_replies_ Replies replies = REPLIES_INIT, listed = REPLIES_INIT;
                 const char *state, *unit;
 
-                r = list_thresholds(c, names.items[i], &replies);
+                r = thresholds_list(c, names.items[i], &replies);
                 if (r != 0) {
                         status = status_combine(status, unit_read_fail(r, &replies, names.items[i]));
                         continue;
@@ -285,6 +284,8 @@ static int print_states(int argc, char **argv, bool *ret_violated) {
                         }
                         unit = value_string(listed.n > 0 ? listed.items[0] : NULL, "unit");
                 }
+                if (!state && arg_json == JSON_OFF)
+                        (void) log_failure(0, "'%s' has no thresholds.", names.items[i]);
                 r = print_state(unit ?: names.items[i], state ?: "unknown");
                 if (r < 0)
                         return r;

@@ -4,6 +4,7 @@
 
 #include <systemd/sd-bus.h>
 
+#include "parse.h"
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-name.h"
@@ -193,6 +194,45 @@ int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id) {
         return STATUS_OK;
 }
 
+/* Reads names of units, or of unit files, which have a path before them, and keeps the one that is most like
+ * the name. */
+static void suggest_from(sd_bus *bus, const char *method, const char *type, const char *name, size_t *best, char **found) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
+        const char *unit;
+
+        if (sd_bus_message_new_method_call(bus, &m, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", method) < 0 ||
+            sd_bus_message_append(m, "asas", 0, 0) < 0 || sd_bus_call(bus, m, 0, NULL, &reply) < 0 ||
+            sd_bus_message_enter_container(reply, 'a', type) < 0)
+                return;
+        while (sd_bus_message_enter_container(reply, 'r', NULL) > 0 && sd_bus_message_read(reply, "s", &unit) > 0) {
+                const char *slash = strrchr(unit, '/');
+                size_t distance = text_distance(name, slash ? slash + 1 : unit);
+
+                if (distance > 0 && distance < *best && free_and_strdup(found, slash ? slash + 1 : unit) >= 0)
+                        *best = distance;
+                if (sd_bus_message_skip(reply, NULL) < 0 || sd_bus_message_exit_container(reply) < 0)
+                        return;
+        }
+}
+
+void unit_suggest(const char *name) {
+        _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
+        _cleanup_free_ char *mangled = NULL, *found = NULL;
+        size_t best = text_distance_of_typo(name) + 1;
+
+        if (arg_host || unit_name_mangle(name, &mangled) < 0 || sd_bus_open_system(&bus) < 0)
+                return;
+        suggest_from(bus, "ListUnitsByPatterns", "(ssssssouso)", mangled, &best, &found);
+        suggest_from(bus, "ListUnitFilesByPatterns", "(ss)", mangled, &best, &found);
+        if (found)
+                (void) log_failure(0, "Did you mean '%s'?", found);
+}
+
+int unit_type_fail(const char *unit) {
+        (void) log_failure(-EOPNOTSUPP, "Units of the type of '%s' have no processes, expected a service, scope, slice or socket.", unit);
+        return STATUS_USAGE;
+}
+
 /* True if it cannot be determined. */
 static bool unit_exists(const char *unit) {
         _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
@@ -218,9 +258,13 @@ bool unit_is_detached(int r, const Replies *replies) {
 
 int unit_read_fail(int r, const Replies *replies, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotAttached")) || unit_is_detached(r, replies))
-                return client_fail(r, replies, "read '%s'", unit);
-
-        (void) log_failure(-ENOENT, "Failed to read '%s': there is no unit '%s'.", unit,
-                        strempty(value_string(replies->parameters, "unit")));
-        return STATUS_NO_SUCH_UNIT;
+                r = client_fail(r, replies, "read '%s'", unit);
+        else {
+                (void) log_failure(-ENOENT, "Failed to read '%s': there is no unit '%s'.", unit,
+                                strempty(value_string(replies->parameters, "unit")));
+                r = STATUS_NO_SUCH_UNIT;
+        }
+        if (r == STATUS_NO_SUCH_UNIT)
+                unit_suggest(unit);
+        return r;
 }

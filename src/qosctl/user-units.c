@@ -67,10 +67,8 @@ static int unit_get_control_group(sd_bus *bus, const char *root, const char *nam
         r = sd_bus_get_property_string(bus, PID1_NAME, path, interface, "ControlGroup", &error, &group);
         if (r >= 0)
                 r = sd_bus_get_property_string(bus, PID1_NAME, path, interface, "Slice", &error, &slice);
-        if (sd_bus_error_has_name(&error, SD_BUS_ERROR_UNKNOWN_PROPERTY)) {
-                (void) log_failure(-EOPNOTSUPP, "Units of the type of '%s' have no processes, expected a service, scope, slice or socket.", id);
-                return STATUS_USAGE;
-        }
+        if (sd_bus_error_has_name(&error, SD_BUS_ERROR_UNKNOWN_PROPERTY))
+                return unit_type_fail(id);
         if (r < 0)
                 return log_failure(r, "Failed to read the control group of '%s': %s", id, error.message ?: strerror(-r));
         if (*group) {

@@ -129,3 +129,28 @@ int parse_time(const char *s, uint64_t *ret_nsec) {
         *ret_nsec = (uint64_t) llround(sum);
         return 0;
 }
+
+size_t text_distance(const char *a, const char *b) {
+        size_t row[TEXT_DISTANCE_MAX + 1], n = strlen(b);
+
+        if (n > TEXT_DISTANCE_MAX)
+                return SIZE_MAX;
+        for (size_t k = 0; k <= n; k++)
+                row[k] = k;
+        for (size_t i = 0; a[i]; i++) {
+                size_t diagonal = row[0];
+
+                row[0] = i + 1;
+                for (size_t k = 0; k < n; k++) {
+                        size_t replaced = diagonal + (a[i] != b[k]), inserted = MIN(row[k], row[k + 1]) + 1;
+
+                        diagonal = row[k + 1];
+                        row[k + 1] = MIN(replaced, inserted);
+                }
+        }
+        return row[n];
+}
+
+size_t text_distance_of_typo(const char *name) {
+        return MIN(strlen(name) / 3, (size_t) 2);
+}

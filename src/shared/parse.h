@@ -20,3 +20,11 @@ bool text_is_valid(const char *s, size_t n);
 /* Replaces invalid bytes by "?". Names of files, sockets and threads may have any bytes, or be truncated
  * within a character. */
 void utf8_sanitize(char *s);
+
+/* How many letters to insert, remove or replace make one of the other; SIZE_MAX: b is longer than
+ * TEXT_DISTANCE_MAX. */
+#define TEXT_DISTANCE_MAX 128U
+size_t text_distance(const char *a, const char *b);
+
+/* The largest distance of a name that was probably meant: up to two letters, and no more than a third. */
+size_t text_distance_of_typo(const char *name);

@@ -275,6 +275,15 @@ def enable_and_disable():
         with open(path) as f:
             text = f.read()
             check("[X-QoS]" in text and "After=qosd.service" in text, f"the drop-in: {text}")
+        # The service can see by itself whether a threshold of it is violated
+        s.start()
+        with open(f"/proc/{s.main_pid}/environ", "rb") as f:
+            (flag,) = (w.partition(b"=")[2].decode() for w in f.read().split(b"\0") if w.startswith(b"QOS_VIOLATED="))
+        check(not os.path.exists(flag), f"{flag} exists before")
+        qosctl("set-threshold", s.name, "idle: requests.server.rate < 5 over 1s")
+        wait_for("the flag is there", lambda: os.path.exists(flag), 20)
+        qosctl("clear-threshold", s.name, "idle")
+        wait_for("the flag is gone", lambda: not os.path.exists(flag), 20)
         equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
         # enable also puts other drop-ins into effect, and changes a unit that is already attached
         drop_in(s, "[X-QoS]\nThreshold=more: requests.server.rate > 5\n", name="60-more.conf")
@@ -287,6 +296,10 @@ def enable_and_disable():
         check(not os.path.exists(os.path.dirname(path)), "the directory is there")
         equal(qosctl("disable", s.name, ok=False).returncode, 0, "disable of a unit that is not enabled")
         equal(qosctl("enable", "nothing-" + s.name, ok=False).returncode, 4, "enable of an unknown unit")
+        typo = s.name.replace("-unit-", "-untt-")
+        for verb in "attach", "status":
+            r = qosctl(verb, typo, ok=False)
+            check(r.returncode == 4 and r.stderr.endswith(f"\nDid you mean '{s.name}'?\n"), f"{verb} of a mistyped unit: {r.stderr}")
 
         # A word without a type that has a dot is a service, as for all other verbs
         dotted = Unit("sleep infinity", name=unit_name("my.app"), type="exec")

@@ -193,6 +193,8 @@ static void test_bad(void) {
                   "'requests.server.firstByte.p99'" },
                 { "x: requests.server[:443].latency > 20ms",
                   "'requests.server[:443].latency' is a distribution" },
+                { "x: requests.server.latncy.p99 > 20ms",
+                  "'requests.server.latncy.p99', did you mean 'requests.server.latency.p99'?" },
                 { "x: requests.server > 20ms",                  "there is no metric 'requests.server'" },
                 { "x: requests.server[:443].latency.p99 > 2ms over 1s",
                   "'requests.server[:443].latency.p99' is known over windows of 2s to 10s" },

@@ -473,7 +473,7 @@ class Attach(Test):
         self.qosd.errors["Attach"] = Error("org.varlink.service.PermissionDenied")
         self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': access denied.\n")
         self.qosd.errors["Attach"] = Error("io.systemd.InteractiveAuthenticationRequired")
-        self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': interactive authentication required.\n")
+        self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': authentication is required, run it as root or on a terminal with polkit.\n")
         self.qosd.errors["Attach"] = Error("TooManyUnits", limit=256, message="256 units are attached, and no more may be (UnitsMax=)")
         self.assertIn("UnitsMax=", self.error_of("attach", "nginx"))
         self.qosd.errors["Attach"] = Error("org.qosd.QoS.SomethingNew")
@@ -774,6 +774,12 @@ class Show(Test):
         self.qosd.add("a.service")
         self.qosd.add("b.service")
         self.assertEqual(self.out_of("show", "*", "-P", "unit"), "unit=a.service\n\nunit=b.service\n")
+        # What is printed of several says of which unit it is
+        self.assertEqual(self.out_of("show", "*", "-P", "seq"), "unit=a.service\nseq=812\n\nunit=b.service\nseq=812\n")
+        self.assertEqual(self.out_of("show", "a*", "-P", "seq"), "seq=812\n")
+        self.assertEqual(self.out_of("show", "*", "-P", "seq", "--value"), "812\n\n812\n")
+        self.assertEqual(self.error_of("show", "a", "-P", "requests.server.latncy.p99"),
+                         "Unknown metric 'requests.server.latncy.p99', did you mean 'requests.server.latency.p99'?\n")
         self.assertEqual([json.loads(line)["unit"] for line in self.out_of("show", "a", "b", "--json=short").splitlines()], ["a.service", "b.service"])
 
     def test_exit_status(self):
@@ -952,6 +958,7 @@ class Others(Test):
         # Standard output is that of the command; qosctl prints to standard error
         out, err = self.run_qosctl("measure", "nginx", "--", "sh", "-c", "echo out; echo err >&2; sleep 0.1")
         self.assertEqual(out, "out\n")
+        self.assertIn("have to follow '--': qosctl measure UNIT -- COMMAND...", self.error_of("measure", "nginx", "ab", "-q", status=2))
         self.assertRegex(err, r"^err\n\nnginx.service handled 15\d\d\d\d requests in [\d.]+m?s while")
         self.assertIn(" while 'sh' was running:\n", err)
         self.assertRegex(err, r"\n        Requests: .*\(151k in [\d.]+m?s\)")
@@ -1257,7 +1264,9 @@ class Others(Test):
         t = self.terminal("attach", "nginx")
         t.wait_for(self.PROGRESS + "Attaching nginx: 1s")
         self.qosd.slow["Attach"].set()
-        self.assertEqual((t.end(), plain(t.output.rsplit("\r\x1b[2K", 1)[1])), (0, ""))
+        # How to keep it is said on terminals
+        self.assertEqual((t.end(), plain(t.output.rsplit("\r\x1b[2K", 1)[1])),
+                         (0, "Attached until qosd is stopped, or the next boot. To attach at each boot: qosctl enable nginx\r\n"))
 
     def until(self, condition):
         end = time.monotonic() + DEADLINE
@@ -1727,6 +1736,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.qosd.programs = [{"program": "qosd_mkdir", "state": "idle"}]
         self.assertEqual(self.out_of("metrics"), "# EOF\n")
         self.assertEqual(self.out_of("metrics", "--format=prometheus"), "")
+        # Not even the end of an exposition of a unit that does not exist
+        self.assertEqual(self.run_qosctl("metrics", "nope", status=4), ("", "Failed to read 'nope': no such unit nope.service.\n"))
 
     def test_list_metrics(self):
         for locale in ("C.UTF-8", "C"):
@@ -1871,7 +1882,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         """resources prints why it has no waits, for lack of permission or of the probe. With --for=, which requests waits alone, that is an
         error."""
         self.qosd.add("nginx.service", contention={"block": {"devices": []}, "memory": {"minorFaults": 7, "minorFaultTime": 1}})
-        denied = ((Error("io.systemd.InteractiveAuthenticationRequired"), "interactive authentication required"),
+        denied = ((Error("io.systemd.InteractiveAuthenticationRequired"), "authentication is required, run it as root or on a terminal with polkit"),
                   (Error("org.varlink.service.PermissionDenied"), "access denied"))
         for error, why in denied:
             self.qosd.errors["Resources"] = error
@@ -2520,7 +2531,7 @@ class Thresholds(Test):
         self.qosd.thresholds[0]["state"] = "unknown"
         self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
         self.qosd.thresholds = []
-        self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
+        self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3), ("unknown\n", "'nginx' has no thresholds.\n"))
         # JSON has a state for each unit, also for one without thresholds
         self.qosd.thresholds = [self.qosd.threshold("redis.service", "slow", "violated")]
         for option in ("--json=short", "--json=pretty"):
@@ -2554,6 +2565,15 @@ class Thresholds(Test):
         self.qosd.errors["Subscribe"] = Error("org.varlink.service.InvalidParameter", parameter="interval")
         self.assertIn("invalid interval '200ms', expected IntervalMinSec= of qosd.conf (default: 100ms) to 1d", self.error_of("monitor", "--interval=200ms", status=2))
         self.assertEqual([c[1].get("since") for c in self.qosd.calls if c[0] == "Monitor"], [None, 7])
+
+    def test_monitor_of_nothing(self):
+        self.qosd.thresholds = []
+        self.qosd.monitored = [[Error("NotAttached", unit="nginx.service", message="gone")]]
+        hint = "No thresholds are set, waiting for some. To set one: qosctl set-threshold UNIT RULE\n"
+        for arguments in ["monitor"], ["monitor", "nginx"]:
+            self.assertTrue(self.error_of(*arguments, status=3).startswith(hint))
+            self.qosd.monitored = [[Error("NotAttached", unit="nginx.service", message="gone")]]
+        self.assertNotIn(hint, self.error_of("monitor", "--json=short", status=3))
 
     def test_exec(self):
         """The command runs for each state change, in their order, with the event in its environment."""
