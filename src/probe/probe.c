@@ -223,6 +223,13 @@ static int object_set_targets(struct qosd_bpf *skeleton, const Bitmap *programs)
         return r;
 }
 
+/* The size of the inner maps depends on the number of CPUs, which is known at run time only: prototype is
+ * one of the size of this machine, which has to be open until the object is loaded. */
+static int object_set_inner_map(struct bpf_object *object, Map i, int prototype) {
+        return prototype < 0 ? prototype :
+               bpf_map__set_inner_map_fd(bpf_object__find_map_by_name(object, map_table[i]), prototype);
+}
+
 /* Opens the object, reuses existing maps, and loads the given programs; without any, only creates the
  * maps. */
 static int object_load(Probe *p, const Bitmap *programs) {
@@ -243,28 +250,14 @@ static int object_load(Probe *p, const Bitmap *programs) {
         skeleton->rodata->page_size = (uint32_t) sysconf(_SC_PAGESIZE);
         skeleton->rodata->tick_nsec = tick_nsec();
         skeleton->rodata->loaded_at = p->loaded_at;
-        if (p->map_fds[MAP_CONTENTION_CPUS] < 0) {
-                /* Prototype of the inner maps: the number of CPUs is known at run time only */
-                r = contention_cpus = shards_make_map(0, 0);
-                if (r >= 0)
-                        r = bpf_map__set_inner_map_fd(
-                                        bpf_object__find_map_by_name(skeleton->obj,
-                                                                     map_table[MAP_CONTENTION_CPUS]),
-                                        contention_cpus);
-                if (r < 0)
-                        goto finish;
-        }
-
-        if (p->map_fds[MAP_STORAGE_MAPS] < 0) {
-                r = storage = storage_make_map(&(struct qos_storage_header) {});
-                if (r >= 0)
-                        r = bpf_map__set_inner_map_fd(
-                                        bpf_object__find_map_by_name(skeleton->obj,
-                                                                     map_table[MAP_STORAGE_MAPS]),
-                                        storage);
-                if (r < 0)
-                        goto finish;
-        }
+        if (p->map_fds[MAP_CONTENTION_CPUS] < 0)
+                r = object_set_inner_map(skeleton->obj, MAP_CONTENTION_CPUS,
+                                         contention_cpus = shards_make_map(0, 0));
+        if (r >= 0 && p->map_fds[MAP_STORAGE_MAPS] < 0)
+                r = object_set_inner_map(skeleton->obj, MAP_STORAGE_MAPS,
+                                         storage = storage_make_map(&(struct qos_storage_header) {}));
+        if (r < 0)
+                goto finish;
 
         for (Program i = 0; i < _PROGRAM_MAX; i++) {
                 struct bpf_program *program = bpf_object__find_program_by_name(skeleton->obj,

@@ -326,10 +326,8 @@ static int on_start(sd_event_source *source, void *userdata) {
         return 0;
 }
 
-/* Starts the call now, or queues it. */
-static int call_new(ServiceManager *s, int (*start)(ServiceManagerCall *c), const char *name,
-                    service_manager_unit_handler_t unit_handler, service_manager_list_handler_t list_handler,
-                    void *userdata,
+/* Starts the call now, or queues it. call: its functions and their argument. */
+static int call_new(ServiceManager *s, const char *name, const ServiceManagerCall *call,
                     ServiceManagerCall **ret) {
         ServiceManagerCall *c;
         int r;
@@ -341,15 +339,10 @@ static int call_new(ServiceManager *s, int (*start)(ServiceManagerCall *c), cons
         if (!c)
                 return -ENOMEM;
 
-        *c = (ServiceManagerCall) {
-                .service_manager = s,
-                .start = start,
-                .name = strdup(name),
-                .unit_handler = unit_handler,
-                .list_handler = list_handler,
-                .userdata = userdata,
-                .next = s->calls,
-        };
+        *c = *call;
+        c->service_manager = s;
+        c->name = strdup(name);
+        c->next = s->calls;
         s->calls = c;
         r = !c->name ? -ENOMEM : s->n_started < CALLS_MAX ? call_start(c) : 0;
         if (r < 0) {
@@ -369,7 +362,11 @@ static int call_load(ServiceManagerCall *c) {
 
 int service_manager_load(ServiceManager *s, const char *name, service_manager_unit_handler_t handler,
                          void *userdata, ServiceManagerCall **ret) {
-        return call_new(s, call_load, name, handler, NULL, userdata, ret);
+        return call_new(s, name, &(ServiceManagerCall) {
+                .start = call_load,
+                .unit_handler = handler,
+                .userdata = userdata,
+        }, ret);
 }
 
 static int on_units_listed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -443,7 +440,11 @@ static int call_list_loaded(ServiceManagerCall *c) {
 int service_manager_list_loaded(ServiceManager *s, const char *pattern,
                                 service_manager_list_handler_t handler, void *userdata,
                                 ServiceManagerCall **ret) {
-        return call_new(s, call_list_loaded, pattern, NULL, handler, userdata, ret);
+        return call_new(s, pattern, &(ServiceManagerCall) {
+                .start = call_list_loaded,
+                .list_handler = handler,
+                .userdata = userdata,
+        }, ret);
 }
 
 static int call_list(ServiceManagerCall *c) {
@@ -455,7 +456,11 @@ static int call_list(ServiceManagerCall *c) {
 
 int service_manager_list(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler,
                          void *userdata, ServiceManagerCall **ret) {
-        return call_new(s, call_list, pattern, NULL, handler, userdata, ret);
+        return call_new(s, pattern, &(ServiceManagerCall) {
+                .start = call_list,
+                .list_handler = handler,
+                .userdata = userdata,
+        }, ret);
 }
 
 /* ---- changes ------------------------------------------------------------------------------------------ */
