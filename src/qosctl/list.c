@@ -115,8 +115,11 @@ static void print_legend(const Reading *readings, size_t n, const char *const *h
         size_t attached = 0, degraded = 0;
         bool longer = false;
         const Style *style = terminal_style();
+        _cleanup_free_ char *summary = NULL;
         uint64_t window = WINDOW_UNSET;
         char buf[FORMAT_MAX];
+        size_t size = 0;
+        FILE *f;
 
         for (size_t i = 0; i < n; i++) {
                 const char *reason = value_string(readings[i].item, "degraded");
@@ -130,24 +133,39 @@ static void print_legend(const Reading *readings, size_t n, const char *const *h
                 if (reason) {
                         _cleanup_free_ char *clean = text_clean(reason, style->utf8);
 
-                        (void) printf("%s%s%s%s%s%s: %s\n", degraded++ == 0 ? "\n" : "", color_on(style, COLOR_YELLOW),
-                                      hosts ? hosts[i] : "", hosts ? " " : "", readings[i].unit, color_off(style), strempty(clean));
+                        _cleanup_free_ char *note = NULL;
+
+                        if (asprintf(&note, "%s%s%s%s%s: %s", color_on(style, COLOR_YELLOW), hosts ? hosts[i] : "",
+                                     hosts ? " " : "", readings[i].unit, color_off(style), strempty(clean)) < 0) {
+                                note = NULL;
+                                continue;
+                        }
+                        if (degraded++ == 0)
+                                (void) printf("\n");
+                        print_colored("", note);
                 }
         }
 
-        (void) printf("%s%s%zu unit%s attached", n > 0 ? "\n" : "", color_on(style, COLOR_BOLD), attached, attached == 1 ? "" : "s");
+        f = open_memstream(&summary, &size);
+        if (!f)
+                return;
+        (void) fprintf(f, "%s%zu unit%s attached", color_on(style, COLOR_BOLD), attached, attached == 1 ? "" : "s");
         if (hosts)
-                (void) printf(" on %zu host%s", n_hosts, n_hosts == 1 ? "" : "s");
+                (void) fprintf(f, " on %zu host%s", n_hosts, n_hosts == 1 ? "" : "s");
         if (arg_all)
-                (void) printf(", %zu more listening", n - attached);
-        (void) printf(".%s", color_off(style));
+                (void) fprintf(f, ", %zu more listening", n - attached);
+        (void) fprintf(f, ".%s", color_off(style));
         if (window == 0)
-                (void) printf(" Window: since attached.");
+                (void) fprintf(f, " Window: since attached.");
         else if (window != WINDOW_UNSET)
-                (void) printf(" Window: last %s%s.", format_window(buf, window), longer ? " unless noted in parentheses" : "");
+                (void) fprintf(f, " Window: last %s%s.", format_window(buf, window), longer ? " unless noted in parentheses" : "");
         if (attached == 0 && !arg_all)
-                (void) printf(" To attach a unit: qosctl attach UNIT");
-        (void) printf("\n");
+                (void) fprintf(f, " To attach a unit: qosctl attach UNIT");
+        if (fclose(f) != 0)
+                return;
+        if (n > 0)
+                (void) printf("\n");
+        print_colored("", summary);
 }
 
 /* With a column of hosts if there are some. */

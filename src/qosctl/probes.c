@@ -29,9 +29,13 @@ static void print_status(sd_json_variant *s) {
                 (void) printf("%s unit%s attached, limit %s.\n", format_count(a, n), n == 1 ? "" : "s", format_count(b, max));
         if (value_unsigned(s, "mapMemory", &n))
                 (void) printf("%s of memory used by BPF maps.\n", format_bytes(a, n));
-        if (value_unsigned(s, "mapMemoryPerUnit", &n) && value_unsigned(s, "memoryPerSocket", &max))
-                (void) printf("%s per attached unit, %s per open connection.\n",
-                              format_bytes(a, n), format_bytes(b, max));
+        if (value_unsigned(s, "mapMemoryPerUnit", &n) && value_unsigned(s, "memoryPerSocket", &max)) {
+                char text[2 * FORMAT_MAX + 64];
+
+                (void) snprintf(text, sizeof(text), "%s per attached unit, %s per open connection.",
+                                format_bytes(a, n), format_bytes(b, max));
+                print_colored("", text);
+        }
         if (value_unsigned(s, "drops", &n) && n > 0)
                 (void) printf("%s%s event%s not counted.%s\n", color_on(style, COLOR_RED), format_count(a, n), n == 1 ? "" : "s",
                               color_off(style));

@@ -173,20 +173,20 @@ bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_sh
 /* In the order of interest; ranks determine what is omitted on narrow terminals. */
 const Column unit_columns[] = {
         { "UNIT",     .minimum = 22          },
-        { "ACTIVE",                .rank = 2 },
+        { "ACTIVE",                .rank = 3 },
         { "RATE",     .right = true          },
         { "ERRORS",   .right = true          },
-        { "P50",      .right = true, .rank = 1 },
+        { "P50",      .right = true, .rank = 2 },
         { "P99",      .right = true          },
-        { "INFLIGHT", .right = true          },
-        { "WAIT",                  .rank = 3 },
-        { "OLDEST",   .right = true, .rank = 4 },
-        { "MAX",      .right = true, .rank = 5 },
-        { "CONN",     .right = true, .rank = 6 },
-        { "ACCEPTQ",  .right = true, .rank = 7 },
-        { "IN",       .right = true, .rank = 8 },
-        { "OUT",      .right = true, .rank = 8 },
-        { "OVERHEAD", .right = true, .rank = 9 },
+        { "INFLIGHT", .right = true, .rank = 1 },
+        { "WAIT",                  .rank = 4 },
+        { "OLDEST",   .right = true, .rank = 5 },
+        { "MAX",      .right = true, .rank = 6 },
+        { "CONN",     .right = true, .rank = 7 },
+        { "ACCEPTQ",  .right = true, .rank = 8 },
+        { "IN",       .right = true, .rank = 9 },
+        { "OUT",      .right = true, .rank = 9 },
+        { "OVERHEAD", .right = true, .rank = 10 },
 };
 const size_t n_unit_columns = ELEMENTSOF(unit_columns);
 

@@ -43,8 +43,10 @@ void line_end(void) {
         if (n > 0 && n < sizeof(key)) {
                 (void) snprintf(key, n + 1, "%s", text);
                 print_colored(key, text + n);
-        } else
-                (void) printf("%s\n", text);
+        } else if (*text)
+                print_colored("", text);
+        else
+                (void) printf("\n");
         free(line);
         line = NULL;
 }

@@ -143,7 +143,7 @@ int reading_print_phases(Reading *r, Client *c) {
         if (k < 0)
                 return k;
 
-        columns[n++] = (Column) { "MEAN", .right = true };
+        columns[n++] = (Column) { "MEAN", .right = true, .rank = 1 };
         for (size_t q = 0; q < QUANTILES; q++)
                 columns[n++] = (Column) { quantiles.headers[q], .right = true, .rank = column_get_rank(quantile_table[q].q) };
         columns[n++] = (Column) { "MAX", .right = true };

@@ -108,6 +108,13 @@ void table_clear(Table *t) {
         t->n_cells = 0;
 }
 
+/* What is left of a column that may be shortened where nothing more can be omitted. */
+#define WIDTH_LEAST 8U
+
+static size_t least_width(const Column *c) {
+        return MAX(text_width(c->header), (size_t) WIDTH_LEAST);
+}
+
 /* Determines widths such that the table fits into limit columns (0: unlimited); 0 for omitted columns. */
 static void table_layout(Table *t, char *const *texts, size_t limit, size_t *widths) {
         for (size_t c = 0; c < t->n_columns; c++)
@@ -121,7 +128,7 @@ static void table_layout(Table *t, char *const *texts, size_t limit, size_t *wid
                 return;
 
         for (;;) {
-                size_t need = 0, most = 0, drop = SIZE_MAX, shrink = SIZE_MAX;
+                size_t need = 0, most = 0, drop = SIZE_MAX, shrink = SIZE_MAX, squeeze = SIZE_MAX;
 
                 for (size_t c = 0; c < t->n_columns; c++) {
                         unsigned minimum = t->columns[c].minimum;
@@ -134,6 +141,8 @@ static void table_layout(Table *t, char *const *texts, size_t limit, size_t *wid
                                 drop = c;
                         if (minimum > 0 && widths[c] > minimum && (shrink == SIZE_MAX || widths[c] > widths[shrink]))
                                 shrink = c;
+                        if (minimum > 0 && widths[c] > least_width(t->columns + c) && (squeeze == SIZE_MAX || widths[c] > widths[squeeze]))
+                                squeeze = c;
                 }
 
                 if (most <= limit)
@@ -142,6 +151,8 @@ static void table_layout(Table *t, char *const *texts, size_t limit, size_t *wid
                         widths[drop] = 0;
                 else if (shrink != SIZE_MAX)
                         widths[shrink] -= MIN(most - limit, widths[shrink] - t->columns[shrink].minimum);
+                else if (squeeze != SIZE_MAX)
+                        widths[squeeze] -= MIN(most - limit, widths[squeeze] - least_width(t->columns + squeeze));
                 else
                         return;
         }

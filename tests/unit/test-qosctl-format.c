@@ -269,9 +269,10 @@ static void test_table(void) {
         check_freed(print_table(t, 22, false, false),
                     "nginx.service 15.1k/s\n"
                     "a\\x0ab            0/s\n");
+        /* Beyond its minimum only where nothing more can be omitted, and no more than to its least width */
         check_freed(print_table(t, 5, false, false),
-                    "nginx.\xe2\x80\xa6ice 15.1k/s\n"
-                    "a\\x0ab         0/s\n");
+                    "nginx\xe2\x80\xa6""ce 15.1k/s\n"
+                    "a\\x0ab       0/s\n");
         check_freed(print_table(t, 0, true, true),
                     "\x1b[0;4mUNIT         \x1b[0m\x1b[0;4m ACTIVE\x1b[0m\x1b[0;4m    RATE\x1b[0m\n"
                     "nginx.service \x1b[0;1;32mactive\x1b[0m 15.1k/s\n"
