@@ -17,6 +17,8 @@ import sys
 import threading
 import time
 
+import source
+
 NGINX = "nginx.service"
 # Activated by its socket: it comes into being with its first request
 WEB = "web.service"
@@ -279,6 +281,9 @@ def main():
     equal([p for p in others if "qos" in p], [], "packages after a purge")
     equal(difference(before, snapshot(), others), [], "what is left after a purge")
     check_gone()
+
+    print("Install from source, as README.md says, and remove that", flush=True)
+    equal(source.test(run, snapshot, difference, wait_for), [], "what is left of the installation from source")
     print("The packages are as they should be.", flush=True)
 
 
