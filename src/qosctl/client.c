@@ -357,7 +357,7 @@ int client_fail(int r, const Replies *replies, const char *format, ...) {
         while (k > 0 && why[k - 1] == '.')
                 why[--k] = 0;
 
-        (void) log_failure(r < 0 ? r : -EIO, "Failed to %s: %s.", what, why);
+        (void) log_failure(r < 0 ? r : -EIO, "Failed to %s: %s%s", what, why, endswith(why, "?") ? "" : ".");
 
         if (r < 0)
                 return STATUS_FAILED;

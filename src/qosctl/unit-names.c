@@ -220,7 +220,8 @@ void unit_suggest(const char *name) {
         _cleanup_free_ char *mangled = NULL, *found = NULL;
         size_t best = text_distance_of_typo(name) + 1;
 
-        if (arg_host || unit_name_mangle(name, &mangled) < 0 || sd_bus_open_system(&bus) < 0)
+        /* A template is no typo */
+        if (arg_host || unit_name_mangle(name, &mangled) < 0 || strstr(mangled, "@.") || sd_bus_open_system(&bus) < 0)
                 return;
         suggest_from(bus, "ListUnitsByPatterns", "(ssssssouso)", mangled, &best, &found);
         suggest_from(bus, "ListUnitFilesByPatterns", "(ss)", mangled, &best, &found);

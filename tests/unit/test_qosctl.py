@@ -476,6 +476,8 @@ class Attach(Test):
         self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': authentication is required, run it as root or on a terminal with polkit.\n")
         self.qosd.errors["Attach"] = Error("TooManyUnits", limit=256, message="256 units are attached, and no more may be (UnitsMax=)")
         self.assertIn("UnitsMax=", self.error_of("attach", "nginx"))
+        self.qosd.errors["Attach"] = Error("NoControlGroup", unit="a.target", message="'a.target' has none. Did you mean a@b.service?")
+        self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': 'a.target' has none. Did you mean a@b.service?\n")
         self.qosd.errors["Attach"] = Error("org.qosd.QoS.SomethingNew")
         self.assertIn("SomethingNew", self.error_of("attach", "nginx"))
 
