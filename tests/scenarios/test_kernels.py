@@ -161,22 +161,22 @@ def http1():
     count_http1(contextlib.nullcontext())
 
 
-@test(vm="nightly", deadline=300)
+@test(vm=True, deadline=300)
 def http2():
     count_http2(contextlib.nullcontext())
 
 
-@test(vm="nightly", deadline=300)
+@test(vm=True, deadline=300)
 def grpc():
     count_grpc(contextlib.nullcontext())
 
 
-@test(vm="nightly", deadline=300)
+@test(vm=True, deadline=300)
 def redis():
     count_redis(contextlib.nullcontext())
 
 
-@test(vm="nightly", deadline=300)
+@test(vm=True, deadline=300)
 def unix():
     count_unix(contextlib.nullcontext())
 
