@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 import threading
 
@@ -10,8 +11,8 @@ import scenario
 import test_http2
 import test_tls
 import test_tls_probe
-from scenario import (Talk, attach, check, equal, expect_total, lookup, qosctl_json, run, server_figures, snapshot,
-                      start_served, test, unused_port, wait_for)
+from scenario import (Talk, Varlink, attach, check, equal, expect_total, lookup, qosctl_json, qosd_pid, run, server_figures,
+                      snapshot, start_served, test, unused_port, wait_for)
 from test_apps import ab_completed
 from test_missed import misses
 from test_udp import UdpServer
@@ -242,3 +243,21 @@ def sockets_of_many_processes():
             finally:
                 other.kill()
                 other.wait()
+
+
+@test(vm="nightly")
+def varlink_sockets_are_marked():
+    """Where sockets have extended attributes, which they do since Linux 7.0, those of varlink have their role in one."""
+    with socket.socket(socket.AF_UNIX) as own:
+        try:
+            os.setxattr(own.fileno(), "user.test", b"1")
+            expected = {b"listen", b"server"}
+        except OSError:
+            expected = set()
+    descriptors, roles = f"/proc/{qosd_pid()}/fd", set()
+    with Varlink() as v:
+        v.call("GetStatus")
+        for fd in os.listdir(descriptors):
+            with contextlib.suppress(OSError):
+                roles.add(os.getxattr(f"{descriptors}/{fd}", "user.varlink"))
+    equal(roles, expected, "roles of sockets")
