@@ -99,7 +99,7 @@ def killed_at_any_moment():
     asking.end()
 
 
-@test(quiet="alone", deadline=150)
+@test(own_daemon=True, deadline=150)
 def without_figures_nothing_is_held_back():
     victim, batch = Victim().start(), batch_units(1)
     b = Balance(victim, batch).start()
@@ -116,7 +116,7 @@ def without_figures_nothing_is_held_back():
     asking.end()
 
 
-@test(quiet="alone", deadline=240)
+@test(own_daemon=True, deadline=240)
 def a_unit_in_another_that_is_observed():
     """A unit in an observed slice has no view after a restart of qosd: qos-balance goes on with snapshots."""
     slice = attach(unit_name("slice", ".slice"))

@@ -274,7 +274,7 @@ def endpoints_do_not_fall():
     equal(total, export(u.name)[u.name]["totals"]["requests.server.count"], "sum of the endpoints")
 
 
-@test(deadline=60, quiet="alone", vm="nightly")
+@test(deadline=60, own_daemon=True, vm="nightly")
 def devices_of_a_unit():
     """Each device has the kernel's bytes of the process, and what Get has, without the share."""
     u = Disk("write-50", "read-20")
