@@ -90,7 +90,8 @@ enum exchange_flag {
                                          * be a request */
         EXCHANGE_UNREAD     = 1 << 18,  /* reads are not observable: requests are not counted, but reported
                                          * as overlaps */
-        EXCHANGE_HTTP1      = 1 << 19,  /* was HTTP/1.x, up to a request that could not be parsed */
+        EXCHANGE_HTTP1      = 1 << 19,  /* was HTTP/1.x, up to a request that could not be parsed, or may
+                                         * have been */
         EXCHANGE_SESSION    = 1 << 20,  /* both sides send independently (SSH): no request is outstanding at
                                          * its end */
         EXCHANGE_UNPARSED   = 1 << 21,  /* requests cannot be distinguished: they only count as overlaps */

@@ -73,11 +73,18 @@ static inline __attribute__((always_inline)) __u32 http_lower(__u32 byte) {
 }
 
 /* Letters, and what is used with them in the names of methods: the parser sees whether the line is one of
- * HTTP's. Of a first piece that ends early what there is must do. "PRI *" is the preface of HTTP/2. */
+ * HTTP's. Of a first piece that ends early what there is must do. "PRI *" is the preface of HTTP/2. Empty
+ * lines in front of a request are ignored, as servers do. */
 static inline __attribute__((always_inline)) int http_detect(__u64 bytes, __u32 length) {
-        int small = 0,
-                connect = (bytes & 0xffffffffffffffULL) == __builtin_bswap64(WORD_OF("CONNECT", 7) << 8),
-                options = (bytes & 0xffffffffffffffULL) == __builtin_bswap64(WORD_OF("OPTIONS", 7) << 8);
+        int small = 0, connect, options;
+
+        for (int i = 0; i < 2; i++)
+                if ((bytes & 0xffff) == 0x0a0d && length > 2) {
+                        bytes >>= 16;
+                        length = (length < 8 ? length : 8) - 2;
+                }
+        connect = (bytes & 0xffffffffffffffULL) == __builtin_bswap64(WORD_OF("CONNECT", 7) << 8);
+        options = (bytes & 0xffffffffffffffULL) == __builtin_bswap64(WORD_OF("OPTIONS", 7) << 8);
 
         for (__u32 i = 0; i < 8; i++) {
                 __u32 c = bytes >> 8 * i & 0xff, next = i < 7 ? bytes >> 8 * (i + 1) & 0xff : 0;

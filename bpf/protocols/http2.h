@@ -35,6 +35,7 @@ enum h2_flag {
 #define H2_HEADER_SIZE 9U
 #define H2_PREFACE_SIZE 24U     /* first bytes of a client */
 #define H2_GOAWAY_SIZE 8U       /* last stream that the server has processed, error code */
+#define H2_INTERNAL_ERROR 2U    /* of the server */
 
 /* Limit of concurrent streams of a connection. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or
  * 250 (Go); further streams are not counted, but reported as overlaps. */
@@ -135,7 +136,7 @@ struct h2_conn {
         __u32 taken;            /* places taken in the table */
         __u32 extra;            /* streams in flight besides the one counted by struct exchange */
         __u16 late;             /* 1: the beginning was not seen; frames are validated */
-        __u16 settled;          /* 1: confirmed by frames of the server */
+        __u16 settled;          /* enum h2_settled */
         __u32 names;            /* 1: requests are excluded by path */
         __u32 more;             /* enum h2_more_state */
         __u32 missed_from;      /* requests were missed on streams above this one */
@@ -154,6 +155,12 @@ struct h2_conn {
 struct h2_more {
         struct hpack_paths paths; /* of requests */
         struct h2_streams streams;
+};
+
+enum h2_settled {
+        H2_CONFIRMED            = 1 << 0,       /* by frames of the server */
+        H2_ENDED_BY_ERROR       = 1 << 1,       /* of the client, which the server has reported (GOAWAY) */
+        H2_UPGRADED             = 1 << 2,       /* from HTTP/1.1, by the server */
 };
 
 enum h2_more_state {
@@ -351,6 +358,7 @@ static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
                 const struct pipeline_batch *g) {
         struct h2_stream *s;
 
+        h->settled = H2_UPGRADED;
         h->last_id = 1;
         s = h2_open(h, (struct h2_more*) 0, 1, g->first_at);
         if (!s)
@@ -857,6 +865,8 @@ PARSER_FUNCTION int h2_prefix(struct h2_conn *h, struct h2_more *more, __u32 byt
                 /* An error that ends no stream concerns the last data of the client */
                 piece->dropped |= histogram_if_zero(f->prefix - 1) & ~histogram_if_zero(f->word) &
                         histogram_if_zero(f->named) & 1;
+                h->settled |= histogram_if_zero(f->prefix - 1) & ~histogram_if_zero(f->word) &
+                        ~histogram_if_zero(f->word ^ H2_INTERNAL_ERROR) & H2_ENDED_BY_ERROR;
         } else
                 h2_pad(f, byte);
         f->prefix--;
@@ -871,7 +881,7 @@ static inline __attribute__((always_inline)) int h2_may_follow(const struct h2_c
 
         if (h->late || type == H2_GOAWAY)
                 return h2_is_header(header);
-        return h->settled || type == H2_SETTINGS;
+        return h->settled & H2_CONFIRMED || type == H2_SETTINGS;
 }
 
 /* As h2_question_step(), for responses. */
@@ -900,7 +910,7 @@ PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, struct h2_more *more, __
                         return n;
                 }
                 f->synced = H2_SYNCED;
-                h->settled = 1;
+                h->settled |= H2_CONFIRMED;
                 h2_frame(f);
                 h2_answer_begins(h, more, piece);
         } else if (f->prefix > 0) {
@@ -958,6 +968,11 @@ EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
         else
                 exchange_shut(x, effect);
         effect->in_flight += h2_extra(h);
+}
+
+/* The connection ends with so many open streams, at least one: the number of failed requests. */
+static inline __attribute__((always_inline)) __u32 h2_get_failed(const struct h2_conn *h, __u32 open) {
+        return histogram_choose(histogram_if_zero(h->settled & H2_ENDED_BY_ERROR), open, 1);
 }
 
 /* Closes all streams. */

@@ -513,6 +513,17 @@ EXCHANGE_INLINE void pipeline_half_close(struct pipeline *t, struct exchange *x,
         pipeline_commit(t, x, now, unsent == 0, effect);
 }
 
+/* A connection ends with so many outstanding requests: the number of failed ones. If the unit ends it
+ * (by_unit: all ones), those that were read before the last response was sent are refused together: behind a
+ * request with which the client ends the connection ("Connection: close", QUIT), or one that is in error.
+ * Without branches, which the verifier would follow through all that comes after. */
+EXCHANGE_INLINE __u32 pipeline_get_failed(struct pipeline *t, const struct exchange *x, __u32 outstanding,
+                                          __u64 by_unit) {
+        __u64 read_at = pipeline_newest(t)->read_at; /* 0: the read has not returned */
+
+        return histogram_choose(by_unit & histogram_if_less(read_at - 1, x->last_out_at), 1, outstanding);
+}
+
 /* Whether data sent from the beginning of a response on is a complete one, so that it need not be parsed: a
  * single request, nothing else received, and everything written is sent. Then it is like any connection
  * without pipelining. More than servers write at once may be a part. */

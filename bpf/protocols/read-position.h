@@ -20,8 +20,11 @@ EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h
                                 __u64 now, __u32 copied, __u32 unsent, struct exchange_effect *effect) {
         __u64 first_at, last_at;
 
+        /* What is read when the unit has closed the connection is dropped: that avoids a reset */
         if (t) {
                 exchange_take(x, copied, &first_at, &last_at);
+                if (x->flags & EXCHANGE_DONE)
+                        return;
                 if (exchange_distance(copied, t->in_pos) > 0)
                         pipeline_lose_sync(t, copied, first_at, last_at, unsent);
                 pipeline_read(t, now);
@@ -30,6 +33,8 @@ EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h
         }
         if (h) {
                 exchange_take(x, copied, &first_at, &last_at);
+                if (x->flags & EXCHANGE_DONE)
+                        return;
                 if (exchange_distance(copied, h->in_pos) > 0)
                         h2_miss(h, copied, now);
                 /* Perhaps one request of another protocol (h2_refuse()) */

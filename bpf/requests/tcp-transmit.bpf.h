@@ -387,9 +387,6 @@ static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct
 
         bpf_spin_lock(&c->lock);
         c->x.flags = (c->x.flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_H2;
-        c->x.first_at = group.first_at;
-        c->x.last_at = group.last_at;
-        c->x.read_at = group.read_at;
         bpf_spin_unlock(&c->lock);
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, bpf_ktime_get_ns());
@@ -421,9 +418,10 @@ static __attribute__((noinline)) __u64 transmit_peek(struct __sk_buff *skb, cons
         return bytes;
 }
 
-/* A response that is not parsed, as all of it leaves at once, may be an error reply. */
-static __attribute__((noinline)) int transmit_count_error(struct __sk_buff *skb, struct pipeline *t,
-                                                          struct qos_unit_map *u, const struct transmit *d) {
+/* A response that is not parsed, as all of it leaves at once, may be an error reply. Returns 1 if it is one
+ * of HTTP, to what looked like a command of Redis. Global, to be verified once. */
+__attribute__((noinline, weak)) int transmit_count_error(struct __sk_buff *skb, struct pipeline *t,
+                                                         struct qos_unit_map *u, const struct transmit *d) {
         __u64 word = 0;
         __u32 n;
 
@@ -432,8 +430,11 @@ static __attribute__((noinline)) int transmit_count_error(struct __sk_buff *skb,
                 return 0;
         n = d->bytes < sizeof(word) ? d->bytes : sizeof(word);
         BPF_BOUND(n, sizeof(word) + 1);
-        if (n > 0 && bpf_skb_load_bytes(skb, skb->len - d->bytes, &word, n) == 0 &&
-            resp_is_error(bpf_be64_to_cpu(word)))
+        if (n == 0 || bpf_skb_load_bytes(skb, skb->len - d->bytes, &word, n) < 0)
+                return 0;
+        if (d->first && bpf_be64_to_cpu(word) >> 8 == WORD_OF("HTTP/1.", 7))
+                return 1;
+        if (resp_is_error(bpf_be64_to_cpu(word)))
                 window_count(u, QOS_COUNTER_ERRORS_REPLIES, 1);
         return 0;
 }
@@ -472,6 +473,7 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
         bpf_spin_lock(&c->lock);
         c->tries = protocol_is_guessed(t->protocol) ? c->tries + 1 : TRIES_MAX;
         pipeline_abandon(t, &c->x, effect);
+        c->x.flags |= EXCHANGE_HTTP1; /* the response shows whether it was */
         transmit_apply(d, &c->x, effect);
         d->attribution = conn_commit(c, effect);
         bpf_spin_unlock(&c->lock);
@@ -512,7 +514,8 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
 
         if (whole) {
                 parsed |= 1;
-                transmit_count_error(skb, t, u, d);
+                if (transmit_count_error(skb, t, u, d))
+                        return PIPELINE_TRANSMITS_PLAIN;
         } else if (!more)
                 parsed |= transmit_parse(skb, t, u, d);
         if (parsed & TRANSMIT_LOST_SYNC)

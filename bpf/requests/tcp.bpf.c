@@ -118,7 +118,8 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
         if (c->kind == CONN_CLIENT) {
                 if (!(c->x.flags & EXCHANGE_PIPED))
                         return 0;
-        } else if (c->kind != CONN_SERVER || (c->tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_TLS)))
+        } else if (c->kind != CONN_SERVER ||
+                   ((c->tries >= TRIES_MAX || c->x.flags & EXCHANGE_DONE) && !(c->x.flags & EXCHANGE_TLS)))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
@@ -710,6 +711,10 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
 
         if (new_state == TCP_FIN_WAIT1 || new_state == TCP_LAST_ACK || new_state == TCP_CLOSE) {
                 __u32 unsent = tp->write_seq - tp->snd_nxt, asked;
+                /* As end_cell() */
+                __u64 by_unit = histogram_if_zero(sk->sk_err) &
+                        ~histogram_if_zero((old_state ^ TCP_CLOSE_WAIT) * (old_state ^ TCP_LAST_ACK) *
+                                           (old_state ^ TCP_CLOSING));
                 bool gone = new_state == TCP_CLOSE;
                 struct tls_plaintext *o = NULL;
                 struct pipeline *t = NULL;
@@ -760,10 +765,12 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (s && c->x.flags & EXCHANGE_TLS && (gone || unsent == 0))
                         tls_fail(&s->tls, &effect);
                 if (t && effect.unanswered) {
+                        effect.unanswered = pipeline_get_failed(t, &c->x, effect.unanswered, by_unit);
                         pipeline_reset(t);
                         effect.in_flight += pipeline_extra(t);
                 }
                 if (h && effect.unanswered) {
+                        effect.unanswered = h2_get_failed(h, effect.unanswered);
                         h->open = 0;
                         effect.in_flight += h2_extra(h);
                 }

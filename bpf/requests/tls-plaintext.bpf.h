@@ -131,7 +131,7 @@ static __attribute__((noinline)) __u32 tls_plaintext_h2_drop(const struct tls_pl
         m = bpf_map_lookup_elem(&plaintext_h2, key);
         if (!m)
                 return 0;
-        open = __sync_lock_test_and_set(&m->gone, 1) ? 0 : m->known;
+        open = __sync_lock_test_and_set(&m->gone, 1) || m->known == 0 ? 0 : h2_get_failed(&m->h2, m->known);
         tls_plaintext_h2_record(m, -(__s32) __sync_lock_test_and_set(&m->counted, 0));
         bpf_map_delete_elem(&plaintext_h2, key);
         return open;

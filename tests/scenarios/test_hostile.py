@@ -13,7 +13,7 @@ import h2.connection
 import scenario
 import test_tls
 import test_tls_probe
-from http2 import Client as Http2
+from http2 import END_HEADERS, END_STREAM, HEADERS, Client as Http2, frame as h2_frame
 from scenario import (Unit, attach, check, equal, lookup, qosctl, qosctl_json, server_figures, smaller, snapshot, test, total,
                       wait_for)
 from test_http import Nginx, get
@@ -113,6 +113,56 @@ def http2_to_http1():
     f = server_figures(n)
     equal((f["clientAborts"], f["unparsed"]["connections"], set(scenario.protocols(f))), (0, 0, {"http1"}), "clientAborts, unparsed, protocols")
     check(f["errors"]["reset"] == 0 and f["latency"]["count"] == sent, f"{f}")
+
+
+@test(deadline=60)
+def requests_behind_the_last_one():
+    """Requests behind one with which the client ends the connection, or that is in error, are one failed request together: no client can
+    have the server fail as often as it likes. Requests behind an empty line, and what looks like another protocol, are of HTTP."""
+    n, r = Nginx(), Redis()
+    sent = refused = failed = 0
+    last = {b"GET /file HTTP/1.0\r\n\r\n": 0, b"GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n": 0,
+            b"GET /file HTTP/1.1\r\nHost: x\r\nno field\r\n\r\n": 1}
+    for first, bad in last.items():
+        for number in 1, 20, 200:
+            with connect(n.port) as c:
+                c.sendall(first + get("/file").encode() * number)
+                equal(until_end(c).count(b"HTTP/1.1 "), 1, "responses")
+            sent, refused, failed = sent + 1, refused + bad, failed + 1
+    for blank in b"\r\n", b"\r\n" * 2:
+        with connect(n.port) as c:
+            c.sendall(blank + get("/file").encode() * 3 + list(last)[1])
+            equal(until_end(c).count(b"HTTP/1.1 200"), 4, "responses behind an empty line")
+        sent += 4
+    with connect(n.port) as c:
+        c.sendall(command("PING"))
+        equal(until_end(c).count(b"HTTP/1.1 400"), 1, "responses to a command of Redis")
+    sent, refused = sent + 1, refused + 1
+    f = wait_for("all is counted", lambda: (f := server_figures(n))["count"] == sent and f)
+    equal((f["status4xx"], f["errors"]["reset"], f["clientAborts"], scenario.protocols(f)), (refused, failed, 0, {"http1": sent}),
+          "4xx, errors.reset, clientAborts, protocols")
+    with connect(r.port) as c:
+        c.sendall(command("QUIT") + command("PING") * 100)
+        equal(until_end(c), b"+OK\r\n", "responses of Redis")
+    wait_for("the command is counted", lambda: total(r) == 1)
+    equal(server_figures(r)["errors"]["reset"], 1, "errors.reset of Redis")
+
+
+@test(deadline=60)
+def error_beside_open_streams():
+    """An error of an HTTP/2 client that ends a connection with many open streams is one failed request."""
+    s = Scripted()
+    with s.connect() as c:
+        c.last += 10
+        for _ in range(20):
+            c.start("/hang")
+        wait_for("20 are in flight", lambda: server_figures(s)["inFlight"] == 20)
+        # Streams have to be opened in order
+        c.send(h2_frame(HEADERS, END_STREAM | END_HEADERS, c.last - 46, b"\x82\x86\x84"))
+        while c.goaway is None:
+            c.read()
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
+    equal((f["errors"]["reset"], f["clientAborts"]), (1, 0), "errors.reset, clientAborts")
 
 
 @test(deadline=60)

@@ -63,10 +63,10 @@ static void test_detect(void) {
                                            "PATCH /", "CONNECT a:1", "TRACE /", "PROPFIND /", "M-SEARCH *",
                                            "GET http://a/",
                                            "GET HTTP://a/", "Get /", "UNSUBSCRIBE /", "G", "GE", "GET",
-                                           "GET ", "MKCOL", "OPTIONS",
+                                           "GET ", "MKCOL", "OPTIONS", "\r\nGET / HTTP/1.1", "\r\n\r\nGET /",
         };
         static const char *const no[] = { "", "PRI * HTTP/2.0", "PING\r\n", "HELO mx", "USER me", "AUTH x y",
-                                          "\r\n",
+                                          "\r\n", "\r\n\r\n", "\r\nEHLO mx",
                                           "g", "PROXY TCP4 1", "\x16\x03\x01", " GET /", "GE /", "GET\t/",
                                           "5 /abc", "EHLO\r\n",
                                           "SSH-2.0-OpenSSH",
