@@ -144,8 +144,9 @@ def benchmark(u, connections=20, command=("-t", "get")):
         p.wait()
 
 
-def hog(cpu=0, settings=""):
-    return Unit("/bin/sh -c 'while :; do :; done'", name=unit_name("hog"), type="exec", settings=FIRST + settings + f"CPUAffinity={cpu}").start()
+def hog(cpu=0, settings="", processes=1):
+    loops = "while :; do :; done & " * processes
+    return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("hog"), type="exec", settings=FIRST + settings + f"CPUAffinity={cpu}").start()
 
 
 # ---- what units are made to suffer from -------------------------------------------------------------------------
@@ -1010,11 +1011,11 @@ def by_its_history():
     """A diagnosis compares a unit with its history, without a saved baseline. A fault that the unit has had all the time is found as well,
     and a time in which a threshold was violated is not compared with."""
     slow = backend(20000)
-    well, never, known = Toiler(cpu_us=2000, settings="CPUAffinity=0"), Toiler(ask=slow.port), Toiler(ask=slow.port)
+    well, never, known = Toiler(cpu_us=5000, settings="CPUAffinity=0"), Toiler(ask=slow.port), Toiler(ask=slow.port)
     for u in (well, never, known):
         scenario.attach(u, "--probes=requests,cpu,block,memory")
     qosctl("set-threshold", known.name, "slow: requests.server.firstByte.mean > 10ms over 1s")
-    with on_cpu(other_cpu()), loaded(well, connections=1, think_us=8000), loaded(never, connections=1, think_us=5000), \
+    with on_cpu(other_cpu()), loaded(well, connections=1, think_us=20000), loaded(never, connections=1, think_us=5000), \
             loaded(known, connections=1, think_us=5000):
         wait_for("a threshold is violated", lambda: qosctl("is-ok", known.name, ok=False).returncode == 1, 20)
         # Three steps are needed; the first one may be too short, and the last one is not complete
@@ -1023,7 +1024,8 @@ def by_its_history():
             d = calm(lambda: diagnose(u))
             equal(found(d, "dependency")["resource"], f"127.0.0.1:{slow.port}", f"the fault from the start: {said(d)}")
             equal(("; usually: " in d["text"], "baselineSource" in d), (cited, cited), f"whether the history is the baseline: {said(d)}")
-        other = hog()
+        # What others on the machine add to the baseline is less than two of them do
+        other = hog(processes=2)
         d = diagnose(well)
         f = found(d, "cpu")
         equal(f["unit"], other.name, f"the CPU occupant: {f}")
