@@ -102,9 +102,10 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
                                    n + (s->protocol_tls != ABSENT ? s->protocol_tls : 0))) {
                 if (unparsed_is_partial(overlaps, s->count, s->unparsed.share))
                         requests->quality = QUALITY_PARTIAL;
+                else if (s->count == 0 && !incomplete)
+                        requests->quality = QUALITY_ABSENT; /* of no request anything is assumed */
                 else
-                        requests->quality = s->count > 0 && n >= s->count &&
-                                            !incomplete ? QUALITY_EXACT : QUALITY_EXCHANGES;
+                        requests->quality = n >= s->count && !incomplete ? QUALITY_EXACT : QUALITY_EXCHANGES;
                 return;
         }
         requests->quality = QUALITY_OVERLAPPING;

@@ -192,13 +192,6 @@ static int wait_read(Client *c, uint64_t since) {
         }
 }
 
-static bool array_contains(sd_json_variant *array, const char *s) {
-        for (size_t i = 0; array && i < sd_json_variant_elements(array); i++)
-                if (streq_ptr(sd_json_variant_string(sd_json_variant_by_index(array, i)), s))
-                        return true;
-        return false;
-}
-
 /* Checks that the unit is attached by its unit files, with the requested probes and exclusions: a later
  * drop-in may override them, and other holds do not count. */
 static int check_attached(Client *c, const char *unit, ProbeMask probes, const ExcludeList *excludes) {
@@ -217,10 +210,10 @@ static int check_attached(Client *c, const char *unit, ProbeMask probes, const E
                         hold = sd_json_variant_by_index(holds, i);
         missing = hold ? NULL : "[X-QoS]";
         for (unsigned i = 0; !missing && (name = probe_mask_name(i)); i++)
-                if (probes & 1U << i && !array_contains(value_find(hold, "probes"), name))
+                if (probes & 1U << i && !value_contains(value_find(hold, "probes"), name))
                         missing = name;
         for (size_t i = 0; !missing && i < excludes->n; i++)
-                if (!array_contains(value_find(hold, "exclude"), excludes->list[i].text))
+                if (!value_contains(value_find(hold, "exclude"), excludes->list[i].text))
                         missing = excludes->list[i].text;
         if (!missing)
                 return STATUS_OK;

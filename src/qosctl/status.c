@@ -232,6 +232,22 @@ static void print_intended(const Reading *r) {
         line_end();
 }
 
+/* Where the probe is attached, requests over TLS that are counted by records are those that it cannot see. */
+static void print_sealed(const Reading *r) {
+        sd_json_variant *holds = value_find(r->item, "holds");
+        char buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (!reading_unsigned(r, SERVER "protocols.tls", &n) || n == 0)
+                return;
+        for (size_t i = 0; holds && i < sd_json_variant_elements(holds); i++)
+                if (value_contains(value_find(sd_json_variant_by_index(holds, i), "probes"), "tls")) {
+                        print_line("", "%s over TLS not parsed: the probe tls sees OpenSSL on sockets, neither in buffers "
+                                   "of a program (memory BIO) nor other libraries", format_count(buf, n));
+                        return;
+                }
+}
+
 void reading_print_requests(const Reading *r) {
         const char *quality = value_string(r->snapshot, "requests.quality");
         const Style *style = terminal_style();
@@ -256,6 +272,7 @@ void reading_print_requests(const Reading *r) {
         /* Of a window without requests nothing is assumed */
         if (streq_ptr(quality, "exchanges") && n > 0)
                 print_line("", "protocol not parsed, one response per request assumed");
+        print_sealed(r);
         print_unparsed(r, "requests.server.unparsed", quality);
 
         if (reading_unsigned(r, SERVER "excluded", &n) && n > 0)

@@ -96,6 +96,13 @@ int value_walk(sd_json_variant *v, int (*each)(const char *path, sd_json_variant
         return walk(v, "", 0, each, userdata);
 }
 
+bool value_contains(sd_json_variant *array, const char *s) {
+        for (size_t i = 0; array && i < sd_json_variant_elements(array); i++)
+                if (streq_ptr(sd_json_variant_string(sd_json_variant_by_index(array, i)), s))
+                        return true;
+        return false;
+}
+
 char* value_to_text(sd_json_variant *v) {
         char buf[FORMAT_MAX], *s = NULL;
 

@@ -17,6 +17,8 @@ bool value_unsigned(sd_json_variant *v, const char *path, uint64_t *ret);
 uint64_t value_since(sd_json_variant *before, sd_json_variant *v, const char *path);
 bool value_real(sd_json_variant *v, const char *path, double *ret);
 bool value_boolean(sd_json_variant *v, const char *path);
+/* Whether an array of strings (may be NULL) has this one. */
+bool value_contains(sd_json_variant *array, const char *s);
 
 /* Calls each for all values that are not objects, depth first, with their paths. Stops at the first negative
  * return value. */

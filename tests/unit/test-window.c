@@ -975,6 +975,28 @@ static void test_missed(void) {
         }
 }
 
+/* Of a window without requests nothing is assumed, unless there were some that cannot be counted. */
+static void test_idle(void) {
+        Requests r;
+
+        memset(&r, 0, sizeof(r));
+        window_classify(0, false, &r);
+        check(r.quality == QUALITY_ABSENT && r.server.count == 0);
+
+        memset(&r, 0, sizeof(r));
+        window_classify(0, true, &r);
+        check(r.quality == QUALITY_EXCHANGES);
+
+        memset(&r, 0, sizeof(r));
+        r.server.unparsed.bytes = r.server.bytes_in = 100;
+        window_classify(0, false, &r);
+        check(r.quality == QUALITY_PARTIAL);
+
+        memset(&r, 0, sizeof(r));
+        window_classify(10, false, &r);
+        check(r.quality == QUALITY_OVERLAPPING);
+}
+
 /* Nothing was measured: each member is absent, also one that is added. */
 static void test_absent(void) {
         uint64_t words[sizeof(Distribution) / sizeof(uint64_t)];
@@ -999,6 +1021,7 @@ int main(void) {
         test_reconcile();
         test_reconcile_rows();
         test_missed();
+        test_idle();
         test_valid();
         test_grid();
         test_quantile_error();

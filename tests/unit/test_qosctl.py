@@ -601,6 +601,14 @@ class Status(Test):
         self.assertIn("Descendants: \\x1b.service, unit0.service,", out)
         self.assertIn("unit6.service, 2 more (merged)\n", out)
 
+    def test_sealed(self):
+        for probes, protocols, said in ((["requests", "tls"], {"tls": 40}, True), (["requests"], {"tls": 40}, False),
+                                        (["requests", "tls"], {"tls": 0, "http1": 40}, False)):
+            self.qosd.add("uvicorn.service", requests__server__protocols=protocols,
+                          holds=[{"type": "lease", "probes": ["requests"], "uid": 0, "owner": "varlink 1 (qosctl)"},
+                                 {"type": "administrator", "probes": probes, "uid": 0}])
+            self.assertEqual("40 over TLS not parsed: the probe tls sees OpenSSL on sockets" in self.out_of("status", "uvicorn", columns=200), said)
+
     def test_page(self):
         self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1}, requests__server__clientAborts=2,
                       requests__server__inFlight=7, requests__server__oldestInFlight=81000,

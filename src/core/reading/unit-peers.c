@@ -242,7 +242,7 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t known, uint6
         if (row->kind == ROW_PEER)
                 row->quality = overlapping ? QUALITY_OVERLAPPING :
                         unparsed_is_partial(from->cells[QOS_ENTRY_OVERLAPS], count, row->unparsed.share) ?
-                        QUALITY_PARTIAL : QUALITY_EXCHANGES;
+                        QUALITY_PARTIAL : count == 0 ? QUALITY_ABSENT : QUALITY_EXCHANGES;
         if (overlapping || from->cells[QOS_ENTRY_BUNDLED] * 100 > count * BUNDLED_PERCENT)
                 distribution_set_absent(&row->latency);
         else
