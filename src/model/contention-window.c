@@ -9,27 +9,6 @@
 /* As in window.c. */
 #define TRIES_MAX 16
 
-const char* qos_state_to_string(enum qos_state s) {
-        static const char *const table[QOS_STATES] = {
-                [QOS_STATE_RUNNING]   = "running",
-                [QOS_STATE_RUN_QUEUE] = "runQueue",
-                [QOS_STATE_THROTTLED] = "throttled",
-                [QOS_STATE_LOCK]      = "lock",
-                [QOS_STATE_PARK]      = "park",
-                [QOS_STATE_DISK]      = "disk",
-                [QOS_STATE_SOCKET]    = "socket",
-                [QOS_STATE_POLL]      = "poll",
-                [QOS_STATE_PIPE]      = "pipe",
-                [QOS_STATE_SLEEP]     = "sleep",
-                [QOS_STATE_MEMORY]    = "memory",
-                [QOS_STATE_CHILD]     = "child",
-                [QOS_STATE_STOPPED]   = "stopped",
-                [QOS_STATE_OTHER]     = "other",
-        };
-
-        return s < QOS_STATES ? table[s] : NULL;
-}
-
 static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }

@@ -17,9 +17,6 @@ typedef struct ContentionSource {
                                                      * still */
 } ContentionSource;
 
-/* "running", "runQueue", ... */
-const char* qos_state_to_string(enum qos_state s);
-
 typedef struct ContentionCounts ContentionCounts;
 
 /* All words of a contention map at a moment, or a difference of two. 64 bit words only. */

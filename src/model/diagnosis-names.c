@@ -127,15 +127,6 @@ const char* verdict_to_string(Verdict v) {
         return table[v];
 }
 
-const char* diagnosis_state_name(enum qos_state s) {
-        size_t offset = offsetof(DiagnosisFigures, threads) + s * sizeof(double);
-
-        for (size_t i = 0; i < diagnosis_n_figures; i++)
-                if (diagnosis_figures[i].offset == offset)
-                        return diagnosis_figures[i].name + strlen("threads.");
-        return NULL;
-}
-
 void diagnosis_figures_set_absent(DiagnosisFigures *f) {
         for (size_t i = 0; i < sizeof(*f) / sizeof(double); i++)
                 ((double*) f)[i] = NAN;

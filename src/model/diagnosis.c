@@ -5,6 +5,7 @@
 
 #include "diagnosis-internal.h"
 #include "parse.h"
+#include "state-label.h"
 #include "util.h"
 
 /* ---- the rules' constants ----------------------------------------------------------------------------- */
@@ -632,7 +633,7 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                                                 "are not idle are in this state for half of their time or "
                                                 "more",
                                                 "%.1f threads on average in state %s", n,
-                                                diagnosis_state_name(state)) :
+                                                thread_state_label(qos_state_to_string(state))) :
                         /* Waits for CPUs that others have may be intended by its weight */
                         diagnosis_add(d, kind, share >= SHARE_MOST &&
                                       kind != FINDING_CPU ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, state,

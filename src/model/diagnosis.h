@@ -181,8 +181,6 @@ typedef enum Verdict {
 const char* finding_kind_to_string(FindingKind k);      /* "cpu" */
 const char* certainty_to_string(Certainty c);           /* "likely" */
 const char* verdict_to_string(Verdict v);               /* "nothing", "found", "unknown" */
-/* "runQueue", as in the snapshot; NULL for QOS_STATE_NONE. */
-const char* diagnosis_state_name(enum qos_state s);
 
 /* More requests than normal: a quarter is what clients vary by. */
 #define DIAGNOSIS_MORE_REQUESTS 1.3

@@ -5,23 +5,32 @@
 #include "state-label.h"
 #include "util.h"
 
-const char* thread_state_label(const char *state) {
-        static const struct {
-                const char *state, *label;
-        } table[] = {
-                { "runQueue", "CPU run queue"   },
-                { "lock",     "lock wait"       },
-                { "park",     "idle futex wait" },
-                { "disk",     "disk wait"       },
-                { "socket",   "socket wait"     },
-                { "poll",     "poll wait"       },
-                { "pipe",     "pipe wait"       },
-                { "memory",   "memory stall"    },
-                { "child",    "child wait"      },
-        };
+static const struct {
+        const char *name, *label;
+} state_table[QOS_STATES] = {
+        [QOS_STATE_RUNNING]   = { "running",   "running"       },
+        [QOS_STATE_RUN_QUEUE] = { "runQueue",  "CPU run queue" },
+        [QOS_STATE_THROTTLED] = { "throttled", "throttled"     },
+        [QOS_STATE_LOCK]      = { "lock",      "lock"          },
+        [QOS_STATE_PARK]      = { "park",      "idle futex"    },
+        [QOS_STATE_DISK]      = { "disk",      "disk"          },
+        [QOS_STATE_SOCKET]    = { "socket",    "socket"        },
+        [QOS_STATE_POLL]      = { "poll",      "poll"          },
+        [QOS_STATE_PIPE]      = { "pipe",      "pipe"          },
+        [QOS_STATE_SLEEP]     = { "sleep",     "sleep"         },
+        [QOS_STATE_MEMORY]    = { "memory",    "memory"        },
+        [QOS_STATE_CHILD]     = { "child",     "child"         },
+        [QOS_STATE_STOPPED]   = { "stopped",   "stopped"       },
+        [QOS_STATE_OTHER]     = { "other",     "other"         },
+};
 
-        for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                if (streq(table[i].state, state))
-                        return table[i].label;
-        return state;
+const char* qos_state_to_string(enum qos_state s) {
+        return s < QOS_STATES ? state_table[s].name : NULL;
+}
+
+const char* thread_state_label(const char *name) {
+        for (size_t i = 0; i < ELEMENTSOF(state_table); i++)
+                if (state_table[i].name && streq(state_table[i].name, name))
+                        return state_table[i].label;
+        return name;
 }

@@ -10,6 +10,7 @@
 #include "hosts.h"
 #include "progress.h"
 #include "qosctl.h"
+#include "state-label.h"
 #include "table.h"
 #include "terminal.h"
 #include "unit-names.h"
@@ -171,7 +172,8 @@ static void print_threads(sd_json_variant *figures) {
                         const char *state = sd_json_variant_string(sd_json_variant_by_index(threads, i));
 
                         if (value_real(threads, state, &n) && n >= 0.005)
-                                (void) snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s %.2f", *text ? ", " : "", state, n);
+                                (void) snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s %.2f", *text ? ", " : "", thread_state_label(state),
+                                                n);
                 }
                 if (*text) {
                         (void) printf("\n");

@@ -7,6 +7,7 @@
 #include "format.h"
 #include "progress.h"
 #include "qosctl.h"
+#include "state-label.h"
 #include "table.h"
 #include "terminal.h"
 #include "unit-names.h"
@@ -237,7 +238,7 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
                 if (row->time == 0)
                         continue;
                 shown++;
-                table_add(t, COLOR_NONE, "%s", value_string(row->resource, "state") ?: "?");
+                table_add(t, COLOR_NONE, "%s", thread_state_label(value_string(row->resource, "state") ?: "?"));
                 table_add(t, COLOR_NONE, "%s", value_string(row->resource, "kind") ?: "?");
                 table_add(t, COLOR_NONE, "%s", value_string(row->resource, "name") ?: "?");
                 table_add(t, COLOR_NONE, "%s", format_count(buf, row->waits));

@@ -3,11 +3,11 @@
 #include <math.h>
 #include <time.h>
 
-#include "diagnosis.h"
 #include "format.h"
 #include "qosctl.h"
 #include "snapshot.h"
 #include "snapshot-view.h"
+#include "state-label.h"
 #include "value.h"
 #include "worst-wait.h"
 
@@ -161,11 +161,11 @@ bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_sh
                      worst_wait_is_of_service(attributed);
         v = value_find(r->snapshot, of_service ? "requests.server.service.shares" : "contention.serving.shares");
         for (unsigned i = 0; i < QOS_STATES; i++)
-                if (!v || i == QOS_STATE_NONE || !value_real(v, diagnosis_state_name(i), shares + i))
+                if (!v || i == QOS_STATE_NONE || !value_real(v, qos_state_to_string(i), shares + i))
                         shares[i] = NAN;
         if (!worst_wait_find(shares, of_service, &state, ret_share))
                 return false;
-        *ret_state = diagnosis_state_name(state);
+        *ret_state = qos_state_to_string(state);
         *ret_of_service = of_service;
         return true;
 }
@@ -296,7 +296,7 @@ void reading_add_row(const Reading *r, Table *t) {
         add_quantile(r, t, "p99");
         add_count(r, t, "requests.server.inFlight", COLOR_NONE);
         if (reading_worst_wait(r, &wait, &share, &of_service))
-                table_add(t, COLOR_NONE, "%s %.0f%%", wait, share * 100);
+                table_add(t, COLOR_NONE, "%s %.0f%%", thread_state_label(wait), share * 100);
         else
                 table_add_absent(t);
         add_duration(r, t, "requests.server.oldestInFlight", NULL);

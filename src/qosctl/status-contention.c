@@ -13,25 +13,14 @@
 #define STATE_BAR_WIDTH 24U
 #define STATE_BAR_WIDTH_SERVING 8U
 
-/* States in the order of the catalogue. */
-static const struct {
-        const char *state;
-        Color color;                    /* for states in which a runnable thread is delayed */
-} state_table[] = {
-        { "running",   COLOR_NONE   },
-        { "runQueue",  COLOR_YELLOW },
-        { "throttled", COLOR_RED    },
-        { "lock",      COLOR_YELLOW },
-        { "park",      COLOR_NONE   },
-        { "disk",      COLOR_YELLOW },
-        { "socket",    COLOR_NONE   },
-        { "poll",      COLOR_NONE   },
-        { "pipe",      COLOR_NONE   },
-        { "sleep",     COLOR_NONE   },
-        { "memory",    COLOR_RED    },
-        { "child",     COLOR_NONE   },
-        { "stopped",   COLOR_RED    },
-        { "other",     COLOR_NONE   },
+/* Of states in which threads are delayed; COLOR_NONE: the others. */
+static const Color state_colors[QOS_STATES] = {
+        [QOS_STATE_RUN_QUEUE] = COLOR_YELLOW,
+        [QOS_STATE_THROTTLED] = COLOR_RED,
+        [QOS_STATE_LOCK]      = COLOR_YELLOW,
+        [QOS_STATE_DISK]      = COLOR_YELLOW,
+        [QOS_STATE_MEMORY]    = COLOR_RED,
+        [QOS_STATE_STOPPED]   = COLOR_RED,
 };
 
 static bool print_rate(const Reading *r, const char *metric, double seconds, const char *separator, const char *what) {
@@ -93,26 +82,27 @@ int reading_print_contention(const Reading *r) {
         t = serving ? table_new(serving_columns, ELEMENTSOF(serving_columns)) : table_new(columns, ELEMENTSOF(columns));
         if (!t)
                 return -ENOMEM;
-        for (size_t i = 0; i < ELEMENTSOF(state_table); i++) {
+        for (enum qos_state s = QOS_STATE_RUNNING; s < QOS_STATES; s++) {
+                const char *state = qos_state_to_string(s);
                 _cleanup_free_ char *bar = NULL;
                 char metric[64];
                 double share, threads;
 
-                (void) snprintf(metric, sizeof(metric), CONTENTION "shares.%s", state_table[i].state);
+                (void) snprintf(metric, sizeof(metric), CONTENTION "shares.%s", state);
                 if (!reading_real(r, metric, &share) || share <= 0)
                         continue;
-                (void) snprintf(metric, sizeof(metric), CONTENTION "threads.%s", state_table[i].state);
+                (void) snprintf(metric, sizeof(metric), CONTENTION "threads.%s", state);
                 if (!reading_real(r, metric, &threads))
                         continue;
 
-                table_add(t, state_table[i].color, "%s", thread_state_label(state_table[i].state));
+                table_add(t, state_colors[s], "%s", thread_state_label(state));
                 table_add(t, COLOR_NONE, "%.2f", threads);
                 table_add(t, COLOR_NONE, "%s", format_percent(a, share));
                 if (serving) {
-                        add_state_share(r, t, CONTENTION "serving.shares", state_table[i].state);
-                        add_state_share(r, t, SERVER "service.shares", state_table[i].state);
+                        add_state_share(r, t, CONTENTION "serving.shares", state);
+                        add_state_share(r, t, SERVER "service.shares", state);
                 }
-                (void) snprintf(metric, sizeof(metric), CONTENTION "waits.%s", state_table[i].state);
+                (void) snprintf(metric, sizeof(metric), CONTENTION "waits.%s", state);
                 if (reading_unsigned(r, metric, &n))
                         table_add(t, COLOR_NONE, "%s", format_rate(a, (double) n / seconds));
                 else
@@ -120,7 +110,7 @@ int reading_print_contention(const Reading *r) {
                 bar = text_bar(share, serving ? STATE_BAR_WIDTH_SERVING : STATE_BAR_WIDTH, style->utf8);
                 if (!bar)
                         return -ENOMEM;
-                table_add(t, state_table[i].color == COLOR_NONE ? COLOR_GREY : state_table[i].color, "%s", bar);
+                table_add(t, state_colors[s] == COLOR_NONE ? COLOR_GREY : state_colors[s], "%s", bar);
         }
         k = table_print(t, stdout, style, arg_legend, table_indent());
         if (k < 0)

@@ -2,9 +2,12 @@
 
 /* States of each thread of a unit over an interval. */
 
+#include <ctype.h>
+
 #include "format.h"
 #include "progress.h"
 #include "qosctl.h"
+#include "state-label.h"
 #include "table.h"
 #include "terminal.h"
 #include "unit-names.h"
@@ -13,8 +16,25 @@
 /* Long enough for a typical share of states, short enough for interactive use. */
 #define FOR_DEFAULT (1 * NSEC_PER_SEC)
 
-static const char *const states[] = {
-        "running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other",
+/* Columns of states, and in which of them threads have something to do, by which they are sorted. */
+static const struct {
+        bool busy;
+        unsigned rank;
+} state_columns[QOS_STATES] = {
+        [QOS_STATE_RUNNING]   = { .busy = true            },
+        [QOS_STATE_RUN_QUEUE] = { .busy = true, .rank = 1 },
+        [QOS_STATE_THROTTLED] = { .busy = true, .rank = 9 },
+        [QOS_STATE_LOCK]      = { .busy = true, .rank = 1 },
+        [QOS_STATE_PARK]      = {               .rank = 3 },
+        [QOS_STATE_DISK]      = { .busy = true, .rank = 1 },
+        [QOS_STATE_SOCKET]    = {               .rank = 2 },
+        [QOS_STATE_POLL]      = {               .rank = 2 },
+        [QOS_STATE_PIPE]      = {               .rank = 4 },
+        [QOS_STATE_SLEEP]     = {               .rank = 4 },
+        [QOS_STATE_MEMORY]    = { .busy = true, .rank = 5 },
+        [QOS_STATE_CHILD]     = {               .rank = 6 },
+        [QOS_STATE_STOPPED]   = {               .rank = 8 },
+        [QOS_STATE_OTHER]     = {               .rank = 8 },
 };
 
 typedef struct KnownThread {
@@ -55,10 +75,10 @@ static sd_json_variant* find_before(const KnownThread *known, size_t n, sd_json_
         if (!value_unsigned(thread, "tid", &key.tid))
                 return NULL;
         found = bsearch(&key, known, n, sizeof(*known), known_compare);
-        for (size_t k = 0; found && k < ELEMENTSOF(states); k++) {
+        for (enum qos_state s = QOS_STATE_RUNNING; found && s < QOS_STATES; s++) {
                 char path[32];
 
-                (void) snprintf(path, sizeof(path), "times.%s", states[k]);
+                (void) snprintf(path, sizeof(path), "times.%s", qos_state_to_string(s));
                 if (value_unsigned(found->thread, path, &a) && value_unsigned(thread, path, &b) && a > b)
                         return NULL;
         }
@@ -67,7 +87,7 @@ static sd_json_variant* find_before(const KnownThread *known, size_t n, sd_json_
 
 typedef struct ThreadRow {
         sd_json_variant *thread, *before;
-        uint64_t times[ELEMENTSOF(states)];
+        uint64_t times[QOS_STATES];
         uint64_t all, busy;
 } ThreadRow;
 
@@ -83,18 +103,18 @@ static void row_fill(ThreadRow *row, sd_json_variant *thread, sd_json_variant *b
         char path[32];
 
         *row = (ThreadRow) { .thread = thread, .before = before };
-        for (size_t i = 0; i < ELEMENTSOF(states); i++) {
-                (void) snprintf(path, sizeof(path), "times.%s", states[i]);
-                row->times[i] = value_since(before, thread, path);
-                row->all += row->times[i];
-                if (!streq(states[i], "park") && !streq(states[i], "socket") && !streq(states[i], "poll") && !streq(states[i], "pipe") &&
-                    !streq(states[i], "sleep") && !streq(states[i], "child") && !streq(states[i], "stopped") && !streq(states[i], "other"))
-                        row->busy += row->times[i];
+        for (enum qos_state s = QOS_STATE_RUNNING; s < QOS_STATES; s++) {
+                (void) snprintf(path, sizeof(path), "times.%s", qos_state_to_string(s));
+                row->times[s] = value_since(before, thread, path);
+                row->all += row->times[s];
+                if (state_columns[s].busy)
+                        row->busy += row->times[s];
         }
 }
 
 static void table_add_row(Table *t, const ThreadRow *row) {
         char buf[FORMAT_MAX];
+        const char *state;
         uint64_t n;
 
         for (size_t i = 0; i < 2; i++)
@@ -106,55 +126,62 @@ static void table_add_row(Table *t, const ThreadRow *row) {
                 table_add(t, COLOR_NONE, "(%" PRIu64 " others)", n);
         else
                 table_add(t, COLOR_NONE, "%s", value_string(row->thread, "name") ?: "?");
-        if (value_string(row->thread, "state"))
-                table_add(t, COLOR_NONE, "%s", value_string(row->thread, "state"));
+        state = value_string(row->thread, "state");
+        if (state)
+                table_add(t, COLOR_NONE, "%s", thread_state_label(state));
         else
                 table_add_absent(t);
-        for (size_t i = 0; i < ELEMENTSOF(states); i++)
-                if (row->times[i] == 0)
+        for (enum qos_state s = QOS_STATE_RUNNING; s < QOS_STATES; s++)
+                if (row->times[s] == 0)
                         table_add_absent(t);
                 else
-                        table_add(t, COLOR_NONE, "%s", format_percent(buf, (double) row->times[i] / (double) row->all));
+                        table_add(t, COLOR_NONE, "%s", format_percent(buf, (double) row->times[s] / (double) row->all));
         table_add(t, COLOR_NONE, "%s", format_count(buf, value_since(row->before, row->thread, "voluntary")));
         table_add(t, COLOR_NONE, "%s", format_count(buf, value_since(row->before, row->thread, "involuntary")));
         table_add(t, COLOR_NONE, "%s", format_count(buf, value_since(row->before, row->thread, "migrations")));
 }
 
+/* Longest header of a column, with the NUL. */
+#define HEADER_MAX 16U
+
 static int print_threads(sd_json_variant *before, sd_json_variant *after) {
-        static const Column columns[] = {
-                { "TID",       .right = true                           },
-                { "PID",       .right = true,             .rank = 9    },
-                { "NAME",      .minimum = 8                            },
-                { "STATE"                                              },
-                { "RUNNING",   .right = true                           },
-                { "RUNQUEUE",  .right = true                           },
-                { "THROTTLED", .right = true,             .rank = 8    },
-                { "LOCK",      .right = true                           },
-                { "PARK",      .right = true,             .rank = 2    },
-                { "DISK",      .right = true                           },
-                { "SOCKET",    .right = true,             .rank = 1    },
-                { "POLL",      .right = true,             .rank = 1    },
-                { "PIPE",      .right = true,             .rank = 3    },
-                { "SLEEP",     .right = true,             .rank = 3    },
-                { "MEMORY",    .right = true,             .rank = 4    },
-                { "CHILD",     .right = true,             .rank = 5    },
-                { "STOPPED",   .right = true,             .rank = 7    },
-                { "OTHER",     .right = true,             .rank = 7    },
-                { "WAITS",     .right = true,             .rank = 4    },
-                { "PREEMPTED", .right = true,             .rank = 6    },
-                { "MIGRATED",  .right = true,             .rank = 10   },
+        static const Column first[] = {
+                { "TID",       .right = true             },
+                { "PID",       .right = true, .rank = 10 },
+                { "NAME",      .minimum = 8              },
+                { "STATE"                                },
+        }, last[] = {
+                { "WAITS",     .right = true, .rank = 5  },
+                { "PREEMPTED", .right = true, .rank = 7  },
+                { "MIGRATED",  .right = true, .rank = 11 },
         };
+        Column columns[ELEMENTSOF(first) + QOS_STATES + ELEMENTSOF(last)];
+        char headers[QOS_STATES][HEADER_MAX];
         sd_json_variant *threads = value_find(after, "threads"), *rest = value_find(after, "rest");
         size_t n = threads ? sd_json_variant_elements(threads) : 0;
         _cleanup_(table_freep) Table *t = NULL;
         _cleanup_free_ ThreadRow *rows = NULL;
         _cleanup_free_ KnownThread *known = NULL;
         const Style *style = terminal_style();
-        size_t n_known;
+        size_t n_known, n_columns = 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(first); i++)
+                columns[n_columns++] = first[i];
+        for (enum qos_state s = QOS_STATE_RUNNING; s < QOS_STATES; s++) {
+                const char *label = thread_state_label(qos_state_to_string(s));
+                size_t i;
+
+                for (i = 0; i < HEADER_MAX - 1 && label[i]; i++)
+                        headers[s][i] = (char) toupper(label[i]);
+                headers[s][i] = 0;
+                columns[n_columns++] = (Column) { headers[s], .right = true, .rank = state_columns[s].rank };
+        }
+        for (size_t i = 0; i < ELEMENTSOF(last); i++)
+                columns[n_columns++] = last[i];
 
         known = known_new(value_find(before, "threads"), &n_known);
         rows = new0(ThreadRow, n + 1);
-        t = table_new(columns, ELEMENTSOF(columns));
+        t = table_new(columns, n_columns);
         if (!known || !rows || !t)
                 return log_out_of_memory();
 

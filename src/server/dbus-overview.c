@@ -4,6 +4,7 @@
 
 #include "dbus-overview.h"
 #include "evidence.h"
+#include "state-label.h"
 #include "threshold-monitor.h"
 #include "worst-wait.h"
 
@@ -45,7 +46,7 @@ static const char* get_worst_wait(const Snapshot *s) {
 
         return worst_wait_find(of_service ? m->requests.server.service_states.shares :
                                             m->contention.serving.shares, of_service, &state, &share) ?
-               diagnosis_state_name(state) : "";
+               qos_state_to_string(state) : "";
 }
 
 void overview_fill(const Unit *u, const Snapshot *s, Overview *ret) {

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "diagnosis-json.h"
+#include "state-label.h"
 #include "util.h"
 
 /* Written as "1363348", not "1.363348000000000000000e+06"; less than a thousandth is insignificant in all
@@ -66,7 +67,7 @@ int diagnosis_figures_from_json(sd_json_variant *v, DiagnosisFigures *ret, const
 }
 
 static int finding_to_json(const Finding *f, sd_json_variant **ret) {
-        const char *state = diagnosis_state_name(f->state);
+        const char *state = qos_state_to_string(f->state);
         int r;
 
         r = sd_json_buildo(ret,

@@ -313,7 +313,7 @@ def who_has_the_cpu():
     equal(sum(r["waits"] for r in rows), c["runQueueLatency"]["count"], "waits in all")
     within(total, c["time"]["runQueue"], 0.001, 10**6, "time in all")
     out = qosctl("resources", u.name).stdout
-    check(re.search(rf"^runQueue +cpu +{re.escape(hogs[0].name)} ", out, re.M), out)
+    check(re.search(rf"^CPU run queue +cpu +{re.escape(hogs[0].name)} ", out, re.M), out)
     for hog in hogs:
         hog.stop()
 

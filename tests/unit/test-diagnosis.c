@@ -6,6 +6,7 @@
 #include "check.h"
 #include "diagnosis.h"
 #include "parse.h"
+#include "state-label.h"
 #include "util.h"
 
 #define US 1e3
@@ -84,9 +85,9 @@ static void test_words(void) {
                 check(certainty_to_string(c));
         for (Verdict v = 0; v < _VERDICT_MAX; v++)
                 check(verdict_to_string(v));
-        check(!diagnosis_state_name(QOS_STATE_NONE));
-        check(streq(diagnosis_state_name(QOS_STATE_RUN_QUEUE), "runQueue"));
-        check(streq(diagnosis_state_name(QOS_STATE_OTHER), "other"));
+        check(!qos_state_to_string(QOS_STATE_NONE));
+        check(streq(qos_state_to_string(QOS_STATE_RUN_QUEUE), "runQueue"));
+        check(streq(qos_state_to_string(QOS_STATE_OTHER), "other"));
 
         /* Each figure once */
         for (size_t i = 0; i < diagnosis_n_figures; i++)

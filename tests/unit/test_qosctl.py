@@ -111,6 +111,13 @@ class Terminal:
         return self.process.returncode
 
 
+def state_labels():
+    """Returns the words of docs/METRICS.md for the states of threads, by their names."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/METRICS.md")) as f:
+        table = f.read().partition("\n| state | in texts |")[2].partition("\n\n")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| ([\w ]+) \| ", table, re.M))
+
+
 class Test(unittest.TestCase):
     maxDiff = None
 
@@ -167,6 +174,13 @@ class Test(unittest.TestCase):
     def calls(self, method):
         return [p for m, p in self.qosd.calls if m == method]
 
+    STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
+
+    def thread(self, tid, name, state, times, **more):
+        """Returns a thread as in Threads, with its times by state in ms."""
+        return dict({"tid": tid, "pid": 7, "name": name, "state": state, "times": {s: times.get(s, 0) * 1000000 for s in self.STATES},
+                     "waits": {s: 0 for s in self.STATES[3:]}, "voluntary": 0, "involuntary": 0, "migrations": 0, "wakeUps": 0, "futexWakes": 0}, **more)
+
     def fits(self, text, columns):
         for line in plain(text).splitlines():
             self.assertLessEqual(len(line), columns, line)
@@ -210,7 +224,7 @@ class List(Test):
         # Where too few requests are attributed, from the states of threads that are not idle
         idle = dict(none, park=0.9, running=0.06, runQueue=0.02, lock=0.02 / 3, poll=0.01)
         serving = {"share": 0.5, "threadTime": 1000, "shares": idle}
-        self.assertEqual(shown(requests__server__service=dict(served, attributed=0.4, shares=some), contention={"serving": serving}), "runQueue 23%")
+        self.assertEqual(shown(requests__server__service=dict(served, attributed=0.4, shares=some), contention={"serving": serving}), "CPU run queue 23%")
         # Waits of a small share are not shown, nor are absent ones
         self.assertEqual(shown(requests__server__service=dict(served, attributed=1, shares=dict(none, running=0.96, disk=0.04))), "-")
         self.assertEqual(shown(contention={"serving": {"share": 0, "threadTime": 0}}), "-")
@@ -1017,7 +1031,7 @@ class Others(Test):
         self.assertNotIn("\x1b", out)
         self.assertIn("\n    Next: systemctl it\n\nBelow the limits of their rules:\n    network    responses leave in 44ms (44%)\n", out)
         self.assertIn("\nNo significant wait for: disk, lock\n", out)
-        self.assertIn("\nThreads, on average: running 0.50, runQueue 0.75\n", out)
+        self.assertIn("\nThreads, on average: running 0.50, CPU run queue 0.75\n", out)
         self.assertIn("CPUs allowed: 2 (idle: 0.25)", out)
         # Text is wrapped at the width of the terminal, as the pager truncates longer lines
         long = " ".join(["words"] * 60)
@@ -1113,7 +1127,7 @@ class Others(Test):
         for columns, lines in screens.items():
             words = " ".join(lines).split()
             for text in f"{self.LONG_NAME}: {summary}", f"Next: {command}", "No significant wait for: quota, disk, lock, memory, dependency, limit, network", \
-                    "Threads, on average: " + ", ".join(f"{state} 0.50" for state in self.STATES):
+                    "Threads, on average: " + ", ".join(f"{label} 0.50" for label in state_labels().values()):
                 self.assertIn(f" {text} ", " " + " ".join(words) + " ", f"{columns} columns")
         self.assertEqual(screens[40][:3], [self.LONG_NAME + ":", "    100% of 171 requests/s fail: 171", "    error replies/s"])
         self.assertIn("    Next: journalctl -u", screens[40])
@@ -1826,13 +1840,6 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.error_of("clear-threshold", "nginx", "[*", status=4)
         self.error_of("wait", "/a[b", "a > 1", status=4)
 
-    STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
-
-    def thread(self, tid, name, state, times, **more):
-        """Returns a thread as in Threads, with its times by state in ms."""
-        return dict({"tid": tid, "pid": 7, "name": name, "state": state, "times": {s: times.get(s, 0) * 1000000 for s in self.STATES},
-                     "waits": {s: 0 for s in self.STATES[3:]}, "voluntary": 0, "involuntary": 0, "migrations": 0, "wakeUps": 0, "futexWakes": 0}, **more)
-
     def test_threads(self):
         self.qosd.add("nginx.service")
         readings = [[self.thread(8, "idle", "poll", {"poll": 5000}), self.thread(9, "busy", "running", {"running": 100}, voluntary=3),
@@ -1848,7 +1855,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         out = self.out_of("threads", "nginx", "--for=1ms")
         lines = out.splitlines()
         self.assertEqual(lines[0], "nginx")
-        self.assertRegex(lines[1], r"^ *TID +PID +NAME +STATE +RUNNING +RUNQUEUE +THROTTLED +LOCK ")
+        self.assertRegex(lines[1], r"^ *TID +PID +NAME +STATE +RUNNING +CPU RUN QUEUE +THROTTLED +LOCK ")
         # Sorted by time on the CPU. A thread ID with less time than before is that of a new thread
         self.assertRegex(lines[2], r"^ *9 +7 busy +lock +25.0% +- +- +75.0% .* 1.50k +0 +0$")
         self.assertRegex(lines[3], r"^ *10 +7 young +sleep +25.0% ")
@@ -1861,6 +1868,49 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn("--for=", self.error_of("threads", "nginx", "--json=short", "--for=1s", status=2))
         self.qosd.errors["Threads"] = Error("org.qosd.QoS.NotMeasured", metric="contention.threads", message="there is no reading of it now")
         self.assertIn("there is no reading of it now", self.error_of("threads", "nginx"))
+
+    def test_state_labels(self):
+        """All views have the words of docs/METRICS.md for the states of threads, and JSON their names."""
+        labels = state_labels()
+        self.assertEqual(tuple(labels), self.STATES)
+        # One that is no wait is never the worst one
+        delays = [s for s in self.STATES if s not in ("running", "park", "poll", "pipe", "sleep", "child", "stopped", "other")]
+        all = {s: 1 / len(self.STATES) for s in self.STATES}
+        served = distribution(100, 1000)
+        contention = {"covered": 10 * SEC, "threadTime": 60 * SEC, "shares": all, "threads": all, "waits": {}}
+        event = self.qosd.threshold("nginx.service", "slow", "violated", 31300000, previous="ok", seq=7, timestamp=1763683300 * SEC)
+        self.qosd.do_Threads = lambda c, **p: [{"timestamp": 1, "threads": [self.thread(i + 1, "t", s, {s: 100}) for i, s in enumerate(self.STATES)]}]
+        self.qosd.do_Resources = lambda c, **p: [{"timestamp": 1, "resources": [
+            {"state": s, "kind": "call", "name": "it", "waits": 1, "time": 1000000 * (20 - i)} for i, s in enumerate(self.STATES)]}]
+        for state in self.STATES:
+            share = {s: float(s == state) for s in self.STATES}
+            self.qosd.add("nginx.service", requests__server__service=dict(served, attributed=1, shares=share), contention=contention)
+            for view in ("list", "status") if state in delays else ():
+                out = plain(self.out_of(view, *(["nginx"] if view == "status" else []), columns=200))
+                self.assertIn(labels[state] + (" 100%" if view == "list" else " (100% of service time)"), out)
+            if state in delays:
+                t = self.terminal("top", columns=200)
+                t.wait_for(r"nginx.*" + labels[state] + " 100%")
+                t.key("q")
+                self.assertEqual(t.end(), 0)
+            self.qosd.monitored = [[{"event": event | {"shares": [{"state": state, "share": 0.47, "usual": 0.29}]}},
+                                    Error("NotAttached", unit="nginx.service", message="gone")]]
+            out, err = self.run_qosctl("monitor", "nginx", status=3)
+            self.assertIn(f", {labels[state]} 47% (usually 29%) (", out)
+
+        rows = plain(self.out_of("status", "nginx", columns=200)).partition("STATE  ")[2].splitlines()[1:]
+        self.assertEqual([re.split("  +", row.strip())[0] for row in rows[:len(self.STATES)]], list(labels.values()))
+        header, *rows = self.out_of("threads", "nginx", "--for=1ms", columns=300).splitlines()[1:]
+        for label in labels.values():
+            self.assertIn(f" {label.upper()} ", header)
+        self.assertEqual({row[header.index("STATE"):header.index("RUNNING")].strip() for row in rows}, set(labels.values()))
+        out = self.out_of("resources", "nginx", columns=200)
+        self.assertEqual(re.findall(r"^([\w ]+?) +call +it ", out, re.M), list(labels.values()))
+        self.qosd.diagnosis = {"verdict": "nothing", "summary": "no bottleneck found", "text": "x", "findings": [], "excluded": [], "figures": {"threads": all}}
+        out = " ".join(self.out_of("diagnose", "nginx", "--for=1s").split())
+        self.assertIn("Threads, on average: " + ", ".join(f"{label} 0.07" for label in labels.values()), out)
+        for arguments in ["threads", "nginx"], ["resources", "nginx"], ["diagnose", "nginx", "--for=1s"], ["show", "nginx"]:
+            self.assertIn('"runQueue"', self.out_of(*arguments, "--json=short"))
 
     def test_waits(self):
         self.qosd.add("nginx.service")

@@ -13,6 +13,7 @@
 #include "parse.h"
 #include "peers.h"
 #include "probe.h"
+#include "state-label.h"
 #include "unit-name.h"
 
 /* The unit that the reading is about. */
