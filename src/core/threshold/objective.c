@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "gauges.h"
 #include "manager.h"
 #include "objective.h"
 #include "threshold-sample.h"
@@ -76,6 +77,8 @@ static bool read_counts(Unit *u, const ThresholdRule *rule, uint64_t window, uin
 
         if (!u->view || !is_measured(manager_get_measured(u->manager), MEASURED_ARRIVALS))
                 return false;
+        if (pending)
+                gauges_refresh(u->manager, now_nsec(CLOCK_MONOTONIC), /* missing= */ false);
         if (*rule->selector) {
                 if (pending)
                         *pending = 0; /* their number is known of the whole unit alone */

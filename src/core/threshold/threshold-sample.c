@@ -28,20 +28,25 @@
 uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double limit) {
         uint64_t n = 0;
 
-        for (unsigned bin = 1; bin < QOS_WAITING_BINS; bin++) {
-                if (QOS_WAITING_NSEC(bin) < limit)
-                        continue;
-                for (size_t i = 0; i < w->n; i++) {
-                        const struct qos_unit_map *map = w->sources[i].map;
+        for (size_t i = 0; i < w->n; i++) {
+                const struct qos_unit_map *map = w->sources[i].map;
+                int64_t in_flight = __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED);
+                uint64_t waiting = 0;
 
+                for (unsigned bin = 1; bin < QOS_WAITING_BINS; bin++) {
+                        if (QOS_WAITING_NSEC(bin) < limit)
+                                continue;
                         if (m->gauges.sessions.oldest != 0 &&
                             map->oldest_session == m->gauges.sessions.oldest)
-                                n += map->waiting.ages[bin];
+                                waiting += map->waiting.ages[bin];
                         for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
                                 if (m->gauges.sessions.gauges[g] != 0 &&
                                     map->gauges[g].session == m->gauges.sessions.gauges[g])
                                         n += map->gauges[g].waiting.ages[bin];
                 }
+                /* Those that ended since the iterator ran are among the counts */
+                if (in_flight > 0)
+                        n += MIN(waiting, (uint64_t) in_flight);
         }
         return n;
 }
