@@ -11,7 +11,10 @@ BLOCK = 65536
 # Writes and reads past the page cache, in steps. A step begins when the file go-STEP exists, and ends with a file done-STEP that
 # has the kernel's counters of the process. All blocks of the file of data are allocated before the first step.
 PROGRAM = r"""
-import mmap, os, socket, sys, time
+import ctypes, mmap, os, socket, sys, time
+
+# Faults in pages of the program are reads, too
+assert ctypes.CDLL(None).mlockall(3) == 0       # MCL_CURRENT | MCL_FUTURE
 
 directory, steps = sys.argv[1], sys.argv[2:]
 fd = os.open(directory + "/data", os.O_RDWR | os.O_DIRECT)

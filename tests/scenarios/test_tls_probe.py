@@ -345,8 +345,8 @@ def grpc_of_its_own_library():
     placed(g)
     equal(g.call("One", 100, [0]), {"OK": 100}, "calls by status")
     r = wait_for("it is left out", lambda: (r := snapshot(g)["requests"]).get("quality") in ("partial", "overlapping") and r)
-    # What was counted before the first overlap of a connection
-    check(r["server"].get("count", 0) <= 10 and r["server"]["unparsed"]["connections"] > 0, f"{r}")
+    # What was counted before the first overlap of a connection depends on the client alone
+    check(r["server"].get("count", 0) < 100 and r["server"]["unparsed"]["connections"] > 0, f"{r}")
 
 
 @test(deadline=60)
