@@ -8,7 +8,7 @@ import scenario
 import test_http
 import test_tls
 from scenario import (MSEC, SEC, Cable, Server, Unit, as_user, attach, check, equal, kill_qosd, load, lookup, qosctl, run,
-                      server_figures, smaller, snapshot, test, unused_port, varlink, wait_for, within)
+                      server_figures, smaller, snapshot, test, unused_port, varlink, wait_for)
 from test_endpoints import Nginx, ab, unused_ports
 from test_http2 import Nghttpd
 from test_memcached import Memcached
@@ -175,6 +175,10 @@ def pipelines_count():
             equal((f["count"], f.get("latency", {}).get("count", len(sizes))), (len(sizes), len(sizes)), f"count of {many} at once, and latency")
 
 
+# A unit that runs as soon as it can, however busy the machine is
+PROMPT = "CPUSchedulingPolicy=rr"
+
+
 def program(text, **keywords):
     """Returns a unit that runs this Python program."""
     path = f"/run/{scenario.unit_name('program', '.py')}"
@@ -268,7 +272,7 @@ async def main():
         n.sendto(b'READY=1', os.environ['NOTIFY_SOCKET'].replace('@', chr(0), 1))
     await asyncio.Event().wait()
 asyncio.run(main())
-""").start()
+""", settings=PROMPT).start()
     for http, number, size in ((True, 3, 10), (False, 3, 10), (True, 40, 10), (False, 40, 10), (True, 20, 200000), (False, 20, 50000)):
         said = f"/run/{scenario.unit_name('said', '')}"
         c = attach(program(f"""
@@ -294,7 +298,7 @@ while len(took) < {number}:
         took.append(time.monotonic_ns() - sent[len(took)])
 t.join()
 open('{said}', 'w').write(str(sum(took) // len(took)))
-""", type="exec"))
+""", type="exec", settings=PROMPT))
         run_to_its_end(c)
         what = f"{number} requests in {'HTTP' if http else 'RESP'}, {size} bytes each"
         expect_asked(c, {f"127.0.0.1:{port}": number}, what)
@@ -415,37 +419,32 @@ for responses in (5, 3, 5, 0):
 def times_are_those_of_the_peer():
     """The latency is between the server's delay of 20.6 ms and what the client measures, which includes its wakeup. The delay is in
     the middle of a bucket of schema 3, so that a quantile is as close as the mean."""
-    def measure():
-        s = Server(mode="thread", delay_us=20600)
-        s.start()
-        c = attach(ClientUnit(port=s.port, connections=2, number=40, think_us=5000))
-        said = c.run()
-        equal(said["answered"], 40, "responses to the client")
-        expect_asked(c, {f"127.0.0.1:{s.port}": 40}, "of a slow server")
-        d = client_figures(c)["latency"]
-        check(20.6 * MSEC <= d["mean"] <= said["latency"]["mean"], f"mean {d['mean']}, the client's {said['latency']['mean']}")
-        check(d["max"] <= said["latency"]["max"], f"max {d['max']}, the client's {said['latency']['max']}")
-        # The client's own times include the wait of its threads for a CPU
-        within(d["mean"], said["latency"]["mean"], 0.02, 5000, "mean")
-        within(d["p50"], said["latency"]["p50"], 0.02, 5000, "p50")
-        equal(server_figures(c)["count"], 0, "its requests")
-    scenario.undisturbed(measure)
+    s = Server(mode="thread", delay_us=20600)
+    s.start()
+    c = attach(ClientUnit(port=s.port, connections=2, number=40, think_us=5000))
+    said = c.run()["latency"]
+    expect_asked(c, {f"127.0.0.1:{s.port}": 40}, "of a slow server")
+    d = client_figures(c)["latency"]
+    for name in ("mean", "max"):
+        check(20.6 * MSEC <= d[name] <= said[name], f"{name} {d[name]}, the client's {said[name]}")
+    # A quantile is the middle of its bucket
+    check(0.99 * 20.6 * MSEC <= d["p50"] <= 1.045 * said["p50"], f"p50 {d['p50']}, the client's {said['p50']}")
+    equal(server_figures(c)["count"], 0, "its requests")
 
 
 @test()
 def answers_in_parts():
     """The latency ends with the last part of a response. A request in several segments is counted once."""
-    def measure():
-        s = Server(mode="thread", parts=4, gap_us=10000, response=400)
-        s.start()
-        c = attach(ClientUnit(port=s.port, connections=2, number=20, response=400, segments=3, segment_us=3000))
-        said = c.run()
-        expect_asked(c, {f"127.0.0.1:{s.port}": 20}, "in parts")
-        f = client_figures(c)
-        check(30 * MSEC <= f["latency"]["mean"] <= said["latency"]["mean"], f"mean {f['latency']}, the client's {said['latency']}")
-        within(f["latency"]["mean"], said["latency"]["mean"], 0.02, 5000, "mean")
-        equal((f["bytesOut"], f["bytesIn"]), (20 * 64, 20 * 400), "bytes")
-    scenario.undisturbed(measure)
+    s = Server(mode="thread", parts=4, gap_us=10000, response=400)
+    s.start()
+    c = attach(ClientUnit(port=s.port, connections=2, number=20, response=400, segments=3, segment_us=3000))
+    said = c.run()["latency"]
+    expect_asked(c, {f"127.0.0.1:{s.port}": 20}, "in parts")
+    f = client_figures(c)
+    # Three parts of a request 3 ms apart, four of a response 10 ms apart
+    for name in ("mean", "max"):
+        check(36 * MSEC <= f["latency"][name] <= said[name], f"{name} {f['latency'][name]}, the client's {said[name]}")
+    equal((f["bytesOut"], f["bytesIn"]), (20 * 64, 20 * 400), "bytes")
 
 
 @test()
@@ -574,19 +573,25 @@ def waiting_is_no_latency_of_the_peer():
     r = Redis()
     path = f"/run/{scenario.prefix}-waits.py"
     with open(path, "w") as f:
-        f.write(f"import socket\n"
+        f.write(f"import socket, time\n"
                 f"s = socket.create_connection(('127.0.0.1', {r.port}))\n"
                 f"def ask(line, end):\n"
                 f"    s.sendall(line); d = b''\n"
                 f"    while not d.endswith(end): d += s.recv(999)\n"
+                f"took = 0\n"
                 f"for i in range(10):\n"
+                f"    begun = time.monotonic_ns()\n"
                 f"    ask(b'PING\\r\\n', b'+PONG\\r\\n')\n"
-                f"    ask(b'*3\\r\\n$5\\r\\nBLPOP\\r\\n$1\\r\\nq\\r\\n$3\\r\\n0.5\\r\\n', b'*-1\\r\\n')\n")
+                f"    took = max(took, time.monotonic_ns() - begun)\n"
+                f"    ask(b'*3\\r\\n$5\\r\\nBLPOP\\r\\n$1\\r\\nq\\r\\n$3\\r\\n0.5\\r\\n', b'*-1\\r\\n')\n"
+                f"open('{path}.said', 'w').write(str(took))\n")
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
     run_to_its_end(c)
     f = wait_for("all are counted", lambda: (f := client_figures(c))["count"] == 20 and f["inFlight"] == 0 and f)
     equal(f["latency"]["count"], 10, "latency.count")
-    check(f["latency"]["max"] < 0.5 * SEC, f"latency.max is {f['latency']['max']}: a blocking command is in it")
+    with open(f"{path}.said") as said:
+        most = int(said.read())
+    check(f["latency"]["max"] <= most, f"latency.max is {f['latency']['max']}, not {most} at most: a blocking command is in it")
 
 
 @test(deadline=60)
