@@ -114,9 +114,10 @@ def delayed():
     s.start()
     c = load(s, netns=cable.a, address=cable.address_b, connections=4, number=100)
     expect_total(s, 100)
-    check(c["latency"]["p50"] > 45 * MSEC, f"the cable was fast: {c['latency']}")
     f = server_figures(s)
-    check(5 * MSEC <= f["latency"]["p50"] < 15 * MSEC, f"latency {f['latency']}")
+    for name in ("mean", "max"):
+        most = c["latency"][name] - 40 * MSEC
+        check(5 * MSEC <= f["latency"][name] <= most, f"latency.{name} {f['latency'][name]} instead of 5 ms to {most}")
     cable.cut()
 
 

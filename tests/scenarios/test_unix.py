@@ -96,10 +96,15 @@ def exchanges():
         crowd(u, 8, n)
         f = expect_exchanges(u, 8 * n)
         equal((f["bytesIn"], f["bytesOut"]), (8 * n, 3 * 8 * n), "bytes")
+        before = f["service"]["max"]
         with u.connect() as s:
+            begun = time.monotonic_ns()
             ask(s, "sleep=0.05")
+            took = time.monotonic_ns() - begun
         f = expect_exchanges(u, 8 * n + 1)
-        check(50 * MSEC <= f["service"]["max"] < 500 * MSEC, f"service.max {f['service']['max']}")
+        # One of the others may have taken longer on a busy machine
+        most = max(took, before)
+        check(50 * MSEC <= f["service"]["max"] <= most, f"service.max {f['service']['max']}, of which the client saw {most}")
         check(f["latency"]["max"] >= f["service"]["max"], f"latency.max {f['latency']['max']}")
         u.stop()
 
