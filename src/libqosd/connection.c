@@ -321,7 +321,7 @@ uint64_t qosd_snapshot_get_seq(qosd_snapshot *s) {
 }
 
 uint64_t qosd_snapshot_get_timestamp(qosd_snapshot *s) {
-        return snapshot_get_unsigned(s, "timestamp");
+        return snapshot_get_unsigned(s, "timestamp") * NSEC_PER_USEC;
 }
 
 uint64_t qosd_snapshot_get_covered(qosd_snapshot *s) {

@@ -189,7 +189,7 @@ static void print_baseline_source(sd_json_variant *from, uint64_t now) {
         char age[FORMAT_MAX], covered[FORMAT_MAX], since[FORMAT_MAX], until[FORMAT_MAX], text[512];
         uint64_t begin, end, length;
 
-        if (!value_unsigned(from, "since", &begin) || !value_unsigned(from, "until", &end) || !value_unsigned(from, "covered", &length))
+        if (!value_time(from, "since", &begin) || !value_time(from, "until", &end) || !value_unsigned(from, "covered", &length))
                 return;
         (void) snprintf(text, sizeof(text), "%s between %s and %s (%s ago): the faster half, without failures and violated thresholds",
                         format_span(covered, length), format_time(since, begin, now), format_time(until, end, now), format_span(age, now - MIN(now, end)));

@@ -189,7 +189,7 @@ static int exported_units_new(const Replies *replies, ExportedUnits *ret) {
                 ret->n++;
                 u->unit = unit;
                 u->name = value_string(unit, "name");
-                (void) value_unsigned(unit, "attachedSince", &u->attached_since);
+                (void) value_time(unit, "attachedSince", &u->attached_since);
                 u->histograms = value_find(unit, "histograms");
                 r = sorted_values(u->unit, "totals", &u->totals);
                 if (r >= 0)

@@ -90,7 +90,7 @@ static int histogram_parse(sd_json_variant *h, int *ret_schema, long *ret_first,
 static size_t step_get_slot(const Heatmap *h, sd_json_variant *step, size_t i) {
         uint64_t at = 0;
 
-        (void) value_unsigned(step, "timestamp", &at);
+        (void) value_time(step, "timestamp", &at);
         /* Round to nearest, as the clock may have been adjusted */
         return h->slots == 0 ? i : at < h->begin ? 0 : (size_t) ((at - h->begin + h->step / 2) / h->step);
 }
@@ -101,11 +101,11 @@ static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t ste
         long last = LONG_MIN;
         uint64_t end = 0;
 
-        (void) value_unsigned(sd_json_variant_by_index(steps, 0), "timestamp", &h.begin);
+        (void) value_time(sd_json_variant_by_index(steps, 0), "timestamp", &h.begin);
         for (size_t i = 0; i < n; i++) {
                 uint64_t at = 0;
 
-                (void) value_unsigned(sd_json_variant_by_index(steps, i), "timestamp", &at);
+                (void) value_time(sd_json_variant_by_index(steps, i), "timestamp", &at);
                 end = MAX(end, at);
                 h.begin = MIN(h.begin, at);
         }

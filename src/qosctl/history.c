@@ -51,7 +51,8 @@ static int get_history(Client *c, const char *unit, char **metrics, Replies *ret
         r = client_callbo(c, QOS_METHOD("History"), ret,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_CONDITION(!!metrics, "metrics", SD_JSON_BUILD_STRV(metrics)),
-                          SD_JSON_BUILD_PAIR_CONDITION(arg_since != SINCE_UNSET, "since", SD_JSON_BUILD_UNSIGNED(arg_since)));
+                          SD_JSON_BUILD_PAIR_CONDITION(arg_since != SINCE_UNSET, "since",
+                                                       SD_JSON_BUILD_UNSIGNED(arg_since / NSEC_PER_USEC)));
         return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_OK;
 }
 
@@ -139,7 +140,7 @@ static int print_history(sd_json_variant *reply, const Replies *catalogue, char 
                 sd_json_variant *s = sd_json_variant_by_index(steps, i);
                 uint64_t at;
 
-                if (!value_unsigned(s, "timestamp", &at)) {
+                if (!value_time(s, "timestamp", &at)) {
                         r = -EBADMSG;
                         goto finish;
                 }

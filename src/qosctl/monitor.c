@@ -67,10 +67,10 @@ static int print_reply(sd_json_variant *parameters, Monitoring *m) {
         for (size_t i = 0; thresholds && i < sd_json_variant_elements(thresholds); i++) {
                 sd_json_variant *v = sd_json_variant_by_index(thresholds, i);
 
-                if (value_unsigned(v, "since", &n))
+                if (value_time(v, "since", &n))
                         print_crossing(v, n);
         }
-        if (event && value_unsigned(event, "timestamp", &n))
+        if (event && value_time(event, "timestamp", &n))
                 print_crossing(event, n);
         /* Do not buffer in pipes */
         return fflush(stdout) < 0 ? -errno : 0;
@@ -154,7 +154,7 @@ static int add_reading(sd_json_variant *parameters, Monitoring *m) {
 
         if (value_unsigned(parameters, "skipped", &n))
                 (void) log_failure(0, "%" PRIu64 " sample%s skipped (slow reader).", n, n == 1 ? "" : "s");
-        if (value_unsigned(snapshot, "timestamp", &n)) {
+        if (value_time(snapshot, "timestamp", &n)) {
                 table_add(m->table, COLOR_GREY, "%s", format_time(time, n, now_nsec(CLOCK_REALTIME)));
                 reading_add_row(&r, m->table);
         }

@@ -151,10 +151,10 @@ static void print_attachment(const Reading *r) {
         uint64_t since, now, drops;
         double share;
 
-        if (reading_unsigned(r, "attachedSince", &since)) {
+        if (value_time(r->snapshot, "attachedSince", &since)) {
                 print_key("Attached");
                 line_add("since %s", format_timestamp(at, since));
-                if (reading_unsigned(r, "timestamp", &now) && now > since)
+                if (value_time(r->snapshot, "timestamp", &now) && now > since)
                         line_add("; %s ago", format_span(ago, now - since));
                 line_end();
         }

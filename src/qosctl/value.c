@@ -44,6 +44,16 @@ bool value_unsigned(sd_json_variant *v, const char *path, uint64_t *ret) {
         return true;
 }
 
+bool value_time(sd_json_variant *v, const char *path, uint64_t *ret) {
+        uint64_t usec;
+
+        if (!value_unsigned(v, path, &usec) || usec > UINT64_MAX / NSEC_PER_USEC)
+                return false;
+
+        *ret = usec * NSEC_PER_USEC;
+        return true;
+}
+
 uint64_t value_since(sd_json_variant *before, sd_json_variant *v, const char *path) {
         uint64_t a = 0, b = 0;
 

@@ -13,6 +13,8 @@ sd_json_variant* value_find(sd_json_variant *v, const char *path);
 
 const char* value_string(sd_json_variant *v, const char *path);
 bool value_unsigned(sd_json_variant *v, const char *path, uint64_t *ret);
+/* Gets a time, in microseconds in replies, as nanoseconds since 1970. */
+bool value_time(sd_json_variant *v, const char *path, uint64_t *ret);
 /* Growth of a number since an earlier reply (may be NULL); 0 if not found. */
 uint64_t value_since(sd_json_variant *before, sd_json_variant *v, const char *path);
 bool value_real(sd_json_variant *v, const char *path, double *ret);

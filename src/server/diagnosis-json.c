@@ -156,8 +156,8 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline 
                 r = diagnosis_figures_to_json(e->normal, &normal);
         if (r >= 0 && by_history)
                 r = sd_json_buildo(&from,
-                                   SD_JSON_BUILD_PAIR_UNSIGNED("since", by_history->since),
-                                   SD_JSON_BUILD_PAIR_UNSIGNED("until", by_history->until),
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("since", by_history->since / NSEC_PER_USEC),
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("until", by_history->until / NSEC_PER_USEC),
                                    SD_JSON_BUILD_PAIR_UNSIGNED("covered", by_history->covered));
         if (r >= 0)
                 r = named_to_json(e->users, e->n_users, "threads", &users);
@@ -174,7 +174,7 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline 
 
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_STRING("unit", u->name),
-                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", now_nsec(CLOCK_REALTIME)),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", now_usec(CLOCK_REALTIME)),
                               SD_JSON_BUILD_PAIR_STRING("verdict", verdict_to_string(d->verdict)),
                               SD_JSON_BUILD_PAIR_STRING("summary", d->summary),
                               SD_JSON_BUILD_PAIR_STRING("text", d->text),

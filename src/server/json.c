@@ -275,9 +275,9 @@ void snapshot_write(const Unit *u, const Snapshot *s, bool peers, JsonWriter *w)
                 json_writer_add_string(w, "invocationId", SD_ID128_TO_STRING(u->invocation_id));
         json_writer_add_string(w, "activeState", u->active_state);
         add_lifecycle(w, &u->lifecycle);
-        json_writer_add_unsigned(w, "attachedSince", u->attached_since);
+        json_writer_add_unsigned(w, "attachedSince", u->attached_since / NSEC_PER_USEC);
         json_writer_add_unsigned(w, "seq", s->seq);
-        json_writer_add_unsigned(w, "timestamp", s->timestamp);
+        json_writer_add_unsigned(w, "timestamp", s->timestamp / NSEC_PER_USEC);
         if (s->window != WINDOW_TOTAL)
                 json_writer_add_unsigned(w, "window", s->window);
         json_writer_add_unsigned(w, "covered", s->covered);
@@ -393,9 +393,9 @@ int totals_to_text(const Unit *u, const UnitTotals *t, char **ret) {
         json_writer_add_string(&w, "name", u->name);
         add_slice(&w, u->control_group);
         json_writer_add_string(&w, "activeState", u->active_state);
-        json_writer_add_unsigned(&w, "attachedSince", u->attached_since);
+        json_writer_add_unsigned(&w, "attachedSince", u->attached_since / NSEC_PER_USEC);
         json_writer_add_unsigned(&w, "seq", t->snapshot.seq);
-        json_writer_add_unsigned(&w, "timestamp", t->snapshot.timestamp);
+        json_writer_add_unsigned(&w, "timestamp", t->snapshot.timestamp / NSEC_PER_USEC);
         add_totals(&w, &t->snapshot.totals);
         add_gauges(&w, &t->snapshot.totals);
         json_writer_open_array(&w, "histograms");
@@ -468,7 +468,7 @@ int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_
                               SD_JSON_BUILD_PAIR_STRING("unit", u->name),
                               SD_JSON_BUILD_PAIR_STRING("metric", metric),
                               SD_JSON_BUILD_PAIR_UNSIGNED("seq", h->seq),
-                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", h->timestamp),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", h->timestamp / NSEC_PER_USEC),
                               SD_JSON_BUILD_PAIR_CONDITION(h->window != WINDOW_TOTAL, "window",
                                                            SD_JSON_BUILD_UNSIGNED(h->window)),
                               SD_JSON_BUILD_PAIR_UNSIGNED("covered", h->covered),
@@ -537,7 +537,7 @@ int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned 
                 return r;
 
         json_writer_begin(&w, /* text= */ false);
-        json_writer_add_unsigned(&w, "timestamp", s->timestamp);
+        json_writer_add_unsigned(&w, "timestamp", s->timestamp / NSEC_PER_USEC);
         json_writer_add_unsigned(&w, "covered", s->covered);
         add_metrics(&w, metrics, NULL, 0, &index);
         if (array)
@@ -608,7 +608,7 @@ int threshold_to_json(const Threshold *a, bool peers, bool budgets, sd_json_vari
         if (r >= 0 && a->origin)
                 r = sd_json_variant_set_field_string(&v, "origin", a->origin);
         if (r >= 0)
-                r = sd_json_variant_set_field_unsigned(&v, "since", a->since);
+                r = sd_json_variant_set_field_unsigned(&v, "since", a->since / NSEC_PER_USEC);
         if (r >= 0 && budgets && threshold_get_error_budget(a, &budget)) {
                 r = sd_json_variant_set_field_unsigned(&v, "good", budget.counts.good);
                 if (r >= 0)
@@ -631,7 +631,7 @@ int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant
         if (r >= 0)
                 r = sd_json_variant_set_field_unsigned(&v, "seq", e->seq);
         if (r >= 0)
-                r = sd_json_variant_set_field_unsigned(&v, "timestamp", e->timestamp);
+                r = sd_json_variant_set_field_unsigned(&v, "timestamp", e->timestamp / NSEC_PER_USEC);
         for (size_t i = 0; i < e->n_shares && r >= 0; i++)
                 r = sd_json_variant_append_arraybo(&shares,
                                 SD_JSON_BUILD_PAIR_STRING("state", state_share_name(e->shares + i)),

@@ -226,7 +226,7 @@ static int connection_reply_many(Connection *c) {
         if (r < 0)
                 return r;
         return sd_varlink_replybo(c->link,
-                                  SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", m->now.realtime),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", m->now.realtime / NSEC_PER_USEC),
                                   SD_JSON_BUILD_PAIR_VARIANT("snapshots", array));
 }
 

@@ -10,7 +10,8 @@
 #define HISTORY_STEPS_MAX MAX(HISTORY_FINE_STEPS, HISTORY_COARSE_STEPS)
 
 typedef struct HistoryQuery {
-        uint64_t since, step;
+        uint64_t since;                 /* CLOCK_REALTIME, us */
+        uint64_t step;                  /* ns */
         unsigned minimum_samples;
         bool *metrics;                  /* requested ones of the catalogue */
         unsigned distributions;         /* bits by their number */
@@ -30,7 +31,7 @@ static int history_query_add(const HistoryStep *s, void *userdata) {
         Metrics metrics;
         int r;
 
-        if (s->timestamp + q->step <= q->since)
+        if (s->timestamp / NSEC_PER_USEC + q->step / NSEC_PER_USEC <= q->since)
                 return 0;
 
         history_step_get_metrics(s, q->minimum_samples, &metrics);
@@ -109,8 +110,8 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
                 {}
         };
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *steps = NULL;
-        uint64_t now = now_usec(CLOCK_REALTIME) * NSEC_PER_USEC,
-                kept = HISTORY_FINE_STEPS * HISTORY_FINE_NSEC;
+        uint64_t now = now_usec(CLOCK_REALTIME),
+                kept = HISTORY_FINE_STEPS * HISTORY_FINE_NSEC / NSEC_PER_USEC;
         _cleanup_(history_query_done) HistoryQuery q = {};
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;

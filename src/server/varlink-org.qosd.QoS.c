@@ -147,11 +147,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         DEFINE(lastExit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("Whether the service manager has frozen it: \"running\", \"frozen\" and so on"), \
         DEFINE(freezerState, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("When it was attached, in nanoseconds since 1970 UTC"), \
+        FIELD_COMMENT("When it was attached, in microseconds since 1970 UTC"), \
         DEFINE(attachedSince, SD_VARLINK_INT, 0), \
         FIELD_COMMENT("Counts the readings of this unit: readings with equal numbers are equal"), \
         DEFINE(seq, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("When the reading was taken, in nanoseconds since 1970 UTC"), \
+        FIELD_COMMENT("When the reading was taken, in microseconds since 1970 UTC"), \
         DEFINE(timestamp, SD_VARLINK_INT, 0), \
         FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for everything " \
                       "since the attach, or since a mark"), \
@@ -225,7 +225,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(slice, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Its state, as systemd has it"),
                 SD_VARLINK_DEFINE_FIELD(activeState, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("When all of it began to be counted, in nanoseconds since 1970 UTC: another "
+                FIELD_COMMENT("When all of it began to be counted, in microseconds since 1970 UTC: another "
                               "time than in an export before means that it began anew. Restarts of the unit "
                               "and of qosd do not, but for what the kernel counts for control groups: "
                               "contention.pressure, contention.quota, swapIns and refaults begin anew with "
@@ -233,7 +233,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(attachedSince, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Number of the reading; equal numbers for a unit mean equal contents"),
                 SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("When the reading was taken, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("When the reading was taken, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("All counters since the attach, by the name of the metric"),
                 SD_VARLINK_DEFINE_FIELD(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
@@ -296,7 +296,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 HistoryStep,
-                FIELD_COMMENT("When it began, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("When it began, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How much of it the unit was observed for, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, 0),
@@ -397,7 +397,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 Threads,
                 DEFINE_INPUT_UNIT,
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("When that was, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("When that was, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("The threads there are, 1000 at most: those that were running, ready, or "
                               "waiting for locks, disks and memory for longest"),
@@ -409,7 +409,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 Resources,
                 DEFINE_INPUT_UNIT,
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("When that was, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("When that was, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("What its threads wait and have waited for, 256 at most, those with most time "
                               "first, and then by state the rest"),
@@ -476,7 +476,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(source, ThresholdSource, 0),
                 FIELD_COMMENT("The file and the line it stands in"),
                 SD_VARLINK_DEFINE_FIELD(origin, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Since when the state is what it is, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("Since when the state is what it is, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Of an objective (an upper limit for a quantile of the latency or the time to "
                               "first byte), in replies to ListThresholds(): good requests since it was set"),
@@ -514,7 +514,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Counts the events of all units; goes on when qosd is restarted, and at a "
                               "higher number when it was stopped"),
                 SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("When it happened, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Changes of thresholds of the same user that were dropped before this one, "
                               "as there were too many; absent if there are none"),
@@ -594,7 +594,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("The units, at most 256, each once"),
                 SD_VARLINK_DEFINE_INPUT(units, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
                 DEFINE_INPUT_WINDOW,
-                FIELD_COMMENT("When the readings were taken, all of them, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("When the readings were taken, all of them, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("The readings, in the order of the units; without those that cannot be shown, "
                               "which the log says why"),
@@ -638,7 +638,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT(metric, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The reading it is from"),
                 SD_VARLINK_DEFINE_OUTPUT(seq, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("When the reading was taken, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("When the reading was taken, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for "
                               "everything since the attach"),
@@ -663,8 +663,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("Metrics, or distributions like \"requests.server.latency\" to show with "
                               "their buckets. Default, also if empty: all metrics"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Only steps that end later than this, in nanoseconds since 1970 UTC. Default: "
-                              "an hour ago"),
+                FIELD_COMMENT("Only steps that end later than this, in microseconds since 1970 UTC. "
+                              "Default: an hour ago"),
                 SD_VARLINK_DEFINE_INPUT(since, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The length of the steps in nanoseconds: 10 s, which are kept for an hour, or "
                               "5 min, which are kept for a day. Default: 10 s if that goes back far enough"),
@@ -896,7 +896,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 BaselinePeriod,
-                FIELD_COMMENT("When the first of it began, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("When the first of it began, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When the last of it ended"),
                 SD_VARLINK_DEFINE_FIELD(until, SD_VARLINK_INT, 0),
@@ -977,7 +977,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_POLKIT,
                 FIELD_COMMENT("The name of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("When the interval ended, in nanoseconds since 1970 UTC"),
+                FIELD_COMMENT("When the interval ended, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Whether there are findings"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(verdict, Verdict, 0),

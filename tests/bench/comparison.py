@@ -124,13 +124,13 @@ def measure(directory, network, workload, share, most, windows):
         raise Void(f"the capture has {len(wire)} requests, and the load generator {client['count']}")
     truth = sorted((last, last - first) for first, last in zip(wire.first_in, wire.last_out))
     paired = {name: pairings.samples(name) for name in INSTRUMENTS if name != "qosd"}
-    readings = [r for r in readings if r["timestamp"] <= truth[-1][0]]
+    readings = [r for r in readings if r["timestamp"] * 1000 <= truth[-1][0]]
     if not readings:
         raise Void("the load was over before a window was")
 
     rows = []
     for n, reading in enumerate(readings):
-        end = reading["timestamp"]
+        end = reading["timestamp"] * 1000
         begin = end - reading["covered"]
         true = figures(truth, begin, end)
         for instrument in INSTRUMENTS:

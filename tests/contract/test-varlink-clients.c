@@ -422,7 +422,9 @@ static void test_history(void) {
                                            "{\"unit\":\"a\","
                                            "\"metrics\":[\"requests.server.latency.p99\","
                                            "\"requests.server.firstByte\"]}"),
-                        *day = client_call(c, "History", "{\"unit\":\"a\",\"since\":1}");
+                        *day = client_call(c, "History", "{\"unit\":\"a\",\"since\":1}"), *later = NULL;
+                char parameters[64];
+                uint64_t begin;
                 sd_json_variant *steps = message_parameter(one, "steps"), *step, *histogram;
 
                 check(sd_json_variant_elements(message_parameter(all, "steps")) == 3);
@@ -451,6 +453,14 @@ static void test_history(void) {
 
                 check(sd_json_variant_unsigned(message_parameter(day, "step")) == 300 * NSEC_PER_SEC);
                 check(sd_json_variant_elements(message_parameter(day, "steps")) == 1);
+
+                step = sd_json_variant_by_index(message_parameter(all, "steps"), 0);
+                begin = sd_json_variant_unsigned(sd_json_variant_by_key(step, "timestamp"));
+                check(begin == (now - 30 * NSEC_PER_SEC) / NSEC_PER_USEC);
+                (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"a\",\"since\":%" PRIu64 "}",
+                                begin + 10 * USEC_PER_SEC);
+                later = client_call(c, "History", parameters);
+                check(sd_json_variant_elements(message_parameter(later, "steps")) == 2);
         }
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }

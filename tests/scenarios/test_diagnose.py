@@ -1033,7 +1033,7 @@ def by_its_history():
         check(1.5 * d["baseline"]["firstByte"] <= d["figures"]["firstByte"], f"not worse than normal: {said(d)}")
         check(d["baseline"]["threads"]["runQueue"] < d["figures"]["threads"]["runQueue"], f"threads in the run queue, baseline: {json.dumps(d['baseline'])}")
         period = d["baselineSource"]
-        check(30 * scenario.SEC <= period["covered"] + 10 * scenario.SEC and period["until"] <= d["timestamp"] - SECONDS * scenario.SEC
+        check(30 * scenario.SEC <= period["covered"] + 10 * scenario.SEC and period["until"] <= d["timestamp"] - SECONDS * 10**6
               and period["since"] < period["until"], f"period of the baseline: {period}")
         check("Compared with its history, " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout, "no baseline in the output of qosctl")
 

@@ -60,7 +60,7 @@ def known_load_in_known_steps():
     check(got[0]["covered"] < STEP, "the step of the attach is covered from its begin")
     equal([g["covered"] for g in got[1:4]], [STEP] * 3, "time covered by the other steps")
     for a, b in zip(got, got[1:]):
-        check(abs(b["timestamp"] - a["timestamp"] - STEP) < SEC // 100, "steps do not begin where the one before ends")
+        check(abs((b["timestamp"] - a["timestamp"]) * 1000 - STEP) < SEC // 100, "steps do not begin where the one before ends")
 
     # As in snapshots, a quantile needs enough requests: 500 are enough for the 99th percentile, 62 are not
     check(lookup(got[2], "requests.server.latency.p99") is not None, "no p99 of 500 requests")
@@ -223,13 +223,13 @@ def what_is_refused():
     """Unknown metrics, metrics without a history, and times in the future are refused with a typed error and a message that names
     the reason."""
     s = start_served(mode="thread")
-    now = time.time_ns()
+    now = time.time_ns() // 1000
     equal(varlink_error("History", unit="no-such-unit-at-all"), "NoSuchUnit", "error")
     equal(varlink_error("History", unit=s.name, metrics=["nonsense"]), "NoSuchMetric", "error")
     equal(varlink_error("History", unit=s.name, metrics=["requests.server.queue"]), "NoHistory", "error")
     equal(varlink_error("History", unit=s.name, metrics=["requests.server.queue.p50"]), "NoHistory", "error")
     equal(varlink_error("History", unit=s.name, metrics=["requests.server.oldestInFlight"]), "NoHistory", "error")
-    for parameter, value in (("since", now + 3600 * SEC), ("since", -1), ("step", SEC), ("step", 0), ("step", 60 * SEC)):
+    for parameter, value in (("since", now + 3600 * 10**6), ("since", -1), ("step", SEC), ("step", 0), ("step", 60 * SEC)):
         equal(varlink_error("History", unit=s.name, **{parameter: value}), "org.varlink.service.InvalidParameter", f"{parameter}={value}")
     equal(steps(s, since=now), [], "steps since now")
 

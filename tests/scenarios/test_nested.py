@@ -191,7 +191,7 @@ def history_and_marks():
     for unit, number in (slice, 55), (s.name, 10):
         def steps_until_the_load():
             h = varlink("History", unit=unit, metrics=["requests.server.count"])
-            return h["steps"] and h["steps"][-1]["timestamp"] + h["step"] > loaded and h["steps"]
+            return h["steps"] and h["steps"][-1]["timestamp"] * 1000 + h["step"] > loaded and h["steps"]
         steps = wait_for("a step has ended since the load", steps_until_the_load, 25)
         equal(sum(lookup(x, "requests.server.count") for x in steps), number, f"count in the history of {unit}")
     same(slice, 55)

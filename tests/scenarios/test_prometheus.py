@@ -24,12 +24,12 @@ def counter(metric, unit):
 
 
 def created(unit):
-    """Of all series of the unit's requests, in ns."""
+    """Of all series of the unit's requests, in us."""
     times = {v for k, v in samples(scrape(accept=OPENMETRICS)[1], unit.name).items()
              if k.startswith("qosd_requests_") and k.split("{")[0].endswith("_created")}
     equal(len(times), 1, f"created timestamps: {times}")
     seconds, _, fraction = times.pop().partition(".")
-    return int(seconds) * scenario.SEC + int(fraction.ljust(9, "0"))
+    return int(seconds) * 10**6 + int(fraction.ljust(9, "0")) // 1000
 
 
 @test()

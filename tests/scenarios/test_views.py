@@ -88,12 +88,44 @@ def equal_at_one_seq():
             for key in ("covered", "window"):
                 if key in b:
                     equal(b[key], a[key], key)
-            # JavaScript holds microseconds
             for key in ("timestamp", "attachedSince"):
-                equal(b[key], a[key] // 1000, key)
-                check(b[key] < 2 ** 53, f"{key}: {b[key]}")
+                equal(b[key], a[key], key)
     t.end()
     h.end()
+
+
+def times(value, key=None):
+    """Returns the times in a reply, and the integers that JavaScript cannot hold."""
+    if isinstance(value, dict):
+        return [t for k, v in value.items() for t in times(v, k)]
+    if isinstance(value, list):
+        return [t for v in value for t in times(v, key)]
+    is_time = key in ("timestamp", "attachedSince", "since", "until")
+    return [(key, value)] if is_time or type(value) is int and abs(value) >= 2 ** 53 else []
+
+
+@test()
+def times_are_microseconds():
+    """All methods and signals have times in microseconds, which JavaScript can hold, and no other number is too large for it."""
+    s = Server(mode="thread")
+    attach(s, "--probes=requests,cpu,block,memory")
+    s.start()
+    qosctl("set-threshold", s.name, "busy: requests.server.rate > 1000000 over 1s")
+    load(s, connections=2, number=100)
+    wait_for("a step of the history is over", lambda: varlink("History", unit=s.name, metrics=["requests.server.count"])["steps"], 25, pause=0.5)
+    with scenario.Varlink() as v:
+        replies = {method: v.call(method, unit=s.name, **more) for method, more in (
+            ("Get", {}), ("Histogram", {"metric": "requests.server.latency"}), ("History", {"metrics": ["requests.server.latency"]}),
+            ("Threads", {}), ("Resources", {}))}
+        replies |= {method: v.collect(method, unit=s.name) for method in ("List", "Export", "ListThresholds")}
+        replies["GetMany"] = v.call("GetMany", units=[s.name])
+        v.call("BeginDiagnosis", unit=s.name)
+        replies["Diagnose"] = v.call("Diagnose", unit=s.name, sinceBegin=True)
+    for method, reply in replies.items():
+        found = times(reply)
+        check(found, f"{method} has no time: {json.dumps(reply)}")
+        for key, value in found:
+            check(abs(value / 10 ** 6 - time.time()) < 3600, f"{key} of {method}: {value}")
 
 
 # Those that show a reading

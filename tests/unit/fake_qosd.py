@@ -14,6 +14,8 @@ import threading
 import time
 
 SEC = 1000000000
+# Times are in microseconds, durations in nanoseconds
+USEC = 1000
 PREFIX = "org.qosd.QoS."
 
 
@@ -45,7 +47,7 @@ def snapshot(unit, rate, window, scale=109000, total=None, now=None, age=600, **
         "connections": {"open": 12, "accepted": 3, "acceptQueue": 0, "acceptQueueMax": 511, "listenDrops": 0, "retransmits": 0},
     }
     s = {"unit": unit, "controlGroup": f"/system.slice/{unit}", "invocationId": "0123456789abcdef0123456789abcdef",
-         "activeState": "active", "attachedSince": now - age * SEC, "seq": 812, "timestamp": now}
+         "activeState": "active", "attachedSince": (now - age * SEC) // USEC, "seq": 812, "timestamp": now // USEC}
     if window:
         s["window"] = window
     s |= {"covered": covered, "requests": {"quality": "exchanges", "server": server},
@@ -91,7 +93,7 @@ def history(unit, n, step=10 * SEC, begin=1763683200 * SEC, gap=(), scale=109000
         bump = round(math.log2(middle / SEC) * 8)
         counts = [i, 5 * i, 20 * i, 60 * i, 100 * i, 60 * i, 20 * i, 5 * i, i] + [0] * 60 + [1]
         s["requests"]["server"]["errors"] = {"reset": 3 * i, "timeout": 0}
-        steps.append({"timestamp": begin + i * step, "covered": step, "requests": s["requests"],
+        steps.append({"timestamp": (begin + i * step) // USEC, "covered": step, "requests": s["requests"],
                       "histograms": [{"metric": "requests.server.latency", "schema": 3, "count": sum(counts), "sum": sum(counts) * middle,
                                       "offset": bump - 4, "counts": counts}]})
     return {"unit": unit, "step": step, "steps": steps}
@@ -334,7 +336,7 @@ class FakeQosd:
     def threshold(self, unit, name, state, value=None, **more):
         return {"unit": unit, "name": name, "state": state, "metric": "requests.server.firstByte.p99", "limit": 20000000,
                 "threshold": f"{name}: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s",
-                "source": "administrator", "since": 1763683200 * SEC} | ({"value": value} if value is not None else {}) | more
+                "source": "administrator", "since": 1763683200 * SEC // USEC} | ({"value": value} if value is not None else {}) | more
 
     def do_BeginDiagnosis(self, c, unit, allowInteractiveAuthentication=False):
         self.begun[c] = self.resolve(unit)
@@ -345,7 +347,7 @@ class FakeQosd:
     def do_Diagnose(self, c, unit, sinceBegin=False, baseline=None):
         if not sinceBegin or self.begun.pop(c, None) != self.resolve(unit):
             raise Error("org.varlink.service.InvalidParameter", parameter="sinceBegin")
-        return [{"unit": self.resolve(unit), "timestamp": 1763683260000000000} | self.diagnoses.get(self.resolve(unit), self.diagnosis)]
+        return [{"unit": self.resolve(unit), "timestamp": 1763683260000000} | self.diagnoses.get(self.resolve(unit), self.diagnosis)]
 
     def do_SetThreshold(self, c, unit, threshold, allowInteractiveAuthentication=False):
         if ":" not in threshold:

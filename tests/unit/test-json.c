@@ -120,7 +120,7 @@ static void test_absent(void) {
         check_text(v,
                    "{\"unit\":\"a.service\","
                    "\"controlGroup\":\"/system.slice/a.service\",\"activeState\":\"active\","
-                   "\"attachedSince\":1763683200000000000,\"seq\":812,\"timestamp\":1763683260000000000,"
+                   "\"attachedSince\":1763683200000000,\"seq\":812,\"timestamp\":1763683260000000,"
                    "\"window\":10000000000,\"covered\":9000000000,\"drops\":0}");
 }
 
@@ -289,7 +289,7 @@ static void test_histogram(void) {
         };
         Histogram h = {
                 .seq = 5,
-                .timestamp = 6,
+                .timestamp = 6999,
                 .window = NSEC_PER_SEC,
                 .covered = 7,
                 .schema = 5,
@@ -324,7 +324,7 @@ static void test_totals(void) {
                                                             [HISTOGRAM_FINE_BINS - 1] = 1 },
                 coarse[HISTOGRAM_COARSE_BINS] = { [HISTOGRAM_COARSE_BINS - 2] = 4 };
         static UnitTotals t = {
-                .snapshot = { .seq = 5, .timestamp = 6, .drops = 7 },
+                .snapshot = { .seq = 5, .timestamp = 6999, .drops = 7 },
                 .distributions = {
                         { "requests.server.latency", 5, fine, HISTOGRAM_FINE_BINS, 1234 },
                         { "requests.server.queue", 3, coarse, HISTOGRAM_COARSE_BINS, 99 },
@@ -361,7 +361,7 @@ static void test_totals(void) {
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Export"), SD_VARLINK_OUTPUT, v));
         check_text(v,
                    "{\"unit\":{\"name\":\"a.service\",\"slice\":\"system.slice\",\"activeState\":\"active\","
-                   "\"attachedSince\":1763683200000000000,\"seq\":5,\"timestamp\":6,"
+                   "\"attachedSince\":1763683200000000,\"seq\":5,\"timestamp\":6,"
                    "\"totals\":{\"requests.server.count\":9},"
                    "\"gauges\":{\"requests.server.inFlight\":3,\"requests.client.inFlight\":0},"
                    "\"histograms\":["

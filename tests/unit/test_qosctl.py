@@ -25,7 +25,7 @@ import threading
 import time
 import unittest
 
-from fake_qosd import SEC, Error, FakeQosd, distribution, history, snapshot
+from fake_qosd import SEC, USEC, Error, FakeQosd, distribution, history, snapshot
 
 QOSCTL = None
 COMPLETION = None
@@ -895,7 +895,7 @@ class Others(Test):
 
         out = self.out_of("history", "nginx", "requests.server.count", "requests.quality", "requests.server.latency.p99", "--since=@1763683210", "--no-legend")
         self.assertEqual(out.splitlines()[1].split(), ["Fri", "00:00:10", "1.00k", "exchanges", "1.35ms"])
-        self.assertEqual(self.calls("History")[-1]["since"], 1763683210 * SEC)
+        self.assertEqual(self.calls("History")[-1]["since"], 1763683210 * SEC // USEC)
         self.assertIn("COUNT QUALITY LATENCY.P99\n", re.sub(" +", " ", self.out_of("history", "nginx", *self.calls("History")[-1]["metrics"])))
 
         # JSON has all of the reply, whatever metrics are requested
@@ -1055,7 +1055,7 @@ class Others(Test):
         self.assertIn("nginx.service: inconclusive\n", self.run_qosctl("diagnose", "nginx", "--for=1s", status=1)[0])
 
         # A baseline from the history is named with its interval
-        self.qosd.diagnosis = nothing | {"baseline": figures, "baselineSource": {"since": 1763683200000000000, "until": 1763683260000000000, "covered": 30 * 10 ** 9}}
+        self.qosd.diagnosis = nothing | {"baseline": figures, "baselineSource": {"since": 1763683200000000, "until": 1763683260000000, "covered": 30 * 10 ** 9}}
         self.assertIn("Compared with its history, 30s between ", self.out_of("diagnose", "nginx", "--for=1s"))
 
         # A saved baseline is sent to qosd without changes
@@ -1490,8 +1490,8 @@ disk (certain), back.service: 42% of each request of nginx.service
     def export(self, name, count, indexes, counts):
         self.qosd.add(name)
         self.qosd.exported[name] = {
-            "name": name, "slice": "app.slice", "activeState": "active", "attachedSince": 1763683200123456789, "seq": 5,
-            "timestamp": 1763683300000000000, "drops": 3, "cost": {"requests": 1000000001, "contention": 7},
+            "name": name, "slice": "app.slice", "activeState": "active", "attachedSince": 1763683200123456, "seq": 5,
+            "timestamp": 1763683300000000, "drops": 3, "cost": {"requests": 1000000001, "contention": 7},
             "totals": {"requests.server.count": count, "requests.server.bytesIn": 2 ** 53 + 1, "contention.threadTime": 1500000000},
             "gauges": {"requests.server.inFlight": 2, "requests.server.oldestInFlight": 7},
             "histograms": [{"metric": "requests.server.latency", "schema": 5, "sum": 12345678901, "indexes": indexes, "counts": counts,
@@ -1553,7 +1553,7 @@ disk (certain), back.service: 42% of each request of nginx.service
                 self.assertEqual(s["qosd_requests_server_latency_seconds_sum", unit, None], "12.345678901")
                 self.assertEqual(s["qosd_requests_server_latency_seconds_count", unit, None], count)
                 for name in "qosd_requests_server", "qosd_requests_server_latency_seconds":
-                    self.assertEqual(s.get((f"{name}_created", unit, None)), "1763683200.123456789" if created else None)
+                    self.assertEqual(s.get((f"{name}_created", unit, None)), "1763683200.123456000" if created else None)
                 self.assertNotIn(("qosd_contention_thread_time_seconds_created", unit, None), s)
             buckets = {le: int(n) for (name, unit, le), n in s.items() if name.endswith("_bucket") and unit == "a.service"}
             self.assertEqual(len(buckets), 30)
@@ -1666,7 +1666,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         without, everything = lines("--export=probes"), lines("--export=everything")
         self.assertEqual({k: v for k, v in everything.items() if k not in without and "a.service" in k}, of_table)
         self.assertEqual(len(everything), len(without) + 3 * len(of_table))
-        self.assertIn(f'{endpoint}_created{{unit="a.service",endpoint="*:80"}} 1763683200.123456789\n',
+        self.assertIn(f'{endpoint}_created{{unit="a.service",endpoint="*:80"}} 1763683200.123456000\n',
                       self.out_of("metrics", "--export=everything"))
 
         def left(limit):
@@ -1729,7 +1729,7 @@ disk (certain), back.service: 42% of each request of nginx.service
                 histograms[m[1], m[2]] = m.groups()[2:]
             else:
                 values[m[1], m[2]] = m[11], m[12]
-        since = "1763683200.123456789"
+        since = "1763683200.123456000"
         self.assertEqual(values["qosd_requests_server_total", 'unit="a.service"'], ("127", since))
         self.assertEqual(values["qosd_requests_server_in_bytes_total", 'unit="a.service"'], (str(2 ** 53 + 1), since))
         self.assertEqual(values["qosd_contention_thread_time_seconds_total", 'unit="a.service"'], ("1.500000000", None))
@@ -1878,7 +1878,7 @@ disk (certain), back.service: 42% of each request of nginx.service
         all = {s: 1 / len(self.STATES) for s in self.STATES}
         served = distribution(100, 1000)
         contention = {"covered": 10 * SEC, "threadTime": 60 * SEC, "shares": all, "threads": all, "waits": {}}
-        event = self.qosd.threshold("nginx.service", "slow", "violated", 31300000, previous="ok", seq=7, timestamp=1763683300 * SEC)
+        event = self.qosd.threshold("nginx.service", "slow", "violated", 31300000, previous="ok", seq=7, timestamp=1763683300 * SEC // USEC)
         self.qosd.do_Threads = lambda c, **p: [{"timestamp": 1, "threads": [self.thread(i + 1, "t", s, {s: 100}) for i, s in enumerate(self.STATES)]}]
         self.qosd.do_Resources = lambda c, **p: [{"timestamp": 1, "resources": [
             {"state": s, "kind": "call", "name": "it", "waits": 1, "time": 1000000 * (20 - i)} for i, s in enumerate(self.STATES)]}]
@@ -2612,7 +2612,7 @@ class Thresholds(Test):
         self.error_of("wait", "nginx", "x < 1", "--timeout=0", status=2)
 
     def test_monitor(self):
-        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC)
+        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC // USEC)
         self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event}, Error("TooSlow", seq=7, message="x")],
                                [{"seq": 9, "missedEvents": 1}, {"event": event | {"seq": 9, "state": "unknown"}},
                                 {"event": event | {"seq": 9, "metric": "requests.server.rate", "threshold": "busy: requests.server.rate > 1 over 1s", "value": 793.4833139758917}},
@@ -2637,7 +2637,7 @@ class Thresholds(Test):
 
     def test_exec(self):
         """The command runs for each state change, in their order, with the event in its environment."""
-        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC)
+        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC // USEC)
         gone = {k: v for k, v in event.items() if k != "value"}
         self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event}, {"event": event | {"unit": "$(x) '\"; y", "seq": 8}},
                                 {"event": gone | {"seq": 9, "state": "unknown", "previous": "ok"}},
@@ -2650,7 +2650,7 @@ class Thresholds(Test):
             lines = f.read().splitlines()
         metric, limit = event["metric"], json.dumps(event["limit"])
         self.assertEqual([[w if i != 6 else float(w) for i, w in enumerate(line.split("|")[:-1])] for line in lines],
-                         [[unit, "slow", metric, state, previous, value, float(limit), str(1763683300 * SEC)] for unit, state, previous, value in (
+                         [[unit, "slow", metric, state, previous, value, float(limit), str(1763683300 * SEC // USEC)] for unit, state, previous, value in (
                              ("nginx.service", "ok", "violated", "15000000"), ("$(x) '\"; y", "ok", "violated", "15000000"),
                              ("nginx.service", "unknown", "ok", ""))])
         self.assertIn("The command for slow of 'nginx.service' failed with exit status 1.", err)

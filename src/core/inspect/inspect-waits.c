@@ -187,7 +187,7 @@ int threads_query_to_json(WaitsQuery *q, sd_json_variant **ret) {
                 r = thread_to_json(&t->rest, t->n_rest, &rest);
         if (r >= 0)
                 r = sd_json_buildo(ret,
-                                   SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", t->timestamp),
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", t->timestamp / NSEC_PER_USEC),
                                    SD_JSON_BUILD_PAIR_VARIANT("threads", array),
                                    SD_JSON_BUILD_PAIR_CONDITION(!!rest, "rest",
                                                                 SD_JSON_BUILD_VARIANT(rest)));
@@ -786,6 +786,6 @@ int resources_query_to_json(WaitsQuery *q, Unit *u, sd_json_variant **ret) {
         if (r < 0)
                 return r;
         return sd_json_buildo(ret,
-                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", reading->timestamp),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", reading->timestamp / NSEC_PER_USEC),
                               SD_JSON_BUILD_PAIR_VARIANT("resources", array));
 }
