@@ -240,7 +240,7 @@ static void print_type_once(xmlNode *object) {
                 if (array_is_in(a, attribute(first, "path")))
                         print_record_once(a, attribute(a, "type"));
 
-        printf("static SD_VARLINK_DEFINE_STRUCT_TYPE(\n                %s", type);
+        printf("SD_VARLINK_DEFINE_STRUCT_TYPE(\n                %s", type);
         object_walk(first, print_leaf, print_inner_object);
         FOREACH_ELEMENT(a, "array")
                 if (array_is_in(a, attribute(first, "path")))
@@ -312,7 +312,7 @@ static void print_record_once(xmlNode *by, const char *name) {
                 if (node_is(n, "object"))
                         print_type_once(find_object(n, attribute(n, "name")));
 
-        printf("static SD_VARLINK_DEFINE_STRUCT_TYPE(\n                %s", name);
+        printf("SD_VARLINK_DEFINE_STRUCT_TYPE(\n                %s", name);
         for (xmlNode *n = xmlFirstElementChild(record); n; n = xmlNextElementSibling(n))
                 print_record_field(n);
         puts(");\n");
@@ -336,7 +336,7 @@ void print_varlink(const char *types_path, char **paths, int n_paths) {
         FOREACH_ELEMENT(o, "object")
                 print_type_once(o);
         FOREACH_ELEMENT(e, "enum") {
-                printf("static SD_VARLINK_DEFINE_ENUM_TYPE(\n                %s", attribute(e, "name"));
+                printf("SD_VARLINK_DEFINE_ENUM_TYPE(\n                %s", attribute(e, "name"));
                 object_walk(find_object(e, attribute(e, "of")), print_value, NULL);
                 puts(");\n");
         }

@@ -5,7 +5,7 @@
  *     dbusgen interface TYPES IN   an interface, of a file with elements for distributions and states
  *     dbusgen vtable XML           the sd-bus vtable of the interface
  *     dbusgen metrics XML...       the metric table, for src/model/metric.c
- *     dbusgen varlink TYPES XML... the varlink types of a snapshot, for src/server/varlink-org.qosd.QoS.c
+ *     dbusgen varlink TYPES XML... the varlink types of a snapshot, for src/server/varlink-idl-snapshot.c
  *     dbusgen man PAGE XML...      a manual page: replaces the line @INTERFACE@ by the members of the
  *                                  interface
  *
