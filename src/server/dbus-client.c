@@ -295,8 +295,14 @@ void call_authorize(Call *c) {
                 return;
         }
 
-        r = polkit_query_bus(client->server->bus, c->message, client->uid, c->action->name, on_authorized, c,
-                             &c->query);
+        r = polkit_query_bus(&(PolkitRequest) {
+                                     .bus = client->server->bus,
+                                     .action = c->action->name,
+                                     .interactive = sd_bus_message_get_allow_interactive_authorization(
+                                                     c->message) > 0,
+                                     .handler = on_authorized,
+                                     .userdata = c,
+                             }, c->message, client->uid, &c->query);
         if (r < 0)
                 on_authorized(r, c);
 }

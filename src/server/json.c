@@ -554,9 +554,7 @@ int threshold_value_to_json(const Metric *metric, double value, sd_json_variant 
 
 /* Common values of a threshold and its event. */
 static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, bool peers,
-                                  ThresholdState state, double value, uint64_t samples,
-                             sd_json_variant **ret) {
-
+                                  ThresholdState state, double value, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *limit_json = NULL, *value_json = NULL;
         double slack = threshold_rule_get_slack(rule, value);
         _cleanup_free_ char *whole = NULL;
@@ -581,9 +579,7 @@ static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, b
                               SD_JSON_BUILD_PAIR_CONDITION(!!value_json, "value",
                                                            SD_JSON_BUILD_VARIANT(value_json)),
                               SD_JSON_BUILD_PAIR_CONDITION(!isnan(slack), "slack",
-                                                           SD_JSON_BUILD_REAL(slack)),
-                              SD_JSON_BUILD_PAIR_CONDITION(samples != ABSENT, "samples",
-                                                           SD_JSON_BUILD_UNSIGNED(samples)));
+                                                           SD_JSON_BUILD_REAL(slack)));
 }
 
 static int set_real(sd_json_variant **v, const char *key, double value) {
@@ -601,8 +597,9 @@ int threshold_to_json(const Threshold *a, bool peers, bool budgets, sd_json_vari
         ErrorBudget budget;
         int r;
 
-        r = threshold_rule_to_json(a->unit->name, &a->rule, peers, a->machine.state, a->value, a->samples,
-                &v);
+        r = threshold_rule_to_json(a->unit->name, &a->rule, peers, a->machine.state, a->value, &v);
+        if (r >= 0 && a->samples != ABSENT)
+                r = sd_json_variant_set_field_unsigned(&v, "samples", a->samples);
         if (r >= 0)
                 r = sd_json_variant_set_field_string(&v, "source", threshold_source_to_string(a->source));
         if (r >= 0 && a->origin)
@@ -625,7 +622,9 @@ int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *shares = NULL;
         int r;
 
-        r = threshold_rule_to_json(e->unit, &e->rule, peers, e->state, e->value, e->samples, &v);
+        r = threshold_rule_to_json(e->unit, &e->rule, peers, e->state, e->value, &v);
+        if (r >= 0 && e->samples != ABSENT)
+                r = sd_json_variant_set_field_unsigned(&v, "samples", e->samples);
         if (r >= 0)
                 r = sd_json_variant_set_field_string(&v, "previous", threshold_state_to_string(e->previous));
         if (r >= 0)

@@ -89,25 +89,26 @@ static int query_new(sd_bus *bus, uid_t uid, sd_bus_message **ret) {
                                               "CheckAuthorization");
 }
 
-static int query_send(sd_bus *bus, sd_bus_message *m, uid_t uid, const char *action, bool interactive,
-                      polkit_handler_t handler, void *userdata, PolkitQuery **ret) {
+static int query_send(const PolkitRequest *request, sd_bus *bus, sd_bus_message *m, uid_t uid,
+                      PolkitQuery **ret) {
         PolkitQuery *q;
         int r;
 
         q = new0(PolkitQuery, 1);
         if (!q)
                 return -ENOMEM;
-        q->handler = handler;
-        q->userdata = userdata;
+        q->handler = request->handler;
+        q->userdata = request->userdata;
         (void) snprintf(q->id, sizeof(q->id), "qosd-%llu", (unsigned long long) ++last_id);
         q->uid = uid;
         q->next = queries;
         queries = q;
 
         /* A person may take a while */
-        r = sd_bus_message_append(m, "sa{ss}us", action, 0, interactive ? FLAG_INTERACTIVE : 0, q->id);
+        r = sd_bus_message_append(m, "sa{ss}us", request->action, 0,
+                                  request->interactive ? FLAG_INTERACTIVE : 0, q->id);
         if (r >= 0)
-                r = sd_bus_call_async(bus, &q->slot, m, on_answer, q, interactive ? UINT64_MAX : 0);
+                r = sd_bus_call_async(bus, &q->slot, m, on_answer, q, request->interactive ? UINT64_MAX : 0);
         if (r < 0) {
                 polkit_query_free(q);
                 return r;
@@ -117,8 +118,7 @@ static int query_send(sd_bus *bus, sd_bus_message *m, uid_t uid, const char *act
         return 0;
 }
 
-int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char *action,
-                     polkit_handler_t handler, void *userdata, PolkitQuery **ret) {
+int polkit_query_bus(const PolkitRequest *request, sd_bus_message *caller, uid_t uid, PolkitQuery **ret) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         const char *sender;
         int r;
@@ -127,15 +127,13 @@ int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char 
         if (!sender)
                 return -EBADMSG;
 
-        r = query_new(bus, uid, &m);
+        r = query_new(request->bus, uid, &m);
         if (r < 0)
                 return r;
         r = sd_bus_message_append(m, "(sa{sv})", "system-bus-name", 1, "name", "s", sender);
         if (r < 0)
                 return r;
-        return query_send(bus, m, uid, action,
-                          sd_bus_message_get_allow_interactive_authorization(caller) > 0, handler, userdata,
-                          ret);
+        return query_send(request, request->bus, m, uid, ret);
 }
 
 /* The connection for a query with a file descriptor: that of the daemon passes none, see manager.c. Opened
@@ -164,9 +162,9 @@ static int connection_get(sd_bus *bus, sd_bus **ret) {
         return 0;
 }
 
-int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive,
-                         polkit_handler_t handler, void *userdata, PolkitQuery **ret) {
+int polkit_query_varlink(const PolkitRequest *request, sd_varlink *link, PolkitQuery **ret) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        sd_bus *bus;
         int r, pidfd;
         uid_t uid;
 
@@ -178,7 +176,7 @@ int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool
         if (pidfd < 0)
                 return pidfd;
 
-        r = connection_get(bus, &bus);
+        r = connection_get(request->bus, &bus);
         if (r < 0)
                 return r;
         r = query_new(bus, uid, &m);
@@ -188,5 +186,5 @@ int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool
                                   (int32_t) uid);
         if (r < 0)
                 return r;
-        return query_send(bus, m, uid, action, interactive, handler, userdata, ret);
+        return query_send(request, bus, m, uid, ret);
 }

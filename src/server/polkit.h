@@ -15,15 +15,20 @@ typedef struct PolkitQuery PolkitQuery;
 #define POLKIT_NEEDS_INTERACTION (-EAGAIN)
 typedef void (*polkit_handler_t)(int result, void *userdata);
 
-/* Queries the authorization of the sender of a D-Bus message, which is this user's; interactive if the
- * message allows that. -EBUSY, here and below: too many queries wait for a reply, or too many of this
- * user. */
-int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char *action,
-                     polkit_handler_t handler, void *userdata, PolkitQuery **ret);
+typedef struct PolkitRequest {
+        sd_bus *bus;
+        const char *action;
+        bool interactive;               /* the user may be prompted */
+        polkit_handler_t handler;
+        void *userdata;
+} PolkitRequest;
+
+/* Queries the authorization of the sender of a D-Bus message, which is this user's. -EBUSY, here and below:
+ * too many queries wait for a reply, or too many of this user. */
+int polkit_query_bus(const PolkitRequest *request, sd_bus_message *caller, uid_t uid, PolkitQuery **ret);
 
 /* Queries that of the peer of a varlink connection, by pidfd (refused without one). */
-int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive,
-                         polkit_handler_t handler, void *userdata, PolkitQuery **ret);
+int polkit_query_varlink(const PolkitRequest *request, sd_varlink *link, PolkitQuery **ret);
 
 /* Forgets the query: the handler will not run (the caller went away). */
 PolkitQuery* polkit_query_free(PolkitQuery *q);

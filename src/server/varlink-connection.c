@@ -188,8 +188,13 @@ int connection_authorize(Connection *c, bool interactive) {
                 return vl_reply_error(c->link, -ENXIO, &e);
         }
 
-        r = m->bus ? polkit_query_varlink(m->bus, c->link, c->action, interactive, on_authorized, c,
-                                          &c->query) : -ENOTCONN;
+        r = m->bus ? polkit_query_varlink(&(PolkitRequest) {
+                                                  .bus = m->bus,
+                                                  .action = c->action,
+                                                  .interactive = interactive,
+                                                  .handler = on_authorized,
+                                                  .userdata = c,
+                                          }, c->link, &c->query) : -ENOTCONN;
         return r < 0 ? connection_deny(c, r) : 0;
 }
 

@@ -20,10 +20,9 @@
 
 struct VarlinkListener {
         int fd;
-        bool roots;
         sd_event_source *io;
         sd_event_source *retry;
-        Turn turn;                      /* of the socket for everybody */
+        Turn turn;                      /* without a queue: the socket is that of root */
         void (*accepted)(int fd, void *userdata);
         void *userdata;
 };
@@ -76,7 +75,7 @@ static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
         VarlinkListener *l = ASSERT_PTR(userdata);
         int r;
 
-        if (l->roots)
+        if (!l->turn.queue)
                 r = listener_accept(l);
         else {
                 /* Not to be woken up by it until then */
@@ -88,7 +87,7 @@ static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
         return 0;
 }
 
-int varlink_listener_new(sd_event *event, TurnQueue *turns, int fd, bool roots,
+int varlink_listener_new(sd_event *event, TurnQueue *turns, int fd,
                          void (*accepted)(int fd, void *userdata), void *userdata, VarlinkListener **ret) {
         VarlinkListener *l;
         int flags, r;
@@ -100,14 +99,13 @@ int varlink_listener_new(sd_event *event, TurnQueue *turns, int fd, bool roots,
         }
         *l = (VarlinkListener) {
                 .fd = fd,
-                .roots = roots,
                 .accepted = accepted,
                 .userdata = userdata,
         };
         (void) fsetxattr(fd, ROLE_XATTR, "listen", strlen("listen"), 0);
         flags = fcntl(fd, F_GETFL);
         r = flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
-        if (r >= 0)
+        if (r >= 0 && turns)
                 r = turn_init(&l->turn, turns, TURN_UID_UNKNOWN, on_turn, l);
         if (r >= 0)
                 r = sd_event_add_time(event, &l->retry, CLOCK_MONOTONIC, 0, 0, on_retry, l);
@@ -116,7 +114,7 @@ int varlink_listener_new(sd_event *event, TurnQueue *turns, int fd, bool roots,
         if (r >= 0)
                 r = sd_event_add_io(event, &l->io, fd, EPOLLIN, on_io, l);
         if (r >= 0)
-                r = sd_event_source_set_priority(l->io, roots ? PRIORITY_ROOT : SD_EVENT_PRIORITY_NORMAL);
+                r = sd_event_source_set_priority(l->io, turns ? SD_EVENT_PRIORITY_NORMAL : PRIORITY_ROOT);
         if (r < 0) {
                 varlink_listener_free(l);
                 return r;

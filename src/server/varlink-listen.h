@@ -11,8 +11,9 @@
 
 typedef struct VarlinkListener VarlinkListener;
 
-/* accepted: gets a new connection, and owns it. fd: is owned by the listener, also on failure. */
-int varlink_listener_new(sd_event *event, TurnQueue *turns, int fd, bool roots,
+/* turns: NULL for the socket of root. accepted: gets a new connection, and owns it. fd: is owned by the
+ * listener, also on failure. */
+int varlink_listener_new(sd_event *event, TurnQueue *turns, int fd,
                          void (*accepted)(int fd, void *userdata), void *userdata, VarlinkListener **ret);
 VarlinkListener* varlink_listener_free(VarlinkListener *l);
 

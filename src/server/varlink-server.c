@@ -332,7 +332,7 @@ static int server_listen(VarlinkServer *v, int fd, const char *path, mode_t mode
                 fd = varlink_listen_at(path, mode);
         if (fd < 0)
                 return fd;
-        return varlink_listener_new(v->manager->event, v->io.turns, fd, roots, on_accepted, v, ret);
+        return varlink_listener_new(v->manager->event, roots ? NULL : v->io.turns, fd, on_accepted, v, ret);
 }
 
 int varlink_server_new(Manager *m, VarlinkServer **ret) {
