@@ -98,9 +98,9 @@ static int contention_make_map(struct qos_contention_map *initial) {
         return r < 0 ? r : TAKE_FD(fd);
 }
 
-int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t contention, uint64_t now,
-                         uint64_t served, const struct qos_contention_map **ret_contention,
-                                 const struct qos_contention_cpu **ret_shards) {
+int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, const ContentionBegin *begin,
+                         const struct qos_contention_map **ret_contention,
+                         const struct qos_contention_cpu **ret_shards) {
         _cleanup_free_ struct qos_contention_map *initial = NULL;
         int r;
 
@@ -112,13 +112,13 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
         initial = new0(struct qos_contention_map, 1);
         if (!initial)
                 return -ENOMEM;
-        initial->generation = contention;
+        initial->generation = begin->generation;
         initial->unit = generation;
         initial->contention_cpus = shards_number();
-        initial->epoch = now / QOS_EPOCH_NSEC;
-        initial->served = served;
+        initial->epoch = begin->now / QOS_EPOCH_NSEC;
+        initial->served = begin->served;
 
-        r = p->shards_fds[slot] = shards_make_map(contention, (initial->epoch + 1) * QOS_EPOCH_NSEC);
+        r = p->shards_fds[slot] = shards_make_map(begin->generation, (initial->epoch + 1) * QOS_EPOCH_NSEC);
         if (r >= 0)
                 r = p->contention_fds[slot] = contention_make_map(initial);
         if (r >= 0)

@@ -233,12 +233,17 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
 
 /* ---- contention ---- */
 
+typedef struct ContentionBegin {
+        uint32_t generation;            /* of the contention map */
+        uint64_t now;
+        uint64_t served;                /* serving clock of the unit */
+} ContentionBegin;
+
 /* Creates and maps the two contention maps of a unit (contention-map.h), like probe_add_unit().
- * generation is that of the unit, contention that of the contention map; served: serving clock of the
- * unit. */
-int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t contention, uint64_t now,
-                         uint64_t served, const struct qos_contention_map **ret_contention,
-                                 const struct qos_contention_cpu **ret_shards);
+ * generation is that of the unit. */
+int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, const ContentionBegin *begin,
+                         const struct qos_contention_map **ret_contention,
+                         const struct qos_contention_cpu **ret_shards);
 void probe_remove_contention(Probe *p, unsigned slot);
 /* To be called after probe_adopt(). -ENOENT: none was stored. */
 int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation,

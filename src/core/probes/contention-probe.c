@@ -48,9 +48,12 @@ static void unit_create_contention(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
 
-        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention.generation, now,
-                                 serving_clock_read(u->view->serving, now), &u->contention.map,
-                                 &u->contention.cpus);
+        r = probe_add_contention(m->probe, u->index, u->generation,
+                                 &(ContentionBegin) {
+                                         .generation = ++m->contention.generation,
+                                         .now = now,
+                                         .served = serving_clock_read(u->view->serving, now),
+                                 }, &u->contention.map, &u->contention.cpus);
         if (r < 0) {
                 log_unit_warning_errno(u->name, r, "Failed to create contention map of '%s': %m",
                                        u->name);
