@@ -224,9 +224,18 @@ static void max_ring_read(const struct qos_contention_map *c, unsigned level, ui
                 }
 }
 
-static int source_read(const ContentionSource *b, Depth depth, unsigned level, uint64_t boundary,
-                       uint64_t now, ContentionReading *ret, Live *live) {
-        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+/* A window, in steps of a level of checkpoints. */
+typedef struct Span {
+        unsigned level;
+        uint64_t boundary;                      /* number of its first step */
+        uint64_t now;                           /* ns */
+} Span;
+
+static int source_read(const ContentionSource *b, Depth depth, const Span *span, ContentionReading *ret,
+                       Live *live) {
+        uint64_t boundary = span->boundary, now = span->now,
+                step = QOS_LEVEL_EPOCHS(span->level) * QOS_EPOCH_NSEC;
+        unsigned level = span->level;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 /* Read before the words: a concurrent event may then be in both, but not be lost */
@@ -358,7 +367,7 @@ static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t w
                                 max_ring_read(source->map, level, MAX(sources->since, source->since) / step,
                                               now / step, ret->maxima);
                 } else {
-                        r = source_read(source, depth, level, boundary, now, ret, &live);
+                        r = source_read(source, depth, &(Span) { level, boundary, now }, ret, &live);
                         if (r < 0)
                                 return r;
                 }
