@@ -49,8 +49,14 @@ static int take_value(const OptionHelp *o, const char *value) {
         return streq_ptr(o->values, ":hosts") ? hosts_parse(value) : 0;
 }
 
-static int read_words(const Verb *verbs, size_t n_verbs, const OptionHelp *options, size_t n_options,
-                      int argc, char **argv, Line *ret) {
+typedef struct Grammar {
+        const Verb *verbs;
+        size_t n_verbs;
+        const OptionHelp *options;
+        size_t n_options;
+} Grammar;
+
+static int read_words(const Grammar *g, int argc, char **argv, Line *ret) {
         Line line = {};
         int r;
 
@@ -63,7 +69,7 @@ static int read_words(const Verb *verbs, size_t n_verbs, const OptionHelp *optio
                 } else if (!line.options_end && streq(argv[i], "--"))
                         line.options_end = true;
                 else if (!line.options_end && argv[i][0] == '-' && argv[i][1]) {
-                        const OptionHelp *o = option_find(options, n_options, argv[i]);
+                        const OptionHelp *o = option_find(g->options, g->n_options, argv[i]);
                         const char *value = strchr(argv[i], '=');
 
                         if (!o || !option_has_value(o))
@@ -82,9 +88,9 @@ static int read_words(const Verb *verbs, size_t n_verbs, const OptionHelp *optio
                         if (line.n_arguments++ == 0)
                                 line.unit = argv[i];
                 } else
-                        for (size_t k = 0; k < n_verbs && !line.verb; k++)
-                                if (streq(verbs[k].name, argv[i]))
-                                        line.verb = &verbs[k];
+                        for (size_t k = 0; k < g->n_verbs && !line.verb; k++)
+                                if (streq(g->verbs[k].name, argv[i]))
+                                        line.verb = &g->verbs[k];
         }
 
         *ret = line;
@@ -203,7 +209,7 @@ int complete(const Verb *verbs, size_t n_verbs, const OptionHelp *options, size_
         Line line;
         int r;
 
-        r = read_words(verbs, n_verbs, options, n_options, argc - 1, argv, &line);
+        r = read_words(&(Grammar) { verbs, n_verbs, options, n_options }, argc - 1, argv, &line);
         if (r < 0)
                 return STATUS_USAGE;
 

@@ -218,8 +218,8 @@ static void print_diagnosis(sd_json_variant *reply, const char *baseline_of, con
         print_threads(value_find(reply, "figures"));
 }
 
-int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json_variant *baseline, bool keep,
-                  bool *ret_interrupted, Replies *ret) {
+int unit_diagnose(Client *c, const char *unit, const DiagnoseOptions *options, bool *ret_interrupted,
+                  Replies *ret) {
         _cleanup_replies_ Replies begun = REPLIES_INIT, lease = REPLIES_INIT;
         int r;
 
@@ -230,7 +230,7 @@ int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json_varian
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         /* The diagnosis goes on without it */
-        if (r == 0 && keep)
+        if (r == 0 && options->keep)
                 (void) client_callbo(c, QOS_METHOD("Attach"), &lease,
                                      SD_JSON_BUILD_PAIR_STRING("unit", unit),
                                      SD_JSON_BUILD_PAIR_BOOLEAN("lease", true),
@@ -244,12 +244,13 @@ int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json_varian
         }
 
         unit = value_string(begun.items[0], "unit") ?: unit;
-        progress_begin(interval, /* interruptible= */ true, "Observing %s", unit);
-        *ret_interrupted = progress_sleep(c, unit) < interval;
+        progress_begin(options->interval, /* interruptible= */ true, "Observing %s", unit);
+        *ret_interrupted = progress_sleep(c, unit) < options->interval;
         r = client_callbo(c, QOS_METHOD("Diagnose"), ret,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_BOOLEAN("sinceBegin", true),
-                          SD_JSON_BUILD_PAIR_CONDITION(!!baseline, "baseline", SD_JSON_BUILD_VARIANT(baseline)));
+                          SD_JSON_BUILD_PAIR_CONDITION(!!options->baseline, "baseline",
+                                                       SD_JSON_BUILD_VARIANT(options->baseline)));
         progress_end();
         return r;
 }
@@ -292,7 +293,8 @@ int verb_diagnose(int argc, char **argv) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        r = unit_diagnose(c, argv[0], get_interval(), baseline, /* keep= */ false, &interrupted, &reply);
+        r = unit_diagnose(c, argv[0], &(DiagnoseOptions) { .interval = get_interval(), .baseline = baseline },
+                          &interrupted, &reply);
         if (r != 0)
                 return client_fail(r, &reply, "diagnose '%s'", argv[0]);
 
@@ -323,7 +325,7 @@ static int collect_diagnosis(int argc, char **argv, Replies *ret) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        r = unit_diagnose(c, argv[0], get_interval(), /* baseline= */ NULL, /* keep= */ false, &interrupted, ret);
+        r = unit_diagnose(c, argv[0], &(DiagnoseOptions) { .interval = get_interval() }, &interrupted, ret);
         return r != 0 ? client_fail(r, ret, "diagnose '%s'", argv[0]) : verdict_to_status(ret->items[0]);
 }
 

@@ -5,10 +5,15 @@
 
 #include "client.h"
 
-/* Observes the unit for the interval (ns), or until Ctrl+C, and has it diagnosed; results as of client_call().
- * keep: the unit stays attached until the connection ends. */
-int unit_diagnose(Client *c, const char *unit, uint64_t interval, sd_json_variant *baseline, bool keep,
-                  bool *ret_interrupted, Replies *ret);
+typedef struct DiagnoseOptions {
+        uint64_t interval;              /* ns */
+        sd_json_variant *baseline;      /* NULL: that of qosd */
+        bool keep;                      /* the unit stays attached until the connection ends */
+} DiagnoseOptions;
+
+/* Observes the unit for the interval, or until Ctrl+C, and has it diagnosed; results as of client_call(). */
+int unit_diagnose(Client *c, const char *unit, const DiagnoseOptions *options, bool *ret_interrupted,
+                  Replies *ret);
 
 /* The words of a finding, and its next command. */
 void finding_print(sd_json_variant *finding);

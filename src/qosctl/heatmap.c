@@ -210,7 +210,8 @@ static void print_axis(FILE *f, const Heatmap *h, uint64_t now, size_t indent) {
         (void) fputc('\n', f);
 }
 
-int heatmap_print(FILE *f, const Style *style, bool plain, sd_json_variant *reply, const char *metric, uint64_t now, bool legend) {
+int heatmap_print(const Style *style, bool plain, sd_json_variant *reply, const char *metric, uint64_t now,
+                  bool legend) {
         sd_json_variant *steps = value_find(reply, "steps");
         size_t width = style->width > 0 ? style->width : 80;
         const char *unit = value_string(reply, "unit");
@@ -224,7 +225,7 @@ int heatmap_print(FILE *f, const Style *style, bool plain, sd_json_variant *repl
                 return -EBADMSG;
         if (sd_json_variant_elements(steps) == 0) {
                 if (legend)
-                        (void) fprintf(f, "No complete step of %s is recorded for this period.\n", format_window(a, step));
+                        (void) printf("No complete step of %s is recorded for this period.\n", format_window(a, step));
                 return 0;
         }
 
@@ -236,19 +237,19 @@ int heatmap_print(FILE *f, const Style *style, bool plain, sd_json_variant *repl
                 total += h.cells[i];
 
         if (legend)
-                (void) fprintf(f, "%s%s%s of %s: %s since %s, steps of %s\n\n", color_on(style, COLOR_BOLD), metric, color_off(style), unit ?: "?",
+                (void) printf("%s%s%s of %s: %s since %s, steps of %s\n\n", color_on(style, COLOR_BOLD), metric, color_off(style), unit ?: "?",
                                format_count(a, total), format_time(b, h.begin, now), format_window(c, step));
 
         if (legend && h.rows > 0)
-                (void) fprintf(f, "%9s %*s %7s\n", "UP TO", (int) (h.columns * h.step_columns), "", "COUNT");
+                (void) printf("%9s %*s %7s\n", "UP TO", (int) (h.columns * h.step_columns), "", "COUNT");
         for (size_t row = 0; row < h.rows; row++) {
                 long bucket = h.first + (long) row;
                 uint64_t sum = 0;
 
                 if (bucket > (long) ldexp(LAST_EXPONENT, h.schema))
-                        (void) fprintf(f, "%9s ", "longer");
+                        (void) printf("%9s ", "longer");
                 else
-                        (void) fprintf(f, "%9s ", format_duration(a, bucket_upper(bucket, h.schema)));
+                        (void) printf("%9s ", format_duration(a, bucket_upper(bucket, h.schema)));
                 for (size_t column = 0; column < h.columns; column++) {
                         uint64_t n = h.cells[row * h.columns + column], all = 0;
                         size_t shade = 0;
@@ -256,31 +257,31 @@ int heatmap_print(FILE *f, const Style *style, bool plain, sd_json_variant *repl
                         sum += n;
                         if (!h.observed[column]) {
                                 gaps = true;
-                                print_cell(f, style, plain, h.step_columns, COLOR_GREY, "/");
+                                print_cell(stdout, style, plain, h.step_columns, COLOR_GREY, "/");
                                 continue;
                         }
                         if (n == 0) {
-                                print_cell(f, style, plain, h.step_columns, COLOR_NONE, " ");
+                                print_cell(stdout, style, plain, h.step_columns, COLOR_NONE, " ");
                                 continue;
                         }
                         for (size_t k = 0; k < h.rows; k++)
                                 all += h.cells[k * h.columns + column];
                         while ((double) n >= shades[shade].share * (double) all)
                                 shade++;
-                        print_cell(f, style, plain, h.step_columns, shades[shade].color, shade_text(style, plain, shade));
+                        print_cell(stdout, style, plain, h.step_columns, shades[shade].color, shade_text(style, plain, shade));
                 }
-                (void) fprintf(f, " %7s\n", format_count(a, sum));
+                (void) printf(" %7s\n", format_count(a, sum));
         }
-        print_axis(f, &h, now, 10);
+        print_axis(stdout, &h, now, 10);
 
         if (legend && h.rows > 0) {
-                (void) fprintf(f, "\nShare of requests per column:");
+                (void) printf("\nShare of requests per column:");
                 for (size_t i = 0; i < ELEMENTSOF(shades); i++) {
-                        (void) fputc(' ', f);
-                        print_cell(f, style, plain, 1, shades[i].color, shade_text(style, plain, i));
-                        (void) fprintf(f, " %s", shades[i].text);
+                        (void) putchar(' ');
+                        print_cell(stdout, style, plain, 1, shades[i].color, shade_text(style, plain, i));
+                        (void) printf(" %s", shades[i].text);
                 }
-                (void) fprintf(f, "%s\n", gaps ? ", / not observed" : "");
+                (void) printf("%s\n", gaps ? ", / not observed" : "");
         }
         return 0;
 }

@@ -8,4 +8,5 @@
 #include "terminal.h"
 
 /* reply: of History, with buckets of the metric. plain: ASCII only. now: CLOCK_REALTIME, ns. */
-int heatmap_print(FILE *f, const Style *style, bool plain, sd_json_variant *reply, const char *metric, uint64_t now, bool legend);
+int heatmap_print(const Style *style, bool plain, sd_json_variant *reply, const char *metric, uint64_t now,
+                  bool legend);

@@ -265,6 +265,7 @@ int verb_heatmap(int argc, char **argv) {
                 return json_print(reply.items[0]);
 
         pager_open();
-        r = heatmap_print(stdout, terminal_style(), !terminal_is_tty(), reply.items[0], metrics[0], now_nsec(CLOCK_REALTIME), arg_legend);
+        r = heatmap_print(terminal_style(), !terminal_is_tty(), reply.items[0], metrics[0],
+                          now_nsec(CLOCK_REALTIME), arg_legend);
         return r < 0 ? client_fail(r, &reply, "draw '%s' of '%s'", metrics[0], names.items[0]) : STATUS_OK;
 }

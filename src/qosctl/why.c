@@ -87,7 +87,8 @@ static int step_observe(Walk *w, ChainStep *s) {
         _cleanup_replies_ Replies reply = REPLIES_INIT;
         int r;
 
-        r = unit_diagnose(w->client, s->unit, w->interval, NULL, /* keep= */ true, &w->interrupted, &reply);
+        r = unit_diagnose(w->client, s->unit, &(DiagnoseOptions) { .interval = w->interval, .keep = true },
+                          &w->interrupted, &reply);
         return step_take(w, s, r, &reply);
 }
 
@@ -341,7 +342,8 @@ int verb_why(int argc, char **argv) {
                 return r;
 
         w.client = c;
-        r = unit_diagnose(c, argv[0], w.interval, NULL, /* keep= */ true, &w.interrupted, &reply);
+        r = unit_diagnose(c, argv[0], &(DiagnoseOptions) { .interval = w.interval, .keep = true },
+                          &w.interrupted, &reply);
         if (r != 0)
                 return client_fail(r, &reply, "diagnose '%s'", argv[0]);
         r = step_take(&w, first, r, &reply);
