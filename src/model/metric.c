@@ -13,8 +13,17 @@ const Metric* metric_suggest(const char *name) {
         const Metric *found = NULL;
 
         for (size_t i = 0; i < metric_table_size; i++) {
-                size_t distance = text_distance(name, metric_table[i].name);
+                const char *metric = metric_table[i].name, *quantile = endswith(metric, ".p99");
+                size_t distance = text_distance(name, metric);
 
+                /* The name of a distribution alone is no metric */
+                if (quantile) {
+                        char distribution[TEXT_DISTANCE_MAX + 1];
+
+                        (void) snprintf(distribution, sizeof(distribution), "%.*s",
+                                        (int) (quantile - metric), metric);
+                        distance = MIN(distance, text_distance(name, distribution));
+                }
                 if (distance < best) {
                         best = distance;
                         found = metric_table + i;

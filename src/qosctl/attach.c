@@ -46,12 +46,8 @@ static int attach_unit(Client *c, const char *unit) {
                           SD_JSON_BUILD_PAIR_CONDITION(arg_for > 0, "duration", SD_JSON_BUILD_UNSIGNED(arg_for)),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         progress_end();
-        if (r != 0) {
-                r = client_fail(r, &replies, "attach '%s'", unit);
-                if (r == STATUS_NO_SUCH_UNIT)
-                        unit_suggest(unit);
-                return r;
-        }
+        if (r != 0)
+                return unit_fail(r, &replies, "attach", unit);
 
         degraded = value_string(replies.items[0], "degraded");
         if (degraded)

@@ -296,7 +296,7 @@ int verb_diagnose(int argc, char **argv) {
         r = unit_diagnose(c, argv[0], &(DiagnoseOptions) { .interval = get_interval(), .baseline = baseline },
                           &interrupted, &reply);
         if (r != 0)
-                return client_fail(r, &reply, "diagnose '%s'", argv[0]);
+                return unit_fail(r, &reply, "diagnose", argv[0]);
 
         if (arg_save) {
                 r = baseline_write(arg_save, reply.items[0]);

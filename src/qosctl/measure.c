@@ -36,7 +36,7 @@ static int measure_begin(Client *c, const char *unit, Replies *ret) {
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         polkit_agent_close();
         if (r != 0)
-                return client_fail(r, &lease, "attach '%s'", unit);
+                return unit_fail(r, &lease, "attach", unit);
 
         replies_done(ret);
         r = client_callbo(c, QOS_METHOD("Mark"), ret, SD_JSON_BUILD_PAIR_STRING("unit", value_string(lease.items[0], "unit") ?: unit));

@@ -96,7 +96,7 @@ int verb_set_threshold(int argc, char **argv) {
                 (void) client_fail(r, &replies, "set a threshold of '%s'", argv[0]);
                 return STATUS_USAGE;
         }
-        return r != 0 ? client_fail(r, &replies, "set a threshold of '%s'", argv[0]) : json_print(replies.items[0]);
+        return r != 0 ? unit_fail(r, &replies, "set a threshold of", argv[0]) : json_print(replies.items[0]);
 }
 
 int verb_clear_threshold(int argc, char **argv) {

@@ -508,13 +508,13 @@ static int top_resolve(Top *t) {
                         continue;
                 }
                 if (r != 0 && !(r > 0 && streq(replies.error, QOS_METHOD("NotAttached"))))
-                        return client_fail(r, &replies, "read '%s'", t->names.items[i]);
+                        return unit_fail(r, &replies, "read", t->names.items[i]);
 
                 polkit_agent_open();
                 (void) sd_varlink_set_relative_timeout(t->client->link, UINT64_MAX);
                 r = top_lease(t, i, &lease);
                 if (r != 0)
-                        return client_fail(r, &lease, "attach '%s'", t->names.items[i]);
+                        return unit_fail(r, &lease, "attach", t->names.items[i]);
         }
 
         return 0;

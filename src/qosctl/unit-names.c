@@ -153,6 +153,41 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
         return status;
 }
 
+/* Reads names of units, or of unit files, which have a path before them, and keeps the one that is most like
+ * the name. */
+static void suggest_from(sd_bus *bus, const char *method, const char *type, const char *name, size_t *best, char **found) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
+        const char *unit;
+
+        if (sd_bus_message_new_method_call(bus, &m, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", method) < 0 ||
+            sd_bus_message_append(m, "asas", 0, 0) < 0 || sd_bus_call(bus, m, 0, NULL, &reply) < 0 ||
+            sd_bus_message_enter_container(reply, 'a', type) < 0)
+                return;
+        while (sd_bus_message_enter_container(reply, 'r', NULL) > 0 && sd_bus_message_read(reply, "s", &unit) > 0) {
+                const char *slash = strrchr(unit, '/');
+                size_t distance = text_distance(name, slash ? slash + 1 : unit);
+
+                if (distance > 0 && distance < *best && free_and_strdup(found, slash ? slash + 1 : unit) >= 0)
+                        *best = distance;
+                if (sd_bus_message_skip(reply, NULL) < 0 || sd_bus_message_exit_container(reply) < 0)
+                        return;
+        }
+}
+
+static void unit_suggest(const char *name) {
+        _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
+        _cleanup_free_ char *mangled = NULL, *found = NULL;
+        size_t best = text_distance_of_typo(name) + 1;
+
+        /* A template is no typo */
+        if (arg_host || unit_name_mangle(name, &mangled) < 0 || strstr(mangled, "@.") || sd_bus_open_system(&bus) < 0)
+                return;
+        suggest_from(bus, "ListUnitsByPatterns", "(ssssssouso)", mangled, &best, &found);
+        suggest_from(bus, "ListUnitFilesByPatterns", "(ss)", mangled, &best, &found);
+        if (found)
+                (void) log_failure(0, "Did you mean '%s'?", found);
+}
+
 int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
@@ -181,6 +216,7 @@ int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id) {
                 return log_failure(r, "Failed to load unit '%s': %s", mangled, error.message ?: strerror(-r));
         if (!streq(state, "loaded")) {
                 (void) log_failure(-ENOENT, "Unit '%s' not found (%s).", mangled, state);
+                unit_suggest(name);
                 return STATUS_NO_SUCH_UNIT;
         }
 
@@ -192,41 +228,6 @@ int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id) {
                 return log_failure(r, "Failed to load unit '%s': %s", mangled, error.message ?: strerror(-r));
         *ret_path = TAKE_PTR(copy);
         return STATUS_OK;
-}
-
-/* Reads names of units, or of unit files, which have a path before them, and keeps the one that is most like
- * the name. */
-static void suggest_from(sd_bus *bus, const char *method, const char *type, const char *name, size_t *best, char **found) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
-        const char *unit;
-
-        if (sd_bus_message_new_method_call(bus, &m, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", method) < 0 ||
-            sd_bus_message_append(m, "asas", 0, 0) < 0 || sd_bus_call(bus, m, 0, NULL, &reply) < 0 ||
-            sd_bus_message_enter_container(reply, 'a', type) < 0)
-                return;
-        while (sd_bus_message_enter_container(reply, 'r', NULL) > 0 && sd_bus_message_read(reply, "s", &unit) > 0) {
-                const char *slash = strrchr(unit, '/');
-                size_t distance = text_distance(name, slash ? slash + 1 : unit);
-
-                if (distance > 0 && distance < *best && free_and_strdup(found, slash ? slash + 1 : unit) >= 0)
-                        *best = distance;
-                if (sd_bus_message_skip(reply, NULL) < 0 || sd_bus_message_exit_container(reply) < 0)
-                        return;
-        }
-}
-
-void unit_suggest(const char *name) {
-        _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
-        _cleanup_free_ char *mangled = NULL, *found = NULL;
-        size_t best = text_distance_of_typo(name) + 1;
-
-        /* A template is no typo */
-        if (arg_host || unit_name_mangle(name, &mangled) < 0 || strstr(mangled, "@.") || sd_bus_open_system(&bus) < 0)
-                return;
-        suggest_from(bus, "ListUnitsByPatterns", "(ssssssouso)", mangled, &best, &found);
-        suggest_from(bus, "ListUnitFilesByPatterns", "(ss)", mangled, &best, &found);
-        if (found)
-                (void) log_failure(0, "Did you mean '%s'?", found);
 }
 
 int unit_type_fail(const char *unit) {
@@ -257,15 +258,19 @@ bool unit_is_detached(int r, const Replies *replies) {
                 unit_exists(value_string(replies->parameters, "unit") ?: "/");
 }
 
-int unit_read_fail(int r, const Replies *replies, const char *unit) {
+int unit_fail(int r, const Replies *replies, const char *what, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotAttached")) || unit_is_detached(r, replies))
-                r = client_fail(r, replies, "read '%s'", unit);
+                r = client_fail(r, replies, "%s '%s'", what, unit);
         else {
-                (void) log_failure(-ENOENT, "Failed to read '%s': there is no unit '%s'.", unit,
-                                strempty(value_string(replies->parameters, "unit")));
+                (void) log_failure(-ENOENT, "Failed to %s '%s': there is no unit '%s'.", what, unit,
+                                   strempty(value_string(replies->parameters, "unit")));
                 r = STATUS_NO_SUCH_UNIT;
         }
         if (r == STATUS_NO_SUCH_UNIT)
                 unit_suggest(unit);
         return r;
+}
+
+int unit_read_fail(int r, const Replies *replies, const char *unit) {
+        return unit_fail(r, replies, "read", unit);
 }

@@ -36,12 +36,11 @@ int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id);
 /* Whether a call failed because the unit is not attached, although it exists as far as the local service
  * manager knows. */
 bool unit_is_detached(int r, const Replies *replies);
-/* Says which unit was probably meant by a name, if the local service manager knows one. */
-void unit_suggest(const char *name);
 /* Says that units of the type of this one have no processes. Returns an exit status. */
 int unit_type_fail(const char *unit);
-/* As client_fail() with "read <unit>", for calls on attached units: distinguishes units that are not
- * attached from those that do not exist, so that a typo does not yield a hint to attach it. */
+/* As client_fail() with "<what> '<unit>'": distinguishes units that are not attached from those that do not exist,
+ * so that a typo does not yield a hint to attach it, and says which unit was probably meant. */
+int unit_fail(int r, const Replies *replies, const char *what, const char *unit);
 int unit_read_fail(int r, const Replies *replies, const char *unit);
 /* Adds local units that listen on TCP. */
 int names_find_listening(Names *ret);

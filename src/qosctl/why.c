@@ -345,7 +345,7 @@ int verb_why(int argc, char **argv) {
         r = unit_diagnose(c, argv[0], &(DiagnoseOptions) { .interval = w.interval, .keep = true },
                           &w.interrupted, &reply);
         if (r != 0)
-                return client_fail(r, &reply, "diagnose '%s'", argv[0]);
+                return unit_fail(r, &reply, "diagnose", argv[0]);
         r = step_take(&w, first, r, &reply);
         if (r < 0)
                 return r;

@@ -131,24 +131,30 @@ int parse_time(const char *s, uint64_t *ret_nsec) {
 }
 
 size_t text_distance(const char *a, const char *b) {
-        size_t row[TEXT_DISTANCE_MAX + 1], n = strlen(b);
+        size_t rows[3][TEXT_DISTANCE_MAX + 1], n = strlen(b);
+        size_t *before = rows[0], *above = rows[1], *row = rows[2];
 
         if (n > TEXT_DISTANCE_MAX)
                 return SIZE_MAX;
         for (size_t k = 0; k <= n; k++)
-                row[k] = k;
+                above[k] = k;
         for (size_t i = 0; a[i]; i++) {
-                size_t diagonal = row[0];
+                size_t *oldest = before;
 
                 row[0] = i + 1;
                 for (size_t k = 0; k < n; k++) {
-                        size_t replaced = diagonal + (a[i] != b[k]), inserted = MIN(row[k], row[k + 1]) + 1;
+                        size_t replaced = above[k] + (a[i] != b[k]),
+                                inserted = MIN(row[k], above[k + 1]) + 1;
 
-                        diagonal = row[k + 1];
                         row[k + 1] = MIN(replaced, inserted);
+                        if (i > 0 && k > 0 && a[i] == b[k - 1] && a[i - 1] == b[k])
+                                row[k + 1] = MIN(row[k + 1], before[k - 1] + 1);
                 }
+                before = above;
+                above = row;
+                row = oldest;
         }
-        return row[n];
+        return above[n];
 }
 
 size_t text_distance_of_typo(const char *name) {

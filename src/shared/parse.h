@@ -21,8 +21,8 @@ bool text_is_valid(const char *s, size_t n);
  * within a character. */
 void utf8_sanitize(char *s);
 
-/* How many letters to insert, remove or replace make one of the other; SIZE_MAX: b is longer than
- * TEXT_DISTANCE_MAX. */
+/* How many letters to insert, remove, replace or swap with the next one make one of the other; SIZE_MAX: b
+ * is longer than TEXT_DISTANCE_MAX. */
 #define TEXT_DISTANCE_MAX 128U
 size_t text_distance(const char *a, const char *b);
 

@@ -296,10 +296,10 @@ def enable_and_disable():
         check(not os.path.exists(os.path.dirname(path)), "the directory is there")
         equal(qosctl("disable", s.name, ok=False).returncode, 0, "disable of a unit that is not enabled")
         equal(qosctl("enable", "nothing-" + s.name, ok=False).returncode, 4, "enable of an unknown unit")
-        typo = s.name.replace("-unit-", "-untt-")
-        for verb in "attach", "status":
-            r = qosctl(verb, typo, ok=False)
-            check(r.returncode == 4 and r.stderr.endswith(f"\nDid you mean '{s.name}'?\n"), f"{verb} of a mistyped unit: {r.stderr}")
+        for typo in s.name.replace("-unit-", "-untt-"), s.name.replace("-unit-", "-uint-"):
+            for verb, *more in ("attach",), ("status",), ("diagnose", "--for=1s"), ("enable",), ("set-threshold", "a: requests.server.rate > 1"):
+                r = qosctl(verb, typo, *more, ok=False)
+                check(r.returncode == 4 and r.stderr.endswith(f"\nDid you mean '{s.name}'?\n"), f"{verb} of a mistyped unit: {r.stderr}")
 
         # A word without a type that has a dot is a service, as for all other verbs
         dotted = Unit("sleep infinity", name=unit_name("my.app"), type="exec")

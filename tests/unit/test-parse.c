@@ -64,7 +64,22 @@ static void test_all(void) {
                                 }
 }
 
+/* A swap of two letters is one typo. */
+static void test_distance(void) {
+        check(text_distance("", "") == 0);
+        check(text_distance("abc", "") == 3);
+        check(text_distance("", "abc") == 3);
+        check(text_distance("nginx", "nginx") == 0);
+        check(text_distance("nignx", "nginx") == 1);
+        check(text_distance("ginx", "nginx") == 1);
+        check(text_distance("nginxx", "nginx") == 1);
+        check(text_distance("ngimx", "nginx") == 1);
+        check(text_distance("gnnix", "nginx") == 2);
+        check(text_distance("kitten", "sitting") == 3);
+}
+
 int main(void) {
+        test_distance();
         test_examples();
         test_all();
         return 0;
