@@ -54,7 +54,7 @@ static void print_status(sd_json_variant *s) {
 
 int verb_probes(int argc, char **argv) {
         static const Column columns[] = {
-                { "PROGRAM"                                              },
+                { "PROGRAM",  .minimum = 15                              },
                 { "PROBE",                                     .rank = 4 },
                 { "HOOK",     .minimum = 22,                   .rank = 2 },
                 { "STATE"                                                },

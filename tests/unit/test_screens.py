@@ -58,6 +58,9 @@ class Screens(test_qosctl.Test):
                           "next": "systemctl set-property thief.service CPUWeight=20"}],
             "excluded": [{"kind": kind, "share": 0} for kind in ("quota", "disk", "lock", "memory", "dependency", "limit", "network")],
             "figures": {"threads": {state: 0.5 for state in self.STATES}}}
+        # The longest name that there is
+        self.qosd.programs.append({"program": "storage_aio_write_submit", "probe": "storage", "hook": "fentry/aio_write",
+                                   "provides": "writes by libaio", "state": "attached", "runs": 1510000, "runTimeMean": 312, "recursionMisses": 7})
         shares = {state: 0.3 / 2 ** i for i, state in enumerate(self.STATES)}
         shares["runQueue"], shares["park"] = 0.41, 0.13
         waits = dict.fromkeys(self.STATES[3:], 1234)
