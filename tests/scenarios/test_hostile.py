@@ -161,7 +161,10 @@ def error_beside_open_streams():
         c.send(h2_frame(HEADERS, END_STREAM | END_HEADERS, c.last - 46, b"\x82\x86\x84"))
         while c.goaway is None:
             c.read()
-    f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
+    # What is in flight, and what has failed, are not read in one moment
+    wait_for("nothing is in flight, and one has failed",
+             lambda: (f := server_figures(s))["inFlight"] == 0 and f["errors"]["reset"] >= 1)
+    f = server_figures(s)
     equal((f["errors"]["reset"], f["clientAborts"]), (1, 0), "errors.reset, clientAborts")
 
 

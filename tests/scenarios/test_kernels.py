@@ -30,7 +30,7 @@ def is_clean(u, protocol, count, up_to=None):
     s = snapshot(u, "total")
     figures = s["requests"]["server"]
     equal(sum(figures["protocols"].values()), figures["count"], f"requests by protocol, {figures['protocols']}")
-    skipped = sum(misses().values())
+    skipped = sum(misses().values()) if int(os.uname().release.split(".")[0]) >= 7 else 0
     check(s["drops"] <= skipped, f"{s['drops']} drops, and {skipped} skipped runs")
     if not skipped:
         equal(figures["protocols"].get(protocol), figures["count"],
