@@ -34,13 +34,22 @@ def receive(s, size):
     return data
 
 
-def partner(path, orders, answers):
+def partner(path, orders, answers, thread):
+    def waits():
+        # What has just been woken is not asleep until it waits for the next thing
+        while True:
+            with open(f"/proc/{thread}/stat") as stat:
+                if stat.read().rsplit(") ", 1)[1][0] == "S":
+                    return
+
     with open(path) as f:
         while os.read(orders, 1):
             fcntl.flock(f, fcntl.LOCK_EX)
             os.write(answers, b"x") # the lock is held
+            waits()
             time.sleep(lock)
             fcntl.flock(f, fcntl.LOCK_UN)
+            waits()
             time.sleep(pipe)
             os.write(answers, b"x")
     os._exit(0)
@@ -53,7 +62,7 @@ orders, answers = os.pipe(), os.pipe()
 if os.fork() == 0:
     os.close(orders[1])
     listener.close()
-    partner(path, orders[0], answers[1])
+    partner(path, orders[0], answers[1], thread=os.getppid())
 file = open(path)
 
 
