@@ -289,8 +289,11 @@ def calls_of_root_beside_many_threads():
                             replies.append(method)
 
                 if method == "Threads":
+                    begin = cpu(pid)
                     # The most in one reply
                     equal(len(clients[0].call(method, unit=t.control_group)["threads"]), 1000, "threads")
+                    # A busy machine takes longer for the same, in CPU time as well
+                    limit = max(LIMIT, 2 * (cpu(pid) - begin))
                 stop.clear()
                 threads = [threading.Thread(target=go_on, args=(v,)) for v in clients]
                 for thread in threads:
@@ -307,7 +310,8 @@ def calls_of_root_beside_many_threads():
                     thread.join()
                 took.sort()
                 # One reading serves all for a second
-                check(took[-1] <= LIMIT, f"CPU time of the daemon beside {method}: {[round(t / 1e6, 1) for t in took[-5:]]} ms")
+                check(took[-1] <= limit,
+                      f"CPU time of the daemon beside {method}: {[round(t / 1e6, 1) for t in took[-5:]]} instead of {limit / 1e6:.1f} ms")
         finally:
             sleepers.kill()
     equal(qosd_pid(), pid, "process of qosd")
