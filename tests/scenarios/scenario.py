@@ -647,6 +647,12 @@ def qosd_pid():
     return int(unit_property("qosd.service", "MainPID"))
 
 
+def wake_ups(pid):
+    """Returns how often the process has waited. On a busy machine it may have been preempted as well."""
+    with open(f"/proc/{pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("voluntary_ctxt_switches:"))
+
+
 def wait_qosd(previous_pid=None, timeout=15):
     """Waits until qosd replies to GetStatus, and is not the previous process any more. Returns its PID."""
     def alive():
