@@ -256,6 +256,56 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
 
 /* ---- whatever it is ---- */
 
+/* The server of SSH reads the banner byte by byte, of which one alone may begin a request of HTTP. */
+static __always_inline bool receive_is_ssh(struct conn *c, struct bpf_dynptr *data, __u32 offset,
+                                           __u64 first) {
+        __u32 word = 0;
+
+        if ((first & 0xff) != 'S' || bpf_dynptr_read(&word, sizeof(word), data, offset, 0) != 0 ||
+            !exchange_is_ssh(word))
+                return false;
+        bpf_spin_lock(&c->lock);
+        c->x.flags |= EXCHANGE_SESSION;
+        bpf_spin_unlock(&c->lock);
+        c->tries = TRIES_MAX;
+        return true;
+}
+
+/* Data of no protocol that is parsed in plaintext: n bytes, the first of which are given. */
+static __always_inline int receive_plain(struct sock *sk, struct conn *c, __u32 copied, __u64 first,
+                                         __u32 n) {
+        c->tries++;
+        if (exchange_is_fastcgi(first, n)) {
+                bpf_spin_lock(&c->lock);
+                c->x.flags |= EXCHANGE_FASTCGI;
+                bpf_spin_unlock(&c->lock);
+        }
+        if (tls_detect(first, n))
+                return tls_receive(sk, c, copied, first & 0xff);
+        if (!(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n))
+                return receive_h2_begin(sk, c, copied, 1);
+        return 0;
+}
+
+/* NULL: no memory, the connection is not parsed. */
+static __always_inline struct pipeline* receive_begin_pipeline(struct sock *sk, struct conn *c,
+                                                               __u32 protocol, __u32 copied) {
+        struct pipeline *t;
+
+        t = bpf_sk_storage_get(&pipelines, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!t) {
+                element_lost(QOS_STATISTIC_LOST_PIPELINES, &c->owner);
+                c->tries = TRIES_MAX;
+                return NULL;
+        }
+        pipeline_begin(t, protocol, copied, c->x.state == EXCHANGE_ANSWERING);
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags |= EXCHANGE_PARSED;
+        bpf_spin_unlock(&c->lock);
+        return t;
+}
+
 /* A function of its own, so that connections that are not parsed do not need its stack. where: the
  * position in the stream at which the piece begins, and bytes written by the application that have not
  * left; piece: its place in the buffer, and its length. */
@@ -278,7 +328,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
         if (t && (t->missed ? t->in_pos != copied : exchange_distance(copied, t->in_pos) > 0))
                 return 0; /* something was missed before: see read_apply() */
         if (!t || t->missed || h2_conn_may_be_preface(t)) {
-                __u32 n = len, protocol, word = 0;
+                __u32 n = len, protocol;
                 __u64 first = 0;
                 struct bpf_dynptr data;
 
@@ -310,40 +360,14 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                         c->x.flags &= ~EXCHANGE_FRESH;
                         bpf_spin_unlock(&c->lock);
                 }
-                /* Its server reads that byte by byte, of which one alone may begin a request of HTTP */
-                if ((first & 0xff) == 'S' && bpf_dynptr_read(&word, sizeof(word), &data, offset, 0) == 0 &&
-                    exchange_is_ssh(word)) {
-                        bpf_spin_lock(&c->lock);
-                        c->x.flags |= EXCHANGE_SESSION;
-                        bpf_spin_unlock(&c->lock);
-                        c->tries = TRIES_MAX;
+                if (receive_is_ssh(c, &data, offset, first))
                         return 0;
-                }
                 protocol = protocol_detect(first, n);
-                if (protocol == PROTOCOL_PLAIN) {
-                        c->tries++;
-                        if (exchange_is_fastcgi(first, n)) {
-                                bpf_spin_lock(&c->lock);
-                                c->x.flags |= EXCHANGE_FASTCGI;
-                                bpf_spin_unlock(&c->lock);
-                        }
-                        if (tls_detect(first, n))
-                                return tls_receive(sk, c, copied, first & 0xff);
-                        if (!(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n))
-                                return receive_h2_begin(sk, c, copied, 1);
+                if (protocol == PROTOCOL_PLAIN)
+                        return receive_plain(sk, c, copied, first, n);
+                t = receive_begin_pipeline(sk, c, protocol, copied);
+                if (!t)
                         return 0;
-                }
-                t = bpf_sk_storage_get(&pipelines, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-                if (!t) {
-                        element_lost(QOS_STATISTIC_LOST_PIPELINES, &c->owner);
-                        c->tries = TRIES_MAX;
-                        return 0;
-                }
-                pipeline_begin(t, protocol, copied, c->x.state == EXCHANGE_ANSWERING);
-
-                bpf_spin_lock(&c->lock);
-                c->x.flags |= EXCHANGE_PARSED;
-                bpf_spin_unlock(&c->lock);
         }
 
 pipeline:

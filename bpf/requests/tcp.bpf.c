@@ -234,10 +234,80 @@ static __attribute__((noinline)) int established_missed(struct conn *c, struct q
         return zero();
 }
 
+/* The connection of data that leaves; NULL: none that is observed. Datagrams are counted here. */
+static __always_inline struct conn* packet_find_conn(struct __sk_buff *skb, struct overhead *overhead,
+                                                     struct bpf_sock **ret_sk, struct segment *ret_segment) {
+        struct bpf_sock *sk;
+        struct conn *c;
+
+        sk = skb->sk;
+        if (!sk || packet_is_foreign(sk))
+                return NULL;
+        sk = bpf_sk_fullsock(sk);
+        if (!sk)
+                return NULL;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP && udp_depart(skb, sk, overhead)) {
+                udp_asks(skb);
+                udp_sweep();
+        }
+        if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
+                return NULL;
+        if (!segment_read(skb, ret_segment)) {
+                segment_lost(c);
+                return NULL;
+        }
+        if (ret_segment->len == 0)
+                return NULL;
+
+        *ret_sk = sk;
+        return c;
+}
+
+static __always_inline void client_packet_leaves(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                 struct tcp_sock *tp, struct conn *c, struct qos_unit_map *u,
+                                                 const struct segment *segment) {
+        __u64 bytes;
+
+        bytes = client_transmit(c, u, (__u64) (segment->seq + segment->len) << 32 | tp->snd_nxt,
+                                client_says(skb, segment->offset, segment->len, segment->seq == tp->snd_una,
+                                            c->x.flags & EXCHANGE_H2), tp->tcp_clock_cache);
+        if (bytes > 0 && c->tries < TRIES_MAX) {
+                if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
+                        bytes |= CLIENT_UNREAD;
+                client_counts(skb, sk, c, u, bytes);
+        }
+}
+
+/* Counts a response of a connection without a parser, or more of it. */
+static __always_inline void packet_record(struct __sk_buff *skb, struct conn *c, struct qos_unit_map *u,
+                                          struct transmit *d, struct exchange_effect *effect, bool sealed) {
+        __u32 class = 0;
+
+        if (sealed && effect->begun && !(d->attribution.target & TARGET_ONLY))
+                window_count(u, QOS_COUNTER_TLS, 1);
+        if (effect->begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) &&
+            !(d->attribution.target & TARGET_ONLY))
+                class = transmit_error(skb, d);
+        if (class != 0) {
+                window_count(u, QOS_COUNTER_COUNT + PROTOCOL_HTTP1, 1);
+                window_count(u, class == 4 ? QOS_COUNTER_STATUS_4XX : QOS_COUNTER_STATUS_5XX, 1);
+        }
+        record_effect(u, d->attribution.target, effect);
+        d->book.now = d->now;
+        d->book.n = 1;
+        d->book.target = d->attribution.target;
+        d->book.before = effect->grown_from;
+        if (effect->begun)
+                record_request(u, &d->book);
+        else if (effect->grown)
+                record_request_more(u, &d->book);
+}
+
 static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct transmit d = {};
-        __u32 snd_nxt, written_end, copied, class = 0;
+        __u32 snd_nxt, written_end, copied;
         struct segment segment;
         struct qos_unit_map *u;
         struct tcp_sock *tp;
@@ -246,24 +316,8 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
         bool parsed, sealed, muxed;
         int plaintext = 0, left = PIPELINE_TRANSMITS_MUXED;
 
-        sk = skb->sk;
-        if (!sk || packet_is_foreign(sk))
-                return 1;
-        sk = bpf_sk_fullsock(sk);
-        if (!sk)
-                return 1;
-        c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c && sk->protocol == IPPROTO_UDP && udp_depart(skb, sk, overhead)) {
-                udp_asks(skb);
-                udp_sweep();
-        }
-        if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
-                return 1;
-        if (!segment_read(skb, &segment)) {
-                segment_lost(c);
-                return 1;
-        }
-        if (segment.len == 0)
+        c = packet_find_conn(skb, overhead, &sk, &segment);
+        if (!c)
                 return 1;
 
         u = unit_get(&c->owner);
@@ -286,17 +340,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
          * 24 ns, of some 300 of an exchange */
         d.now = tp->tcp_clock_cache;
         if (c->kind == CONN_CLIENT) {
-                __u64 bytes;
-
-                bytes = client_transmit(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt,
-                                       client_says(skb, segment.offset, segment.len,
-                                                   segment.seq == tp->snd_una, c->x.flags & EXCHANGE_H2),
-                                                   d.now);
-                if (bytes > 0 && c->tries < TRIES_MAX) {
-                        if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
-                                bytes |= CLIENT_UNREAD;
-                        client_counts(skb, sk, c, u, bytes);
-                }
+                client_packet_leaves(skb, sk, tp, c, u, &segment);
                 return 1;
         }
 
@@ -352,26 +396,8 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
                 if (!u)
                         return 1;
         }
-        if (plaintext)
-                return 1;
-        if (sealed && effect.begun && !(d.attribution.target & TARGET_ONLY))
-                window_count(u, QOS_COUNTER_TLS, 1);
-        if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) &&
-            !(d.attribution.target & TARGET_ONLY))
-                class = transmit_error(skb, &d);
-        if (class != 0) {
-                window_count(u, QOS_COUNTER_COUNT + PROTOCOL_HTTP1, 1);
-                window_count(u, class == 4 ? QOS_COUNTER_STATUS_4XX : QOS_COUNTER_STATUS_5XX, 1);
-        }
-        record_effect(u, d.attribution.target, &effect);
-        d.book.now = d.now;
-        d.book.n = 1;
-        d.book.target = d.attribution.target;
-        d.book.before = effect.grown_from;
-        if (effect.begun)
-                record_request(u, &d.book);
-        else if (effect.grown)
-                record_request_more(u, &d.book);
+        if (!plaintext)
+                packet_record(skb, c, u, &d, &effect, sealed);
         return 1;
 }
 

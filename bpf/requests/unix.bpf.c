@@ -419,12 +419,73 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         return 0;
 }
 
+/* Data for an accepted socket: a request, if a unit owns it. peer: NULL where that is closed. */
+static __always_inline int data_is_queued_for_server(struct sock *sk, struct unix_sock *us,
+                                                     struct sock *peer, struct overhead *overhead) {
+        struct unix_conn *c;
+        struct qos_unit_map *u;
+        __u32 queued, length;
+        __u64 now, before;
+
+        if (peer) {
+                c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
+                if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ) {
+                        unix_client_hears(c, us, true, overhead);
+                        overhead_end(overhead);
+                }
+                unix_client_asks(peer, sk, us, overhead);
+                overhead_end(overhead);
+        }
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        u = c ? unit_get(&c->owner) : NULL;
+        if (!u) {
+                __u64 key = (__u64) us->addr;
+                struct unix_name *name;
+
+                name = bpf_map_lookup_elem(&unix_names, &key);
+                u = name ? unit_get(&name->owner) : NULL;
+                if (!u)
+                        return 0;
+                c = unix_learn(sk, &name->owner, name->target, UNIX_SERVER, name->found);
+                if (!c)
+                        return 0;
+                /* A greeting, queued before all requests */
+                if (peer)
+                        c->noted = peer->sk_receive_queue.qlen;
+        }
+        if (c->kind != UNIX_SERVER)
+                return 0;
+        overhead_begin(overhead, &c->owner, u);
+
+        /* The client has read the response and sends again: the run for the queueing of the response was
+         * skipped, or is late */
+        if (peer && unix_is_unrecorded(c)) {
+                unix_depart(sk, c, u, c->kept_at);
+                unix_forget(peer, c);
+        }
+        queued = sk->sk_receive_queue.qlen;
+        length = c->x.state == EXCHANGE_ASKED ? unix_newest_length(sk) : 0;
+        now = bpf_ktime_get_ns();
+        bpf_spin_lock(&c->lock);
+        before = c->x.tail_at;
+        /* No request is in flight, and all earlier data was read: this data is unread, and the kernel has
+         * skipped the run for data that was read */
+        if (c->heard > 0 && queued > 0 && c->x.state != EXCHANGE_ASKED && c->x.n_marks == 0)
+                c->heard = 0;
+        if (c->heard > 0)
+                c->heard--; /* it was read, or is being read, by a task that did not sleep */
+        else if (queued > 0)
+                unix_arrive(&c->x, now);
+        if (c->x.n_marks <= 1)
+                exchange_note_part(&c->x, now, before, length, true);
+        bpf_spin_unlock(&c->lock);
+        return 0;
+}
+
 static __always_inline int data_is_queued(struct sock *sk, struct overhead *overhead) {
         struct unix_conn *c;
         struct unix_sock *us;
         struct qos_unit_map *u;
-        __u32 queued, length;
-        __u64 now, before;
         struct sock *peer;
 
         if (sk->sk_type == SOCK_DGRAM)
@@ -438,61 +499,8 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
         }
 
         peer = us->peer;
-        if (unix_is_accepted(sk, us)) {
-                if (peer) {
-                        c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
-                        if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ) {
-                                unix_client_hears(c, us, true, overhead);
-                                overhead_end(overhead);
-                        }
-                        unix_client_asks(peer, sk, us, overhead);
-                        overhead_end(overhead);
-                }
-                c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
-                u = c ? unit_get(&c->owner) : NULL;
-                if (!u) {
-                        __u64 key = (__u64) us->addr;
-                        struct unix_name *name;
-
-                        name = bpf_map_lookup_elem(&unix_names, &key);
-                        u = name ? unit_get(&name->owner) : NULL;
-                        if (!u)
-                                return 0;
-                        c = unix_learn(sk, &name->owner, name->target, UNIX_SERVER, name->found);
-                        if (!c)
-                                return 0;
-                        /* A greeting, queued before all requests */
-                        if (peer)
-                                c->noted = peer->sk_receive_queue.qlen;
-                }
-                if (c->kind != UNIX_SERVER)
-                        return 0;
-                overhead_begin(overhead, &c->owner, u);
-
-                /* The client has read the response and sends again: the run for the queueing of the
-                 * response was skipped, or is late */
-                if (peer && unix_is_unrecorded(c)) {
-                        unix_depart(sk, c, u, c->kept_at);
-                        unix_forget(peer, c);
-                }
-                queued = sk->sk_receive_queue.qlen;
-                length = c->x.state == EXCHANGE_ASKED ? unix_newest_length(sk) : 0;
-                now = bpf_ktime_get_ns();
-                bpf_spin_lock(&c->lock);
-                before = c->x.tail_at;
-                /* No request is in flight, and all earlier data was read: this data is unread, and the
-                 * kernel has skipped the run for data that was read */
-                if (c->heard > 0 && queued > 0 && c->x.state != EXCHANGE_ASKED && c->x.n_marks == 0)
-                        c->heard = 0;
-                if (c->heard > 0)
-                        c->heard--; /* it was read, or is being read, by a task that did not sleep */
-                else if (queued > 0)
-                        unix_arrive(&c->x, now);
-                if (c->x.n_marks <= 1)
-                        exchange_note_part(&c->x, now, before, length, true);
-                bpf_spin_unlock(&c->lock);
-                return 0;
-        }
+        if (unix_is_accepted(sk, us))
+                return data_is_queued_for_server(sk, us, peer, overhead);
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (!peer) {

@@ -407,6 +407,69 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
         return 0;
 }
 
+/* A client has sent it, which may have been the last of it. */
+static __always_inline void unix_content_of_client(struct sk_buff *skb, struct sock *sender,
+                                                   struct unix_conn *c, bool farewell, bool remark,
+                                                   struct exchange_effect *effect) {
+        __u32 consumed = 0;
+
+        if (remark && unix_is_last(sender)) {
+                bpf_spin_lock(&c->lock);
+                if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at) {
+                        c->x.state = EXCHANGE_IDLE;
+                        exchange_shut(&c->x, effect);
+                }
+                bpf_spin_unlock(&c->lock);
+        }
+        if (farewell) {
+                bpf_spin_lock(&c->lock);
+                if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at)
+                        c->x.flags |= EXCHANGE_FAREWELL;
+                bpf_spin_unlock(&c->lock);
+        }
+        if (c->kind == UNIX_CLIENT && !c->looked) {
+                c->looked = 1;
+                if (!unix_is_packets(sender) && unix_consumed(skb, &consumed) && unix_is_bus(skb, consumed))
+                        c->kind = UNIX_CLIENT_BUS;
+        }
+}
+
+/* The response. Its size is unknown when it leaves: the client may have read it by then. */
+static __always_inline void unix_content_of_server(struct unix_conn *c, int len, struct overhead *overhead) {
+        struct qos_unit_map *u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
+
+        if (!u)
+                return;
+        overhead_begin(overhead, &c->owner, u);
+        window_advance(u, bpf_ktime_get_ns());
+        record_sum(u, c->target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, len);
+}
+
+/* How much of the buffer is left behind len bytes of a stream, and its protocol, the first time. Returns
+ * whether these are requests. */
+static __always_inline bool unix_content_look(struct sk_buff *skb, struct unix_conn *c, int len,
+                                              __u32 *ret_left) {
+        __u32 consumed = 0;
+
+        if (!unix_consumed(skb, &consumed))
+                return false;
+        if (consumed + len < skb->len)
+                *ret_left = skb->len - consumed - len;
+        if (c->looked)
+                return true;
+        c->looked = 1;
+        if (unix_is_bus(skb, consumed)) {
+                c->kind = UNIX_BUS;
+                return false;
+        }
+        if (unix_is_fastcgi(skb, consumed)) {
+                bpf_spin_lock(&c->lock);
+                c->x.flags |= EXCHANGE_FASTCGI;
+                bpf_spin_unlock(&c->lock);
+        }
+        return true;
+}
+
 /* Data on its way to the application, which is a server or not. What is spliced does not pass here, see
  * unix_depart(). */
 static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, struct overhead *overhead) {
@@ -429,35 +492,10 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         bytes = unix_look(skb->len, skb->data);
         farewell = (__u32) len == skb->len && exchange_is_farewell(bytes, len);
         remark = exchange_is_remark(bytes, skb->len);
-        if (c && (c->kind == UNIX_CLIENT || c->kind == UNIX_CLIENT_BUS)) {
-                if (remark && unix_is_last(sender)) {
-                        bpf_spin_lock(&c->lock);
-                        if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at) {
-                                c->x.state = EXCHANGE_IDLE;
-                                exchange_shut(&c->x, &effect);
-                        }
-                        bpf_spin_unlock(&c->lock);
-                }
-                if (farewell) {
-                        bpf_spin_lock(&c->lock);
-                        if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at)
-                                c->x.flags |= EXCHANGE_FAREWELL;
-                        bpf_spin_unlock(&c->lock);
-                }
-                if (c->kind == UNIX_CLIENT && !c->looked) {
-                        c->looked = 1;
-                        if (!unix_is_packets(sender) && unix_consumed(skb, &consumed) &&
-                            unix_is_bus(skb, consumed))
-                                c->kind = UNIX_CLIENT_BUS;
-                }
-        } else if (c) {
-                /* The response. Its size is unknown when it leaves: the client may have read it by then */
-                u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
-                if (u) {
-                        overhead_begin(overhead, &c->owner, u);
-                        window_advance(u, bpf_ktime_get_ns());
-                        record_sum(u, c->target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, len);
-                }
+        if (c && (c->kind == UNIX_CLIENT || c->kind == UNIX_CLIENT_BUS))
+                unix_content_of_client(skb, sender, c, farewell, remark, &effect);
+        else if (c) {
+                unix_content_of_server(c, len, overhead);
                 server = c;
         }
         socket = sender->sk_socket;
@@ -506,24 +544,8 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                 return 0;
         overhead_begin(overhead, &c->owner, u);
 
-        if (!unix_is_packets(sk)) {
-                if (!unix_consumed(skb, &consumed))
-                        return 0;
-                if (consumed + len < skb->len)
-                        left = skb->len - consumed - len;
-                if (!c->looked) {
-                        c->looked = 1;
-                        if (unix_is_bus(skb, consumed)) {
-                                c->kind = UNIX_BUS;
-                                return 0;
-                        }
-                        if (unix_is_fastcgi(skb, consumed)) {
-                                bpf_spin_lock(&c->lock);
-                                c->x.flags |= EXCHANGE_FASTCGI;
-                                bpf_spin_unlock(&c->lock);
-                        }
-                }
-        }
+        if (!unix_is_packets(sk) && !unix_content_look(skb, c, len, &left))
+                return 0;
         queued = sk->sk_receive_queue.qlen;
         now = bpf_ktime_get_ns();
 
