@@ -42,3 +42,8 @@ const char* quality_to_string(Quality q) {
 
         return table[q];
 }
+
+void histogram_done(Histogram *h) {
+        free(h->buckets);
+        *h = (Histogram) {};
+}

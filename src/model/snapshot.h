@@ -12,7 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <systemd/sd-id128.h>
+
 #include "contention-map.h"
+#include "lifecycle.h"
 #include "storage-map.h"
 #include "util.h"
 
@@ -359,3 +362,34 @@ typedef struct Snapshot {
 /* Valid windows: WINDOW_TOTAL, 60 s, 300 s, multiples of 100 ms up to 1 s and of 1 s up to 10 s. */
 bool window_is_valid(uint64_t window_nsec);
 #define WINDOW_EXPECTED "a multiple of 100ms up to 1s, of 1s up to 10s, 60s, 5min, or total"
+
+/* What a reading is of. */
+typedef struct UnitIdentity UnitIdentity;
+struct UnitIdentity {
+        const char *name;
+        const char *control_group;      /* NULL: none is known */
+        const char *active_state;
+        sd_id128_t invocation_id;       /* null if unknown */
+        const Lifecycle *lifecycle;
+        uint64_t attached_since;        /* CLOCK_REALTIME, ns */
+        /* Name of the attached unit that listens at the peer's address on this machine; NULL: unknown */
+        const char* (*find_listening)(const UnitIdentity *u, const Row *row);
+        const void *userdata;
+};
+
+/* Buckets of a distribution metric ("requests.server.latency", "requests.server[:443].latency"). */
+typedef struct HistogramBucket {
+        uint64_t lower, upper;          /* ns, (lower, upper]; upper UINT64_MAX: unbounded */
+        uint64_t count;
+} HistogramBucket;
+
+typedef struct Histogram {
+        uint64_t seq, timestamp, window, covered;
+        int schema;                     /* OpenTelemetry / Prometheus exponential schema, 5 or 3 */
+        uint64_t count, sum;
+        HistogramBucket *buckets;       /* non-empty ones, ascending */
+        size_t n_buckets;
+} Histogram;
+
+void histogram_done(Histogram *h);
+#define _cleanup_histogram_ _cleanup_(histogram_done)

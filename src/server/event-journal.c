@@ -58,9 +58,11 @@ static void shares_format(const ThresholdEvent *e, char *buffer, size_t size) {
 static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_free_ char *text = NULL;
+        UnitIdentity identity;
         int r;
 
-        r = snapshot_to_json(u, s, false, &v);
+        unit_get_identity(u, &identity);
+        r = snapshot_to_json(&identity, s, false, &v);
         if (r >= 0)
                 r = sd_json_variant_filter(&v, (char*[]) { (char*) "totals", NULL });
         if (r >= 0)

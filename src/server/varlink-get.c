@@ -146,6 +146,7 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
         Connection *c = ASSERT_PTR(userdata);
         _cleanup_values_ RequestedMetrics values = {};
         size_t n_names = 0;
+        UnitIdentity identity;
         Snapshot s;
         Unit *u;
         int r;
@@ -187,7 +188,8 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
         } else
                 unit_get_selected(u, p.window, values.selectors, values.n, &s, values.rows);
 
-        r = snapshot_to_json(u, &s, connection_may_see_peers(c, u), &v);
+        unit_get_identity(u, &identity);
+        r = snapshot_to_json(&identity, &s, connection_may_see_peers(c, u), &v);
         if (r >= 0 && p.names) {
                 r = values_to_json(&values, &s, &values_json);
                 if (r >= 0)
@@ -200,11 +202,13 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
 
 /* One of the units is made part of the reply. */
 void many_add(Many *m, size_t i) {
+        UnitIdentity identity;
         int r;
 
         if (!m->units[i])
                 return;
-        r = snapshot_to_json(m->units[i], m->snapshots + i, m->peers[i], m->parts + i);
+        unit_get_identity(m->units[i], &identity);
+        r = snapshot_to_json(&identity, m->snapshots + i, m->peers[i], m->parts + i);
         if (r < 0)
                 unit_log_unshowable(m->units[i], r);
         m->units[i] = NULL;
@@ -545,7 +549,7 @@ int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlin
         if (r < 0)
                 return vl_reply_error(link, r, &e);
 
-        r = histogram_to_json(u, p.metric, &h, &v);
+        r = histogram_to_json(u->name, p.metric, &h, &v);
         if (r < 0)
                 return r;
         return sd_varlink_reply(link, v);

@@ -6,6 +6,7 @@
 #include "hierarchy.h"
 #include "json.h"
 #include "probe.h"
+#include "unit-totals.h"
 #include "varlink-connection.h"
 #include "xqos-loader.h"
 
@@ -45,6 +46,7 @@ static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, 
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *thresholds = NULL;
         const Unit *outer = unit_find_ancestor(u);
         _cleanup_free_ char *degraded = NULL;
+        UnitIdentity identity;
         Snapshot s;
         int r;
 
@@ -72,7 +74,8 @@ static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, 
         if (thresholds)
                 json_writer_add_variant(w, "thresholds", thresholds);
         json_writer_open_object(w, "snapshot", strlen("snapshot"));
-        snapshot_write(u, &s, connection_may_see_peers(c, u), w);
+        unit_get_identity(u, &identity);
+        snapshot_write(&identity, &s, connection_may_see_peers(c, u), w);
         json_writer_close(w);
         json_writer_add_string(w, "unit", u->name);
         return 0;
@@ -184,11 +187,13 @@ static int connection_go_on_listing_units(Connection *c) {
 static int connection_send_totals(Connection *c, Unit *u) {
         _cleanup_free_ UnitTotals *totals = NULL;
         _cleanup_free_ char *text = NULL;
+        UnitIdentity identity;
         int r;
 
+        unit_get_identity(u, &identity);
         r = unit_get_totals(u, c->listing->tables, &totals);
         if (r >= 0)
-                r = totals_to_text(u, totals, &text);
+                r = totals_to_text(&identity, totals, &text);
         if (r < 0) {
                 unit_log_unshowable(u, r);
                 return 0;

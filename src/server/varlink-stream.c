@@ -39,6 +39,7 @@ static int connection_get_frame(Connection *c, Unit *u, uint64_t tick, VarlinkTe
         _cleanup_free_ char *json = NULL, *text = NULL;
         bool peers = connection_may_see_peers(c, u);
         uint64_t window = c->stream->window;
+        UnitIdentity identity;
         Snapshot s;
         int r;
 
@@ -51,7 +52,8 @@ static int connection_get_frame(Connection *c, Unit *u, uint64_t tick, VarlinkTe
                 }
 
         unit_get_snapshot(u, window, &s);
-        r = snapshot_to_text(u, &s, peers, &json);
+        unit_get_identity(u, &identity);
+        r = snapshot_to_text(&identity, &s, peers, &json);
         if (r < 0)
                 return r;
         if (asprintf(&text, "{\"parameters\":{\"snapshot\":%s", json) < 0)

@@ -26,6 +26,13 @@ static Unit unit = {
         .attached_since = UINT64_C(1763683200000000000),
 };
 
+static const UnitIdentity* identity_of(const Unit *u) {
+        static UnitIdentity identity;
+
+        unit_get_identity(u, &identity);
+        return &identity;
+}
+
 /* "a.b.c" → object a → object b → c */
 static sd_json_variant* by_path(sd_json_variant *v, const char *path) {
         while (v) {
@@ -81,8 +88,8 @@ static void check_same(const Snapshot *s, bool peers) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_free_ char *text = NULL, *expected = NULL;
 
-        check(snapshot_to_text(&unit, s, peers, &text) >= 0);
-        check(snapshot_to_json(&unit, s, peers, &v) >= 0);
+        check(snapshot_to_text(identity_of(&unit), s, peers, &text) >= 0);
+        check(snapshot_to_json(identity_of(&unit), s, peers, &v) >= 0);
         check(sd_json_variant_format(v, 0, &expected) >= 0);
         if (!streq(text, expected)) {
                 fprintf(stderr, "Is:       %s\nShall be: %s\n", text, expected);
@@ -95,7 +102,7 @@ static sd_json_variant* to_json(const Snapshot *s) {
 
         check_same(s, true);
         check_same(s, false);
-        check(snapshot_to_json(&unit, s, true, &v) >= 0);
+        check(snapshot_to_json(identity_of(&unit), s, true, &v) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_STRUCT_TYPE, "Snapshot"), SD_VARLINK_REGULAR, v));
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Get"), SD_VARLINK_OUTPUT, v));
         return v;
@@ -151,7 +158,7 @@ static void test_each_metric(void) {
                 sd_json_variant *m;
 
                 set_metric(&s.metrics, metric, 0); /* which is a value */
-                check(snapshot_to_json(&unit, &s, true, &v) >= 0);
+                check(snapshot_to_json(identity_of(&unit), &s, true, &v) >= 0);
 
                 m = by_path(v, metric->name);
                 check(m);
@@ -211,7 +218,7 @@ static void test_large(void) {
         Snapshot s = make_snapshot();
 
         s.metrics.requests.server.bytes_out = UINT64_MAX - 1;
-        check(snapshot_to_json(&unit, &s, true, &v) >= 0);
+        check(snapshot_to_json(identity_of(&unit), &s, true, &v) >= 0);
         check(sd_json_variant_unsigned(by_path(v, "requests.server.bytesOut")) == UINT64_MAX - 1);
 }
 
@@ -244,7 +251,7 @@ static void test_text(void) {
                 check_same(&s, true);
         }
         unit.active_state = (char*) "\xff";
-        check(snapshot_to_text(&unit, &s, true, &text) < 0);
+        check(snapshot_to_text(identity_of(&unit), &s, true, &text) < 0);
         unit.active_state = before;
 }
 
@@ -299,7 +306,7 @@ static void test_histogram(void) {
                 .n_buckets = ELEMENTSOF(buckets),
         };
 
-        check(histogram_to_json(&unit, "requests.server.latency", &h, &v) >= 0);
+        check(histogram_to_json(unit.name, "requests.server.latency", &h, &v) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Histogram"), SD_VARLINK_OUTPUT, v));
         check_text(v,
                    "{\"unit\":\"a.service\","
@@ -312,7 +319,7 @@ static void test_histogram(void) {
 
         h.window = WINDOW_TOTAL;
         h.n_buckets = 0;
-        check(histogram_to_json(&unit, "requests.server.latency", &h, &empty) >= 0);
+        check(histogram_to_json(unit.name, "requests.server.latency", &h, &empty) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Histogram"), SD_VARLINK_OUTPUT, empty));
         check(!by_path(empty, "window"));
         check(sd_json_variant_elements(by_path(empty, "buckets")) == 0);
@@ -356,7 +363,7 @@ static void test_totals(void) {
         t.snapshot.totals.requests.server.in_flight = 3;
         t.snapshot.totals.requests.client.in_flight = 0;
 
-        check(totals_to_text(&unit, &t, &text) >= 0);
+        check(totals_to_text(identity_of(&unit), &t, &text) >= 0);
         check(sd_json_parse(text, 0, &v, NULL, NULL) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Export"), SD_VARLINK_OUTPUT, v));
         check_text(v,
@@ -374,7 +381,7 @@ static void test_totals(void) {
 
         t.objectives = &objective;
         t.n_objectives = 1;
-        check(totals_to_text(&unit, &t, &text_with) >= 0);
+        check(totals_to_text(identity_of(&unit), &t, &text_with) >= 0);
         check(sd_json_parse(text_with, 0, &with, NULL, NULL) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Export"), SD_VARLINK_OUTPUT, with));
         with = sd_json_variant_unref(with);
@@ -386,7 +393,7 @@ static void test_totals(void) {
                 Unit u = unit;
 
                 u.control_group = (char*) slices[i].control_group;
-                check(totals_to_text(&u, &t, &with_slice) >= 0);
+                check(totals_to_text(identity_of(&u), &t, &with_slice) >= 0);
                 check(asprintf(&expected, "\"a.service\",%s\"activeState\"", slices[i].expected) > 0);
                 check(strstr(with_slice, expected));
         }
@@ -516,7 +523,7 @@ static void test_rows(void) {
                         "{\"rest\":true,%s}]", client, client);
         check_text(by_path(v, "requests.client.peers"), expected);
 
-        check(snapshot_to_json(&unit, &s, false, &hidden) >= 0);
+        check(snapshot_to_json(identity_of(&unit), &s, false, &hidden) >= 0);
         check(by_path(hidden, "requests.server.endpoints") && by_path(hidden, "requests.client.count"));
         check(!by_path(hidden, "requests.client.peers"));
 
@@ -566,7 +573,7 @@ static void test_devices(void) {
         check_text(by_path(v, "contention.block.devices"), expected);
 
         /* Not for those who may not see peers */
-        check(snapshot_to_json(&unit, &s, false, &others) >= 0);
+        check(snapshot_to_json(identity_of(&unit), &s, false, &others) >= 0);
         check(by_path(others, "contention.block.sectors") && !by_path(others, "contention.block.devices"));
 }
 
@@ -601,7 +608,7 @@ static void test_mounts(void) {
 
         v = to_json(&s);
         check_text(by_path(v, "storage.mounts"), expected);
-        check(snapshot_to_json(&unit, &s, false, &others) >= 0);
+        check(snapshot_to_json(identity_of(&unit), &s, false, &others) >= 0);
         check(by_path(others, "storage.covered") && !by_path(others, "storage.mounts"));
 
         check(selector_parse("storage.mounts[/srv].reads.count", &selector, metric) == 0);

@@ -5,6 +5,7 @@
 #include "endpoint-totals.h"
 #include "exported-bins.h"
 #include "hierarchy.h"
+#include "objective.h"
 #include "probe.h"
 #include "unit-histogram.h"
 #include "unit-totals.h"

@@ -1,34 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What a unit has counted since the attach, for exports. */
-
-#include "objective.h"
-#include "snapshot.h"
-
-/* A distribution of all requests or waits since the attach. */
-typedef struct TotalDistribution {
-        const char *metric;
-        int schema;                     /* as in Histogram */
-        const uint64_t *bins;           /* all, see window_bins_get_index() */
-        unsigned n_bins;
-        uint64_t sum;
-} TotalDistribution;
-
-/* What a unit has counted since the attach, all of one reading: counters and gauges in the totals of the
- * snapshot, the measured distributions, and objectives. */
-typedef struct UnitTotals {
-        Snapshot snapshot;
-        TotalDistribution distributions[QOS_DISTRIBUTIONS + QOS_CONTENTION_DISTRIBUTIONS +
-                                        QOS_STORAGE_TIMED + 1];
-        size_t n_distributions;
-        TotalObjective *objectives;     /* thresholds that are objectives, see ErrorBudget */
-        size_t n_objectives;
-        uint64_t cost_requests, cost_contention, cost_storage; /* run time of qosd's programs for the
-                                         * unit, ns; ABSENT */
-        bool tables;                    /* the snapshot has endpoints and devices, too: counters and requests
-                                         * in flight of each, see endpoint-totals.h */
-} UnitTotals;
+#include "totals.h"
+#include "unit.h"
 
 /* The result is one allocation, for free(). Names of thresholds are theirs. */
 int unit_get_totals(Unit *u, bool tables, UnitTotals **ret);

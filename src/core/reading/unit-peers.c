@@ -348,3 +348,20 @@ const char* unit_find_listening(const Unit *u, const Row *row) {
                         found = other;
         return found ? found->name : NULL;
 }
+
+static const char* identity_find_listening(const UnitIdentity *identity, const Row *row) {
+        return unit_find_listening(identity->userdata, row);
+}
+
+void unit_get_identity(const Unit *u, UnitIdentity *ret) {
+        *ret = (UnitIdentity) {
+                .name = u->name,
+                .control_group = u->control_group,
+                .active_state = u->active_state,
+                .invocation_id = u->invocation_id,
+                .lifecycle = &u->lifecycle,
+                .attached_since = u->attached_since,
+                .find_listening = identity_find_listening,
+                .userdata = u,
+        };
+}

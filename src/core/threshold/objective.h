@@ -5,13 +5,7 @@
 
 #include "objective-history.h"
 #include "threshold-monitor.h"
-
-/* An objective: a threshold on a quantile of all requests. */
-typedef struct TotalObjective {
-        const char *threshold;          /* name, of the threshold */
-        double target;                  /* share of requests that has to be within the limit: the quantile */
-        ObjectiveCounts counts;         /* since the threshold was set */
-} TotalObjective;
+#include "totals.h"
 
 /* Progress of an objective. */
 typedef struct ErrorBudget {

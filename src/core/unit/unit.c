@@ -116,8 +116,3 @@ const char* hold_type_to_string(HoldType t) {
 
         return table[t];
 }
-
-void histogram_done(Histogram *h) {
-        free(h->buckets);
-        *h = (Histogram) {};
-}

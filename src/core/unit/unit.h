@@ -165,22 +165,8 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
 /* Name of the attached unit that listens at the peer's address on this machine; NULL: unknown. */
 const char* unit_find_listening(const Unit *u, const Row *row);
 
-/* Buckets of a distribution metric ("requests.server.latency", "requests.server[:443].latency"). */
-typedef struct HistogramBucket {
-        uint64_t lower, upper;          /* ns, (lower, upper]; upper UINT64_MAX: unbounded */
-        uint64_t count;
-} HistogramBucket;
-
-typedef struct Histogram {
-        uint64_t seq, timestamp, window, covered;
-        int schema;                     /* OpenTelemetry / Prometheus exponential schema, 5 or 3 */
-        uint64_t count, sum;
-        HistogramBucket *buckets;       /* non-empty ones, ascending */
-        size_t n_buckets;
-} Histogram;
-
-void histogram_done(Histogram *h);
-#define _cleanup_histogram_ _cleanup_(histogram_done)
+/* Strings are those of the unit: valid until it changes. */
+void unit_get_identity(const Unit *u, UnitIdentity *ret);
 
 /* -ENOENT with NoSuchMetric if the name is not a distribution, -ENODATA if it is not measured. */
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window_nsec, Histogram *ret, QosError *e);
