@@ -203,13 +203,28 @@ static void test_golden(const char *path) {
         (void) fclose(f);
 
         if (!streq(live, golden)) {
-                fprintf(stderr, "The interface differs from %s. If that is meant, take this:\n%s", path,
-                        live);
+                fprintf(stderr, "The interface differs from %s. If that is meant: "
+                        "ninja varlink-interface\n%s", path, live);
                 exit(EXIT_FAILURE);
         }
 }
 
+static int write_interface(const char *path) {
+        _cleanup_free_ char *live = NULL;
+        FILE *f;
+
+        check(sd_varlink_idl_format(&vl_interface_org_qosd_QoS, &live) >= 0);
+        f = fopen(path, "we");
+        if (!f || fputs(live, f) < 0 || fclose(f) < 0) {
+                fprintf(stderr, "Failed to write %s: %m\n", path);
+                return EXIT_FAILURE;
+        }
+        return EXIT_SUCCESS;
+}
+
 int main(int argc, char *argv[]) {
+        if (argc == 3 && streq(argv[1], "--write"))
+                return write_interface(argv[2]);
         check(argc == 2);
         check(unsetenv("RUNTIME_DIRECTORY") >= 0);
 
