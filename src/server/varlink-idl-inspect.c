@@ -36,7 +36,7 @@ SD_VARLINK_DEFINE_ENUM_TYPE(
         SD_VARLINK_DEFINE_FIELD_BY_TYPE(waits, StateWaits, 0), \
         FIELD_COMMENT("How often it left the CPU to wait: all waits"), \
         SD_VARLINK_DEFINE_FIELD(voluntary, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("… and was made to leave it"), \
+        FIELD_COMMENT("How often it was made to leave it"), \
         SD_VARLINK_DEFINE_FIELD(involuntary, SD_VARLINK_INT, 0), \
         FIELD_COMMENT("How often it came to run on another CPU than the time before"), \
         SD_VARLINK_DEFINE_FIELD(migrations, SD_VARLINK_INT, 0), \

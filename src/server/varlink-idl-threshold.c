@@ -60,13 +60,13 @@ SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The same: the part of requests in the last 60 s that are not good, relative "
                               "to the part that the quantile allows, 0.01 for p99"),
                 SD_VARLINK_DEFINE_FIELD(burnRate60s, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("… in the last 5 min"),
+                FIELD_COMMENT("The same in the last 5 min"),
                 SD_VARLINK_DEFINE_FIELD(burnRate5min, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("… in the last 30 min, but not before qosd was started"),
+                FIELD_COMMENT("The same in the last 30 min, but not before qosd was started"),
                 SD_VARLINK_DEFINE_FIELD(burnRate30min, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("… in the last hour, but not before qosd was started"),
+                FIELD_COMMENT("The same in the last hour, but not before qosd was started"),
                 SD_VARLINK_DEFINE_FIELD(burnRate1h, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("… in the last 6 h, but not before qosd was started"),
+                FIELD_COMMENT("The same in the last 6 h, but not before qosd was started"),
                 SD_VARLINK_DEFINE_FIELD(burnRate6h, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(

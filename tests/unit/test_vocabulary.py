@@ -1,16 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
 
-"""No retired term is in an identifier, and none in comments, messages and documents beyond what the allow list has.
-
-docs/VOCABULARY.md has the terms that replaced them. tests/unit/vocabulary-allowed counts what is left, by file name
-without its folder, so that a file that moves keeps its count. A count may only shrink: `test_vocabulary.py ROOT --shrink`
-lowers the counts to what is there, and never raises one.
-"""
+"""No retired term is in an identifier, and none in comments, messages and documents. docs/VOCABULARY.md has the terms
+that replaced them."""
 
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 
 # Beginnings of identifiers
@@ -87,7 +82,7 @@ UNWRITTEN = "docs/bench/", "NEWS.md", "tests/unit/test_vocabulary.py"
 
 def texts_in(path, text):
     """Comments, and strings of more than a word, as (line number, text, whether it is a comment)"""
-    if path.suffix in (".md", ".xml", ".varlink") or re.search(r"\.[1-8](?:\.in)?$", path.name):
+    if path.suffix in (".md", ".xml") or re.search(r"\.[1-8](?:\.in)?$", path.name):
         yield 1, text, False
         return
     tokens = {".c": C_TOKENS, ".h": C_TOKENS, ".py": PYTHON_TOKENS}.get(path.suffix, HASH_TOKENS)
@@ -115,11 +110,7 @@ def hint_of(word):
     return next((hint for pattern, hint in DIALECT.items() if re.match(pattern, word, re.I)), "say it whole")
 
 
-def allowed_read(path):
-    return Counter({name: int(n) for n, name in map(str.split, path.read_text(encoding="utf-8").splitlines())})
-
-
-def check_dialect(root, shrink):
+def check_dialect(root):
     for name, bad in (("a.c", "/* Who asks. */"), ("a.c", "/* A lock\n * whose holder it is */"), ("a.c", "/* And then\n … */"),
                       ("a.c", 'f("the book of %s");'), ("a.py", "# is so."), ("a.md", "An answer"), ("a.1", "It is asked."),
                       ("a.sh", "x  # rooms"), ("a.xml", "<p>gone ones, too</p>")):
@@ -130,8 +121,7 @@ def check_dialect(root, shrink):
         if list(dialect_in(Path(name), good)):
             sys.exit(f"{good!r} is found")
 
-    allow_path = root / "tests/unit/vocabulary-allowed"
-    allowed, found = allowed_read(allow_path), {}
+    n = 0
     for path in sorted(p for d in ("src", "bpf", "dbus", "docs", "tests") for p in (root / d).rglob("*")) + [root / "README.md"]:
         name = str(path.relative_to(root))
         if name.startswith(UNWRITTEN) or "fuzz" in path.parts and not path.suffix or not path.is_file() or \
@@ -139,20 +129,8 @@ def check_dialect(root, shrink):
                      or re.search(r"\.[1-8]$", name) or path.parent.name == "lab"):
             continue
         for number, word in dialect_in(path, path.read_text(encoding="utf-8")):
-            found.setdefault(path.name, []).append(f"{name}:{number}: {word!r} is retired: {hint_of(word)}")
-
-    if shrink:
-        counts = ((min(allowed[name], len(found.get(name, []))), name) for name in sorted(allowed))
-        allow_path.write_text("".join(f"{n} {name}\n" for n, name in counts if n), encoding="utf-8")
-        return 0
-    n = 0
-    for name, places in found.items():
-        if len(places) > allowed[name]:
-            print("\n".join(places))
-            print(f"{name}: {len(places)} retired terms, {allowed[name]} allowed by tests/unit/vocabulary-allowed")
+            print(f"{name}:{number}: {word!r} is retired: {hint_of(word)}")
             n += 1
-    left = sum(map(len, found.values()))
-    print(f"{left} retired terms are left in {len(found)} files, {allowed.total()} are allowed")
     return n
 
 
@@ -193,7 +171,7 @@ def main():
         for number, phrase in phrases_in(path.read_text(encoding="utf-8")):
             print(f"{path.relative_to(root)}:{number}: '{phrase}' is retired, see docs/HACKING.md")
             n += 1
-    n += check_dialect(root, "--shrink" in sys.argv)
+    n += check_dialect(root)
     sys.exit(n > 0)
 
 
