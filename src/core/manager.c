@@ -222,6 +222,12 @@ static void on_unit_detaching(Unit *u, void *userdata) {
         attach_operations_end(u, /* detached= */ true);
 }
 
+static void on_programs_loaded(Manager *m, void *userdata) {
+        FOREACH_UNIT(u, m)
+                if (!unit_is_claiming(u))
+                        attach_operations_end(u, /* detached= */ false);
+}
+
 static void on_unit_files_loaded(Manager *m, void *userdata) {
         manager_notify_ready(m);
 }
@@ -267,6 +273,7 @@ int manager_new(sd_event *event, Manager **ret) {
                 .unit_detached = on_state_changed,
                 .unit_claimed = on_unit_claimed,
                 .unit_detaching = on_unit_detaching,
+                .programs_loaded = on_programs_loaded,
                 .unit_files_loaded = on_unit_files_loaded,
         };
         manager_add_observer(m, &m->observer);
@@ -299,6 +306,7 @@ Manager* manager_free(Manager *m) {
         history_collector_done(m);
         sd_event_source_disable_unref(m->hierarchy.timer);
         sd_event_source_disable_unref(m->programs.timer);
+        probe_start_free(m->programs.start);
         openssl_stop(m);
         contention_stop(m);
 

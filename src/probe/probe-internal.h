@@ -147,6 +147,7 @@ struct Probe {
         char *reasons[_PROGRAM_MAX];            /* why a program is not available */
         char *failure;                          /* why nothing is available */
         bool started;
+        bool aside;                             /* in a thread: the event loop goes on while programs load */
         MissedRuns missed;                      /* as recorded in the units' maps */
         bool store_complained;
 
@@ -173,6 +174,8 @@ extern const ProgramGroup group_table[PROGRAM_GROUPS];
 
 /* probe.c */
 void probe_close(Probe *p);
+int probe_load(Probe *p);
+void probe_store(Probe *p);
 bool program_has_link(Program i);
 bool program_works(const Probe *p, Program i);
 bool program_is_needed(const Probe *p, Program i);

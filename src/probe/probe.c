@@ -286,9 +286,9 @@ static int object_load(Probe *p, const Bitmap *programs) {
                         goto finish;
         }
 
-        /* Takes a second or two, but minutes on an emulated CPU under load. The main loop is blocked
-         * meanwhile */
-        watched = sd_watchdog_enabled(false, &watchdog_usec) > 0;
+        /* Takes a second or two, but minutes on an emulated CPU under load. Unless this is a thread of its
+         * own, the main loop is blocked meanwhile */
+        watched = !p->aside && sd_watchdog_enabled(false, &watchdog_usec) > 0;
         if (watched)
                 (void) sd_notifyf(false, "WATCHDOG_USEC=%llu\nWATCHDOG=1", LOAD_USEC_MAX);
         r = qosd_bpf__load(skeleton);
@@ -473,12 +473,11 @@ static void programs_start(Probe *p, const Bitmap *programs) {
         }
 }
 
-int probe_start(Probe *p) {
+/* Loads and attaches what probe_start() does. Global variables are left alone but for the last error of
+ * libbpf: this may be a thread of its own. */
+int probe_load(Probe *p) {
         Bitmap none = {}, alternatives = {}, programs = {}, needed = {};
         int r;
-
-        if (p->started)
-                return 0;
 
         for (Program i = 0; i < _PROGRAM_MAX; i++) {
                 free(p->reasons[i]);
@@ -513,7 +512,11 @@ int probe_start(Probe *p) {
         programs_start(p, &needed);
 
         p->started = true;
+        return 0;
+}
 
+/* Keeps what was loaded for the next run of the daemon. */
+void probe_store(Probe *p) {
         for (Map i = 0; i < _MAP_MAX; i++)
                 store_push(p, "map", map_table[i], p->map_fds[i]);
         for (Program i = 0; i < _PROGRAM_MAX; i++)
@@ -525,7 +528,18 @@ int probe_start(Probe *p) {
 
         /* libbpf has freed the kernel's BTF, some 10 MiB */
         (void) malloc_trim(0);
-        return 0;
+}
+
+int probe_start(Probe *p) {
+        int r;
+
+        if (p->started)
+                return 0;
+
+        r = probe_load(p);
+        if (r >= 0)
+                probe_store(p);
+        return r;
 }
 
 void probe_stop(Probe *p) {

@@ -172,6 +172,15 @@ Probe* probe_free(Probe *p);
  * without loading anything, only if the maps cannot be created. */
 int probe_start(Probe *p);
 
+/* As probe_start(), which takes seconds, in a thread. Then the event loop calls the handler, once,
+ * with the result, unless the start was freed before. The probe has to stay until then. Fails at once if the
+ * kernel supports nothing. */
+typedef struct ProbeStart ProbeStart;
+typedef void (*probe_start_handler_t)(int error, void *userdata);
+int probe_start_new(Probe *p, probe_start_handler_t handler, void *userdata, ProbeStart **ret);
+/* Waits for the thread. */
+ProbeStart* probe_start_free(ProbeStart *s);
+
 /* Unloads everything, and clears the descriptor store. */
 void probe_stop(Probe *p);
 

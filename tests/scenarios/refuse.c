@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Preloaded into a program that uses libbpf: refuses to load the BPF program whose name is in
- * REFUSE_PROGRAM, as a kernel that lacks its hook would, and has the kernel say that its release is that in
- * KERNEL_RELEASE. libbpf calls bpf() through libc's syscall(). */
+ * REFUSE_PROGRAM, as a kernel that lacks its hook would, loads none while the file in HOLD_PROGRAMS exists,
+ * and has the kernel say that its release is that in KERNEL_RELEASE. libbpf calls bpf() through libc's
+ * syscall(). */
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,7 +17,7 @@
 
 long syscall(long number, ...) {
         static long (*real)(long, ...) = NULL;
-        const char *name = getenv("REFUSE_PROGRAM");
+        const char *name = getenv("REFUSE_PROGRAM"), *hold = getenv("HOLD_PROGRAMS");
         long a[6];
         va_list ap;
 
@@ -24,6 +25,9 @@ long syscall(long number, ...) {
         for (int i = 0; i < 6; i++)
                 a[i] = va_arg(ap, long);
         va_end(ap);
+
+        while (number == __NR_bpf && a[0] == BPF_PROG_LOAD && hold && access(hold, F_OK) >= 0)
+                (void) usleep(10000);
 
         if (number == __NR_bpf && a[0] == BPF_PROG_LOAD && name) {
                 const union bpf_attr *attr = (const union bpf_attr*) a[1];

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import struct
+import subprocess
 import time
 
 import scenario
@@ -349,6 +350,47 @@ def each_program_refused():
     attach(s)
     load(s, connections=4, number=100)
     equal(set(metrics_of(s)), set(whole), "metrics afterwards")
+
+
+@test(own_daemon=True, deadline=120)
+def served_while_programs_load():
+    """While the programs for the first attach are loaded, which takes the kernel as long as it likes, all clients are served. The attach
+    ends when requests are counted, or when the unit is detached meanwhile."""
+    kept, gone = Server(mode="thread").start(), Server(mode="thread").start()
+    hold = f"/run/{scenario.prefix}-hold"
+    preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "HOLD_PROGRAMS": hold})
+    try:
+        with open(hold, "w"):
+            attaches = [subprocess.Popen(["qosctl", "attach", u.name], stderr=subprocess.PIPE, text=True) for u in (kept, gone)]
+        wait_for("both are attached", lambda: {kept.name, gone.name} <= set(listed()))
+        daemon_is_well()
+        check("requests" not in varlink("Get", unit=kept.name), "a snapshot has requests")
+        equal([a.poll() for a in attaches], [None, None], "ends of the attaches")
+        qosctl("detach", gone.name)
+        error = attaches[1].communicate(timeout=20)[1]
+        check("was detached" in error, f"error of the attach: {error}")
+        equal(attaches[0].poll(), None, "end of the other attach")
+        os.unlink(hold)
+        equal(attaches[0].communicate(timeout=100)[1], "", "errors of the other attach")
+        load(kept, connections=4, number=100)
+        expect_total(kept, 100)
+
+        # All are detached before the programs are loaded
+        fresh_qosd()
+        with open(hold, "w"):
+            late = subprocess.Popen(["qosctl", "attach", gone.name], stderr=subprocess.PIPE, text=True)
+        wait_for("it is attached", lambda: listed() == [gone.name])
+        qosctl("detach", gone.name)
+        late.communicate(timeout=20)
+        os.unlink(hold)
+        wait_for("no programs are loaded", lambda: all(p["state"] == "idle" for p in programs()))
+        attach(gone)
+        load(gone, connections=4, number=100)
+        expect_total(gone, 100)
+    finally:
+        if os.path.exists(hold):
+            os.unlink(hold)
+        preload_qosd(None)
 
 
 @test(own_daemon=True, deadline=120)

@@ -66,9 +66,10 @@ static void attach_operation_finish(AttachOperation *o, int error, const QosErro
         handler(m, error, e, u, userdata);
 }
 
-/* The unit is attached: finishes once its control groups are assigned. Returns whether it has finished. */
+/* The unit is attached: finishes once the programs are loaded, and its control groups are assigned. Returns
+ * whether it has finished. */
 static bool attach_operation_attached(AttachOperation *o, Unit *u) {
-        if (unit_is_claiming(u)) {
+        if (o->manager->programs.start || unit_is_claiming(u)) {
                 o->unit = u;
                 return false;
         }

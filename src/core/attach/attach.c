@@ -221,7 +221,12 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo
                 return r;
         }
 
-        manager_start_probe(m);
+        /* Nobody waits for the end of an attach by a unit file or by the configuration, of which the first
+         * requests are to count. Clients wait, and may attach as often as they like */
+        if (request->type == HOLD_FILE || request->type == HOLD_CONFIGURATION)
+                manager_start_probe(m);
+        else
+                manager_begin_start_probe(m);
         if (is_new) {
                 unit_start(u);
                 manager_update_probes(m, NULL);

@@ -106,27 +106,43 @@ void unit_start(Unit *u) {
         manager_begin_history(m);
 }
 
-void manager_start_probe(Manager *m) {
-        int r;
-
-        if (probe_is_started(m->probe))
-                return;
-
-        r = probe_start(m->probe);
-        if (r < 0) {
-                (void) log_warning_errno(r, "No metrics are available: %s.",
-                                         probe_get_failure(m->probe) ?: "Out of memory");
-                return;
-        }
-
-        FOREACH_UNIT(u, m)
-                unit_start(u);
-}
-
 static void manager_stop_probe(Manager *m) {
         openssl_stop(m);
         contention_stop(m);
         probe_stop(m->probe);
+}
+
+static void manager_start_units(Manager *m, int error) {
+        if (error < 0)
+                (void) log_warning_errno(error, "No metrics are available: %s.",
+                                         probe_get_failure(m->probe) ?: "Out of memory");
+        else
+                FOREACH_UNIT(u, m)
+                        unit_start(u);
+}
+
+static void on_programs_loaded(int error, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        m->programs.start = probe_start_free(m->programs.start);
+        if (m->n_units == 0 && now_usec(CLOCK_MONOTONIC) >= m->programs.keep_until) {
+                manager_stop_probe(m); /* all were detached meanwhile */
+                return;
+        }
+        manager_start_units(m, error);
+        manager_update_probes(m, NULL);
+        manager_emit_programs_loaded(m);
+}
+
+void manager_start_probe(Manager *m) {
+        if (!probe_is_started(m->probe) && !m->programs.start)
+                manager_start_units(m, probe_start(m->probe));
+}
+
+void manager_begin_start_probe(Manager *m) {
+        if (!probe_is_started(m->probe) && !m->programs.start &&
+            probe_start_new(m->probe, on_programs_loaded, m, &m->programs.start) < 0)
+                manager_start_probe(m);
 }
 
 static int on_programs_unused(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -139,9 +155,8 @@ static int on_programs_unused(sd_event_source *source, uint64_t usec, void *user
         return 0;
 }
 
-/* Loading takes two to three seconds of CPU time, during which no client is served. Keeping programs loaded
- * this long limits a user who attaches and detaches in a loop to a fifth of the daemon's time, as for other
- * requests. */
+/* Loading takes two to three seconds of CPU time. Keeping programs loaded this long limits a user who
+ * attaches and detaches in a loop to a fifth of a CPU. */
 #define PROGRAMS_KEEP_USEC (15 * USEC_PER_SEC)
 
 /* To be called when a user other than root no longer needs programs. */

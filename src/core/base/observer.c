@@ -66,6 +66,10 @@ void manager_emit_unit_detached(Manager *m) {
         EMIT(m, unit_detached, m);
 }
 
+void manager_emit_programs_loaded(Manager *m) {
+        EMIT(m, programs_loaded, m);
+}
+
 void manager_emit_unit_files_loaded(Manager *m) {
         EMIT(m, unit_files_loaded, m);
 }

@@ -36,6 +36,9 @@ struct ManagerObserver {
         /* A unit was detached. The state that was saved before had it without holds, with which the next run
          * detaches it: it may be saved later */
         void (*unit_detached)(Manager *m, void *userdata);
+        /* The programs are loaded, or failed to: all attached units were started, which takes no turn for
+         * most */
+        void (*programs_loaded)(Manager *m, void *userdata);
         /* The settings of all unit files are in effect */
         void (*unit_files_loaded)(Manager *m, void *userdata);
         void *userdata;
@@ -57,4 +60,5 @@ void manager_emit_round_end(Manager *m);
 void manager_emit_bus_changed(Manager *m, sd_bus *bus);
 void manager_emit_state_changed(Manager *m);
 void manager_emit_unit_detached(Manager *m);
+void manager_emit_programs_loaded(Manager *m);
 void manager_emit_unit_files_loaded(Manager *m);
