@@ -31,6 +31,11 @@ def reload():
     systemctl("daemon-reload")
 
 
+def wait_attached(unit):
+    # As scenario.attach(): the first one loads the programs, which takes long on a busy machine
+    wait_for("it is attached", lambda: unit.name in listed(), 60)
+
+
 def holds(unit):
     """Returns the exclusions of each hold of the unit by its type."""
     for u in (v for v in scenario.Varlink().collect("List")):
@@ -51,7 +56,7 @@ def observed_while_it_stands_there():
     path = drop_in(s, f"[X-QoS]\nObserve=requests\nExclude=port:9100 http:/healthz\nThreshold=slow: {SLOW}\nThreshold=busy: requests.server.rate > 1M\n"
                    .replace("1M", "1000000"))
     reload()
-    wait_for("it is attached", lambda: s.name in listed())
+    wait_attached(s)
     s.start()
     load(s, connections=1, number=1)
     expect_total(s, 1)
@@ -99,7 +104,7 @@ def restarts():
     s = Server(mode="thread")
     path = drop_in(s, "[X-QoS]\nObserve=requests\nThreshold=idle: requests.server.rate < 5 over 1s\n")
     reload()
-    wait_for("it is attached", lambda: s.name in listed())
+    wait_attached(s)
     s.start()
     load(s, connections=4, number=200)
     wait_for("it is violated", lambda: states(s).get("idle") == "violated")
@@ -117,7 +122,7 @@ def restarts():
         equal(m.first, {"seq": seq}, "events")
     # A stop and start of qosd sets the thresholds of the files anew
     scenario.fresh_qosd()
-    wait_for("it is attached", lambda: s.name in listed())
+    wait_attached(s)
     wait_for("it is violated", lambda: states(s).get("idle") == "violated")
     # A sequence number from before the stop is no position to continue from
     with Monitor(s, since=seq) as m:
@@ -138,7 +143,7 @@ def line_that_is_no_text():
     with open(path, "ab") as f:
         f.write(b"Threshold=x: requests.server[/run/caf\xe9.sock].latency.p99 > 1ms\n")
     reload()
-    wait_for("it is attached", lambda: s.name in listed())
+    wait_attached(s)
     equal(set(states(s)), {"good"}, "thresholds")
     wait_for("it is logged", lambda: journal_has(f"{path}:3: not UTF-8 text", began))
     attach(other)
@@ -176,7 +181,7 @@ def wherever_it_stands():
         wait_for("the prefix is in effect", lambda: {"own", "prefix"} == set(states(own)))
         # A unit with files of its own remains attached when the service manager has unloaded it, others do not
         other = Server(mode="thread").start()
-        wait_for("another one is attached", lambda: other.name in listed())
+        wait_attached(other)
         for s in (own, other):
             s.stop()
             wait_for("it is unloaded", lambda: not run("systemctl", "list-units", "--all", "--plain", "--no-legend", s.name).stdout)
@@ -213,7 +218,8 @@ def when_it_is_loaded():
         # The service manager unloads a stopped instance, unless a client refers to it at that moment
         wait_for("it is detached", lambda: instance.name not in listed())
         systemctl("start", instance.name)
-        wait_for("it is attached", lambda: instance.name in listed() and states(instance))
+        wait_attached(instance)
+        wait_for("it has thresholds", lambda: states(instance))
         load(port, connections=2, number=number)
         expect_total(instance, number)
         equal(set(holds(instance)), {"unitFile"}, "holds")
@@ -236,7 +242,7 @@ def what_is_wrong_is_said():
     path = drop_in(s, "[Service]\nNice=1\n[X-QoS]\nObserve=requests nonsense\nExclude=port:x port:9100\nThreshold=slow: requests.server.rate > 5ms\n"
                    "Nonsense=1\nThreshold=good: \\\n# a comment\nrequests.server.rate > 5\nwithout\n[X-Other]\nThreshold=other\n")
     reload()
-    wait_for("it is attached", lambda: s.name in listed())
+    wait_attached(s)
     wait_for("the valid threshold is set", lambda: set(states(s)) == {"good"})
     equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
     lines = (f"{path}:4: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory', 'storage'), or 'no', got 'nonsense'",
@@ -441,7 +447,8 @@ def starts_units():
     drop_in(s, f"[X-QoS]\nThreshold=many: {MANY}\n{started.section}")
     reload()
     s.start()
-    wait_for("the threshold is there", lambda: s.name in listed() and states(s) == {"many": "ok"})
+    wait_attached(s)
+    wait_for("the threshold is there", lambda: states(s) == {"many": "ok"})
     c = Connections(s)
     started.expect(started.violated)
     # A client's threshold is violated, and cleared, while that of the file is violated
@@ -480,7 +487,8 @@ def starts_units_of_the_file_alone():
     drop_in(s, f"[X-QoS]\nThreshold=many: {MANY}\n{started.section}")
     reload()
     s.start()
-    wait_for("the threshold is there", lambda: s.name in listed() and states(s) == {"many": "ok"})
+    wait_attached(s)
+    wait_for("the threshold is there", lambda: states(s) == {"many": "ok"})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as root:
         root.connect(ACTIONS)
         for message in f"violated {other.name}", "violated", f"started {other.name}", "violated ../x", f"violated {other.name}\nx", "", "x" * 1000:
@@ -518,7 +526,8 @@ def starts_units_so_often():
     drop_in(s, f"[X-QoS]\nThreshold=many: {MANY}\n{started.section}")
     reload()
     s.start()
-    wait_for("the threshold is there", lambda: s.name in listed() and states(s) == {"many": "ok"})
+    wait_attached(s)
+    wait_for("the threshold is there", lambda: states(s) == {"many": "ok"})
     for i in range(5):
         c = Connections(s)
         started.expect(*[started.violated, started.cleared] * i, started.violated)
