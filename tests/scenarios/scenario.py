@@ -216,6 +216,15 @@ class Unit:
         if sig == "SIGSTOP":
             wait_for("all threads are stopped", lambda: all(is_stopped(t) for t in self.threads(whom)))
 
+    def freeze(self, verb="freeze", state="frozen"):
+        # PID 1 forgets its clients, and does not reply, if it is reloaded before the processes have stopped
+        with subprocess.Popen(["systemctl", verb, self.name]) as client:
+            wait_for(f"it is {state}", lambda: unit_property(self.name, "FreezerState") == state)
+            client.kill()
+
+    def thaw(self):
+        self.freeze("thaw", "running")
+
     def threads(self, whom="all"):
         """Returns the numbers of its threads, or of those of its main process."""
         if whom == "main":

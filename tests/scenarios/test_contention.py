@@ -114,11 +114,11 @@ def stopped_and_frozen():
     attach(u, "--probes=cpu")
     u.start()
     settled(u, {"sleep": 4})
-    systemctl("freeze", u.name)
+    u.freeze()
     try:
         settled(u, {"stopped": 4})
     finally:
-        systemctl("thaw", u.name)
+        u.thaw()
     settled(u, {"sleep": 4})
     u.kill("SIGSTOP")
     settled(u, {"stopped": 4})

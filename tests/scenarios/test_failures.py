@@ -306,12 +306,12 @@ def frozen():
     s = Server(mode="thread").start()
     talk = Talk(s)
     scenario.attach(s)
-    systemctl("freeze", s.name)
+    s.freeze()
     try:
         f = first(diagnose(s), "stopped")
         check("frozen" in f["text"] and f["next"] == f"systemctl thaw {s.name}", f"{f}")
     finally:
-        systemctl("thaw", s.name)
+        s.thaw()
     talk.end()
     d = diagnose(s)
     check(not d["findings"], f"thawed: {said(d)}")

@@ -463,10 +463,10 @@ def closed_behind_a_request():
     for version in VERSIONS:
         s = u.connect(version)
         ask(s)
-        systemctl("freeze", u.name)
+        u.freeze()
         s.send(b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n")
         s.close()
-        systemctl("thaw", u.name)
+        u.thaw()
         n += 2
     f = is_seen(u, n)
     equal((f["firstByte"]["count"], f["receive"]["count"], f["queue"]["count"]), (n, n, n), "counts of the phases")
