@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Measures how often diagnoses are right: runs each of the scenarios of tests/scenarios/test_diagnose.py several times. A test repeats
-a diagnosis if the machine was busy; here the first one counts.
+"""Measures how often diagnoses are right: runs each of the cases of tests/scenarios/test_diagnose.py, test_failures.py and
+test_healthy.py several times, and compares the first finding with what the unit suffers from. A test repeats a diagnosis if the machine
+was busy; here the first one counts.
 
 This is a separate program, because tests and benchmarks have modules of the same names."""
 
@@ -21,6 +22,8 @@ sys.path.insert(0, SCENARIOS)
 import scenario  # noqa: E402
 import tables  # noqa: E402
 import test_diagnose  # noqa: E402
+import test_failures  # noqa: E402, F401 (has cases)
+import test_healthy  # noqa: E402, F401
 
 # The benchmarks have a run.py, too
 _spec = importlib.util.spec_from_file_location("scenarios_run", os.path.join(SCENARIOS, "run.py"))
@@ -28,7 +31,6 @@ runner = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(runner)
 
 RUNS = 20
-DEADLINE = 60
 
 
 def once(case, path):
@@ -41,8 +43,8 @@ def once(case, path):
     try:
         case.run(look)
         kept["right"] = True
-    except scenario.Failed as e:
-        kept["right"], kept["why"] = False, str(e).split(": {")[0]
+    except (scenario.Failed, LookupError) as e:
+        kept["right"], kept["why"] = False, (str(e) if isinstance(e, scenario.Failed) else repr(e)).split(": {")[0]
     with open(path, "w") as f:
         json.dump(kept, f)
 
@@ -58,7 +60,8 @@ def result(case, number, path, ok, said):
         reply.pop("excluded", None)
     kinds = sorted(f["kind"] for f in reply["findings"]) if reply else []
     return {"scenario": case.name, "suffers": sorted(case.kinds), "run": number, "right": kept.get("right", False),
-            "said": kinds or [reply["verdict"] if reply else "failed"],
+            "said": kinds or [reply["verdict"] if reply else "failed"], "truth": case.truth,
+            "verdict": reply["findings"][0]["kind"] if kinds else reply["verdict"] if reply else "failed",
             # Less than half of the CPU time was idle: a finding about other users of the CPUs is right then
             "noise": bool(reply) and bool(test_diagnose.noise(reply)),
             "why": kept.get("why") or ("" if ok else "".join(said.split("\n  --- ")[0].strip().splitlines()[-1:])), "reply": reply}
@@ -73,11 +76,12 @@ def run(runs, say, globs=()):
         scenario.tools = directory
         runner.copy_tools(directory)
         # After SIGINT, the results so far are printed
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt), runner.programs_loaded():
             for number in range(runs):
                 for case in cases:
                     path = f"{directory}/{case.name}.json"
-                    test = scenario.Test(lambda c=case, p=path: once(c, p), DEADLINE, True, False, None, False)
+                    test = scenario.Test(lambda c=case, p=path: once(c, p), case.deadline, own_daemon=True, quiet=None, vm=False, needs_vm=None,
+                                         nightly=False, reboots=False, needs_program=None)
 
                     def report(running, ok, said, c=case, p=path):
                         results.append(result(c, number, p, ok, said))
@@ -102,6 +106,8 @@ def main():
         with open(f"{args.output}/raw/diagnosis.jsonl", "w") as f:
             for r in results:
                 f.write(json.dumps(r) + "\n")
+    print(tables.confusion_table(results))
+    print()
     print(tables.diagnosis_table(results))
 
 

@@ -12,7 +12,7 @@ import urllib.request
 import scenario
 from scenario import Server, Talk, Unit, check, equal, run, systemctl, test, unit_name, unused_port, wait_for
 from test_clients import NOBODY
-from test_diagnose import diagnose, found, holds, prepare, redis, said
+from test_diagnose import asked, case, diagnose, found, holds, nginx, prepare, redis, said
 
 
 class Failing(Unit):
@@ -63,12 +63,12 @@ def first(d, kind):
     return d["findings"][0]
 
 
-@test(quiet="light")
+@case("errors", quiet="light", fails=True)
 def all_503():
     """503 for every request is a failure, however fast the service is."""
     u = Failing(503).start()
     with requests_to(u.port):
-        f = first(diagnose(u), "errors")
+        f = first((yield u), "errors")
     # A quotient of two rates
     equal((f["certainty"], round(f["share"], 9)), ("certain", 1), f"certainty and share of {f}")
     check(f["text"].startswith("100% of ") and "HTTP 5xx" in f["text"], f"text of {f}")
@@ -102,14 +102,50 @@ def all_503_on_dbus():
     wait_for("the leases have ended", lambda: not attached())
 
 
-@test(quiet="light")
+@case("errors", quiet="loaded", fails=True)
+def all_503_of_nginx():
+    """The same of a server that takes all of the CPUs for it."""
+    u = nginx("location / { return 200; } location /bad { return 503; }")
+    with asked(f"http://127.0.0.1:{u.port}/bad", per_second=20000):
+        first((yield u), "errors")
+
+
+@case(quiet="light")
 def all_200():
     """The same without a failure."""
     u = Failing(200).start()
     with requests_to(u.port):
-        d = diagnose(u)
-    check(not any(f["kind"] == "errors" for f in d["findings"]), f"errors: {said(d)}")
+        d = yield u
     equal((d["figures"]["status5xx"], d["figures"]["resets"]), (0, 0), f"figures of {said(d)}")
+
+
+@case(also=("workload",), quiet="light")
+def flood_of_404():
+    """Requests for what is not there are no failure of the service, and faster than others."""
+    u = nginx('location / { return 200 "hello"; } location /none { return 404; }')
+    path = f"/run/{scenario.prefix}.normal"
+    try:
+        with asked(f"http://127.0.0.1:{u.port}/"):
+            yield u, f"--save={path}"
+        with asked(f"http://127.0.0.1:{u.port}/none"):
+            yield u, f"--against={path}"
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+@case("idle", quiet="light", fails=True)
+def no_requests_any_more():
+    """A service that had hundreds of requests per second, and has none: what is in front of it is to be looked at."""
+    u = nginx('return 200 "hello";')
+    path = f"/run/{scenario.prefix}.normal"
+    try:
+        with asked(f"http://127.0.0.1:{u.port}/"):
+            yield u, f"--save={path}"
+        yield u, f"--against={path}"
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def proxy(back, more=""):
@@ -125,14 +161,14 @@ def proxy(back, more=""):
     return u
 
 
-@test(quiet="light")
+@case("errors", quiet="light", fails=True)
 def refused_upstream():
     """nginx returns 502 as its upstream refuses connections: its errors, then the peer by its address."""
     back = unused_port()
     u = proxy(back)
     with requests_to(u.port) as answered:
         wait_for("there is a response of nginx", answered, 20)
-        d = diagnose(u)
+        d = yield u
     f = first(d, "errors")
     check("HTTP 5xx" in f["text"], f"text of {f}")
     f = found(d, "dependency")
@@ -140,7 +176,7 @@ def refused_upstream():
     check("share" not in f and f["certainty"] == "certain", f"a failing peer is no matter of time: {f}")
 
 
-def failed(f):
+def failures_of(f):
     """Share in percent, and number, of the requests to a peer that failed, from the text of the finding."""
     m = re.match(r"(\d+)% of .* fail, (\d+) in ", f["text"])
     return int(m[1]), int(m[2])
@@ -166,7 +202,7 @@ def failing_upstream():
     check(back.name in d["summary"], f"summary of {said(d)}")
     f = found(d, "dependency")
     equal((f["resource"], f["unit"], f["certainty"], "share" in f), (f"127.0.0.1:{back.port}", back.name, "certain", False), f"the peer of {f}")
-    share, n = failed(f)
+    share, n = failures_of(f)
     # Those before it has attached the unit, and after the interval, are not in it
     check(share == 100 and passed / 2 < n <= passed, f"{passed} requests of the client, the text has {n}: {f}")
     scenario.within(d["figures"]["peerStatus5xx"], d["figures"]["status5xx"], 0.1, 1, "errors of the peer and of the unit")
@@ -175,14 +211,14 @@ def failing_upstream():
     equal(well["figures"]["peerStatus5xx"], 0, f"figures of {said(well)}")
 
 
-@test(quiet="light")
+@case("dependency", quiet="light", fails=True)
 def failing_upstream_with_a_fallback():
     """The proxy has something else to return: it has no errors, its peer has."""
     back = Failing(503).start()
     u = proxy(back.port, "proxy_intercept_errors on; error_page 503 =200 @instead;")
     with requests_to(u.port) as answered:
         wait_for("there is a response of nginx", answered, 20)
-        d = diagnose(u)
+        d = yield u
     f = first(d, "dependency")
     equal((f["resource"], "unit" in f, d["figures"]["status5xx"]), (f"127.0.0.1:{back.port}", False, 0), f"the peer of {said(d)}")
     check(not any(f["kind"] == "errors" for f in d["findings"]), f"errors: {said(d)}")
@@ -226,42 +262,47 @@ def error_replies():
         f = first(d, "dependency")
         equal((f["resource"], f["unit"]), (f"127.0.0.1:{server.port}", server.name), f"the peer of {f}")
         equal(f["certainty"], "certain" if wanted == 100 else "likely", f"certainty of {f}")
-        share, n = failed(f)
+        share, n = failures_of(f)
         check(abs(share - wanted) <= 1 and n > 50 and "error replies" in f["text"], f"text of {f}")
 
 
-@test(quiet="light")
-def stopped_and_failed():
-    """A unit that somebody has stopped, and one whose process was killed."""
+@case("down", quiet="light", fails=True)
+def failed():
+    """A unit whose process was killed."""
     prepare()
     s = Server(mode="thread", settings="Restart=no").start()
     scenario.attach(s)
     s.kill("SIGKILL")
     wait_for("it has failed", lambda: scenario.unit_property(s.name, "ActiveState") == "failed")
-    f = first(diagnose(s), "down")
+    f = first((yield s), "down")
     check("failed for " in f["text"] and "result signal" in f["text"] and "signal KILL" in f["text"], f"text of {f}")
-    systemctl("reset-failed", s.name)
-    s.start()
+
+
+@case("down", quiet="light", fails=True)
+def stopped_unit():
+    """A unit that somebody has stopped."""
+    prepare()
+    s = Server(mode="thread", settings="Restart=no").start()
+    scenario.attach(s)
     s.stop()
-    f = first(diagnose(s), "down")
+    f = first((yield s), "down")
     check("inactive" in f["text"] and "result success" in f["text"], f"text of {f}")
 
 
-@test(quiet="light")
+@case("restarts", quiet="light", fails=True)
 def restart_loop():
     """A service that ends with status 7 twice a second, and is started again each time."""
     prepare()
     u = Unit("/bin/sh -c 'sleep 0.2; exit 7'", type="exec", settings="Restart=always\nRestartSec=100ms").start()
-    d = diagnose(u)
-    f = first(d, "restarts")
+    f = first((yield u), "restarts")
     check("exit status 7" in f["text"], f"text of {f}")
     n = int(f["text"].split()[1])
     check(n >= 2, f"restarts in the interval: {f}")
 
 
-@test(quiet="light")
+@case("dropped", quiet="light", fails=True)
 def accept_queue_full():
-    """Thirty clients of a server that accepts nobody, with room for one."""
+    """Clients of a server that accepts nobody, with room for one."""
     prepare()
     port = unused_port()
     u = Unit(f"/usr/bin/python3 -c 'import socket, time; s = socket.socket(); s.bind((\"127.0.0.1\", {port})); s.listen(1); time.sleep(1e6)'",
@@ -270,7 +311,7 @@ def accept_queue_full():
     clients = [subprocess.Popen(["python3", "-c", f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"],
                                 stderr=subprocess.DEVNULL) for _ in range(10)]
     try:
-        d = diagnose(u)
+        d = yield u
     finally:
         for c in clients:
             c.kill()
@@ -279,27 +320,46 @@ def accept_queue_full():
     check("(limit 1)" in f["text"], f"text of {f}")
 
 
-@test(quiet="light")
-def stopped_worker():
-    """SIGSTOP of one of two workers, and of the whole unit."""
-    prepare()
-    s = Server(mode="prefork", workers=2).start()
+def processes(s):
     scenario.attach(s)
     with open(f"/sys/fs/cgroup{s.control_group}/cgroup.procs") as f:
-        processes = sorted(int(line) for line in f)
-    worker, n = processes[-1], len(processes)
+        return sorted(int(line) for line in f)
+
+
+@case("stopped", quiet="light", fails=True)
+def stopped_worker():
+    """SIGSTOP of one of two workers."""
+    prepare()
+    s = Server(mode="prefork", workers=2).start()
+    n, worker = len(processes(s)), processes(s)[-1]
     run("kill", "-STOP", worker)
-    f = first(diagnose(s), "stopped")
+    f = first((yield s), "stopped")
     check(f" 1 of {n} processes (PID {worker})" in f["text"] and f["state"] == "stopped", f"{f}")
+
+
+@case("stopped", quiet="light", fails=True)
+def stopped_processes():
+    """SIGSTOP of all of them."""
+    prepare()
+    s = Server(mode="prefork", workers=2).start()
+    n = len(processes(s))
     s.kill("SIGSTOP")
-    f = first(diagnose(s), "stopped")
+    f = first((yield s), "stopped")
     check(f" {n} of {n} processes (PID " in f["text"] and f["next"] == f"systemctl kill --signal=SIGCONT {s.name}", f"{f}")
+
+
+@case(quiet="light")
+def continued():
+    prepare()
+    s = Server(mode="prefork", workers=2).start()
+    processes(s)
+    s.kill("SIGSTOP")
+    first((yield s), "stopped")
     s.kill("SIGCONT")
-    d = diagnose(s)
-    check(not any(f["kind"] == "stopped" for f in d["findings"]), f"goes on: {said(d)}")
+    yield s
 
 
-@test(quiet="light")
+@case("stopped", quiet="light", fails=True)
 def frozen():
     """A frozen unit is not stuck for an unknown reason."""
     prepare()
@@ -308,10 +368,21 @@ def frozen():
     scenario.attach(s)
     s.freeze()
     try:
-        f = first(diagnose(s), "stopped")
+        f = first((yield s), "stopped")
         check("frozen" in f["text"] and f["next"] == f"systemctl thaw {s.name}", f"{f}")
     finally:
         s.thaw()
     talk.end()
-    d = diagnose(s)
-    check(not d["findings"], f"thawed: {said(d)}")
+
+
+@case(quiet="light")
+def thawed():
+    prepare()
+    s = Server(mode="thread").start()
+    scenario.attach(s)
+    systemctl("freeze", s.name)
+    try:
+        first((yield s), "stopped")
+    finally:
+        systemctl("thaw", s.name)
+    yield s
