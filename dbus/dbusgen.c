@@ -366,7 +366,9 @@ void print_string(const char *s) {
 
 void format_property_name(const xmlNode *n, const char *metric, char ret[static NAME_SIZE]) {
         /* Those of names of metrics */
-        static const char *const acronyms[] = { "Cpu", "Grpc", "Http", "Io", "Oom", "Tcp", "Tls", "Udp" };
+        static const char *const acronyms[] = {
+                "Cpu", "Dns", "Grpc", "Http", "Io", "Oom", "Tcp", "Tls", "Udp",
+        };
         bool upper = true;
         size_t k = 0;
 

@@ -85,6 +85,7 @@ enum qos_counter {
                                             * (parser.h) */
         QOS_COUNTER_REDIS,
         QOS_COUNTER_MEMCACHED,
+        QOS_COUNTER_DNS,                   /* over TCP */
         QOS_COUNTER_HTTP2,
         QOS_COUNTER_GRPC,
         QOS_COUNTER_TLS,                   /* of QOS_COUNTER_COUNT, on TLS connections */

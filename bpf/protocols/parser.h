@@ -26,6 +26,7 @@ enum protocol {
         PROTOCOL_HTTP1,         /* HTTP/1.0 and 1.1 */
         PROTOCOL_REDIS,         /* RESP */
         PROTOCOL_MEMCACHED,     /* text and binary */
+        PROTOCOL_DNS,           /* over TCP */
         PROTOCOLS,              /* number of sequential protocols; multiplexed ones are in http2.h */
         PROTOCOL_HTTP2 = PROTOCOLS,
         PROTOCOL_GRPC,          /* with gRPC */

@@ -5,7 +5,8 @@
  * yet. Everything here happens under the socket lock, reading and sending, in the order of the application;
  * arrivals, which do not, are in struct exchange.
  *
- * Responses are in the order of requests. Pure: compiled for BPF and for the unit tests. */
+ * Responses are in the order of requests, but for DNS, where requests have IDs. Pure: compiled for BPF and
+ * for the unit tests. */
 
 #include "exchange.h"
 #include "protocols.h"
@@ -83,7 +84,14 @@ struct pipeline {
         __u8 head;              /* index of the oldest batch */
         __u8 n_groups;
         __u64 begun_at;         /* arrival of the first byte of a partially read request */
-        __u64 bare[PIPELINE_BODYLESS_MAX / 64]; /* requests with a response without body: ring of bits */
+        union {
+                __u64 bare[PIPELINE_BODYLESS_MAX / 64]; /* requests with a response without body: ring of
+                                                         * bits */
+                struct {
+                        __u32 ids[PIPELINE_BATCHES];    /* DNS: of the first request in each batch */
+                        __u32 last_id;                  /* of the last response */
+                };
+        };
         __u32 bare_head;        /* index of the oldest outstanding one */
         __u32 n_bare;           /* number of bits set */
         __u64 excluded[PIPELINE_EXCLUDED_MAX / 64]; /* bitmap of excluded requests among the outstanding
@@ -579,6 +587,61 @@ EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *pi
         piece->failed += class == 5;
 }
 
+/* With the ID of a request of DNS: there is one, and no response has had it. */
+#define PIPELINE_ID_OPEN (1U << 16)
+
+EXCHANGE_INLINE __u32 pipeline_id(const struct parser *p) {
+        return PIPELINE_ID_OPEN | dns_id(p->word);
+}
+
+/* A response of DNS begins, behind so many others of the chunk: the request with its ID becomes the first
+ * one. Requests that joined a batch have none, and come in their order. Returns 0 if it is none: zones are
+ * transferred in several messages with the same ID. */
+PARSER_FUNCTION __u32 pipeline_match(struct pipeline *t, __u32 begun) {
+        __u32 id, last, at = PIPELINE_BATCHES;
+        struct pipeline_batch g;
+
+        if (!t)
+                return 0;
+        id = pipeline_id(&t->out);
+        last = t->last_id;
+        t->last_id = id;
+        /* Without branches, which the verifier would follow through all that comes after */
+        for (__u32 i = 0; i < PIPELINE_BATCHES; i++) {
+                __u64 is = histogram_if_zero(t->ids[(t->head + i) & (PIPELINE_BATCHES - 1)] ^ id) &
+                        histogram_if_less(i, t->n_groups) & histogram_if_less(i, at);
+
+                at = histogram_choose(is, i, at);
+        }
+        if (at >= PIPELINE_BATCHES) {
+                if (id == last || (begun >= t->asked && !t->missed)) {
+                        t->out.flags |= t->out.state != DNS_START ? PARSER_UNASKED : 0;
+                        return 0;
+                }
+                for (__u32 i = 0; i < PIPELINE_BATCHES; i++) {
+                        __u32 k = (t->head + i) & (PIPELINE_BATCHES - 1), n = t->groups[k].n;
+                        __u64 here = histogram_if_less(begun, n);
+
+                        t->ids[k] &= ~here;
+                        begun = (begun - n) | here; /* the largest number behind it */
+                }
+                return 1;
+        }
+
+        g = t->groups[(t->head + at) & (PIPELINE_BATCHES - 1)];
+        while (at > 0 && can_loop) {
+                __u32 to = (t->head + at) & (PIPELINE_BATCHES - 1),
+                        from = (t->head + at - 1) & (PIPELINE_BATCHES - 1);
+
+                t->groups[to] = t->groups[from];
+                t->ids[to] = t->ids[from];
+                at--;
+        }
+        t->groups[t->head & (PIPELINE_BATCHES - 1)] = g;
+        t->ids[t->head & (PIPELINE_BATCHES - 1)] = 0;
+        return 1;
+}
+
 /* These take bytes from at to end of the window of the connection, as many as they can, and return their
  * number. */
 PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u32 end,
@@ -620,7 +683,9 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
                 piece->begun += n;
                 if (t->missed == PIPELINE_MISSED && piece->begun > t->asked)
                         pipeline_push_unseen(t, piece->begun - t->asked);
-        } else if (n == 1)
+        } else if (n == 1 && t->protocol == PROTOCOL_DNS && !pipeline_match(t, piece->begun))
+                n = after = 0;
+        else if (n == 1)
                 pipeline_begins(t, piece);
         if (meaning & PARSED_STREAM &&
             !(piece->begun > 0 ? pipeline_is_excluded(t, piece->begun - 1) : t->flags & PIPELINE_EXCLUDED))
@@ -650,9 +715,11 @@ EXCHANGE_INLINE __u64 pipeline_when(const struct arrival_times *times, __u32 pos
 EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
                                              const struct arrival_times *times, __u32 position,
                                           struct parsed_chunk *piece) {
-        __u32 at = window >> 32, end = window, r, n, meaning;
+        /* Masks in place of branches, which the verifier would follow through all that comes after */
+        __u64 last_at, dns = histogram_if_zero(t->protocol ^ PROTOCOL_DNS);
+        __u32 single = (histogram_if_zero(times->came_at) | dns) & PROTOCOL_SINGLE;
+        __u32 at = window >> 32, end = window, r, n, meaning, apart = dns & PARSED_ASKED, k;
         int halfway, asked, too_many;
-        __u64 last_at;
 
         halfway = t->in.state != 0;
         asked = halfway && t->in.flags & PARSER_ASKED;
@@ -661,9 +728,9 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
 
         if (!halfway)
                 t->begun_at = pipeline_when(times, position + 1, 0);
-        r = protocol_take_questions(t->protocol | times->names | (times->came_at == 0 ? PROTOCOL_SINGLE : 0),
-                                    &t->in, &t->window, at, end);
+        r = protocol_take_questions(t->protocol | times->names | single, &t->in, &t->window, at, end);
         n = PARSED_MESSAGES(r);
+        dns &= ~histogram_if_zero(n);
         meaning = PARSED_MEANING(r);
         last_at = pipeline_when(times, position + PARSED_TAKEN(r), 1);
 
@@ -675,12 +742,14 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
                 if (asked)
                         pipeline_push_more(t, last_at);
                 else
-                        pipeline_push(t, 1, t->begun_at, last_at, 0);
+                        pipeline_push(t, 1, t->begun_at, last_at, apart);
                 t->begun_at = times->came_at;
                 n--;
         }
         if (n > 0)
-                pipeline_push(t, n, t->begun_at, last_at, 0);
+                pipeline_push(t, n, t->begun_at, last_at, apart);
+        k = (t->head + t->n_groups - 1) & (PIPELINE_BATCHES - 1);
+        t->ids[k] = histogram_choose(dns, pipeline_id(&t->in), t->ids[k]);
         if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END || meaning & PARSED_ASKED)
                 pipeline_push(t, 1, t->begun_at, last_at, meaning);
         else if (meaning & PARSED_END)

@@ -5,6 +5,7 @@
  *
  * Pure: compiled for BPF, for the unit tests and for the fuzzers. */
 
+#include "dns.h"
 #include "http1.h"
 #include "memcached.h"
 #include "resp.h"
@@ -18,6 +19,8 @@ PARSER_FUNCTION __u32 protocol_detect(__u64 bytes, __u32 length) {
                 return PROTOCOL_HTTP1;
         if (memcached_detect(bytes, length))
                 return PROTOCOL_MEMCACHED;
+        if (dns_detect(bytes, length))
+                return PROTOCOL_DNS;
         return PROTOCOL_PLAIN;
 }
 
@@ -36,6 +39,9 @@ static inline __attribute__((always_inline)) __u32 protocol_question_step(__u32 
 
         case PROTOCOL_MEMCACHED:
                 return memcached_question_step(p, w, at, end);
+
+        case PROTOCOL_DNS:
+                return dns_step(p, w, at, end, 0);
         }
         return PARSED_LOST;
 }
@@ -53,19 +59,25 @@ static inline __attribute__((always_inline)) __u32 protocol_answer_step(__u32 ho
 
         case PROTOCOL_MEMCACHED:
                 return memcached_answer_step(p, w, at, end, how);
+
+        case PROTOCOL_DNS:
+                return dns_step(p, w, at, end, 1);
         }
         return PARSED_LOST;
 }
 
+/* A single branch for the verifier. */
+#define PROTOCOL_IS_ONE_OF(protocol, a, b, c) ((1U << (a) | 1U << (b) | 1U << (c)) >> ((protocol) & 31) & 1)
+
 /* Whether each response has to be parsed for its end. Otherwise a response sent as a whole is taken as
  * complete, and data behind it as its rest. */
 static inline __attribute__((always_inline)) int protocol_is_framed(__u32 protocol) {
-        return protocol == PROTOCOL_HTTP1 || protocol == PROTOCOL_MEMCACHED;
+        return PROTOCOL_IS_ONE_OF(protocol, PROTOCOL_HTTP1, PROTOCOL_MEMCACHED, PROTOCOL_DNS);
 }
 
 /* Whether a request may turn out to be of another protocol by its response. */
 static inline __attribute__((always_inline)) int protocol_is_guessed(__u32 protocol) {
-        return protocol == PROTOCOL_MEMCACHED;
+        return PROTOCOL_IS_ONE_OF(protocol, PROTOCOL_MEMCACHED, PROTOCOL_DNS, PROTOCOL_DNS);
 }
 
 /* After PARSED_NAMED: the name, and its kind (enum name_kind). A request may have several, one after the

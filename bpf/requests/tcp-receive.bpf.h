@@ -256,6 +256,18 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
 
 /* ---- whatever it is ---- */
 
+/* The protocol of a piece that begins with these bytes. Global, so that the verifier checks it once. */
+__attribute__((noinline, weak)) __u32 content_protocol(struct sk_buff *skb __arg_trusted, __u32 offset,
+                                                       __u64 first, __u32 n) {
+        struct bpf_dynptr data;
+        __u64 head = 0;
+
+        if (n == DNS_LENGTH_SIZE && bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) == 0 &&
+            bpf_dynptr_read(&head, sizeof(head), &data, offset, 0) == 0 && dns_detect(head, sizeof(head)))
+                return PROTOCOL_DNS;
+        return protocol_detect(first, n);
+}
+
 /* The server of SSH reads the banner byte by byte, of which one alone may begin a request of HTTP. */
 static __always_inline bool receive_is_ssh(struct conn *c, struct bpf_dynptr *data, __u32 offset,
                                            __u64 first) {
@@ -362,7 +374,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 }
                 if (receive_is_ssh(c, &data, offset, first))
                         return 0;
-                protocol = protocol_detect(first, n);
+                protocol = content_protocol(skb, offset, first, n);
                 if (protocol == PROTOCOL_PLAIN)
                         return receive_plain(sk, c, copied, first, n);
                 t = receive_begin_pipeline(sk, c, protocol, copied);

@@ -59,8 +59,8 @@ bool unparsed_is_partial(uint64_t overlaps, uint64_t count, double share) {
 void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
         Server *s = &requests->server;
         uint64_t *const parsed[] = {
-                &s->protocol_http1, &s->protocol_redis, &s->protocol_memcached, &s->protocol_http2,
-                        &s->protocol_grpc,
+                &s->protocol_http1, &s->protocol_redis, &s->protocol_memcached, &s->protocol_dns,
+                        &s->protocol_http2, &s->protocol_grpc,
         };
         uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
         uint64_t *const others[] = {

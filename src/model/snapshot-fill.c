@@ -125,6 +125,7 @@ static const struct {
         { QOS_COUNTER_HTTP1,          MEASURED_CONTENT,      offsetof(Server, protocol_http1) },
         { QOS_COUNTER_REDIS,          MEASURED_CONTENT,      offsetof(Server, protocol_redis) },
         { QOS_COUNTER_MEMCACHED,      MEASURED_CONTENT,      offsetof(Server, protocol_memcached) },
+        { QOS_COUNTER_DNS,            MEASURED_CONTENT,      offsetof(Server, protocol_dns) },
         { QOS_COUNTER_HTTP2,          MEASURED_CONTENT,      offsetof(Server, protocol_http2) },
         { QOS_COUNTER_GRPC,           MEASURED_CONTENT,      offsetof(Server, protocol_grpc) },
         { QOS_COUNTER_TLS,            MEASURED_CONTENT,      offsetof(Server, protocol_tls) },

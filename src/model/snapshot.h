@@ -122,6 +122,7 @@ typedef struct Server {
         uint64_t protocol_http1;        /* HTTP/1.0 and 1.1 requests, part of count */
         uint64_t protocol_redis;        /* RESP commands, part of count */
         uint64_t protocol_memcached;    /* memcached requests, part of count */
+        uint64_t protocol_dns;          /* DNS queries over TCP, part of count */
         uint64_t protocol_http2;        /* HTTP/2 requests, gRPC excluded, part of count */
         uint64_t protocol_grpc;         /* gRPC calls, part of count */
         uint64_t protocol_tls;          /* exchanges on TLS connections, part of count */

@@ -476,7 +476,7 @@ def without(name, names, whole):
         check(len(missing) < len(whole), f"no metric is left without {name}")
         if name == "requests_content":
             # Absent instead of 0, as contents are not parsed
-            equal(missing, [f"requests.server.{m}" for m in ("blocking", "intended.count", "protocols.grpc", "protocols.http1", "protocols.http2",
+            equal(missing, [f"requests.server.{m}" for m in ("blocking", "intended.count", "protocols.dns", "protocols.grpc", "protocols.http1", "protocols.http2",
                                                           "protocols.memcached", "protocols.redis", "protocols.tls", "protocols.unix", "statusUnknown", "streams")],
                   f"missing without {name}")
     return "requests.server.count" in now
