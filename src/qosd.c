@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include <getopt.h>
+#include <malloc.h>
 #include <signal.h>
 #include <time.h>
 
@@ -136,6 +137,10 @@ static int run(int argc, char *argv[]) {
         r = sd_event_set_signal_exit(event, true);
         if (r < 0)
                 return log_error_errno(r, "Failed to add signal handlers: %m");
+
+        /* Loading programs takes megabytes in a thread, and malloc_trim() does not return what is free at
+         * the end of an arena of its own */
+        (void) mallopt(M_ARENA_MAX, 1);
 
         /* Serves clients nevertheless, and reports the reason on attach */
         r = kernel_support_check(&reason);
