@@ -62,7 +62,6 @@ static bool read_endpoint(Unit *u, const ThresholdRule *rule, ObjectiveCounts *r
         unit_reading_begin(u, now, /* refresh= */ 0, &reading);
         if (window_read_some(&reading.sources, now, WINDOW_TOTAL, /* distributions= */ 0, &totals) < 0)
                 return false;
-        unit_reading_get_gauges(&reading);
         unit_reading_get_rows(&reading, WINDOW_TOTAL, totals.covered, &rows);
         return rows.measured && count_endpoint(u, &rows, rule, ret);
 }
@@ -77,13 +76,13 @@ static bool read_counts(Unit *u, const ThresholdRule *rule, uint64_t window, uin
 
         if (!u->view || !is_measured(manager_get_measured(u->manager), MEASURED_ARRIVALS))
                 return false;
-        if (pending)
-                gauges_refresh(u->manager, now_nsec(CLOCK_MONOTONIC), /* missing= */ false);
         if (*rule->selector) {
                 if (pending)
                         *pending = 0; /* their number is known of the whole unit alone */
                 return read_endpoint(u, rule, ret);
         }
+        if (pending)
+                gauges_refresh(u->manager, now_nsec(CLOCK_MONOTONIC), /* missing= */ false);
         unit_get_sources(u, buffer, &sources);
         if (window_read(&sources, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0 ||
             window_reading_is_overlapping(&reading))
