@@ -147,7 +147,7 @@ struct Probe {
         char *reasons[_PROGRAM_MAX];            /* why a program is not available */
         char *failure;                          /* why nothing is available */
         bool started;
-        bool aside;                             /* in a thread: the event loop goes on while programs load */
+        bool in_thread;                         /* programs are loaded in a thread, not by the event loop */
         MissedRuns missed;                      /* as recorded in the units' maps */
         bool store_complained;
 

@@ -286,9 +286,9 @@ static int object_load(Probe *p, const Bitmap *programs) {
                         goto finish;
         }
 
-        /* Takes a second or two, but minutes on an emulated CPU under load. Unless this is a thread of its
-         * own, the main loop is blocked meanwhile */
-        watched = !p->aside && sd_watchdog_enabled(false, &watchdog_usec) > 0;
+        /* Takes a second or two, but minutes on an emulated CPU under load. The event loop is blocked
+         * meanwhile, unless this is a thread of its own */
+        watched = !p->in_thread && sd_watchdog_enabled(false, &watchdog_usec) > 0;
         if (watched)
                 (void) sd_notifyf(false, "WATCHDOG_USEC=%llu\nWATCHDOG=1", LOAD_USEC_MAX);
         r = qosd_bpf__load(skeleton);

@@ -221,8 +221,10 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo
                 return r;
         }
 
-        /* Nobody waits for the end of an attach by a unit file or by the configuration, of which the first
-         * requests are to count. Clients wait, and may attach as often as they like */
+        /* The first requests of units attached by unit files or the configuration are to be counted, hence
+         * programs are loaded at once, unless a client's attach is loading them: that is not waited for.
+         * Clients get their reply later, and may attach as often as they like, hence others are served
+         * meanwhile */
         if (request->type == HOLD_FILE || request->type == HOLD_CONFIGURATION)
                 manager_start_probe(m);
         else

@@ -36,8 +36,8 @@ struct ManagerObserver {
         /* A unit was detached. The state that was saved before had it without holds, with which the next run
          * detaches it: it may be saved later */
         void (*unit_detached)(Manager *m, void *userdata);
-        /* The programs are loaded, or failed to: all attached units were started, which takes no turn for
-         * most */
+        /* Loading programs beside the event loop has ended: all attached units were started, or have no
+         * metrics. Control groups of some may still be being assigned (unit_claimed) */
         void (*programs_loaded)(Manager *m, void *userdata);
         /* The settings of all unit files are in effect */
         void (*unit_files_loaded)(Manager *m, void *userdata);
