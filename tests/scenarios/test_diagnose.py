@@ -216,6 +216,32 @@ def cpu_hog():
     equal((f["state"], f["unit"]), ("runQueue", other.name), f"state and CPU occupant: {f}")
 
 
+@case("cpu")
+def hog_that_has_ended():
+    """A unit that takes the CPU of Redis ends while the diagnosis goes on, so that its control group is gone at the end."""
+    u, other = redis(cpu=0), hog()
+    group = "/sys/fs/cgroup" + scenario.unit_property(other.name, "ControlGroup")
+
+    def cpu_nsec():
+        return int(scenario.unit_property(other.name, "CPUUsageNSec"))
+
+    def end():
+        wait_for("the diagnosis has begun", lambda: u.name in scenario.listed() and holds(u), 20)
+        before = cpu_nsec()
+        wait_for("the other unit had the CPU for some time", lambda: cpu_nsec() > before + scenario.SEC // 2, 20)
+        other.stop()
+    ends = threading.Thread(target=end)
+    with benchmark(u):
+        ends.start()
+        try:
+            d = yield u
+        finally:
+            ends.join()
+    check(not os.path.exists(group), f"the control group {group} is still there")
+    f = found(d, "cpu")
+    equal((f["state"], f["unit"]), ("runQueue", other.name), f"state and CPU occupant: {f}")
+
+
 @case("limit")
 def one_busy_process():
     """A server with one thread, and more requests than that can serve."""
@@ -268,6 +294,77 @@ def slow_dependency():
         d = yield s
     f = found(d, "dependency")
     equal((f["resource"], f["certainty"]), (f"127.0.0.1:{slow.port}", "certain"), f"the dependency: {f}")
+
+
+# Servers of HTTP that need something else for each response, a function need()
+NEEDS = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def log_message(self, *arguments):
+        pass
+    def do_GET(self):
+        need()
+        self.wfile.write(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok')
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 64
+Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
+"""
+
+# A DNS server that takes its time for each response: 192.0.2.1 for A, and none for other types
+SLOW_DNS = """
+import socket, sys, threading
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], 53))
+def respond(query, client):
+    end = query.index(b'\\0', 12) + 5
+    a = query[end - 3] == 1
+    s.sendto(query[:2] + b'\\x81\\x80\\0\\1\\0' + bytes([a]) + bytes(4) + query[12:end]
+             + (b'\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\0\\0\\4\\xc0\\0\\2\\1' if a else b''), client)
+while True:
+    threading.Timer(.03, respond, s.recvfrom(512)).start()
+"""
+
+
+@case("dependency", quiet="light")
+def slow_dns():
+    """Each response needs the address of a name, which glibc queries at a slow DNS server."""
+    address = "127.0.53.1"
+    path, configuration = (f"/run/{unit_name('dns', end)}" for end in (".py", ".conf"))
+    for name, text in ((path, SLOW_DNS), (configuration, f"nameserver {address}\n")):
+        with open(name, "w") as f:
+            f.write(text)
+    Unit(f"/usr/bin/python3 {path} {address}", type="exec", settings=FIRST).start()
+    wait_for("the DNS server is there", lambda: scenario.run("ss", "-lunH", "src", f"{address}:53").stdout)
+    u = script("import socket\ndef need():\n    socket.getaddrinfo('backend.example', 80)\n" + NEEDS,
+               settings=f"BindReadOnlyPaths={configuration}:/etc/resolv.conf\n")
+    with fetching(u.port, "/", n=4) as times:
+        wait_for("some responses", lambda: len(times) > 20)
+        d = yield u
+    check(min(times) > .03, f"a response takes {min(times)} s")
+    equal(found(d, "dependency")["resource"], f"{address}:53", f"the dependency: {said(d)}")
+
+
+@case("lock", also=("dependency",), quiet="light")
+def exhausted_pool():
+    """Eight requests at a time share a pool of two connections to another server."""
+    slow = backend(20000)
+    u = script(f"""
+import queue, socket
+pool = queue.Queue()
+for _ in range(2):
+    pool.put(socket.create_connection(('127.0.0.1', {slow.port})))
+def need():
+    c = pool.get()
+    c.sendall(bytes(64))
+    c.recv(4096)
+    pool.put(c)
+""" + NEEDS)
+    with fetching(u.port, "/", n=8) as times:
+        wait_for("some responses", lambda: len(times) > 20)
+        d = yield u
+    f = found(d, "lock")
+    check(f["state"] == "park" and "released by" in f["text"], f"what it waits for: {f}")
 
 
 @case("lock", quiet="light")
@@ -723,6 +820,31 @@ def batch_behind_a_mutex():
     check(f["resource"].endswith(":mutex") and "4.0 threads on average" in f["text"], f"the lock: {f}")
 
 
+@case("cpu")
+def batch_beside_a_hog():
+    """A unit that is no server shares its CPU with another one."""
+    prepare()
+    u = Unit(f"{scenario.tools}/waiter burn:1", settings=FIRST + "CPUAffinity=0").start()
+    other = hog()
+    f = found((yield u), "cpu")
+    equal((f["state"], f["unit"]), ("runQueue", other.name), f"state and CPU occupant: {f}")
+
+
+@case("disk", also=("cpu",))
+def batch_beside_a_writer():
+    """A unit that is no server writes to a disk that another unit writes to as much as it can."""
+    prepare()
+    with files(5) as (path, *others):
+        other = writer(*others)
+        u = Unit(f"/bin/sh -c 'while :; do dd if=/dev/zero of={path} bs=4k count=1 conv=fsync,notrunc status=none; done'",
+                 type="exec", settings=FIRST).start()
+        d = yield u
+        other.stop()
+        u.stop()
+    f = found(d, "disk")
+    equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name), f"the device, and the unit that uses it: {said(d)}")
+
+
 @case()
 def batch_that_runs():
     """A unit that is no server has a CPU for itself, and pauses at times."""
@@ -868,13 +990,13 @@ asyncio.run(run())
 """
 
 
-def script(source, *arguments):
+def script(source, *arguments, settings=""):
     """Starts a service in Python that listens on a port of its own."""
     prepare()
     path, port = f"/run/{unit_name('script', '.py')}", unused_port()
     with open(path, "w") as f:
         f.write(source)
-    u = Unit(f"/usr/bin/python3 {path} {port} {' '.join(arguments)}", type="exec", settings=FIRST).start()
+    u = Unit(f"/usr/bin/python3 {path} {port} {' '.join(arguments)}", type="exec", settings=FIRST + settings).start()
     wait_for("the script listens", lambda: str(port) in scenario.run("ss", "-ltnH", f"sport = :{port}").stdout)
     u.port = port
     return u
