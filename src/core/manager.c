@@ -200,16 +200,16 @@ void manager_notify_ready(Manager *m) {
 }
 
 void manager_notify_status(Manager *m) {
-        m->n_units_status = m->n_units;
-        if (m->n_units == 0)
+        m->n_units_status = m->units.n;
+        if (m->units.n == 0)
                 (void) sd_notify(false, "STATUS=Nothing is attached.");
         else
-                (void) sd_notifyf(false, "STATUS=Observing %u unit%s.", m->n_units,
-                                  m->n_units == 1 ? "" : "s");
+                (void) sd_notifyf(false, "STATUS=Observing %u unit%s.", m->units.n,
+                                  m->units.n == 1 ? "" : "s");
 }
 
 static void on_state_changed(Manager *m, void *userdata) {
-        if (m->n_units != m->n_units_status)
+        if (m->units.n != m->n_units_status)
                 manager_notify_status(m);
 }
 
@@ -313,8 +313,8 @@ Manager* manager_free(Manager *m) {
         /* The state file stays for the next run. Maps and programs are freed with their descriptors, unless
          * the descriptor store has them */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] || m->hierarchy.retained[i])
-                        unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->hierarchy.retained[i]));
+                if (m->units.slots[i] || m->hierarchy.retained[i])
+                        unit_free(TAKE_PTR(m->units.slots[i]) ?: TAKE_PTR(m->hierarchy.retained[i]));
 
         mount_names_done(&m->mount_names);
         service_manager_free(m->service_manager);

@@ -24,7 +24,7 @@
 #include "openssl.h"
 #include "state-file.h"
 #include "turns.h"
-#include "unit-map.h"
+#include "unit-table.h"
 #include "unit.h"
 
 typedef struct AttachOperation AttachOperation;
@@ -47,14 +47,12 @@ struct Manager {
         XqosLoader *xqos;
         AutoAttach *auto_attach;
         bool ready;                     /* the service manager was notified */
-        unsigned n_units_status;        /* n_units in the last status text */
+        unsigned n_units_status;        /* units.n in the last status text */
         ManagerObserver *observers;
         ManagerObserver observer;       /* for the status text and readiness */
         StateFile state_file;
 
-        Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: free */
-        unsigned n_units;
-        uint32_t generation;            /* generation of the newest unit */
+        UnitTable units;
         Hierarchy hierarchy;
         HistoryCollector history;
 
@@ -70,7 +68,6 @@ struct Manager {
 
         ProgramKeeper programs;
         ContentionProbe contention;
-        uint32_t storage_generation;    /* of the newest storage map */
         OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
 
         GaugeReadings gauges;
@@ -80,7 +77,7 @@ struct Manager {
 };
 
 static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {
-        while (*slot < m->units + UNITS_MAX_LIMIT) {
+        while (*slot < m->units.slots + UNITS_MAX_LIMIT) {
                 Unit *u = *(*slot)++;
 
                 if (u)
@@ -90,13 +87,13 @@ static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {
 }
 
 /* Iterates over attached units by slot. The loop body may detach the unit, and attach others. */
-#define FOREACH_UNIT(u, m) for (Unit *const *u##_slot = (m)->units, *u; \
+#define FOREACH_UNIT(u, m) for (Unit *const *u##_slot = (m)->units.slots, *u; \
                                 (u = manager_next_unit(m, &u##_slot)); )
 
 static inline Unit* manager_next_map(const Manager *m, Unit *const **slot) {
-        while (*slot < m->units + UNITS_MAX_LIMIT) {
-                size_t i = (*slot)++ - m->units;
-                Unit *u = m->units[i] ?: m->hierarchy.retained[i];
+        while (*slot < m->units.slots + UNITS_MAX_LIMIT) {
+                size_t i = (*slot)++ - m->units.slots;
+                Unit *u = m->units.slots[i] ?: m->hierarchy.retained[i];
 
                 if (u && u->view)
                         return u;
@@ -105,7 +102,7 @@ static inline Unit* manager_next_map(const Manager *m, Unit *const **slot) {
 }
 
 /* Iterates over attached and retained units that have a map, by slot. */
-#define FOREACH_MAP(u, m) for (Unit *const *u##_slot = (m)->units, *u; \
+#define FOREACH_MAP(u, m) for (Unit *const *u##_slot = (m)->units.slots, *u; \
                                (u = manager_next_map(m, &u##_slot)); )
 
 /* Creates the core without connections to buses and clients. Adopts the state of the previous run. */

@@ -268,7 +268,7 @@ static void on_tick_turn(void *userdata) {
         BusServer *b = ASSERT_PTR(userdata);
 
         while (b->n_subscribed > 0 && b->tick_next < UNITS_MAX_LIMIT) {
-                Unit *u = b->manager->units[b->tick_next++];
+                Unit *u = b->manager->units.slots[b->tick_next++];
                 int r;
 
                 if (!u)
@@ -380,7 +380,7 @@ static int manager_property_get_n_units(sd_bus *bus, const char *path, const cha
                                         sd_bus_error *error) {
         BusServer *b = ASSERT_PTR(userdata);
 
-        return sd_bus_message_append(reply, "u", (uint32_t) b->manager->n_units);
+        return sd_bus_message_append(reply, "u", (uint32_t) b->manager->units.n);
 }
 
 static int manager_property_get_units_max(sd_bus *bus, const char *path, const char *interface,

@@ -414,7 +414,7 @@ static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char
         size_t n = 0;
         int r;
 
-        nodes = new0(char*, o->manager->n_units + 1);
+        nodes = new0(char*, o->manager->units.n + 1);
         if (!nodes)
                 return -ENOMEM;
 

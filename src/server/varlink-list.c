@@ -68,8 +68,8 @@ static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, 
                 json_writer_add_string(w, "parentUnit", outer->name);
         json_writer_open_array(w, "descendantUnits");
         for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++)
-                if (u->manager->units[i])
-                        json_writer_add_string(w, NULL, u->manager->units[i]->name);
+                if (u->manager->units.slots[i])
+                        json_writer_add_string(w, NULL, u->manager->units.slots[i]->name);
         json_writer_close_some(w);
         if (thresholds)
                 json_writer_add_variant(w, "thresholds", thresholds);
@@ -136,7 +136,7 @@ static int connection_end_listing(Connection *c) {
 
 static bool manager_has_units_from(const Manager *m, unsigned slot) {
         for (unsigned i = slot; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i])
+                if (m->units.slots[i])
                         return true;
         return false;
 }
@@ -152,7 +152,7 @@ static int connection_go_on_listing_units(Connection *c) {
         while (l->next < UNITS_MAX_LIMIT) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *end = NULL;
                 _cleanup_free_ char *text = NULL;
-                Unit *u = m->units[l->next++];
+                Unit *u = m->units.slots[l->next++];
                 bool more;
 
                 if (!u)
@@ -251,7 +251,7 @@ static int connection_go_on_export(Connection *c) {
         int r;
 
         while (l->next < UNITS_MAX_LIMIT) {
-                Unit *u = m->units[l->next++];
+                Unit *u = m->units.slots[l->next++];
 
                 if (!u)
                         continue;
@@ -326,7 +326,7 @@ int connection_go_on_listing(Connection *c) {
                 return connection_go_on_export(c);
 
         while (l->next < UNITS_MAX_LIMIT) {
-                const Unit *u = m->units[l->next++];
+                const Unit *u = m->units.slots[l->next++];
 
                 if (!u || !threshold_next(u, NULL) || !strv_contains(l->units, u->name))
                         continue;
@@ -577,7 +577,7 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
         read = xqos_loader_get_read(m->xqos);
         return sd_varlink_replybo(link,
                                   SD_JSON_BUILD_PAIR_STRING("version", QOSD_VERSION),
-                                  SD_JSON_BUILD_PAIR_UNSIGNED("units", m->n_units),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("units", m->units.n),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("unitsMax", m->config.units_max),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("minimumSamples", m->config.minimum_samples),
                                   SD_JSON_BUILD_PAIR_CONDITION(read > 0, "unitFilesLoaded",

@@ -91,7 +91,7 @@ int connection_send_round(Connection *c) {
                 (void) snprintf(end, sizeof(end), ",\"skipped\":%llu},\"continues\":true}",
                                 (unsigned long long) s->reported);
         while (s->next < UNITS_MAX_LIMIT) {
-                Unit *u = m->units[s->next++];
+                Unit *u = m->units.slots[s->next++];
                 VarlinkText *text;
                 int r;
 

@@ -250,18 +250,18 @@ static void test_leases(void) {
         call(a, "AttachUnit", false, "a", true, NULL);
         call(b, "AttachUnit", false, "a", true, NULL);
         call(b, "AttachUnit", false, "b", true, NULL);
-        check(manager->n_units == 2);
+        check(manager->units.n == 2);
         check(manager_count_leases(manager, 0) == 3);
-        check(streq(manager->units[1]->holds->owner, manager->units[0]->holds->owner)); /* b's */
+        check(streq(manager->units.slots[1]->holds->owner, manager->units.slots[0]->holds->owner)); /* b's */
 
         /* Each has its own */
         disconnect(a);
         test_wait(event, manager_count_leases(manager, 0) == 2);
-        check(manager->n_units == 2);
+        check(manager->units.n == 2);
         call(b, "DetachUnit", false, "a", true, NULL);
-        check(manager->n_units == 1);
+        check(manager->units.n == 1);
         disconnect(b);
-        test_wait(event, manager->n_units == 0);
+        test_wait(event, manager->units.n == 0);
 }
 
 static unsigned n_changed;
@@ -295,7 +295,7 @@ static void test_subscribers(void) {
                 check(!has_owner(b, "no.such.name")); /* what was sent before is here now */
         }
         call(b, "DetachUnit", false, "a", false, NULL);
-        check(manager->n_units == 0);
+        check(manager->units.n == 0);
         disconnect(b);
 }
 
@@ -321,9 +321,9 @@ static void test_polkit(sd_bus *services) {
         polkit_reset(POLKIT_CHALLENGE);
         call(user, "AttachUnit", false, "a", false, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED);
         check(polkit.flags == 0);
-        check(manager->n_units == 0);
+        check(manager->units.n == 0);
         call(user, "AttachUnit", true, "a", false, NULL);
-        check(manager->n_units == 1 && manager->units[0]->holds->uid == TEST_OTHER_UID);
+        check(manager->units.n == 1 && manager->units.slots[0]->holds->uid == TEST_OTHER_UID);
 
         /* Detaching is the same right, one's own lease needs none */
         polkit_reset(POLKIT_NO);
@@ -367,7 +367,7 @@ static void test_polkit(sd_bus *services) {
         }
         disconnect(user);
         test_wait(event, polkit.n_cancelled == CALLS_PER_UID_MAX);
-        check(manager->n_units == 0);
+        check(manager->units.n == 0);
         polkit_reset(POLKIT_NO);
 }
 
@@ -422,10 +422,10 @@ int main(int argc, char **argv) {
         simple(client, "Subscribe", NULL);
         call(client, "AttachUnit", false, "a", true, NULL);
         call(client, "AttachUnit", false, "b", false, NULL);
-        check(manager->n_units == 2);
+        check(manager->units.n == 2);
         broker_stop();
-        test_wait(event, manager->n_units == 1);
-        check(streq(manager->units[1]->name, "b.service"));
+        test_wait(event, manager->units.n == 1);
+        check(streq(manager->units.slots[1]->name, "b.service"));
         disconnect(client);
         disconnect(services);
 
@@ -437,9 +437,9 @@ int main(int argc, char **argv) {
         test_wait(event, has_owner(services, "org.qosd1"));
         client = connect_as(0);
         call(client, "AttachUnit", false, "a", true, NULL);
-        check(manager->n_units == 2);
+        check(manager->units.n == 2);
         disconnect(client);
-        test_wait(event, manager->n_units == 1);
+        test_wait(event, manager->units.n == 1);
 
         bus_server_free(bus_server);
         manager_free(manager);

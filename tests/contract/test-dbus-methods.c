@@ -274,7 +274,7 @@ static void test_attach(void) {
         check(sd_bus_message_read(reply, "as", 2, &probe, &second) > 0);
         check(sd_bus_message_read(reply, "so", &degraded, &path) > 0);
         check(streq(name, "a.service") && streq(group, "/system.slice/a.service") && streq(state, "active"));
-        check(since == manager->units[0]->attached_since / NSEC_PER_USEC && since < UINT64_C(1) << 53);
+        check(since == manager->units.slots[0]->attached_since / NSEC_PER_USEC && since < UINT64_C(1) << 53);
         check(streq(probe, "requests") && streq(second, "cpu"));
         check(startswith(degraded, "requests: ")); /* it could not be loaded */
         check(streq(path, "/org/qosd1/unit/a_2eservice"));
@@ -340,7 +340,7 @@ static void test_unit_properties(void) {
               streq(owner, "") && expires == UINT64_MAX);
 
         check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Unit",
-                          "AttachTimestamp") == manager->units[0]->attached_since / NSEC_PER_USEC);
+                          "AttachTimestamp") == manager->units.slots[0]->attached_since / NSEC_PER_USEC);
         check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Unit", "Drops") == 0);
 }
 
@@ -560,7 +560,7 @@ static void test_other_user(void) {
 }
 
 static void test_subscribe(void) {
-        Unit *u = manager->units[0];
+        Unit *u = manager->units.slots[0];
         struct timespec now;
         uint64_t ns;
 
@@ -672,7 +672,7 @@ static void test_detach(void) {
 
         /* By itself, after a time */
         call_void("AttachUnit", "sastb", "b", 1, "requests", UINT64_C(1), 0);
-        test_wait(event, manager->n_units == 1);
+        test_wait(event, manager->units.n == 1);
         call_void("Unsubscribe", NULL);
         signals_forget();
 }
@@ -727,7 +727,7 @@ static void test_log_control(void) {
 
 /* The connection ends: leases go, what the administrator attached stays, and nothing is called any more. */
 static void test_disconnect(void) {
-        check(manager->n_units == 2); /* c@1 of the administrator, a of the lease */
+        check(manager->units.n == 2); /* c@1 of the administrator, a of the lease */
         call_void("Subscribe", NULL);
         /* One without a reply */
         check(sd_bus_call_method_async(client, NULL, "org.qosd1", "/org/qosd1", MANAGER, "AttachUnit", NULL,
@@ -736,9 +736,9 @@ static void test_disconnect(void) {
         check(sd_bus_flush(client) >= 0);
 
         check(manager_set_bus(manager, NULL) >= 0);
-        check(manager->n_units == 1);
+        check(manager->units.n == 1);
         check(manager_count_leases(manager, 0) == 0);
-        check(streq(manager->units[1]->name, "c@1.service"));
+        check(streq(manager->units.slots[1]->name, "c@1.service"));
 }
 
 int main(void) {

@@ -315,7 +315,7 @@ static void test_order(void) {
         Reply calls[7];
 
         leave(":1.10");
-        test_wait(event, manager->n_units == 0);
+        test_wait(event, manager->units.n == 0);
 
         for (unsigned known = 0; known < 2; known++) {
                 delays = !known;
@@ -339,7 +339,7 @@ static void test_order(void) {
                 expect(calls + 6, "org.qosd1.Error.NotAttached");
                 for (size_t i = 1; i < ELEMENTSOF(calls); i++)
                         check(calls[i].order > calls[i - 1].order);
-                check(manager->n_units == 0);
+                check(manager->units.n == 0);
                 test_wait(event, n_matches == 0);
         }
         expect_served(":1.10");
@@ -774,7 +774,7 @@ static void test_objects_that_change(void) {
         leave(":1.340");
         leave(":1.342");
         test_wait(event, n_matches == 1);
-        check(manager->n_units == 1);
+        check(manager->units.n == 1);
 }
 
 static void send_without_reply(const char *sender, const char *interface, const char *method) {
@@ -870,7 +870,7 @@ static void test_disconnect(void) {
         send_call(":1.500", "AttachUnit", &attached);
         test_wait(event, n_questions == 1);
         check(manager_set_bus(manager, NULL) >= 0);
-        check(manager->n_units == 0);
+        check(manager->units.n == 0);
         for (unsigned i = 0; i < n_questions; i++)
                 sd_bus_message_unref(questions[i]);
 }

@@ -223,7 +223,7 @@ int main(int argc, char **argv) {
         check(attach(event, m, "d.socket") == 1);
         check(attach(event, m, "d@0.service") == 1);
         check(attach(event, m, "a.service") == 1);
-        check(m->n_units == 3);
+        check(m->units.n == 3);
         /* An instance belongs to its socket, the control group of which is elsewhere */
         check(unit_find_ancestor(manager_get_unit(m, "d@0.service", NULL)) == manager_get_unit(m, "d.socket",
                         NULL));

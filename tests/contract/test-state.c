@@ -56,8 +56,8 @@ static Manager* state_restore(sd_event *event, const char *complaint) {
 
 static Unit* find(Manager *m, const char *name) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && streq(m->units[i]->name, name))
-                        return m->units[i];
+                if (m->units.slots[i] && streq(m->units.slots[i]->name, name))
+                        return m->units.slots[i];
         return NULL;
 }
 
@@ -109,7 +109,7 @@ static void test_entries(sd_event *event) {
 
                 state_write(table[i].text);
                 m = state_restore(event, table[i].complaint);
-                check(m->n_units == 1);
+                check(m->units.n == 1);
                 u = find(m, "good.service");
                 check(u && u->holds && !u->holds->next && u->holds->type == HOLD_ADMINISTRATOR &&
                       u->holds->probes == PROBE_REQUESTS);
@@ -136,7 +136,7 @@ static void test_files(sd_event *event) {
 
                 state_write(table[i].text);
                 m = state_restore(event, table[i].complaint);
-                check(m->n_units == 0);
+                check(m->units.n == 0);
                 manager_free(m);
         }
 
@@ -169,7 +169,7 @@ static void test_newer(sd_event *event) {
                     "],\"later\":7}");
         m = state_restore(event, "Invalid saved threshold of 'good.service'");
         u = find(m, "good.service");
-        check(u && m->n_units == 1);
+        check(u && m->units.n == 1);
         check(u->holds && u->holds->next && !u->holds->next->next);
         for (Hold *h = u->holds; h; h = h->next)
                 check(h->probes == (h->owner_uid == 0 ? PROBE_REQUESTS|PROBE_TLS : PROBE_REQUESTS));
@@ -181,7 +181,7 @@ static void test_newer(sd_event *event) {
         manager_free(m);
         m = state_restore(event, NULL);
         u = find(m, "good.service");
-        check(u && m->n_units == 1 && u->holds && u->holds->next && threshold_next(u, NULL));
+        check(u && m->units.n == 1 && u->holds && u->holds->next && threshold_next(u, NULL));
         manager_free(m);
 }
 
@@ -213,7 +213,7 @@ static void test_full(sd_event *event) {
         /* The error instead of the signal */
         check(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
         check(setrlimit(RLIMIT_FSIZE, &small) >= 0);
-        m->generation++;
+        m->units.generation++;
         manager_save(m);
         check(setrlimit(RLIMIT_FSIZE, &before) >= 0);
         check(streq(file_read(path), text));
@@ -242,8 +242,8 @@ static void test_detach(sd_event *event) {
         check(manager_detach(m, "good.service", NULL, 1001, NULL) >= 0 && u->probes == 3);
         check(manager_detach(m, "good.service", NULL, 1000, NULL) >= 0 && u->probes == 1);
         check(u->holds && !u->holds->next && u->holds->owner_uid == 0);
-        check(manager_detach(m, "good.service", NULL, 1000, NULL) == -ENXIO && m->n_units == 1);
-        check(manager_detach(m, "good.service", NULL, 0, NULL) >= 0 && m->n_units == 0);
+        check(manager_detach(m, "good.service", NULL, 1000, NULL) == -ENXIO && m->units.n == 1);
+        check(manager_detach(m, "good.service", NULL, 0, NULL) >= 0 && m->units.n == 0);
         manager_free(m);
 }
 
@@ -296,7 +296,7 @@ static void test_upgrade(sd_event *event) {
                 check(strstr(said, "holds and thresholds are kept, totals and windows begin anew"));
                 check(!strstr(said, "History of 'good.service' is of another version") == current);
                 u = find(m, "good.service");
-                check(u && m->n_units == 1);
+                check(u && m->units.n == 1);
                 check(history_foreach(u->history.steps, HISTORY_FINE, see_step, &n_steps) >= 0);
                 check(n_steps == current);
                 check(u->holds && u->holds->next && !u->holds->next->next && u->probes == 5);

@@ -288,23 +288,23 @@ static void test_attach(void) {
         v = client_call(c, "Attach", "{\"unit\":\"alias\"}");
         check(streq(sd_json_variant_string(message_parameter(v, "unit")), "a.service"));
         check(message_parameter(v, "degraded")); /* nothing is in the kernel */
-        check(manager->n_units == 1);
+        check(manager->units.n == 1);
 
         /* null is as good as nothing */
         again = client_call(c, "Attach",
                             "{\"unit\":\"a.service\",\"probes\":null,\"lease\":null,\"duration\":null}");
         check(streq(sd_json_variant_string(message_parameter(again, "unit")), "a.service"));
-        check(manager->n_units == 1);
+        check(manager->units.n == 1);
 
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
-        check(manager->n_units == 0);
+        check(manager->units.n == 0);
 
         /* One that does not run is waited for */
         call_succeeds(c, "Attach", "{\"unit\":\"b\",\"probes\":[\"requests\"],\"duration\":3600000000000}");
-        check(manager->n_units == 1);
+        check(manager->units.n == 1);
         /* For an hour, to a minute */
-        check(manager->units[0]->holds->expires > now_usec(CLOCK_BOOTTIME) + 59 * 60 * USEC_PER_SEC &&
-              manager->units[0]->holds->expires <= now_usec(CLOCK_BOOTTIME) + 60 * 60 * USEC_PER_SEC);
+        check(manager->units.slots[0]->holds->expires > now_usec(CLOCK_BOOTTIME) + 59 * 60 * USEC_PER_SEC &&
+              manager->units.slots[0]->holds->expires <= now_usec(CLOCK_BOOTTIME) + 60 * 60 * USEC_PER_SEC);
         call_succeeds(c, "Detach", "{\"unit\":\"b.service\"}");
 }
 
@@ -339,19 +339,19 @@ static void test_nested(void) {
                         (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\"}", attach[k]);
                         call_succeeds(c, "Attach", parameters);
                 }
-                check(manager->n_units == 2);
+                check(manager->units.n == 2);
                 expect_nest(c, "a", NULL, "inner.service");
                 expect_nest(c, "inner", "a.service", NULL);
 
                 (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\"}", detach[0]);
                 call_succeeds(c, "Detach", parameters);
-                check(manager->n_units == 1);
+                check(manager->units.n == 1);
                 call_fails(c, NULL, "Get", parameters, PREFIX "NotAttached", "unit", NULL);
                 expect_nest(c, detach[1], NULL, NULL);
 
                 (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\"}", detach[1]);
                 call_succeeds(c, "Detach", parameters);
-                check(manager->n_units == 0);
+                check(manager->units.n == 0);
         }
 
         /* Neighbours whose paths begin alike are not in each other */
@@ -925,8 +925,8 @@ static void test_lease(void) {
                 *other = client_new(0);
 
         call_succeeds(client, "Attach", "{\"unit\":\"a\",\"lease\":true}");
-        check(manager->n_units == 1);
-        check(manager->units[0]->holds->type == HOLD_LEASE && manager->units[0]->holds->owner);
+        check(manager->units.n == 1);
+        check(manager->units.slots[0]->holds->type == HOLD_LEASE && manager->units.slots[0]->holds->owner);
 
         /* It is nobody else's */
         call_fails(other, NULL, "Detach", "{\"unit\":\"a\",\"lease\":true}", PREFIX "NotAttached", "unit",
@@ -934,23 +934,23 @@ static void test_lease(void) {
         call_fails(administrator, NULL, "Detach", "{\"unit\":\"a\"}", PREFIX "NotAttached", "unit", NULL);
 
         call_succeeds(client, "Detach", "{\"unit\":\"a\",\"lease\":true}");
-        check(manager->n_units == 0);
+        check(manager->units.n == 0);
 
         /* Two leases and the administrator's hold: observed until the last one is gone */
         call_succeeds(client, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         call_succeeds(client, "Attach", "{\"unit\":\"b\",\"lease\":true}");
         call_succeeds(other, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         call_succeeds(administrator, "Attach", "{\"unit\":\"a\"}");
-        check(manager->n_units == 2);
+        check(manager->units.n == 2);
         check(manager_count_leases(manager, 0) == 3);
 
         client = client_free(client);
         test_wait(event, manager_count_leases(manager, 0) == 1);
-        check(manager->n_units == 1);
+        check(manager->units.n == 1);
         call_succeeds(administrator, "Detach", "{\"unit\":\"a\"}");
-        check(manager->n_units == 1);
+        check(manager->units.n == 1);
         other = client_free(other);
-        test_wait(event, manager->n_units == 0);
+        test_wait(event, manager->units.n == 0);
 }
 
 /* A client that leaves before the reply of PID 1. */
@@ -960,7 +960,7 @@ static void test_vanish_while_attaching(void) {
         client_send(c, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         test_wait(event, manager->operations);
         c = client_free(c);
-        test_wait(event, !manager->operations && manager->n_units == 0);
+        test_wait(event, !manager->operations && manager->units.n == 0);
 }
 
 /* Nobody would notice how it ended, and another call could overtake it. */
@@ -973,7 +973,7 @@ static void test_oneway(void) {
         client_send(c, "oneway", "Subscribe", "{}");
         client_send(c, "oneway", "Nonsense", "{}");
         call_succeeds(c, "GetStatus", "{}");
-        check(manager->n_units == 0);
+        check(manager->units.n == 0);
 }
 
 /* ---- streams ------------------------------------------------------------------------------------------ */
@@ -1030,7 +1030,7 @@ static void test_subscribe(void) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(all, "Subscribe");
                 sd_json_variant *unit = sd_json_variant_by_key(message_parameter(v, "snapshot"), "unit");
 
-                if (streq(sd_json_variant_string(unit), "b.service") && manager->n_units == 1)
+                if (streq(sd_json_variant_string(unit), "b.service") && manager->units.n == 1)
                         break;
         }
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
@@ -1352,12 +1352,12 @@ static void test_polkit(void) {
         polkit_mood = POLKIT_CHALLENGE;
         call_fails(c, NULL, "Attach", "{\"unit\":\"a\"}", "io.systemd.InteractiveAuthenticationRequired",
                    NULL, NULL);
-        check(manager->n_units == 0);
+        check(manager->units.n == 0);
 
         polkit_mood = POLKIT_YES;
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         check(polkit_questions == 4);
-        check(manager->units[0]->holds->uid == TEST_OTHER_UID);
+        check(manager->units.slots[0]->holds->uid == TEST_OTHER_UID);
 
         /* Nobody but root and the owner of the control group sees its clients */
         call_fails(c, NULL, "GetView", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL,
@@ -1375,7 +1375,7 @@ static void test_polkit(void) {
                    NULL);
         polkit_mood = POLKIT_YES;
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
-        check(manager->n_units == 0);
+        check(manager->units.n == 0);
         check(polkit_questions == 6);
 
         /* Gone while somebody looks for the password */
@@ -1385,7 +1385,7 @@ static void test_polkit(void) {
         test_wait(event, polkit_questions == 7);
         c = client_free(c);
         call_succeeds(root, "GetStatus", "{}");
-        test_wait(event, !manager->operations && manager->n_units == 0);
+        test_wait(event, !manager->operations && manager->units.n == 0);
 }
 
 static void test_limits(void) {
@@ -1610,7 +1610,7 @@ static void test_reserve(void) {
         call_fails(c, NULL, "Attach", "{\"unit\":\"c\",\"lease\":true}", PREFIX "TooManyUnits", NULL,
                    NULL);
         call_succeeds(root, "Attach", "{\"unit\":\"c\",\"lease\":true}");
-        check(manager->n_units == 4);
+        check(manager->units.n == 4);
         /* What root holds, too, is not theirs alone */
         call_succeeds(root, "Detach", "{\"unit\":\"c\",\"lease\":true}");
         call_succeeds(root, "Attach", "{\"unit\":\"a\",\"lease\":true}");
@@ -1618,7 +1618,7 @@ static void test_reserve(void) {
         manager->config.units_max = UNITS_MAX_LIMIT;
         root = client_free(root);
         c = client_free(c);
-        test_wait(event, manager->n_units == 0);
+        test_wait(event, manager->units.n == 0);
 
         manager->config.connections_per_uid_max = ELEMENTSOF(fds);
         for (n = 0; n < ELEMENTSOF(fds); n++) {

@@ -76,7 +76,7 @@ static unsigned restore(void) {
         check(sd_event_new(&event) >= 0);
         check(manager_new(event, &m) >= 0);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = m->units[i];
+                Unit *u = m->units.slots[i];
 
                 if (!u)
                         continue;
@@ -91,7 +91,7 @@ static unsigned restore(void) {
                 for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
                         n++;
         }
-        check(n_units == m->n_units);
+        check(n_units == m->units.n);
         if (n_units > 0)
                 manager_save(m);
         manager_free(m);

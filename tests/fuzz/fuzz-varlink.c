@@ -99,8 +99,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         check(manager_count_leases(manager, 0) == 0);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (manager->units[i])
-                        check(manager_detach(manager, manager->units[i]->name, NULL, 0, NULL) >= 0);
-        check(manager->n_units == 0);
+                if (manager->units.slots[i])
+                        check(manager_detach(manager, manager->units.slots[i]->name, NULL, 0, NULL) >= 0);
+        check(manager->units.n == 0);
         return 0;
 }

@@ -60,7 +60,7 @@ MUTATIONS = [
              "enough = f->rate * f->covered >= 10.0 * NSEC_PER_SEC;", "enough = f->rate * f->covered >= (MUTANT ? 1.0 : 10.0) * NSEC_PER_SEC;",
              ("test-diagnosis",)),
     Mutation("one unit more than UnitsMax= is attached", "src/core/attach/attach.c",
-             "if (m->n_units >= m->config.units_max ||", "if (m->n_units >= m->config.units_max + MUTANT ||",
+             "if (m->units.n >= m->config.units_max ||", "if (m->units.n >= m->config.units_max + MUTANT ||",
              ("test-dbus-methods", "test-varlink-clients")),
     Mutation("probes of a released hold stay", "src/core/unit/hold.c",
              "        u->probes = 0;\n", "        u->probes = MUTANT ? u->probes : 0;\n",

@@ -483,7 +483,7 @@ static void test_rows(void) {
         Snapshot s = make_snapshot();
 
         check(view && manager);
-        manager->units[3] = &other;
+        manager->units.slots[3] = &other;
         unit.manager = manager;
         view->names[0] = (struct qos_peer_key) { .kind = QOS_ENTRY_ENDPOINT,
                                                  .address = { .port = 6379, .family = AF_INET } };

@@ -148,14 +148,14 @@ static int attach_new_unit(Manager *m, const AttachRequest *request, const UnitI
         char limit[16];
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                if (!m->units[i] && !m->hierarchy.retained[i])
+                if (!m->units.slots[i] && !m->hierarchy.retained[i])
                         slot = MIN(slot, i);
-                others += m->units[i] && !unit_is_held_by_root(m->units[i]);
+                others += m->units.slots[i] && !unit_is_held_by_root(m->units.slots[i]);
                 retained_others += m->hierarchy.retained[i] && m->hierarchy.retained[i]->last_uid != 0;
         }
         if (retained)
                 slot = retained->index;
-        if (m->n_units >= m->config.units_max || (request->uid != 0 && others >= max)) {
+        if (m->units.n >= m->config.units_max || (request->uid != 0 && others >= max)) {
                 (void) snprintf(limit, sizeof(limit), "%u", max);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
                                      "%s units are attached, more are not allowed (UnitsMax=)", limit);
@@ -214,8 +214,8 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo
         r = unit_hold(u, request, expires);
         if (r < 0) {
                 if (is_new) {
-                        m->units[u->index] = NULL;
-                        m->n_units--;
+                        m->units.slots[u->index] = NULL;
+                        m->units.n--;
                         unit_free(u);
                 }
                 return r;

@@ -231,7 +231,7 @@ static void auto_attach_query_stopped(AutoAttach *a) {
         unsigned n = 0;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT && n < STOPPED_QUERIES_MAX; i++) {
-                Unit *u = a->manager->units[a->next_slot];
+                Unit *u = a->manager->units.slots[a->next_slot];
 
                 a->next_slot = (a->next_slot + 1) % UNITS_MAX_LIMIT;
                 if (u && unit_find_hold(u, HOLD_CONFIGURATION, NULL, 0) &&
@@ -272,7 +272,7 @@ static void auto_attach_continue(AutoAttach *a) {
         for (Listener *l = a->listeners; l && a->n_queries < AUTO_QUERIES_MAX; l = l->next) {
                 if (l->state != LISTENER_NAMED)
                         continue;
-                if (m->n_units + a->n_queries >= max && !manager_get_unit(m, l->unit, NULL)) {
+                if (m->units.n + a->n_queries >= max && !manager_get_unit(m, l->unit, NULL)) {
                         beyond = l;
                         continue;
                 }
@@ -284,7 +284,7 @@ static void auto_attach_continue(AutoAttach *a) {
 
         if (beyond && !a->said_full)
                 log_warning("%u units are attached, and Observe=auto leaves the last quarter of UnitsMax=%u "
-                            "to others: '%s' and others that listen are not attached.", m->n_units,
+                            "to others: '%s' and others that listen are not attached.", m->units.n,
                             m->config.units_max, beyond->unit);
         a->said_full = beyond;
         auto_attach_say_plan(a);

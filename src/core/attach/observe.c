@@ -125,7 +125,7 @@ static void on_programs_loaded(int error, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
         m->programs.start = probe_start_free(m->programs.start);
-        if (m->n_units == 0 && now_usec(CLOCK_MONOTONIC) >= m->programs.keep_until) {
+        if (m->units.n == 0 && now_usec(CLOCK_MONOTONIC) >= m->programs.keep_until) {
                 manager_stop_probe(m); /* all were detached meanwhile */
                 return;
         }
@@ -148,7 +148,7 @@ void manager_begin_start_probe(Manager *m) {
 static int on_programs_unused(sd_event_source *source, uint64_t usec, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
-        if (m->n_units == 0)
+        if (m->units.n == 0)
                 manager_stop_probe(m);
         else
                 manager_update_probes(m, NULL);
@@ -193,8 +193,8 @@ void unit_stop(Unit *u) {
         }
 
         unit_forget_history(m, u->index);
-        m->units[u->index] = NULL;
-        m->n_units--;
+        m->units.slots[u->index] = NULL;
+        m->units.n--;
         if (u->view)
                 unit_release_cgroups(u);
         hierarchy_notify_relatives(u);
@@ -224,7 +224,7 @@ void unit_detach(Unit *u) {
         log_unit_info(u->name, "No longer observing '%s'.", u->name);
         unit_stop(u);
 
-        if (m->n_units == 0) {
+        if (m->units.n == 0) {
                 if (now_usec(CLOCK_MONOTONIC) >= m->programs.keep_until)
                         manager_stop_probe(m);
                 m->history.timer = sd_event_source_disable_unref(m->history.timer);

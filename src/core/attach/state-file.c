@@ -145,9 +145,9 @@ static int state_write(Manager *m) {
                 Unit *u;
 
                 /* Retained units have no holds */
-                if (!m->units[i] && !m->hierarchy.retained[i])
+                if (!m->units.slots[i] && !m->hierarchy.retained[i])
                         continue;
-                u = m->units[i] ?: m->hierarchy.retained[i];
+                u = m->units.slots[i] ?: m->hierarchy.retained[i];
                 r = unit_to_json(u, &unit);
                 if (r >= 0)
                         r = sd_json_variant_append_array(&units, unit);
@@ -161,10 +161,10 @@ static int state_write(Manager *m) {
 
         r = sd_json_buildo(&v,
                            SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum()),
-                           SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->units.generation),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossings", threshold_monitor_get_seq(m)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossingsBegin", threshold_monitor_get_seq_begin(m)),
-                           SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->contention.generation),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->units.map_generation),
                            SD_JSON_BUILD_PAIR_VARIANT("units", units));
         if (r < 0)
                 return r;
@@ -331,10 +331,11 @@ static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved,
                 return "the control groups of its instances have no such path";
         if (saved->slot >= UNITS_MAX_LIMIT)
                 return "there is no such slot";
-        if (m->units[saved->slot])
+        if (m->units.slots[saved->slot])
                 return "its slot is that of another entry";
         for (unsigned i = 0; held && i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->holds && streq(m->units[i]->name, saved->name))
+                if (m->units.slots[i] && m->units.slots[i]->holds &&
+                    streq(m->units.slots[i]->name, saved->name))
                         return "the unit is in another entry already";
         return NULL;
 }
@@ -499,7 +500,7 @@ void manager_restore_state(Manager *m) {
         /* Skip generations that may be in use by groups and sockets, but were not saved before a crash: at
          * most one per slot */
         if (sd_json_variant_is_unsigned(generation))
-                m->generation = sd_json_variant_unsigned(generation) + UNITS_MAX_LIMIT;
+                m->units.generation = sd_json_variant_unsigned(generation) + UNITS_MAX_LIMIT;
         crossings = sd_json_variant_by_key(v, "crossings");
         crossings_begin = sd_json_variant_by_key(v, "crossingsBegin");
         if (sd_json_variant_is_unsigned(crossings))
@@ -507,7 +508,7 @@ void manager_restore_state(Manager *m) {
                                sd_json_variant_is_unsigned(crossings_begin) ?
                                sd_json_variant_unsigned(crossings_begin) : 0);
         if (sd_json_variant_is_unsigned(contention_generation))
-                m->contention.generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;
+                m->units.map_generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;
 
         same = streq_ptr(checksum, probe_get_checksum());
         r = probe_adopt(m->probe, !same || !units);
@@ -534,19 +535,19 @@ void manager_restore_state(Manager *m) {
 
         /* Units without holds continue only if retained by ancestors, which have been restored by now */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && !m->units[i]->holds)
-                        unit_stop(m->units[i]);
+                if (m->units.slots[i] && !m->units.slots[i]->holds)
+                        unit_stop(m->units.slots[i]);
         manager_forget_histories(m);
 
         /* Maps of units that were being attached or merged when the previous run ended */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (!m->hierarchy.retained[i] && !(m->units[i] && m->units[i]->view) &&
+                if (!m->hierarchy.retained[i] && !(m->units.slots[i] && m->units.slots[i]->view) &&
                     probe_has_unit(m->probe, i)) {
                         probe_remove_unit(m->probe, i);
                         incomplete = true;
                 }
 
-        if (m->n_units == 0) {
+        if (m->units.n == 0) {
                 probe_stop(m->probe);
                 return;
         }
@@ -559,7 +560,7 @@ void manager_restore_state(Manager *m) {
                         unit_start(u);
         manager_update_probes(m, NULL);
         manager_save(m);
-        log_info("Restored %u unit%s.", m->n_units, m->n_units == 1 ? "" : "s");
+        log_info("Restored %u unit%s.", m->units.n, m->units.n == 1 ? "" : "s");
 }
 
 /* ---- file --------------------------------------------------------------------------------------------- */

@@ -414,12 +414,12 @@ static void xqos_loader_commit(XqosLoader *d) {
         d->scanning = false;
         d->read = d->began;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT && !d->failed; i++) {
-                Hold *h = unit_find_file_hold(m->units[i]);
+                Hold *h = unit_find_file_hold(m->units.slots[i]);
 
                 if (h)
                         h->named = h->seen_named;
-                if (m->units[i])
-                        unit_drop_file_settings(m->units[i]);
+                if (m->units.slots[i])
+                        unit_drop_file_settings(m->units.slots[i]);
         }
         if (d->again) {
                 d->again = false;

@@ -19,7 +19,7 @@ bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, Conten
 
         buffer[n++] = unit_get_contention_source(u);
         for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = m->units[i] ?: m->hierarchy.retained[i];
+                const Unit *other = m->units.slots[i] ?: m->hierarchy.retained[i];
 
                 if (other && other->view && other->contention.map)
                         buffer[n++] = unit_get_contention_source(other);
@@ -50,7 +50,7 @@ static void unit_create_contention(Unit *u) {
 
         r = probe_add_contention(m->probe, u->index, u->generation,
                                  &(ContentionBegin) {
-                                         .generation = ++m->contention.generation,
+                                         .generation = ++m->units.map_generation,
                                          .now = now,
                                          .served = serving_clock_read(u->view->serving, now),
                                  }, &u->contention.map, &u->contention.cpus);
@@ -154,7 +154,7 @@ static void contention_update_machine(Manager *m, bool wanted) {
         if (wanted == !!m->contention.machine)
                 return;
         if (wanted) {
-                r = probe_add_machine(m->probe, ++m->contention.generation, now, &m->contention.machine);
+                r = probe_add_machine(m->probe, ++m->units.map_generation, now, &m->contention.machine);
                 if (r < 0) {
                         (void) log_warning_errno(r, "Failed to create the contention map of the "
                                                     "machine, shares of devices are unavailable: %m");

@@ -34,7 +34,6 @@ typedef struct UnitContention {
 
 /* All contention maps. */
 typedef struct ContentionProbe {
-        uint32_t generation;            /* of the newest contention map */
         const struct qos_contention_map *machine; /* contention map of the machine (probe.h), while a unit is
                                                    * observed with "block" */
         uint64_t machine_since;         /* CLOCK_MONOTONIC ns of its creation */

@@ -95,7 +95,7 @@ static void scan_enter_unit(LibraryScan *s, Unit *u, uint64_t now) {
 
 /* The unit that is being scanned, or NULL if it is not to be scanned any more. */
 static Unit* scan_get_unit(const LibraryScan *s) {
-        Unit *u = s->manager->units[s->slot];
+        Unit *u = s->manager->units.slots[s->slot];
 
         return u && u->generation == s->generation && u->openssl.watched ? u : NULL;
 }
@@ -184,7 +184,7 @@ static bool scan_begin_next(LibraryScan *s) {
 
         while (s->type != SCAN_DUE) {
                 while (s->next < UNITS_MAX_LIMIT) {
-                        Unit *u = m->units[s->next++];
+                        Unit *u = m->units.slots[s->next++];
 
                         if (!u || !u->openssl.watched || (s->type == SCAN_LIMITED && u->openssl.limit >= 0))
                                 continue;
@@ -268,7 +268,7 @@ static int on_rescan(sd_event_source *source, uint64_t usec, void *userdata) {
 
 static void on_missing_library(const struct qos_owner *owner, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
-        Unit *u = owner->slot < UNITS_MAX_LIMIT ? m->units[owner->slot] : NULL;
+        Unit *u = owner->slot < UNITS_MAX_LIMIT ? m->units.slots[owner->slot] : NULL;
 
         if (u && u->generation == owner->generation)
                 u->openssl.scan_pending = true;

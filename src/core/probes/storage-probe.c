@@ -16,7 +16,7 @@ bool unit_get_storage_sources(const Unit *u, StorageSource *buffer, StorageSourc
 
         buffer[n++] = unit_get_storage_source(u);
         for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = m->units[i] ?: m->hierarchy.retained[i];
+                const Unit *other = m->units.slots[i] ?: m->hierarchy.retained[i];
 
                 if (other && other->view && other->storage.map)
                         buffer[n++] = unit_get_storage_source(other);
@@ -58,7 +58,7 @@ static void unit_create_storage(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
 
-        r = probe_add_storage(m->probe, u->index, u->generation, ++m->storage_generation, now,
+        r = probe_add_storage(m->probe, u->index, u->generation, ++m->units.map_generation, now,
                               &u->storage.map);
         if (r < 0) {
                 log_unit_warning_errno(u->name, r, "Failed to create storage map of '%s': %m", u->name);

@@ -51,7 +51,8 @@ void manager_forget_histories(Manager *m) {
                 const char *number = startswith(e->d_name, name);
                 unsigned slot;
 
-                if (number && sscanf(number, "%u", &slot) == 1 && slot < UNITS_MAX_LIMIT && !m->units[slot])
+                if (number && sscanf(number, "%u", &slot) == 1 && slot < UNITS_MAX_LIMIT &&
+                    !m->units.slots[slot])
                         unit_forget_history(m, slot);
         }
         (void) closedir(d);

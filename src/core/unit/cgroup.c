@@ -37,7 +37,7 @@ struct GroupAssignment {
 /* Whether a group, with all descendants, stays assigned to another unit: one contained in this one, or one
  * with sockets opened by the service manager. */
 static bool owner_is_other(const Unit *u, const struct qos_owner *owner) {
-        const Unit *other = owner->slot < UNITS_MAX_LIMIT ? u->manager->units[owner->slot] : NULL;
+        const Unit *other = owner->slot < UNITS_MAX_LIMIT ? u->manager->units.slots[owner->slot] : NULL;
 
         return other && other != u && other->generation == owner->generation && !unit_is_ancestor(other, u);
 }

@@ -38,10 +38,10 @@ bool unit_is_ancestor(const Unit *outer, const Unit *inner) {
 static void hierarchy_rebuild(Manager *m) {
         memset(m->hierarchy.inner, 0, sizeof(m->hierarchy.inner));
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (unsigned k = 0; m->units[i] && k < UNITS_MAX_LIMIT; k++) {
-                        const Unit *other = m->units[k] ?: m->hierarchy.retained[k];
+                for (unsigned k = 0; m->units.slots[i] && k < UNITS_MAX_LIMIT; k++) {
+                        const Unit *other = m->units.slots[k] ?: m->hierarchy.retained[k];
 
-                        if (other && unit_is_ancestor(m->units[i], other))
+                        if (other && unit_is_ancestor(m->units.slots[i], other))
                                 bitmap_add(&m->hierarchy.inner[i], k);
                 }
         m->hierarchy.valid = true;
@@ -94,7 +94,7 @@ Unit* manager_find_innermost(Manager *m, const char *control_group, const Unit *
 
 /* The attached or retained unit in the slot, if it has a map. */
 static Unit* hierarchy_get(Manager *m, unsigned slot) {
-        Unit *u = m->units[slot] ?: m->hierarchy.retained[slot];
+        Unit *u = m->units.slots[slot] ?: m->hierarchy.retained[slot];
 
         return u && u->view ? u : NULL;
 }
@@ -261,7 +261,7 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances) {
         FOREACH_MAP(other, m) {
                 bool is_around = unit_is_ancestor(other, u), is_within = unit_is_ancestor(u, other);
 
-                if (other == m->units[other->index] && is_around != around[other->index])
+                if (other == m->units.slots[other->index] && is_around != around[other->index])
                         r = is_around ? offset_add_source(other, u) : offset_subtract_source(other, u);
                 if (r >= 0 && is_within != within[other->index])
                         r = is_within ? offset_add_source(u, other) : offset_subtract_source(u, other);
@@ -384,7 +384,7 @@ void hierarchy_schedule(Manager *m) {
 void unit_retain(Unit *u) {
         Manager *m = u->manager;
 
-        m->units[u->index] = NULL;
+        m->units.slots[u->index] = NULL;
         m->hierarchy.retained[u->index] = u;
         u->retained_since = now_nsec(CLOCK_MONOTONIC);
 

@@ -71,7 +71,7 @@ int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
         *u = (Unit) {
                 .manager = m,
                 .index = slot,
-                .generation = m->generation + 1,
+                .generation = m->units.generation + 1,
                 .name = strdup(info->id),
                 .control_group = strdup(info->control_group),
                 .instances = info->instances ? strdup(info->instances) : NULL,
@@ -87,10 +87,10 @@ int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
                 return -ENOMEM;
         }
 
-        m->generation++;
-        m->units[slot] = u;
+        m->units.generation++;
+        m->units.slots[slot] = u;
         m->hierarchy.valid = false;
-        m->n_units++;
+        m->units.n++;
         *ret = u;
         return 0;
 }
