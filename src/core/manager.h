@@ -54,6 +54,7 @@ struct Manager {
 
         UnitTable units;
         Hierarchy hierarchy;
+        ControlGroups control_groups;
         HistoryCollector history;
 
         int listen_fd, root_listen_fd;  /* varlink sockets passed by the service manager; negative: none */
@@ -63,7 +64,6 @@ struct Manager {
         ChildQueue *children;           /* names of futexes are looked up in */
         AttachOperation *operations;    /* attaches waiting for PID 1, or for the assignments */
         unsigned n_unit_queries;        /* of units that are not attached, waiting for PID 1 */
-        GroupAssignment *assignments;   /* control groups that are being assigned */
         sd_event_source *reconnect;     /* timer, while the bus is disconnected */
 
         ProgramKeeper programs;
@@ -73,7 +73,6 @@ struct Manager {
         GaugeReadings gauges;
         SendCounts sends;
         MountNames mount_names;
-        LostGroups lost_groups;
 };
 
 static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {

@@ -102,7 +102,7 @@ static bool assignment_step(GroupAssignment *a) {
 static void assignment_free(GroupAssignment *a) {
         GroupAssignment **p;
 
-        for (p = &a->manager->assignments; *p; p = &(*p)->next)
+        for (p = &a->manager->control_groups.assignments; *p; p = &(*p)->next)
                 if (*p == a) {
                         *p = a->next;
                         break;
@@ -116,7 +116,7 @@ static void assignment_free(GroupAssignment *a) {
 
 /* The one of the user that has turns. */
 static GroupAssignment* manager_find_assignment(Manager *m, uid_t uid) {
-        for (GroupAssignment *a = m->assignments; a; a = a->next)
+        for (GroupAssignment *a = m->control_groups.assignments; a; a = a->next)
                 if (a->uid == uid)
                         return a;
         return NULL;
@@ -192,7 +192,7 @@ static unsigned manager_assign_groups(Manager *m, Unit *u, const struct qos_owne
                 .instances = instances ? strdup(instances) : NULL,
                 .uid = uid,
         };
-        for (end = &m->assignments; *end; end = &(*end)->next)
+        for (end = &m->control_groups.assignments; *end; end = &(*end)->next)
                 ;
         *end = a;
         r = a->control_group && (!instances || a->instances) ?
@@ -217,7 +217,7 @@ static unsigned manager_assign_groups(Manager *m, Unit *u, const struct qos_owne
 static void unit_cancel_assignment(const Unit *u) {
         Manager *m = u->manager;
 
-        for (GroupAssignment *a = m->assignments, *next; a; a = next) {
+        for (GroupAssignment *a = m->control_groups.assignments, *next; a; a = next) {
                 uid_t uid = a->uid;
 
                 next = a->next;
@@ -229,12 +229,12 @@ static void unit_cancel_assignment(const Unit *u) {
 }
 
 void manager_end_assignments(Manager *m) {
-        while (m->assignments)
-                assignment_free(m->assignments);
+        while (m->control_groups.assignments)
+                assignment_free(m->control_groups.assignments);
 }
 
 bool unit_is_claiming(const Unit *u) {
-        for (const GroupAssignment *a = u->manager->assignments; a; a = a->next)
+        for (const GroupAssignment *a = u->manager->control_groups.assignments; a; a = a->next)
                 if (a->unit == u)
                         return true;
         return false;
@@ -308,11 +308,11 @@ void unit_release_group(Unit *u, const char *path) {
 void manager_find_lost_groups(Manager *m, uint64_t now) {
         uint64_t lost = probe_get_lost_groups(m->probe);
 
-        if (lost == m->lost_groups.n ||
-            (m->lost_groups.scanned_at != 0 && now < m->lost_groups.scanned_at + LOST_GROUPS_NSEC))
+        if (lost == m->control_groups.n_lost ||
+            (m->control_groups.scanned_at != 0 && now < m->control_groups.scanned_at + LOST_GROUPS_NSEC))
                 return;
-        m->lost_groups.n = lost;
-        m->lost_groups.scanned_at = now;
+        m->control_groups.n_lost = lost;
+        m->control_groups.scanned_at = now;
 
         FOREACH_UNIT(u, m)
                 unit_claim_cgroup(u);

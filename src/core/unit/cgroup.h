@@ -10,11 +10,13 @@ typedef struct Manager Manager;
 typedef struct Unit Unit;
 typedef struct GroupAssignment GroupAssignment;
 
-/* Control groups of which the kernel failed to store the owner. */
-typedef struct LostGroups {
-        uint64_t n;                     /* probe_get_lost_groups() at the last scan for them */
+/* Those of all units. */
+typedef struct ControlGroups {
+        GroupAssignment *assignments;   /* that take several turns, oldest first */
+        uint64_t n_lost;                /* probe_get_lost_groups() at the last scan for groups of which the
+                                         * kernel failed to store the owner */
         uint64_t scanned_at;            /* CLOCK_MONOTONIC ns of that scan; 0: never */
-} LostGroups;
+} ControlGroups;
 
 /* Assigns the current control groups of an observed unit, and claims those that will be created. What takes
  * longer than a turn goes on in turns of its user, and ends with ManagerObserver.unit_claimed. */
