@@ -147,49 +147,6 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
 
 /* ---- manager ------------------------------------------------------------------------------------------ */
 
-/* Takes the descriptors passed by the service manager: the sockets, and the descriptor store of the
- * previous run. */
-static void manager_take_fds(Manager *m) {
-        _cleanup_free_ char *unknown = NULL;
-        unsigned n_unknown = 0;
-        char **names = NULL;
-        int n;
-
-        n = sd_listen_fds_with_names(/* unset_environment= */ true, &names);
-        if (n < 0)
-                (void) log_warning_errno(n, "Failed to receive descriptors from the service "
-                                            "manager: %m");
-
-        for (int i = 0; i < n; i++) {
-                int fd = SD_LISTEN_FDS_START + i;
-
-                if (streq(names[i], "varlink") && m->listen_fd < 0)
-                        m->listen_fd = fd;
-                else if (streq(names[i], "varlink-root") && m->root_listen_fd < 0)
-                        m->root_listen_fd = fd;
-                else if (streq(names[i], "sock-diag") && m->diag_fd < 0)
-                        m->diag_fd = fd;
-                else if (!probe_take_fd(m->probe, names[i], fd)) {
-                        log_debug("Unknown descriptor '%s' received from the service manager.", names[i]);
-                        /* May be a link of another version: its program would run for as long as it is
-                         * stored */
-                        (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s",
-                                          names[i]);
-                        close_fd(fd);
-                        if (n_unknown++ == 0)
-                                unknown = TAKE_PTR(names[i]);
-                }
-                free(names[i]);
-        }
-        free(names);
-
-        /* May be many after an upgrade */
-        if (n_unknown > 0)
-                log_warning("Removed %u unknown descriptor%s from the descriptor store: '%s'%s",
-                            n_unknown, n_unknown == 1 ? "" : "s", strempty(unknown),
-                            n_unknown == 1 ? "" : " and others");
-}
-
 void manager_notify_ready(Manager *m) {
         if (m->ready)
                 return;
@@ -240,7 +197,7 @@ int manager_new(sd_event *event, Manager **ret) {
         if (!m)
                 return -ENOMEM;
         m->event = sd_event_ref(event);
-        m->listen_fd = m->root_listen_fd = m->diag_fd = -EBADF;
+        m->fds = (PassedFds) PASSED_FDS_INIT;
 
         r = config_load("", &m->config);
         if (r >= 0)
@@ -278,7 +235,7 @@ int manager_new(sd_event *event, Manager **ret) {
         };
         manager_add_observer(m, &m->observer);
 
-        manager_take_fds(m);
+        passed_fds_take(&m->fds, m->probe);
         manager_restore_state(m);
         threshold_monitor_restored(m);
         auto_attach_update(m->auto_attach);
@@ -320,9 +277,7 @@ Manager* manager_free(Manager *m) {
         service_manager_free(m->service_manager);
         probe_free(m->probe);
         sd_bus_flush_close_unref(m->bus);
-        close_fd(m->listen_fd);
-        close_fd(m->root_listen_fd);
-        close_fd(m->diag_fd);
+        passed_fds_done(&m->fds);
         child_queue_free(m->children);
         memory_trim_free(m->trim);
         turn_queue_free(m->turns);

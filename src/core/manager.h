@@ -22,6 +22,7 @@
 #include "observe.h"
 #include "observer.h"
 #include "openssl.h"
+#include "passed-fds.h"
 #include "state-file.h"
 #include "turns.h"
 #include "unit-table.h"
@@ -57,8 +58,7 @@ struct Manager {
         ControlGroups control_groups;
         HistoryCollector history;
 
-        int listen_fd, root_listen_fd;  /* varlink sockets passed by the service manager; negative: none */
-        int diag_fd;                    /* sock_diag(7) of the host, passed likewise */
+        PassedFds fds;
         TurnQueue *turns;               /* clients of both buses */
         MemoryTrim *trim;               /* after calls of these */
         ChildQueue *children;           /* names of futexes are looked up in */

@@ -5,18 +5,14 @@
  * service manager, so that nothing is missed during a restart of qosd. The only module that uses libbpf.
  * Control groups are passed as descriptors, units as slots. */
 
+#include <systemd/sd-event.h>
+
 #include "bitmap.h"
+#include "contention-map.h"
 #include "exclude.h"
 #include "probe-name.h"
 #include "unit-map.h"
 
-struct qos_block_devices;
-struct qos_block_user;
-struct qos_block_use;
-struct qos_contention_map;
-struct qos_mapping;
-struct qos_contention_cpu;
-struct qos_thread;
 union qos_storage_element;
 
 typedef struct Probe Probe;

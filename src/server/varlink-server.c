@@ -343,10 +343,10 @@ int varlink_server_new(Manager *m, VarlinkServer **ret) {
         if (r < 0)
                 return r;
 
-        r = server_listen(v, TAKE_FD(m->listen_fd), LISTEN_PATH, 0666, /* roots= */ false, &v->listener);
+        r = server_listen(v, TAKE_FD(m->fds.varlink), LISTEN_PATH, 0666, /* roots= */ false, &v->listener);
         if (r >= 0) {
                 /* Without the socket unit root shares the queue of all others */
-                int k = server_listen(v, TAKE_FD(m->root_listen_fd), LISTEN_PATH_ROOT, 0600,
+                int k = server_listen(v, TAKE_FD(m->fds.varlink_root), LISTEN_PATH_ROOT, 0600,
                                       /* roots= */ true, &v->root_listener);
 
                 if (k < 0)

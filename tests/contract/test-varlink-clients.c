@@ -1523,9 +1523,9 @@ static void test_listeners(void) {
         check(mkdtemp(directory) && chmod(directory, 0755) >= 0);
         (void) snprintf(all, sizeof(all), "%s/all", directory);
         (void) snprintf(roots, sizeof(roots), "%s/root", directory);
-        manager->listen_fd = varlink_listen_at(all, 0666);
-        manager->root_listen_fd = varlink_listen_at(roots, 0600);
-        check(manager->listen_fd >= 0 && manager->root_listen_fd >= 0);
+        manager->fds.varlink = varlink_listen_at(all, 0666);
+        manager->fds.varlink_root = varlink_listen_at(roots, 0600);
+        check(manager->fds.varlink >= 0 && manager->fds.varlink_root >= 0);
         check(varlink_server_new(manager, &server) >= 0);
 
         check(connect_as(TEST_OTHER_UID, roots) == -EACCES);

@@ -445,11 +445,11 @@ static int auto_attach_start(AutoAttach *a) {
         Manager *m = a->manager;
         int r;
 
-        if (m->diag_fd < 0)
+        if (m->fds.sock_diag < 0)
                 return log_warning_errno(-EBADF, "Observe=auto in '%s' has no effect without the "
                                                  "descriptor of qosd-listening.socket: start that, and "
                                                  "restart qosd.", m->config.observe_file);
-        r = listening_groups_new(m->event, m->diag_fd, &handlers, a, &a->groups);
+        r = listening_groups_new(m->event, m->fds.sock_diag, &handlers, a, &a->groups);
         if (r >= 0)
                 r = sd_event_add_time_relative(m->event, &a->timer, CLOCK_MONOTONIC, 0, CHECK_USEC / 10,
                                                on_check, a);

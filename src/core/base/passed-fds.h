@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* File descriptors passed by the service manager. */
+
+#include <errno.h>
+
+typedef struct Probe Probe;
+
+/* Negative: not passed, or taken. */
+typedef struct PassedFds {
+        int varlink, varlink_root;      /* listening sockets */
+        int sock_diag;                  /* sock_diag(7) of the host */
+} PassedFds;
+
+#define PASSED_FDS_INIT { .varlink = -EBADF, .varlink_root = -EBADF, .sock_diag = -EBADF }
+
+/* Takes all descriptors: those above, and those of the previous run in the descriptor store, which the probe
+ * gets. Unknown ones are removed from the store. */
+void passed_fds_take(PassedFds *fds, Probe *probe);
+void passed_fds_done(PassedFds *fds);
