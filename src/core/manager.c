@@ -17,16 +17,11 @@
 #include "service-manager.h"
 #include "startup.h"
 #include "state-file.h"
+#include "system-bus.h"
 #include "threshold-monitor.h"
 #include "unit-internal.h"
 #include "unit-map.h"
 #include "xqos-loader.h"
-
-/* Where sd_bus_open_system() connects to. */
-#define SYSTEM_BUS_ADDRESS "unix:path=/run/dbus/system_bus_socket"
-
-/* Interval of reconnects to the system bus. */
-#define RECONNECT_USEC USEC_PER_SEC
 
 /* ---- attaching ---------------------------------------------------------------------------------------- */
 
@@ -257,7 +252,6 @@ Manager* manager_free(Manager *m) {
                 attach_operation_free(m->operations);
         manager_end_assignments(m);
         m->xqos = xqos_loader_free(m->xqos);
-        sd_event_source_disable_unref(m->reconnect);
 
         m->thresholds = threshold_monitor_free(m->thresholds);
         history_collector_done(m);
@@ -276,7 +270,7 @@ Manager* manager_free(Manager *m) {
         mount_names_done(&m->mount_names);
         service_manager_free(m->service_manager);
         probe_free(m->probe);
-        sd_bus_flush_close_unref(m->bus);
+        system_bus_done(&m->system_bus);
         passed_fds_done(&m->fds);
         child_queue_free(m->children);
         memory_trim_free(m->trim);
@@ -295,96 +289,4 @@ int manager_reload(Manager *m) {
         log_info("Configuration reloaded.");
         auto_attach_update(m->auto_attach);
         return 0;
-}
-
-static int on_reconnect(sd_event_source *source, uint64_t usec, void *userdata) {
-        (void) manager_connect_bus(ASSERT_PTR(userdata));
-        return 0;
-}
-
-static void manager_schedule_reconnect(Manager *m) {
-        int r;
-
-        m->reconnect = sd_event_source_disable_unref(m->reconnect);
-        r = sd_event_add_time_relative(m->event, &m->reconnect, CLOCK_MONOTONIC, RECONNECT_USEC, 0,
-                                       on_reconnect, m);
-        if (r < 0)
-                (void) log_error_errno(r, "Failed to schedule reconnecting to the system bus: %m");
-}
-
-static int on_bus_disconnected(sd_bus_message *message, void *userdata, sd_bus_error *error) {
-        Manager *m = ASSERT_PTR(userdata);
-
-        log_notice("Disconnected from the system bus, reconnecting.");
-        (void) manager_set_bus(m, NULL);
-        manager_schedule_reconnect(m);
-        return 0;
-}
-
-int manager_set_bus(Manager *m, sd_bus *bus) {
-        int r;
-
-        if (m->bus)
-                manager_emit_bus_changed(m, NULL);
-        (void) service_manager_set_bus(m->service_manager, NULL);
-        if (m->bus) {
-                sd_bus_detach_event(m->bus);
-                m->bus = sd_bus_close_unref(m->bus);
-        }
-        if (!bus)
-                return 0;
-
-        m->bus = sd_bus_ref(bus);
-        r = service_manager_set_bus(m->service_manager, bus);
-        if (r < 0)
-                return log_warning_errno(r, "Failed to subscribe to the service manager: %m");
-        manager_emit_bus_changed(m, bus);
-        return 0;
-}
-
-/* As sd_bus_open_system(), but the bus refuses calls with file descriptors: those of calls that wait would
- * stay open. */
-static int bus_open_system(sd_bus **ret) {
-        _cleanup_(sd_bus_unrefp) sd_bus *bus = NULL;
-        int r;
-
-        r = sd_bus_new(&bus);
-        if (r >= 0)
-                r = sd_bus_set_description(bus, "qosd");
-        if (r >= 0)
-                r = sd_bus_set_address(bus, secure_getenv("DBUS_SYSTEM_BUS_ADDRESS") ?: SYSTEM_BUS_ADDRESS);
-        if (r >= 0)
-                r = sd_bus_set_bus_client(bus, true);
-        if (r >= 0)
-                r = sd_bus_negotiate_fds(bus, false);
-        if (r >= 0)
-                r = sd_bus_start(bus);
-        if (r < 0)
-                return r;
-
-        *ret = TAKE_PTR(bus);
-        return 0;
-}
-
-int manager_connect_bus(Manager *m) {
-        _cleanup_(sd_bus_unrefp) sd_bus *bus = NULL;
-        int r;
-
-        r = bus_open_system(&bus);
-        if (r < 0) {
-                (void) log_full_errno(m->reconnect ? LOG_DEBUG : LOG_NOTICE, r,
-                                      "Failed to connect to the system bus, will retry: %m");
-                manager_schedule_reconnect(m);
-                return r;
-        }
-        m->reconnect = sd_event_source_disable_unref(m->reconnect);
-
-        r = sd_bus_attach_event(bus, m->event, PRIORITY_ROOT);
-        if (r >= 0)
-                r = sd_bus_match_signal_async(bus, NULL, "org.freedesktop.DBus.Local", NULL,
-                                              "org.freedesktop.DBus.Local",
-                                              "Disconnected", on_bus_disconnected, NULL, m);
-        if (r < 0)
-                return log_error_errno(r, "Failed to set up the system bus connection: %m");
-        return manager_set_bus(m, bus);
 }

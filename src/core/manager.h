@@ -24,6 +24,7 @@
 #include "openssl.h"
 #include "passed-fds.h"
 #include "state-file.h"
+#include "system-bus.h"
 #include "turns.h"
 #include "unit-table.h"
 #include "unit.h"
@@ -39,7 +40,6 @@ typedef struct XqosLoader XqosLoader;               /* xqos-loader.c */
 
 struct Manager {
         sd_event *event;
-        sd_bus *bus;                    /* system bus; NULL while disconnected */
         Config config;
 
         Probe *probe;                   /* probe.c: everything in the kernel */
@@ -59,12 +59,12 @@ struct Manager {
         HistoryCollector history;
 
         PassedFds fds;
+        SystemBus system_bus;
         TurnQueue *turns;               /* clients of both buses */
         MemoryTrim *trim;               /* after calls of these */
         ChildQueue *children;           /* names of futexes are looked up in */
         AttachOperation *operations;    /* attaches waiting for PID 1, or for the assignments */
         unsigned n_unit_queries;        /* of units that are not attached, waiting for PID 1 */
-        sd_event_source *reconnect;     /* timer, while the bus is disconnected */
 
         ProgramKeeper programs;
         ContentionProbe contention;
@@ -107,11 +107,6 @@ static inline Unit* manager_next_map(const Manager *m, Unit *const **slot) {
 /* Creates the core without connections to buses and clients. Adopts the state of the previous run. */
 int manager_new(sd_event *event, Manager **ret);
 Manager* manager_free(Manager *m);
-
-/* Connects to the system bus, and reconnects when disconnected. */
-int manager_connect_bus(Manager *m);
-/* For tests: uses this bus as system bus. */
-int manager_set_bus(Manager *m, sd_bus *bus);
 
 /* Reloads the configuration. */
 int manager_reload(Manager *m);

@@ -739,8 +739,8 @@ int bus_server_new(Manager *m, BusServer **ret) {
         if (r < 0)
                 return r;
         b->observer.bus_changed = on_bus_changed;
-        if (m->bus)
-                on_bus_changed(m->bus, b);
+        if (m->system_bus.bus)
+                on_bus_changed(m->system_bus.bus, b);
 
         *ret = b;
         return 0;

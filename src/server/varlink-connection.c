@@ -188,8 +188,8 @@ int connection_authorize(Connection *c, bool interactive) {
                 return vl_reply_error(c->link, -ENXIO, &e);
         }
 
-        r = m->bus ? polkit_query_varlink(&(PolkitRequest) {
-                                                  .bus = m->bus,
+        r = m->system_bus.bus ? polkit_query_varlink(&(PolkitRequest) {
+                                                  .bus = m->system_bus.bus,
                                                   .action = c->action,
                                                   .interactive = interactive,
                                                   .handler = on_authorized,

@@ -43,7 +43,7 @@ static void on_round_end(Manager *m, void *userdata) {
 }
 
 static void on_bus(sd_bus *bus, void *userdata) {
-        check(manager->bus);
+        check(manager->system_bus.bus);
         note(userdata, "bus", bus ? "connected" : "lost");
 }
 
