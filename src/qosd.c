@@ -82,7 +82,7 @@ static int on_step(sd_event_source *source, uint64_t usec, void *userdata) {
         Waiting *w = ASSERT_PTR(userdata);
         int r;
 
-        if (w->manager->ready)
+        if (w->manager->notify.ready)
                 return 0;
         r = ++w->steps < READY_USEC / READY_STEP_USEC ? sd_event_source_set_time_relative(source,
                         READY_STEP_USEC) : -ETIME;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include <systemd/sd-daemon.h>
-
 #include "activation-sockets.h"
 #include "attach-operation.h"
 #include "auto-attach.h"
@@ -15,7 +13,6 @@
 #include "openssl.h"
 #include "probe.h"
 #include "service-manager.h"
-#include "startup.h"
 #include "state-file.h"
 #include "system-bus.h"
 #include "threshold-monitor.h"
@@ -142,29 +139,6 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
 
 /* ---- manager ------------------------------------------------------------------------------------------ */
 
-void manager_notify_ready(Manager *m) {
-        if (m->ready)
-                return;
-        m->ready = true;
-        if (!ready_notify())
-                log_notice("Startup exceeded the ordering timeout, the first requests of units "
-                           "started meanwhile may be missed.");
-}
-
-void manager_notify_status(Manager *m) {
-        m->n_units_status = m->units.n;
-        if (m->units.n == 0)
-                (void) sd_notify(false, "STATUS=Nothing is attached.");
-        else
-                (void) sd_notifyf(false, "STATUS=Observing %u unit%s.", m->units.n,
-                                  m->units.n == 1 ? "" : "s");
-}
-
-static void on_state_changed(Manager *m, void *userdata) {
-        if (m->units.n != m->n_units_status)
-                manager_notify_status(m);
-}
-
 static void on_unit_claimed(Unit *u, void *userdata) {
         unit_complete_claim(u);
         attach_operations_end(u, /* detached= */ false);
@@ -178,10 +152,6 @@ static void on_programs_loaded(Manager *m, void *userdata) {
         FOREACH_UNIT(u, m)
                 if (!unit_is_claiming(u))
                         attach_operations_end(u, /* detached= */ false);
-}
-
-static void on_unit_files_loaded(Manager *m, void *userdata) {
-        manager_notify_ready(m);
 }
 
 int manager_new(sd_event *event, Manager **ret) {
@@ -221,14 +191,12 @@ int manager_new(sd_event *event, Manager **ret) {
         }
 
         m->observer = (ManagerObserver) {
-                .state_changed = on_state_changed,
-                .unit_detached = on_state_changed,
                 .unit_claimed = on_unit_claimed,
                 .unit_detaching = on_unit_detaching,
                 .programs_loaded = on_programs_loaded,
-                .unit_files_loaded = on_unit_files_loaded,
         };
         manager_add_observer(m, &m->observer);
+        service_notify_init(m);
 
         passed_fds_take(&m->fds, m->probe);
         manager_restore_state(m);
@@ -243,6 +211,7 @@ Manager* manager_free(Manager *m) {
         if (!m)
                 return NULL;
 
+        service_notify_done(m);
         manager_remove_observer(m, &m->observer);
         state_file_done(m);
         /* Servers have been freed, and have cancelled the operations of their clients */

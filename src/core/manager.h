@@ -23,6 +23,7 @@
 #include "observer.h"
 #include "openssl.h"
 #include "passed-fds.h"
+#include "service-notify.h"
 #include "state-file.h"
 #include "system-bus.h"
 #include "turns.h"
@@ -47,10 +48,9 @@ struct Manager {
         ThresholdMonitor *thresholds;
         XqosLoader *xqos;
         AutoAttach *auto_attach;
-        bool ready;                     /* the service manager was notified */
-        unsigned n_units_status;        /* units.n in the last status text */
         ManagerObserver *observers;
-        ManagerObserver observer;       /* for the status text and readiness */
+        ManagerObserver observer;       /* for attaches */
+        ServiceNotify notify;
         StateFile state_file;
 
         UnitTable units;
@@ -110,12 +110,6 @@ Manager* manager_free(Manager *m);
 
 /* Reloads the configuration. */
 int manager_reload(Manager *m);
-
-/* Unit files are in effect, or will be later: units ordered after qosd may start. */
-void manager_notify_ready(Manager *m);
-
-/* Status text for sd_notify(). */
-void manager_notify_status(Manager *m);
 
 /* ---- attach and detach -------------------------------------------------------------------------------- */
 

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Notifies the service manager of readiness, and of the status text. */
+
+#include <stdbool.h>
+
+#include "observer.h"
+
+typedef struct ServiceNotify {
+        bool ready;                     /* the service manager was notified */
+        unsigned n_units;               /* in the last status text */
+        ManagerObserver observer;
+} ServiceNotify;
+
+/* Updates the status text, and notifies readiness when unit files are in effect. */
+void service_notify_init(Manager *m);
+void service_notify_done(Manager *m);
+
+/* Unit files are in effect, or will be later: units ordered after qosd may start. */
+void manager_notify_ready(Manager *m);
+void manager_notify_status(Manager *m);
