@@ -139,21 +139,6 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
 
 /* ---- manager ------------------------------------------------------------------------------------------ */
 
-static void on_unit_claimed(Unit *u, void *userdata) {
-        unit_complete_claim(u);
-        attach_operations_end(u, /* detached= */ false);
-}
-
-static void on_unit_detaching(Unit *u, void *userdata) {
-        attach_operations_end(u, /* detached= */ true);
-}
-
-static void on_programs_loaded(Manager *m, void *userdata) {
-        FOREACH_UNIT(u, m)
-                if (!unit_is_claiming(u))
-                        attach_operations_end(u, /* detached= */ false);
-}
-
 int manager_new(sd_event *event, Manager **ret) {
         Manager *m;
         int r;
@@ -190,12 +175,7 @@ int manager_new(sd_event *event, Manager **ret) {
                 return r;
         }
 
-        m->observer = (ManagerObserver) {
-                .unit_claimed = on_unit_claimed,
-                .unit_detaching = on_unit_detaching,
-                .programs_loaded = on_programs_loaded,
-        };
-        manager_add_observer(m, &m->observer);
+        attach_operations_init(m);
         service_notify_init(m);
 
         passed_fds_take(&m->fds, m->probe);
@@ -212,13 +192,11 @@ Manager* manager_free(Manager *m) {
                 return NULL;
 
         service_notify_done(m);
-        manager_remove_observer(m, &m->observer);
         state_file_done(m);
+        m->auto_attach = auto_attach_free(m->auto_attach);
+        attach_operations_done(m);
         /* Servers have been freed, and have cancelled the operations of their clients */
         assert(!m->observers);
-        m->auto_attach = auto_attach_free(m->auto_attach);
-        while (m->operations)
-                attach_operation_free(m->operations);
         manager_end_assignments(m);
         m->xqos = xqos_loader_free(m->xqos);
 

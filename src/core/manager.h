@@ -8,6 +8,7 @@
 #include <systemd/sd-event.h>
 #include <systemd/sd-varlink.h>
 
+#include "attach-operation.h"
 #include "cgroup.h"
 #include "child-queue.h"
 #include "config.h"
@@ -30,7 +31,6 @@
 #include "unit-table.h"
 #include "unit.h"
 
-typedef struct AttachOperation AttachOperation;
 typedef struct AutoAttach AutoAttach;
 typedef struct Probe Probe;
 typedef struct ProbesInfo ProbesInfo;
@@ -49,7 +49,6 @@ struct Manager {
         XqosLoader *xqos;
         AutoAttach *auto_attach;
         ManagerObserver *observers;
-        ManagerObserver observer;       /* for attaches */
         ServiceNotify notify;
         StateFile state_file;
 
@@ -63,7 +62,7 @@ struct Manager {
         TurnQueue *turns;               /* clients of both buses */
         MemoryTrim *trim;               /* after calls of these */
         ChildQueue *children;           /* names of futexes are looked up in */
-        AttachOperation *operations;    /* attaches waiting for PID 1, or for the assignments */
+        AttachOperations attaches;
         unsigned n_unit_queries;        /* of units that are not attached, waiting for PID 1 */
 
         ProgramKeeper programs;

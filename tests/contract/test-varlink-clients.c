@@ -958,9 +958,9 @@ static void test_vanish_while_attaching(void) {
         _cleanup_client_ Client *c = client_new(0);
 
         client_send(c, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true}");
-        test_wait(event, manager->operations);
+        test_wait(event, manager->attaches.operations);
         c = client_free(c);
-        test_wait(event, !manager->operations && manager->units.n == 0);
+        test_wait(event, !manager->attaches.operations && manager->units.n == 0);
 }
 
 /* Nobody would notice how it ended, and another call could overtake it. */
@@ -1385,7 +1385,7 @@ static void test_polkit(void) {
         test_wait(event, polkit_questions == 7);
         c = client_free(c);
         call_succeeds(root, "GetStatus", "{}");
-        test_wait(event, !manager->operations && manager->units.n == 0);
+        test_wait(event, !manager->attaches.operations && manager->units.n == 0);
 }
 
 static void test_limits(void) {
@@ -1644,10 +1644,10 @@ static void test_exit(void) {
         settle();
         /* And it ends before PID 1 has replied about the unit: main() frees everything */
         client_send(waiting, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true}");
-        test_wait(event, manager->operations);
+        test_wait(event, manager->attaches.operations);
         check(sd_event_exit(event, 0) >= 0);
         check(sd_event_loop(event) >= 0);
-        check(manager->operations);
+        check(manager->attaches.operations);
 }
 
 int main(void) {

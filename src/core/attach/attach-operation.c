@@ -7,6 +7,7 @@
 #include "group-walk.h"
 #include "log.h"
 #include "manager.h"
+#include "observe.h"
 #include "observer.h"
 #include "service-manager.h"
 #include "threshold-monitor.h"
@@ -34,11 +35,11 @@ struct AttachOperation {
         void *userdata;
 };
 
-AttachOperation* attach_operation_free(AttachOperation *o) {
+static AttachOperation* attach_operation_free(AttachOperation *o) {
         if (!o)
                 return NULL;
 
-        for (AttachOperation **p = &o->manager->operations; *p; p = &(*p)->next)
+        for (AttachOperation **p = &o->manager->attaches.operations; *p; p = &(*p)->next)
                 if (*p == o) {
                         *p = o->next;
                         break;
@@ -77,10 +78,11 @@ static bool attach_operation_attached(AttachOperation *o, Unit *u) {
         return true;
 }
 
-void attach_operations_end(Unit *u, bool detached) {
+/* The control groups of the unit are assigned; or it is about to be detached. */
+static void attach_operations_end(Unit *u, bool detached) {
         AttachOperation *next;
 
-        for (AttachOperation *o = u->manager->operations; o; o = next) {
+        for (AttachOperation *o = u->manager->attaches.operations; o; o = next) {
                 _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
                 int r = 0;
 
@@ -242,7 +244,7 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
         if (ret_operation)
                 *ret_operation = NULL;
 
-        for (AttachOperation *i = m->operations; i; i = i->next)
+        for (AttachOperation *i = m->attaches.operations; i; i = i->next)
                 n++;
         if (n >= OPERATIONS_MAX) {
                 r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, request->name,
@@ -256,14 +258,14 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
                 return -ENOMEM;
         *o = (AttachOperation) {
                 .manager = m,
-                .next = m->operations,
+                .next = m->attaches.operations,
                 .handler = handler,
                 .userdata = userdata,
                 .request = *request,
                 .written = strdup(request->name),
                 .owner = request->owner ? strdup(request->owner) : NULL,
         };
-        m->operations = o;
+        m->attaches.operations = o;
         if (!o->written || (request->owner && !o->owner)) {
                 attach_operation_free(o);
                 return -ENOMEM;
@@ -306,4 +308,34 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
                 attach_operation_finish(o, r, &e, NULL);
         }
         return 0;
+}
+
+static void on_unit_claimed(Unit *u, void *userdata) {
+        unit_complete_claim(u);
+        attach_operations_end(u, /* detached= */ false);
+}
+
+static void on_unit_detaching(Unit *u, void *userdata) {
+        attach_operations_end(u, /* detached= */ true);
+}
+
+static void on_programs_loaded(Manager *m, void *userdata) {
+        FOREACH_UNIT(u, m)
+                if (!unit_is_claiming(u))
+                        attach_operations_end(u, /* detached= */ false);
+}
+
+void attach_operations_init(Manager *m) {
+        m->attaches.observer = (ManagerObserver) {
+                .unit_claimed = on_unit_claimed,
+                .unit_detaching = on_unit_detaching,
+                .programs_loaded = on_programs_loaded,
+        };
+        manager_add_observer(m, &m->attaches.observer);
+}
+
+void attach_operations_done(Manager *m) {
+        while (m->attaches.operations)
+                attach_operation_free(m->attaches.operations);
+        manager_remove_observer(m, &m->attaches.observer);
 }

@@ -3,8 +3,16 @@
 
 /* An attach that waits for PID 1 to resolve the name, or until all control groups are assigned. */
 
-#include "manager.h"
+#include "observer.h"
 
-AttachOperation* attach_operation_free(AttachOperation *o);
-/* The control groups of the unit are assigned; or it is about to be detached. */
-void attach_operations_end(Unit *u, bool detached);
+typedef struct AttachOperation AttachOperation;
+typedef struct Manager Manager;
+
+typedef struct AttachOperations {
+        AttachOperation *operations;
+        ManagerObserver observer;
+} AttachOperations;
+
+void attach_operations_init(Manager *m);
+/* Frees all operations. */
+void attach_operations_done(Manager *m);
