@@ -8,6 +8,7 @@ JsonMode arg_json = JSON_OFF;
 Exposition arg_exposition = EXPOSITION_OPENMETRICS;
 ExpositionScope arg_scope = EXPOSITION_PROBES;
 unsigned arg_buckets_max = EXPOSITION_BUCKETS_DEFAULT, arg_series_max = 0;
+bool arg_help = false, arg_version = false;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
 bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false, arg_verbose = false, arg_listening = false,
         arg_yes = false, arg_user = false;

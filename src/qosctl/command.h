@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* How the table of verbs and the explanations of options are written. */
+/* How the tables of verbs and of options are written. */
 
 #include "util.h"
 
@@ -37,15 +37,53 @@ typedef struct Verb {
         int (*run_hosts)(int argc, char **argv);        /* on several hosts; NULL: not supported */
 } Verb;
 
-/* How an option is explained. */
-typedef struct OptionHelp {
+/* Options that only some verbs accept; options always accepted together are one. */
+enum {
+        OPTION_ALL,
+        OPTION_PROBES,
+        OPTION_EXCLUDE,
+        OPTION_FOR,
+        OPTION_WINDOW,
+        OPTION_METRICS,
+        OPTION_REPEAT,
+        OPTION_SINCE,
+        OPTION_TIMEOUT,
+        OPTION_NOW,
+        OPTION_LISTENING,
+        OPTION_NORMAL,
+        OPTION_INTERVAL,
+        OPTION_EXEC,
+        OPTION_FORMAT,
+        OPTION_BUCKETS,
+        OPTION_SERIES,
+        OPTION_VERBOSE,
+        _OPTION_MAX,
+};
+
+typedef struct Option {
         const char *usage;                      /* "-a --all", "   --for=SPAN", "-P METRIC" */
         int option;                             /* -1: of all verbs */
-        const char *text;                       /* lines */
+        const char *text;                       /* explanation; lines */
         const char *values;                     /* all values or examples, separated by blanks; ":files", ":hosts",
                                                  * ":metrics": any of these; NULL: none */
-} OptionHelp;
+        bool *set, *clear;                      /* flags; NULL: none */
+        int (*parse)(const char *value);        /* logs errors; NULL: has no value */
+} Option;
 
-static inline bool verb_takes(const Verb *v, const OptionHelp *o) {
+extern const Option option_table[];
+extern const size_t option_number;
+
+static inline bool verb_takes(const Verb *v, const Option *o) {
         return o->option >= 0 && (v->takes & (1U << o->option));
 }
+
+/* With "--"; NULL: has none. */
+const char* option_long(const Option *o, size_t *ret_length);
+bool option_has_value(const Option *o);
+
+/* Up to the first argument that is none, or --help or --version. Errors are logged; -EINVAL: of the command
+ * line. */
+int options_parse(int argc, char **argv);
+
+/* Whether the verb accepts all options that were given; logs the first one that it does not. */
+bool options_check(const Verb *v);

@@ -12,51 +12,33 @@ typedef struct Line {
         const Verb *verb;               /* NULL: none yet */
         const char *unit;               /* the first argument of the verb; NULL: none yet */
         int n_arguments;                /* of the verb */
-        const OptionHelp *pending;      /* the value of this option comes next; NULL: of none */
+        const Option *pending;          /* the value of this option comes next; NULL: of none */
         bool options_end;               /* "--" was given */
 } Line;
 
 /* "--for" of "   --for=SPAN"; NULL: it has no long name. */
-static const char* option_long(const OptionHelp *o, size_t *ret_length) {
-        const char *name = strstr(o->usage, "--");
-
-        if (name)
-                *ret_length = strcspn(name, "=");
-        return name;
-}
-
-static bool option_has_value(const OptionHelp *o) {
-        return strchr(o->usage, '=') || (o->usage[0] == '-' && o->usage[2] == ' ' && o->usage[3] != '-');
-}
-
 /* As written on the command line: "-H", "--host" or "--host=web1". NULL: unknown. */
-static const OptionHelp* option_find(const OptionHelp *options, size_t n, const char *word) {
-        for (size_t i = 0; i < n; i++) {
+static const Option* option_find(const char *word) {
+        for (size_t i = 0; i < option_number; i++) {
+                const Option *o = &option_table[i];
                 const char *name;
                 size_t l;
 
-                if (options[i].usage[0] == '-' && word[1] == options[i].usage[1] && word[1] != '-')
-                        return &options[i];
-                name = option_long(&options[i], &l);
+                if (o->usage[0] == '-' && word[1] == o->usage[1] && word[1] != '-')
+                        return o;
+                name = option_long(o, &l);
                 if (name && l == strcspn(word, "=") && strncmp(name, word, l) == 0)
-                        return &options[i];
+                        return o;
         }
         return NULL;
 }
 
 /* Units are those of the host that is given. */
-static int take_value(const OptionHelp *o, const char *value) {
+static int take_value(const Option *o, const char *value) {
         return streq_ptr(o->values, ":hosts") ? hosts_parse(value) : 0;
 }
 
-typedef struct Grammar {
-        const Verb *verbs;
-        size_t n_verbs;
-        const OptionHelp *options;
-        size_t n_options;
-} Grammar;
-
-static int read_words(const Grammar *g, int argc, char **argv, Line *ret) {
+static int read_words(const Verb *verbs, size_t n, int argc, char **argv, Line *ret) {
         Line line = {};
         int r;
 
@@ -69,7 +51,7 @@ static int read_words(const Grammar *g, int argc, char **argv, Line *ret) {
                 } else if (!line.options_end && streq(argv[i], "--"))
                         line.options_end = true;
                 else if (!line.options_end && argv[i][0] == '-' && argv[i][1]) {
-                        const OptionHelp *o = option_find(g->options, g->n_options, argv[i]);
+                        const Option *o = option_find(argv[i]);
                         const char *value = strchr(argv[i], '=');
 
                         if (!o || !option_has_value(o))
@@ -88,9 +70,9 @@ static int read_words(const Grammar *g, int argc, char **argv, Line *ret) {
                         if (line.n_arguments++ == 0)
                                 line.unit = argv[i];
                 } else
-                        for (size_t k = 0; k < g->n_verbs && !line.verb; k++)
-                                if (streq(g->verbs[k].name, argv[i]))
-                                        line.verb = &g->verbs[k];
+                        for (size_t k = 0; k < n && !line.verb; k++)
+                                if (streq(verbs[k].name, argv[i]))
+                                        line.verb = &verbs[k];
         }
 
         *ret = line;
@@ -154,7 +136,7 @@ static void print_thresholds(const char *unit) {
 }
 
 /* prefix: "--OPTION=", or "" */
-static void print_values(const OptionHelp *o, const char *word) {
+static void print_values(const Option *o, const char *word) {
         const char *value = word[0] == '-' && word[1] == '-' ? strchr(word, '=') + 1 : word;
         /* The last one of a list is at the cursor */
         const char *comma = endswith(o->usage, ",...") ? strrchr(value, ',') : NULL;
@@ -180,9 +162,9 @@ static void print_values(const OptionHelp *o, const char *word) {
         }
 }
 
-static void print_options(const OptionHelp *options, size_t n, const Verb *verb) {
-        for (size_t i = 0; i < n; i++) {
-                const OptionHelp *o = &options[i];
+static void print_options(const Verb *verb) {
+        for (size_t i = 0; i < option_number; i++) {
+                const Option *o = &option_table[i];
                 const char *name;
                 size_t l;
 
@@ -202,14 +184,14 @@ static void print_verbs(const Verb *verbs, size_t n) {
                 (void) printf("%s\t%s\n", verbs[i].name, verbs[i].description);
 }
 
-int complete(const Verb *verbs, size_t n_verbs, const OptionHelp *options, size_t n_options, int argc, char **argv) {
+int complete(const Verb *verbs, size_t n, int argc, char **argv) {
         const char *word = argc > 0 ? argv[argc - 1] : "";
         Candidates candidates;
-        const OptionHelp *o;
+        const Option *o;
         Line line;
         int r;
 
-        r = read_words(&(Grammar) { verbs, n_verbs, options, n_options }, argc - 1, argv, &line);
+        r = read_words(verbs, n, argc - 1, argv, &line);
         if (r < 0)
                 return STATUS_USAGE;
 
@@ -218,15 +200,15 @@ int complete(const Verb *verbs, size_t n_verbs, const OptionHelp *options, size_
                 return STATUS_OK;
         }
         if (!line.options_end && word[0] == '-') {
-                o = option_find(options, n_options, word);
+                o = option_find(word);
                 if (o && word[1] == '-' && strchr(word, '='))
                         print_values(o, word);
                 else
-                        print_options(options, n_options, line.verb);
+                        print_options(line.verb);
                 return STATUS_OK;
         }
         if (!line.verb) {
-                print_verbs(verbs, n_verbs);
+                print_verbs(verbs, n);
                 return STATUS_OK;
         }
         if (line.verb->max_arguments >= 0 && line.n_arguments >= line.verb->max_arguments)
@@ -256,7 +238,7 @@ int complete(const Verb *verbs, size_t n_verbs, const OptionHelp *options, size_
                 print_thresholds(line.unit);
                 break;
         case CANDIDATES_VERBS:
-                print_verbs(verbs, n_verbs);
+                print_verbs(verbs, n);
                 break;
         case CANDIDATES_COMMAND:
                 (void) puts(":command");

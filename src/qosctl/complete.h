@@ -9,4 +9,4 @@
  * does: lines of WORD, a tab and a description, which may be missing. Words are whole: "--window=10s". Other lines
  * name what shells find themselves, for the value if the word is "--OPTION=VALUE": ":units" of this host, ":files",
  * ":hosts", ":command". Returns an exit status. */
-int complete(const Verb *verbs, size_t n_verbs, const OptionHelp *options, size_t n_options, int argc, char **argv);
+int complete(const Verb *verbs, size_t n, int argc, char **argv);

@@ -31,6 +31,7 @@ extern Exposition arg_exposition;
 extern ExpositionScope arg_scope;
 extern unsigned arg_buckets_max;        /* of a native histogram; 0: no limit */
 extern unsigned arg_series_max;         /* of all units; 0: no limit */
+extern bool arg_help, arg_version;
 extern bool arg_no_pager, arg_legend, arg_ask_password;
 extern bool arg_all, arg_value, arg_batch, arg_now, arg_verbose, arg_listening, arg_yes, arg_user;
 extern const char *arg_host;            /* the only host, or the one of this process; NULL: local, or several */
