@@ -61,9 +61,7 @@ bool log_is_journal(void) {
         return cached;
 }
 
-int log_internal(int level, int error, const char *unit, const char *file, int line, const char *func,
-                 const char *format, ...) {
-
+int log_internal(int level, int error, const char *unit, const LogPlace *place, const char *format, ...) {
         _cleanup_free_ char *message = NULL;
         int r, saved_errno = errno;
         va_list ap;
@@ -83,9 +81,9 @@ int log_internal(int level, int error, const char *unit, const char *file, int l
                 (void) snprintf(text, sizeof(text), "MESSAGE=%s", message);
                 iov[n++] = (struct iovec) { text, strlen(text) };
                 (void) snprintf(fields[0], sizeof(fields[0]), "PRIORITY=%i", level);
-                (void) snprintf(fields[1], sizeof(fields[1]), "CODE_FILE=%s", file);
-                (void) snprintf(fields[2], sizeof(fields[2]), "CODE_LINE=%i", line);
-                (void) snprintf(fields[3], sizeof(fields[3]), "CODE_FUNC=%s", func);
+                (void) snprintf(fields[1], sizeof(fields[1]), "CODE_FILE=%s", place->file);
+                (void) snprintf(fields[2], sizeof(fields[2]), "CODE_LINE=%i", place->line);
+                (void) snprintf(fields[3], sizeof(fields[3]), "CODE_FUNC=%s", place->function);
                 for (int i = 0; i < 4; i++)
                         iov[n++] = (struct iovec) { fields[i], strlen(fields[i]) };
                 if (error != 0) {
