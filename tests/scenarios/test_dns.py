@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """DNS over TCP: many queries in flight on a connection, and responses in any order, each with the time of its query."""
 
-import os
 import re
 import socket
 import struct
@@ -73,25 +72,39 @@ def expect_queries(u, n):
     return f
 
 
+def queried_unbound(*options):
+    """Starts unbound, and has dnsperf with these options send it queries. Returns the unit and the number of responses."""
+    port, path = unused_port(), f"/run/{scenario.unit_name('unbound', '.conf')}"
+    with open(path, "w") as f:
+        f.write(f"""server:
+  interface: 127.0.0.1@{port}
+  do-daemonize: no
+  chroot: ""
+  username: ""
+  use-syslog: no
+  pidfile: ""
+  num-threads: 2
+  so-reuseport: yes
+  module-config: "iterator"
+  local-zone: "example." static
+  local-data: "www.example. A 192.0.2.1"
+remote-control:
+  control-enable: no
+""")
+    u = attach(Unit(f"/usr/sbin/unbound -d -c {path}", type="notify")).start()
+    queries = f"/run/{scenario.unit_name('queries', '')}"
+    with open(queries, "w") as f:
+        f.write("www.example A\nnone.example A\n")
+    n = smaller(20000) // 2
+    out = run("dnsperf", "-s", "127.0.0.1", "-p", port, "-d", queries, "-c", 4, "-n", n, *options, timeout=60).stdout
+    equal(int(re.search(r"Queries completed: +(\d+)", out)[1]), n * 2, "responses")
+    return u, n * 2
+
+
 @test(deadline=60)
 def dnsperf_and_unbound():
     """The count of unbound's responses is that of dnsperf, with fifty queries in flight on each of four connections."""
-    port, path = unused_port(), f"/run/{scenario.prefix}-unbound.conf"
-    with open(path, "w") as f:
-        f.write(f"server:\n interface: 127.0.0.1@{port}\n do-daemonize: no\n chroot: \"\"\n username: \"\"\n use-syslog: no\n pidfile: \"\"\n"
-                "num-threads: 2\n module-config: \"iterator\"\n local-zone: \"example.\" static\n local-data: \"www.example. A 192.0.2.1\"\n"
-                "remote-control:\n control-enable: no\n")
-    u = attach(Unit(f"/usr/sbin/unbound -d -c {path}", type="notify"))
-    u.start()
-    queries = f"/run/{scenario.prefix}-queries"
-    with open(queries, "w") as f:
-        f.write("www.example A\nnone.example A\n")
-    n = smaller(20000)
-    out = run("dnsperf", "-m", "tcp", "-s", "127.0.0.1", "-p", port, "-d", queries, "-c", 4, "-q", 200, "-n", n // 2, timeout=60).stdout
-    equal(int(re.search(r"Queries completed: +(\d+)", out)[1]), n // 2 * 2, "responses")
-    expect_queries(u, n // 2 * 2)
-    os.unlink(queries)
-    os.unlink(path)
+    expect_queries(*queried_unbound("-m", "tcp", "-q", 200))
 
 
 @test()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Requests over UDP: many in flight on one port, responses in any order or none, and datagrams that are no requests."""
 
-import os
 import re
 import socket
 import threading
@@ -10,6 +9,7 @@ import time
 import scenario
 from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, patience, run, server_figures, smaller, snapshot,
                       test, total, unused_port, wait_for)
+from test_dns import queried_unbound
 
 
 class UdpServer(Unit):
@@ -111,12 +111,11 @@ def bytes_of_several_open():
 def dns_out_of_order():
     """With a hundred DNS queries in flight on one port, as many are counted as have a response: a tenth has none."""
     u = attach(UdpServer("dns")).start()
-    path = f"/run/{scenario.prefix}-questions"
+    path = f"/run/{scenario.prefix}-queries"
     with open(path, "w") as f:
         for i in range(1000):
             f.write(f"name{i}.example A\n")
     out = run("dnsperf", "-s", "127.0.0.1", "-p", u.port, "-d", path, "-c", 1, "-q", 100, "-t", 5, "-n", 1, timeout=60).stdout
-    os.unlink(path)
     sent, completed, lost = (int(re.search(rf"Queries {what}: +(\d+)", out)[1]) for what in ("sent", "completed", "lost"))
     check(lost > 0.05 * sent, f"only {lost} of {sent} were lost")
     expect_exchanges(u, completed)
@@ -125,36 +124,7 @@ def dns_out_of_order():
 @test(deadline=60)
 def unbound():
     """The count of unbound's responses is that of dnsperf."""
-    port = unused_port()
-    path = f"/run/{scenario.prefix}-unbound.conf"
-    with open(path, "w") as f:
-        f.write(f"""server:
-  interface: 127.0.0.1@{port}
-  do-daemonize: no
-  chroot: ""
-  username: ""
-  use-syslog: no
-  pidfile: ""
-  num-threads: 2
-  so-reuseport: yes
-  module-config: "iterator"
-  local-zone: "example." static
-  local-data: "www.example. A 192.0.2.1"
-remote-control:
-  control-enable: no
-""")
-    u = Unit(f"/usr/sbin/unbound -d -c {path}", type="notify")
-    attach(u)
-    u.start()
-    questions = f"/run/{scenario.prefix}-questions"
-    with open(questions, "w") as f:
-        f.write("www.example A\nnone.example A\n")
-    n = smaller(20000)
-    out = run("dnsperf", "-s", "127.0.0.1", "-p", port, "-d", questions, "-c", 4, "-q", 50, "-n", n // 2, timeout=60).stdout
-    equal(int(re.search(r"Queries completed: +(\d+)", out)[1]), n // 2 * 2, "responses")
-    settled(u, n // 2 * 2)
-    os.unlink(path)
-    os.unlink(questions)
+    settled(*queried_unbound("-q", 50))
 
 
 @test()
