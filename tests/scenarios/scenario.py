@@ -27,7 +27,7 @@ SEC = 1000 * MSEC
 # ---- the registry of tests, and variables that the runner sets before it runs one ------------------------------
 
 TESTS = []
-tools = None        # directory of the compiled helpers
+tools = None        # directory of the compiled helpers, and of a file for each port that was returned by unused_port()
 prefix = None       # of all names of units, network namespaces and files of the running test
 in_vm = False       # software emulation: too slow to test more than functions
 
@@ -154,10 +154,15 @@ def nsenter(netns):
 # ---- units under test -------------------------------------------------------------------------------------------
 
 def unused_port():
-    """Returns a free port below the range of ephemeral ports."""
+    """Returns a free port below the range of ephemeral ports, which no test of this run has got before."""
     while True:
         # The state of the default generator is inherited from the runner, and the same in all tests
         port = random.SystemRandom().randrange(10000, 32000)
+        try:
+            # Its server may not have begun to listen
+            os.close(os.open(f"{tools}/port-{port}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            continue
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as s:
             try:
                 s.bind(("::", port))

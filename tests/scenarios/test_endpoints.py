@@ -43,10 +43,7 @@ class Nginx(Unit):
 
 
 def unused_ports(n):
-    ports = set()
-    while len(ports) < n:
-        ports.add(unused_port())
-    return sorted(ports)
+    return sorted(unused_port() for _ in range(n))
 
 
 def ab(port, number, host="127.0.0.1", connections=4, path="/", keepalive=True):
