@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
-from scenario import (VARLINK, Client, Failed, Unit, Varlink, VarlinkError, attach, check, count, daemon_is_well, equal, expect_total,
+from scenario import (SEC, VARLINK, Client, Failed, Unit, Varlink, VarlinkError, attach, check, count, daemon_is_well, equal, expect_total,
                       fail, kill_qosd, listed, load, lookup, programs, qosctl, qosd_pid, server_command, server_figures, start_served,
                       test, unit_name, unused_port, varlink, wait_for)
 from test_clients import LIMIT, as_nobody, cpu
@@ -263,7 +264,7 @@ time.sleep(3600)
 
 @test(own_daemon=True, deadline=180)
 def calls_of_root_beside_many_threads():
-    """What root waits for while a user has the 3000 threads of a unit read on 32 connections all the time."""
+    """What root waits for while a user has the 3000 threads of a unit read on 32 connections all the time: never for a whole reading."""
     s = start_served(mode="thread")
     # The programs that Diagnose needs stay loaded: loading them takes a hundred milliseconds
     attach(s, "--probes=requests,cpu,memory,block")
@@ -277,41 +278,46 @@ def calls_of_root_beside_many_threads():
             equal(sleepers.stdout.readline(), "ready\n", "the threads")
             attach(t, "--probes=requests,cpu")
             for method, n in ("Threads", 64), ("Resources", 64), ("Diagnose", 8):
-                took, replies = [], []
+                longest, replies, errors = {}, [], set()
                 with as_nobody():
                     clients = [Varlink(timeout=60) for _ in range(32)]
 
-                def go_on(v, method=method, replies=replies):
+                def go_on(v, method=method, replies=replies, errors=errors):
                     # Until the connection is shut down
                     with contextlib.suppress(Failed, OSError):
                         while not stop.is_set():
-                            v.call(method, unit=t.control_group)
-                            replies.append(method)
+                            try:
+                                v.call(method, unit=t.control_group)
+                                replies.append(method)
+                            except VarlinkError as e:
+                                errors.add(e.name)
 
                 if method == "Threads":
                     begin = cpu(pid)
                     # The most in one reply
                     equal(len(clients[0].call(method, unit=t.control_group)["threads"]), 1000, "threads")
-                    # A busy machine takes longer for the same, in CPU time as well
-                    limit = max(LIMIT, 2 * (cpu(pid) - begin))
+                    whole = cpu(pid) - begin
                 stop.clear()
                 threads = [threading.Thread(target=go_on, args=(v,)) for v in clients]
                 for thread in threads:
                     thread.start()
                 with Varlink() as root:
-                    while len(took) < 300 or len(replies) < n:
+                    while len(longest) < 7 or len(replies) < n:
                         begin = cpu(pid)
                         equal(root.call("Get", unit=s.name)["unit"], s.name, "unit of root's snapshot")
-                        took.append(cpu(pid) - begin)
+                        # One reading serves all for a second
+                        second = time.monotonic_ns() // SEC
+                        longest[second] = max(cpu(pid) - begin, longest.get(second, 0))
                 stop.set()
                 for v in clients:
                     v.socket.shutdown(socket.SHUT_RDWR)
                 for thread in threads:
                     thread.join()
-                took.sort()
-                # One reading serves all for a second
-                check(took[-1] <= limit,
-                      f"CPU time of the daemon beside {method}: {[round(t / 1e6, 1) for t in took[-5:]]} instead of {limit / 1e6:.1f} ms")
+                equal(errors, {VARLINK + "TooManyDiagnoses"} if method == "Diagnose" else set(), f"errors of {method}")
+                # A reply is made at once, which is two fifths of the whole; what it is about is read in turns
+                typical = sorted(longest.values())[len(longest) // 2]
+                check(typical <= whole // 2, f"CPU time of the daemon beside {method}: {typical / 1e6:.1f} ms, "
+                      f"where all that one call of Threads needs takes {whole / 1e6:.1f} ms")
         finally:
             sleepers.kill()
     equal(qosd_pid(), pid, "process of qosd")
