@@ -51,14 +51,20 @@ def serve():
     systemctl("start", UNITS[0])
 
 
+def started(number, connections=1):
+    """Returns a server that has served so many requests. Its state is a label, which changes when qosd is notified of the end of its start."""
+    s = start_served(mode="thread")
+    load(s, connections=connections, number=number)
+    expect_total(s, number)
+    wait_for("its start is complete", lambda: scenario.snapshot(s)["activeState"] == "active")
+    return s
+
+
 @test()
 def equals_qosctl():
     """Each sample of requests of a unit at rest is the one that qosctl prints, in both formats; promtool finds nothing to say."""
     serve()
-    s = start_served(mode="thread")
-    load(s, connections=4, number=400)
-    expect_total(s, 400)
-    wait_for("qosd has heard of its start", lambda: scenario.snapshot(s)["activeState"] == "active")
+    s = started(400, connections=4)
     wait_for("no connection is open", lambda: scenario.server_figures(s)["connections"]["open"] == 0)
     for accept, name, content_type in ((OPENMETRICS, "openmetrics", OPENMETRICS), (PROMETHEUS, "prometheus", PROMETHEUS),
                                        ("*/*", "prometheus", PROMETHEUS)):
@@ -161,10 +167,7 @@ def configure(text):
 def configured_by_files():
     """What is in qosd-exporter.conf.d is in force, a line that is invalid is named, and options go before it."""
     serve()
-    s = start_served(mode="thread")
-    load(s, connections=1, number=10)
-    expect_total(s, 10)
-    wait_for("the service manager has it as active", lambda: scenario.snapshot(s)["activeState"] == "active")
+    s = started(10)
     requests, probes = (set(samples(qosctl("metrics", s.name, "--format=prometheus", f"--export={scope}").stdout))
                         for scope in ("requests", "probes"))
     equal(sorted(requests - probes), [], "metrics that are missing with other probes")
@@ -193,9 +196,7 @@ def configured_by_files():
 def all_probes():
     """With --export=probes the metrics of other probes are there, too."""
     serve()
-    s = start_served(mode="thread")
-    load(s, connections=1, number=10)
-    expect_total(s, 10)
+    s = started(10)
     requests = set(samples(scrape()[1], s.name))
     check(not any("contention" in name for name in requests), "there are metrics of other probes")
     restart_with("--export=probes")
@@ -442,11 +443,8 @@ def without_qosd():
 def qosd_starts_anew():
     """The exporter keeps its connection, and yet no scrape fails behind a restart or a crash of qosd."""
     serve()
-    s = start_served()
-    load(s, connections=2, number=100)
-    expect_total(s, 100)
-    state = f'qosd_unit_info{{unit="{s.name}",slice="system.slice",state="active"}}'
-    before = wait_for("its start is complete", lambda: (found := samples(scrape()[1], s.name)) and state in found and found)
+    s = started(100)
+    before = samples(scrape()[1], s.name)
     for way in ("restart",), ("kill", "--signal=SIGKILL", "--kill-whom=main"):
         for _ in range(3):
             pid = unit_property("qosd.service", "MainPID")
