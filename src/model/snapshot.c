@@ -7,11 +7,8 @@
 #include "snapshot.h"
 
 const Quantile quantile_table[QUANTILES] = {
-        { "p50",  "p50",   0.5,   offsetof(Distribution, p50)  },
-        { "p90",  "p90",   0.9,   offsetof(Distribution, p90)  },
-        { "p95",  "p95",   0.95,  offsetof(Distribution, p95)  },
-        { "p99",  "p99",   0.99,  offsetof(Distribution, p99)  },
-        { "p999", "p99.9", 0.999, offsetof(Distribution, p999) },
+#define QUANTILE_ROW(name, label, q) { #name, label, q, offsetof(Distribution, name) },
+        QUANTILE_LIST(QUANTILE_ROW)
 };
 
 /* + 1e-9 as 0.1 * 50 may be slightly less than 5 */

@@ -37,16 +37,25 @@ typedef enum Quality {
 /* "exact", "exchanges", "partial", "overlapping"; NULL if absent */
 const char* quality_to_string(Quality q);
 
+/* Quantiles of all distributions, in ascending order: name of the field, label in texts, quantile. */
+#define QUANTILE_LIST(X)                                                                                \
+        X(p50, "p50", 0.5)                                                                              \
+        X(p90, "p90", 0.9)                                                                              \
+        X(p95, "p95", 0.95)                                                                             \
+        X(p99, "p99", 0.99)                                                                             \
+        X(p999, "p99.9", 0.999)
+
 /* Distribution of a duration. count and max are set if the distribution is measured; mean if count is not 0;
  * a quantile q if count * min(q, 1-q) >= 5. */
 typedef struct Distribution {
         uint64_t count;
         uint64_t mean;
-        uint64_t p50, p90, p95, p99, p999;
+#define QUANTILE_FIELD(name, label, q) uint64_t name;
+        QUANTILE_LIST(QUANTILE_FIELD)
+#undef QUANTILE_FIELD
         uint64_t max;
 } Distribution;
 
-/* Quantiles, in ascending order. */
 typedef struct Quantile {
         const char *name;               /* name of the field, and last part of the metric's name: "p999" */
         const char *label;              /* in texts: "p99.9" */
@@ -54,7 +63,8 @@ typedef struct Quantile {
         size_t offset;                  /* in Distribution */
 } Quantile;
 
-#define QUANTILES 5
+#define QUANTILE_COUNT(name, label, q) + 1
+#define QUANTILES (0 QUANTILE_LIST(QUANTILE_COUNT))
 extern const Quantile quantile_table[QUANTILES];
 
 /* Whether n samples have at least minimum_samples on either side of the quantile q, and how many do. */

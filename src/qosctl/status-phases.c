@@ -22,6 +22,11 @@ static const struct {
         { "Send",       "answer",    true  },
 };
 
+/* Between median and p90 the histogram below shows more. */
+static bool quantile_has_column(const Quantile *quantile) {
+        return quantile->q <= 0.5 || quantile->q >= 0.9;
+}
+
 /* Where the columns do not fit, those between median and p99 are omitted first. */
 static unsigned column_get_rank(double q) {
         return q > 0.99 ? 1 : q <= 0.5 || q >= 0.99 ? 0 : q < 0.95 ? 2 : 4;
@@ -45,6 +50,8 @@ static int quantiles_read(Reading *r, Client *c, Quantiles *ret) {
         for (size_t q = 0; q < QUANTILES; q++) {
                 const Quantile *quantile = quantile_table + q;
 
+                if (!quantile_has_column(quantile))
+                        continue;
                 /* Without header, longer windows could not be marked as such */
                 k = arg_legend ? reading_complete(r, c, SERVER "latency", quantile->name) : 0;
                 if (k < 0)
@@ -94,7 +101,8 @@ static void add_distribution(Table *t, const Reading *r, const Quantiles *quanti
                   distributions[d].name);
         add_duration(t, distribution, "mean");
         for (size_t q = 0; q < QUANTILES; q++)
-                add_duration(t, value_find(quantiles->from[q], path), quantile_table[q].name);
+                if (quantile_has_column(quantile_table + q))
+                        add_duration(t, value_find(quantiles->from[q], path), quantile_table[q].name);
         if (value_unsigned(distribution, "count", &count) && count > 0)
                 add_duration(t, distribution, "max");
         else
@@ -145,10 +153,12 @@ int reading_print_phases(Reading *r, Client *c) {
 
         columns[n++] = (Column) { "MEAN", .right = true, .rank = 1 };
         for (size_t q = 0; q < QUANTILES; q++)
-                columns[n++] = (Column) { quantiles.headers[q], .right = true, .rank = column_get_rank(quantile_table[q].q) };
+                if (quantile_has_column(quantile_table + q))
+                        columns[n++] = (Column) { quantiles.headers[q], .right = true,
+                                                  .rank = column_get_rank(quantile_table[q].q) };
         columns[n++] = (Column) { "MAX", .right = true };
         columns[n++] = (Column) { "SHARE", .right = true, .rank = 3 };
-        assert(n == ELEMENTSOF(columns));
+        assert(n <= ELEMENTSOF(columns));
 
         t = table_new(columns, n);
         if (!t)

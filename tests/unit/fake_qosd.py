@@ -19,14 +19,18 @@ USEC = 1000
 PREFIX = "org.qosd.QoS."
 
 
+# Name, quantile, and its value as a multiple of the median
+QUANTILES = (("p50", .5, 1), ("p90", .9, 1.9), ("p95", .95, 2.2), ("p99", .99, 3.1), ("p999", .999, 11))
+
+
 def distribution(count, scale, heavy=1):
     """Returns a distribution around scale ns, with those quantiles that count samples are enough for."""
     d = {"count": count}
     if count:
         d["mean"] = int(scale * 1.1)
-        for name, q, factor in (("p50", .5, 1), ("p90", .9, 1.9), ("p95", .95, 2.2), ("p99", .99, 3.1 * heavy), ("p999", .999, 11 * heavy)):
+        for name, q, factor in QUANTILES:
             if count * min(q, 1 - q) >= 4.9999:
-                d[name] = int(scale * factor)
+                d[name] = int(scale * factor * (heavy if q > .95 else 1))
         d["max"] = int(scale * 57 * heavy)
     else:
         d["max"] = 0

@@ -445,7 +445,7 @@ static void test_holds(void) {
 }
 
 static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
-        return (Row) {
+        Row row = {
                 .kind = kind,
                 .address = { 127, 0, 0, last },
                 .port = port,
@@ -461,10 +461,14 @@ static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
                 .in_flight = 5,
                 .bytes_in = 6,
                 .bytes_out = 7,
-                .latency = { 8, 9, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT },
                 .quality = QUALITY_PARTIAL,
                 .unparsed = { 1, 2, 0.5 },
         };
+
+        distribution_set_absent(&row.latency);
+        row.latency.count = 8;
+        row.latency.mean = 9;
+        return row;
 }
 
 /* Endpoints and peers have figures of their own, as far as they are known. Peers are left out for users that

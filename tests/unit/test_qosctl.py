@@ -25,7 +25,7 @@ import threading
 import time
 import unittest
 
-from fake_qosd import SEC, USEC, Error, FakeQosd, distribution, history, snapshot
+from fake_qosd import QUANTILES, SEC, USEC, Error, FakeQosd, distribution, history, snapshot
 
 QOSCTL = None
 COMPLETION = None
@@ -2151,7 +2151,7 @@ os._exit(0)
             values = sorted((b["lower"], b["upper"], b["count"]) for p in parts for b in p["buckets"])
             n = sum(p["count"] for p in parts)
             self.assertEqual((server[name]["count"], server[name]["mean"]), (n, sum(p["sum"] for p in parts) // n))
-            for key, q in (("p50", .5), ("p90", .9), ("p95", .95), ("p99", .99), ("p999", .999)):
+            for key, q, _ in QUANTILES:
                 seen = 0
                 for lower, upper, count in values:
                     seen += count
