@@ -40,6 +40,7 @@ const char* quality_to_string(Quality q);
 /* Quantiles of all distributions, in ascending order: name of the field, label in texts, quantile. */
 #define QUANTILE_LIST(X)                                                                                \
         X(p50, "p50", 0.5)                                                                              \
+        X(p75, "p75", 0.75)                                                                             \
         X(p90, "p90", 0.9)                                                                              \
         X(p95, "p95", 0.95)                                                                             \
         X(p99, "p99", 0.99)                                                                             \

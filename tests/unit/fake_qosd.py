@@ -20,7 +20,7 @@ PREFIX = "org.qosd.QoS."
 
 
 # Name, quantile, and its value as a multiple of the median
-QUANTILES = (("p50", .5, 1), ("p90", .9, 1.9), ("p95", .95, 2.2), ("p99", .99, 3.1), ("p999", .999, 11))
+QUANTILES = (("p50", .5, 1), ("p75", .75, 1.4), ("p90", .9, 1.9), ("p95", .95, 2.2), ("p99", .99, 3.1), ("p999", .999, 11))
 
 
 def distribution(count, scale, heavy=1):

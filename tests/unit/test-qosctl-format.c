@@ -504,7 +504,7 @@ static void test_histogram(void) {
         CHECK(histogram_print(f, &style, v, 10, 5, 0) == 0);
         CHECK(fclose(f) == 0);
         CHECK_STRING(text,
-                     "    953ns -    1.13us     19  95.0% ################################### p50\n"
+                     "    953ns -    1.13us     19  95.0% ################################### p50 p75\n"
                      "  1min 4s -                1   5.0% ##\n");
         (void) sd_json_variant_unref(v);
 }
