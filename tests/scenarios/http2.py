@@ -5,6 +5,7 @@ import base64
 import random
 import socket
 import struct
+import time
 
 import hpack
 from scenario import check, equal
@@ -32,6 +33,13 @@ class Stream:
         self.fields = {}
         self.body = b""
         self.end = None         # "end", or the error code of the RST_STREAM
+        self.since = time.monotonic_ns()
+        self.headed = None      # ns from then until the header of the response was read
+        self.took = None        # and its end
+
+    def finish(self):
+        self.end = "end"
+        self.took = time.monotonic_ns() - self.since
 
 
 class Client:
@@ -161,12 +169,13 @@ class Client:
             elif not self.promise:
                 s.status = int(fields.get(":status", s.status or 0))
                 s.fields.update(fields)
+                s.headed = s.headed or time.monotonic_ns() - s.since
                 if self.block_end:
-                    s.end = "end"
+                    s.finish()
         elif type == DATA:
             self.streams[stream].body += payload
             if flags & END_STREAM:
-                self.streams[stream].end = "end"
+                self.streams[stream].finish()
         elif type == RST_STREAM and self.streams[stream].end is None:
             self.streams[stream].end = int.from_bytes(payload, "big")
         elif type == GOAWAY:

@@ -97,9 +97,10 @@ def within(got, want, ratio, floor, what):
         raise Off(f"{what}: {got} instead of {want} ({100 * (got - want) / want if want else 0:+.2f} %)")
 
 
-def undisturbed(measure, attempts=3):
-    """Repeats a comparison of times of qosd with those of a client. The client measures too long times while other processes have
-    its CPU, therefore the test fails only if the times differ in all attempts. Failures of another kind are final."""
+def measurement(measure, attempts=3):
+    """Compares times of qosd with those of a client, as accurately as qosd promises. That is no test but a measurement, for parts of a run
+    in which a machine is idle: the client measures too long times while other processes have its CPU. Therefore it fails only if the times
+    differ in all attempts. Failures of another kind are final."""
     for attempt in range(attempts):
         try:
             return measure()

@@ -7,7 +7,7 @@ import time
 
 import scenario
 from scenario import (Unit, attach, check, equal, fail, kill_qosd, load, lookup, qosctl, run, snapshot, start_served,
-                      systemctl, test, undisturbed, unit_name, varlink, wait_for, wait_qosd, within)
+                      systemctl, test, unit_name, varlink, wait_for, wait_qosd, within)
 
 STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
 
@@ -183,8 +183,7 @@ def as_the_kernel_says():
     for wishes in (("burn:3",), ("work:4",), ("wake:2",), ("burn:1", "work:2", "wake:1")):
         u = waiter(*wishes).start()
         attach(u, "--probes=cpu")
-        # Repeated if it fails: schedstat has been seen to count the time in which a thread was stopped as time in the run queue
-        undisturbed(lambda: compare(u, *run_for(u, 1.0), lives=True))
+        compare(u, *run_for(u, 1.0), lives=True)
         u.stop()
 
 
@@ -194,7 +193,7 @@ def threads_that_come_and_go():
     u = waiter("births:5000")
     attach(u, "--probes=cpu")
     u.start()
-    undisturbed(lambda: compare(u, *run_for(u, 2.0), lives=False))
+    compare(u, *run_for(u, 2.0), lives=False)
     drops = lookup(snapshot(u), "drops")
     equal(drops, 0, "drops")
     # While the unit is stopped, its threads are exactly those of the control group
@@ -207,7 +206,7 @@ def threads_that_come_and_go():
     u.start()
     qosctl("detach", u.name)
     attach(u, "--probes=cpu")
-    undisturbed(lambda: compare(u, *run_for(u, 1.0), lives=False))
+    compare(u, *run_for(u, 1.0), lives=False)
     u.kill("SIGSTOP")
     n = len(u.threads())
     settled(u, {"stopped": n})
@@ -293,11 +292,8 @@ def restart_of_qosd():
             else:
                 kill_qosd()
             wait_qosd()
-        def over():
-            begin, end, first, last = run_for(u, 0.3, again)
-            compare(u, begin, end, first, last, lives=True)
-            return first, last
-        first, last = undisturbed(over)
+        begin, end, first, last = run_for(u, 0.3, again)
+        compare(u, begin, end, first, last, lives=True)
         check(last["covered"] > first["covered"], "the total began anew")
         took = last["covered"] - first["covered"]
         equal(last["threadTime"] - first["threadTime"], 6 * took, "thread time while qosd was restarted")

@@ -11,8 +11,8 @@ import test_redis
 import test_tls
 import test_tls_probe
 import test_unix
-from scenario import (MSEC, SOURCES, Off, Server, Talk, Unit, attach, check, equal, load, lookup, qosctl, run, server_figures, smaller, snapshot,
-                      start_served, systemctl, test, undisturbed, unit_name, unused_port, wait_for, within)
+from scenario import (MSEC, SOURCES, Server, Talk, Unit, attach, check, equal, load, lookup, qosctl, run, server_figures, smaller, snapshot,
+                      start_served, systemctl, test, unit_name, unused_port, wait_for, within)
 
 # A double holds a share to less than a nanosecond of an hour
 ROUNDING = 2
@@ -67,28 +67,25 @@ def wait_threads(unit, n):
 def while_it_serves():
     """With one request at a time, the serving clock has the sum of their latencies, and the states of the server's thread meanwhile."""
     n, delay = smaller(100), 5 * MSEC
-
-    def measure():
-        s = start_served(mode="single", delay_us=delay // 1000)
-        qosctl("attach", s.name, "--probes=requests,cpu")
-        equal(len(s.threads()), 1, "threads of the server")
-        load(s, connections=1, number=n, think_us=2000)
-        after = stands(s)
-        f = server_figures(s)
-        equal(f["latency"]["count"], n, "requests")
-        check(after["served"] >= n * delay, f"served for {after['served']}, {n} times {delay} at least")
-        # A request is in flight from its first byte to the last one of its response, which is the latency as well
-        within(after["served"], f["latency"]["mean"] * n, 0.02, n * 20000, "time in which requests were in flight, as their latencies")
-        within(after["threadTime"], after["served"], 1e-6, 50000, "time of the only thread")
-        # The server sleeps only during requests, and waits on sockets only between them
-        within(after["time"]["sleep"], after["all"]["time"]["sleep"], 0.01, MSEC, "sleep for requests")
-        waits = ("socket", "poll")
-        check(sum(after["all"]["time"][w] for w in waits) >= n * MSEC, f"it did not wait for requests: {after['all']['time']}")
-        # A request is in flight before it wakes the thread: on an emulated CPU that takes a millisecond
-        most = (0.25 if scenario.in_vm else 0.05) * after["served"]
-        within(sum(after["time"][w] for w in waits), 0, 0, most, "waits for requests while there is one")
-        s.stop()
-    undisturbed(measure)
+    s = start_served(mode="single", delay_us=delay // 1000)
+    qosctl("attach", s.name, "--probes=requests,cpu")
+    equal(len(s.threads()), 1, "threads of the server")
+    load(s, connections=1, number=n, think_us=2000)
+    after = stands(s)
+    f = server_figures(s)
+    equal(f["latency"]["count"], n, "requests")
+    check(after["served"] >= n * delay, f"served for {after['served']}, {n} times {delay} at least")
+    # A request is in flight from its first byte to the last one of its response, which is the latency as well
+    within(after["served"], f["latency"]["mean"] * n, 0.02, n * 20000, "time in which requests were in flight, as their latencies")
+    within(after["threadTime"], after["served"], 1e-6, 50000, "time of the only thread")
+    # The server sleeps only during requests, and waits on sockets only between them
+    within(after["time"]["sleep"], after["all"]["time"]["sleep"], 0.01, MSEC, "sleep for requests")
+    waits = ("socket", "poll")
+    check(sum(after["all"]["time"][w] for w in waits) >= n * MSEC, f"it did not wait for requests: {after['all']['time']}")
+    # A request is in flight before it wakes the thread: on an emulated CPU that takes a millisecond
+    most = (0.25 if scenario.in_vm else 0.05) * after["served"]
+    within(sum(after["time"][w] for w in waits), 0, 0, most, "waits for requests while there is one")
+    s.stop()
 
 
 @test()
@@ -326,32 +323,28 @@ def service(unit, window="total"):
 @test()
 def states_of_a_request():
     """The shares of service time are the states of the thread that reads a request and sends its response, as measured by the server."""
-    def measure():
-        p = Phases(4, 7, 11, 5)
-        attach(p, "--probes=requests,cpu")
-        p.start()
-        n = 10
-        load(p.port, connections=1, number=n, think_us=3000)
-        s = wait_for("all are counted", lambda: (s := service(p))["requests"] == n and s)
-        if s["attributed"] != 1:
-            raise Off(f"not all are attributed: {s}")
-        within(sum(s["shares"].values()), 1, 1e-9, 0, "sum of all shares")
-        took = wait_for("the client has gone", lambda: (t := p.took())["running"] >= n * 4 * MSEC and t)
-        all = s["mean"] * n
-        within(s["shares"]["running"] * all, took["running"], 0.03, n * MSEC / 2, "running")
-        # The server's time of a call also includes the wait for a CPU after it
-        for state, ms in ("sleep", 7), ("lock", 11), ("pipe", 5):
-            nsec = s["shares"][state] * all
-            if not 0.95 * n * ms * MSEC <= nsec <= took[state] + MSEC:
-                raise Off(f"{state}: {nsec}, of {took[state]}, or {n} times {ms} ms")
-        within(sum(s["shares"][state] * all for state in ("running", "runQueue", "sleep", "lock", "pipe")), all, 0.02, 0, "all of these")
-        # The wait for the next request, in a call on a socket, is not part of service time
-        within(s["shares"]["socket"] * all, 0, 0, n * MSEC / 10, "socket")
-        check(lookup(snapshot(p), "contention.time.socket") >= n * 2 * MSEC, "it did not wait for requests")
-        for window in ("10s", "60s"):
-            within(service(p, window)["shares"]["lock"], s["shares"]["lock"], 1e-6, 0, f"share over {window}")
-        p.stop()
-    undisturbed(measure)
+    p = Phases(4, 7, 11, 5)
+    attach(p, "--probes=requests,cpu")
+    p.start()
+    n = 10
+    load(p.port, connections=1, number=n, think_us=3000)
+    s = wait_for("all are counted", lambda: (s := service(p))["requests"] == n and s)
+    equal(s["attributed"], 1, "attributed")
+    within(sum(s["shares"].values()), 1, 1e-9, 0, "sum of all shares")
+    took = wait_for("the client has gone", lambda: (t := p.took())["running"] >= n * 4 * MSEC and t)
+    all = s["mean"] * n
+    within(s["shares"]["running"] * all, took["running"], 0.03, n * MSEC / 2, "running")
+    # The server's time of a call also includes the wait for a CPU after it
+    for state, ms in ("sleep", 7), ("lock", 11), ("pipe", 5):
+        nsec = s["shares"][state] * all
+        check(0.95 * n * ms * MSEC <= nsec <= took[state] + MSEC, f"{state}: {nsec}, of {took[state]}, or {n} times {ms} ms")
+    within(sum(s["shares"][state] * all for state in ("running", "runQueue", "sleep", "lock", "pipe")), all, 0.02, 0, "all of these")
+    # The wait for the next request, in a call on a socket, is not part of service time
+    within(s["shares"]["socket"] * all, 0, 0, n * MSEC / 10, "socket")
+    check(lookup(snapshot(p), "contention.time.socket") >= n * 2 * MSEC, "it did not wait for requests")
+    for window in ("10s", "60s"):
+        within(service(p, window)["shares"]["lock"], s["shares"]["lock"], 1e-6, 0, f"share over {window}")
+    p.stop()
 
 
 @test()
@@ -370,27 +363,24 @@ def held_by_others():
     """blockedByRequests is the share of service time in which requests waited for other ones, without waits that a thread without a
     request ends."""
     for options, others in (dict(turn_us=3000), True), (dict(batch=4, cpu_us=3000), False):
-        def measure():
-            s = Server(program="toiler", **options)
-            attach(s, "--probes=requests,cpu")
-            s.start()
-            n = smaller(200)
-            load(s, connections=4, number=n)
-            f = wait_for("all are counted", lambda: (f := service(s))["requests"] == n and f)
-            if f["attributed"] < 0.98:
-                raise Off(f"attributed: {f}")
-            # A request waits for three others, or at least for one batch
-            check(f["shares"]["park"] > 0.3, f"requests do not wait for others: {f}")
-            if others:
-                # Less than park, as a thread may wake another one after its response has begun to leave
-                if not 0.9 * f["shares"]["park"] <= f["blockedByRequests"] <= f["shares"]["park"] + 1e-9:
-                    raise Off(f"blockedByRequests is not all of park: {f}")
-                text = qosctl("show", s.name, "-P", "requests.server.service.blockedByRequests", "--value", "--window=total").stdout
-                within(float(text), f["blockedByRequests"], 0.001, 0.001, "the metric by its name")
-            else:
-                check(f["blockedByRequests"] < 0.02, f"threads that end these waits have no request: {f}")
-            s.stop()
-        undisturbed(measure)
+        s = Server(program="toiler", **options)
+        attach(s, "--probes=requests,cpu")
+        s.start()
+        n = smaller(200)
+        load(s, connections=4, number=n)
+        f = wait_for("all are counted", lambda: (f := service(s))["requests"] == n and f)
+        check(f["attributed"] >= 0.98, f"attributed: {f}")
+        # A request waits for three others, or at least for one batch
+        check(f["shares"]["park"] > 0.3, f"requests do not wait for others: {f}")
+        if others:
+            # Less than park, as a thread may wake another one after its response has begun to leave
+            check(0.9 * f["shares"]["park"] <= f["blockedByRequests"] <= f["shares"]["park"] + 1e-9,
+                  f"blockedByRequests is not all of park: {f}")
+            text = qosctl("show", s.name, "-P", "requests.server.service.blockedByRequests", "--value", "--window=total").stdout
+            within(float(text), f["blockedByRequests"], 0.001, 0.001, "the metric by its name")
+        else:
+            check(f["blockedByRequests"] < 0.02, f"threads that end these waits have no request: {f}")
+        s.stop()
 
 
 @test(vm="nightly")
@@ -405,17 +395,13 @@ def all_are_attributed():
         f = wait_for("all are counted", lambda: (f := service(s))["requests"] == 8 and f)
         check("attributed" not in f and "shares" not in f, f"without the probe: {f}")
 
-        def measure():
-            qosctl("detach", s.name)
-            qosctl("attach", s.name, "--probes=requests,cpu")
-            load(s, connections=4, number=n)
-            f = wait_for(f"all are counted, {mode}", lambda: (f := service(s))["requests"] == n and f)
-            # A response that leaves in an interrupt, or after its thread was migrated to another CPU, is not attributed. The busier the
-            # CPUs, the more of these there are
-            if f["attributed"] < 0.98:
-                raise Off(f"attributed, {mode}: {f}")
-            return f
-        f = undisturbed(measure)
+        qosctl("detach", s.name)
+        qosctl("attach", s.name, "--probes=requests,cpu")
+        load(s, connections=4, number=n)
+        f = wait_for(f"all are counted, {mode}", lambda: (f := service(s))["requests"] == n and f)
+        # A response that leaves in an interrupt, or after its thread was migrated to another CPU, is not attributed. The busier the
+        # CPUs, the more of these there are
+        check(f["attributed"] >= 0.98, f"attributed, {mode}: {f}")
         # The server sleeps only during requests. A request that arrives while another one is served waits for that one's sleep, too
         check(f["shares"]["sleep"] * f["mean"] * n >= n * 2 * MSEC * 0.9, f"the sleep is not in the shares: {f}")
         s.stop()

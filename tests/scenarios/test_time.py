@@ -5,8 +5,8 @@ tolerances are those that qosd promises; the delays are long enough for them."""
 import json
 import time
 
-from scenario import (MSEC, SEC, Client, Server, Talk, attach, check, count, equal, expect_total, load, lookup, qosctl,
-                      server_figures, snapshot, start_served, test, total, undisturbed, wait_for, within)
+from scenario import (MSEC, SEC, Client, Server, Talk, attach, check, count, equal, expect_total, load, lookup, measurement, qosctl,
+                      server_figures, snapshot, start_served, test, total, wait_for, within)
 
 
 def phases_add_up(f):
@@ -34,7 +34,7 @@ def one_thread_sixteen_clients_once():
 @test(quiet="loaded", deadline=60)
 def one_thread_sixteen_clients():
     """A server with one thread, 10 ms of service time and 16 clients has a latency of 160 ms, nearly all of it in queue."""
-    undisturbed(one_thread_sixteen_clients_once)
+    measurement(one_thread_sixteen_clients_once)
 
 
 def known_delay(phase, length, server, client):
@@ -63,7 +63,7 @@ def known_delays():
             ("queue",   30 * MSEC, {"mode": "thread", "read_us": 30000}, {"per_connection": 1}),
             # The wait for accept() is in queue, too
             ("queue",   30 * MSEC, {"mode": "iterate", "accept_us": 30000, "after": "close"}, {"per_connection": 1})):
-        undisturbed(lambda: known_delay(phase, length, server, client))
+        measurement(lambda: known_delay(phase, length, server, client))
 
 
 @test(deadline=40)

@@ -222,9 +222,9 @@ def http2_clients_that_give_up():
         test_http2.clients_that_give_up(lambda newest=newest: Sealed(newest=newest))
 
 
-@test(deadline=60, quiet="light")
+@test(deadline=60)
 def http2_answers_out_of_order():
-    scenario.undisturbed(lambda: test_http2.out_of_order_once(Sealed))
+    test_http2.answers_out_of_order(Sealed)
 
 
 @test(deadline=60)
