@@ -19,17 +19,15 @@
 #include "manager.h"
 #include "util-bus.h"
 #include "util-idl.h"
+#include "util-varlink.h"
 #include "varlink-connection.h"
 #include "varlink-io.h"
 #include "varlink-listen.h"
 #include "varlink-server.h"
 
-#define PREFIX "org.qosd.QoS."
 #define INVALID_PARAMETER "org.varlink.service.InvalidParameter"
 
-static sd_event *event;
 static Manager *manager;
-static VarlinkServer *varlink_server;
 static sd_bus *daemon_side, *system_side;
 static FakeServiceManager pid1;
 
@@ -89,195 +87,6 @@ static const sd_bus_vtable polkit_vtable[] = {
         SD_BUS_METHOD("CancelCheckAuthorization", "s", "", method_cancel, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_VTABLE_END
 };
-
-/* ---- a client that does with its socket as it likes --------------------------------------------------- */
-
-typedef struct Client {
-        int fd;
-        size_t size;
-        char buffer[256 * 1024];
-} Client;
-
-/* size: of the socket buffer for replies; 0: the usual one */
-static int open_connection_with(uid_t uid, int size) {
-        int fds[2], r;
-
-        /* The kernel records the user that makes them for both */
-        check(uid == 0 || seteuid(uid) >= 0);
-        check(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) >= 0);
-        check(uid == 0 || seteuid(0) >= 0);
-        check(size == 0 || setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) >= 0);
-
-        r = varlink_server_add_connection(varlink_server, fds[0]);
-        if (r < 0) {
-                (void) close(fds[1]);
-                return r;
-        }
-        return fds[1];
-}
-
-static int open_connection(uid_t uid) {
-        return open_connection_with(uid, 0);
-}
-
-static Client* client_new(uid_t uid) {
-        Client *c = new0(Client, 1);
-
-        check(c);
-        c->fd = open_connection(uid);
-        check(c->fd >= 0);
-        return c;
-}
-
-static Client* client_free(Client *c) {
-        (void) close(c->fd);
-        free(c);
-        return NULL;
-}
-
-static void client_freep(Client **c) {
-        if (*c)
-                client_free(*c);
-}
-#define _cleanup_client_ _cleanup_(client_freep)
-
-static void client_write(Client *c, const void *data, size_t size) {
-        for (const char *p = data; size > 0; ) {
-                ssize_t n = send(c->fd, p, size, MSG_NOSIGNAL);
-
-                if (n < 0) {
-                        check(errno == EAGAIN);
-                        test_run(event);
-                        continue;
-                }
-                p += n;
-                size -= n;
-        }
-}
-
-static void client_send(Client *c, const char *flag, const char *method, const char *parameters) {
-        _cleanup_free_ char *text = NULL;
-        int n;
-
-        n = asprintf(&text, "{\"method\":\"%s%s\",\"parameters\":%s%s%s%s}", strchr(method, '.') ? "" :
-                     PREFIX, method, parameters, flag ? ",\"" : "", strempty(flag),
-                     flag ? "\":true" : "");
-        check(n > 0);
-        client_write(c, text, n + 1);
-}
-
-/* The next message, NULL when the connection ended. */
-static sd_json_variant* client_receive(Client *c) {
-        sd_json_variant *v;
-        char *end;
-        ssize_t n;
-
-        while (!(end = memchr(c->buffer, 0, c->size))) {
-                check(c->size < sizeof(c->buffer));
-                n = recv(c->fd, c->buffer + c->size, sizeof(c->buffer) - c->size, 0);
-                if (n == 0 || (n < 0 && errno == ECONNRESET))
-                        return NULL;
-                if (n < 0) {
-                        check(errno == EAGAIN);
-                        test_run(event);
-                        continue;
-                }
-                c->size += n;
-        }
-
-        check(sd_json_parse(c->buffer, 0, &v, NULL, NULL) >= 0);
-        c->size -= end + 1 - c->buffer;
-        memmove(c->buffer, end + 1, c->size);
-        return v;
-}
-
-static const char* message_error(sd_json_variant *v) {
-        return sd_json_variant_string(sd_json_variant_by_key(v, "error"));
-}
-
-static sd_json_variant* message_parameter(sd_json_variant *v, const char *name) {
-        return sd_json_variant_by_key(sd_json_variant_by_key(v, "parameters"), name);
-}
-
-static bool message_continues(sd_json_variant *v) {
-        return sd_json_variant_boolean(sd_json_variant_by_key(v, "continues"));
-}
-
-/* Receives a reply that is no error, and is as described. */
-static sd_json_variant* client_expect_reply(Client *c, const char *method) {
-        sd_json_variant *v = client_receive(c);
-
-        check(v);
-        if (message_error(v)) {
-                (void) sd_json_variant_dump(v, SD_JSON_FORMAT_NEWLINE, stderr, NULL);
-                check(false);
-        }
-        check(idl_matches(idl_find(SD_VARLINK_METHOD, method), SD_VARLINK_OUTPUT,
-                          sd_json_variant_by_key(v, "parameters")));
-        return v;
-}
-
-static sd_json_variant* client_call(Client *c, const char *method, const char *parameters) {
-        client_send(c, NULL, method, parameters);
-        return client_expect_reply(c, method);
-}
-
-/* field: what the error must say of; NULL for those of varlink itself */
-static void client_expect_error(Client *c, const char *error, const char *field, const char *value) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_receive(c);
-        const char *name;
-
-        check(v);
-        if (!streq_ptr(message_error(v), error)) {
-                fprintf(stderr, "Expected the error '%s', got: ", error);
-                (void) sd_json_variant_dump(v, SD_JSON_FORMAT_NEWLINE, stderr, NULL);
-                exit(EXIT_FAILURE);
-        }
-
-        if (field && value)
-                check(streq_ptr(sd_json_variant_string(message_parameter(v, field)), value));
-        name = startswith(error, PREFIX);
-        if (name) {
-                check(idl_matches(idl_find(SD_VARLINK_ERROR, name), SD_VARLINK_REGULAR,
-                                  sd_json_variant_by_key(v, "parameters")));
-                check(!field || !isempty(sd_json_variant_string(message_parameter(v, "message"))));
-        }
-}
-
-static void client_expect_end(Client *c) {
-        check(!client_receive(c));
-}
-
-static void call_fails(Client *c, const char *flag, const char *method, const char *parameters,
-                       const char *error, const char *field, const char *value) {
-        client_send(c, flag, method, parameters);
-        client_expect_error(c, error, field, value);
-}
-
-static void call_succeeds(Client *c, const char *method, const char *parameters) {
-        sd_json_variant_unref(client_call(c, method, parameters));
-}
-
-/* Number of replies to a method with "more", the last of which ends it. */
-static unsigned call_more(Client *c, const char *method, const char *parameters) {
-        unsigned n = 0;
-        bool more = true;
-
-        client_send(c, "more", method, parameters);
-        while (more) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(c, method);
-
-                more = message_continues(v);
-                n++;
-        }
-        return n;
-}
-
-/* Until the daemon has done all it can do now. */
-static void settle(void) {
-        while (sd_event_run(event, 0) > 0)
-                ;
-}
 
 /* ---- what the methods do ------------------------------------------------------------------------------ */
 
