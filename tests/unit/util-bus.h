@@ -23,6 +23,8 @@ void test_bus_pair(sd_event *event, uid_t uid, sd_bus **ret_a, sd_bus **ret_b);
 
 /* Runs the event loop once; fails when nothing happens for ten seconds. */
 void test_run(sd_event *event);
+/* Where the clocks stand still: called when the event loop has nothing to do, instead of waiting. */
+extern void (*test_on_idle)(void);
 #define test_wait(event, condition)                                                                     \
         while (!(condition))                                                                            \
                 test_run(event)
