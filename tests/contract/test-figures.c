@@ -5,6 +5,10 @@
  * the test lets them. */
 
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <systemd/sd-varlink.h>
 
@@ -15,7 +19,10 @@
 #include "util-clock.h"
 #include "util-varlink.h"
 
+static char directory[] = "/tmp/test-figures-XXXXXX";
 static Manager *manager;
+static sd_bus *daemon_side, *system_side;
+static FakeServiceManager pid1;
 
 static FakeUnit units[] = {
         { .id = "a.service", .active_state = "active", .sub_state = "running",
@@ -24,6 +31,35 @@ static FakeUnit units[] = {
           .control_group = "/system.slice/b.service", .slice = "system.slice" },
         {}
 };
+
+static void daemon_start(void) {
+        check(manager_new(event, &manager) >= 0);
+        test_bus_pair(event, 0, &daemon_side, &system_side);
+        fake_service_manager_start(&pid1, system_side, units);
+        check(manager_set_bus(manager, daemon_side) >= 0);
+        check(varlink_server_new_peer(manager, &varlink_server) >= 0);
+        settle();
+}
+
+static void daemon_stop(void) {
+        varlink_server = varlink_server_free(varlink_server);
+        manager = manager_free(manager);
+        sd_bus_unref(daemon_side);
+        sd_bus_flush_close_unref(system_side);
+}
+
+/* Returns what is logged meanwhile. */
+static char* daemon_start_logged(void) {
+        _cleanup_close_ int before = dup(STDERR_FILENO), fd = memfd_create("log", MFD_CLOEXEC);
+        char *said = new0(char, 65536);
+
+        check(before >= 0 && fd >= 0 && said && dup2(fd, STDERR_FILENO) >= 0);
+        daemon_start();
+        check(dup2(before, STDERR_FILENO) >= 0);
+        check(pread(fd, said, 65535, 0) >= 0);
+        fputs(said, stderr);
+        return said;
+}
 
 static void on_idle(void) {
         clock_advance(NSEC_PER_MSEC);
@@ -223,32 +259,149 @@ static void test_peers(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
+/* ---- history ------------------------------------------------------------------------------------------ */
+
+#define STEP (10 * NSEC_PER_SEC)
+
+static void next_step(void) {
+        pass(STEP - now_nsec(CLOCK_MONOTONIC) % STEP + NSEC_PER_SEC);
+}
+
+static sd_json_variant* history(Client *c, const char *unit) {
+        char parameters[64];
+
+        (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\"}", unit);
+        return client_call(c, "History", parameters);
+}
+
+static uint64_t step_count(sd_json_variant *step) {
+        return sd_json_variant_unsigned(BY_PATH(step, "requests", "server", "count"));
+}
+
+/* Of all steps. */
+static uint64_t history_count(Client *c, const char *unit) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = history(c, unit);
+        sd_json_variant *steps = message_parameter(v, "steps");
+        uint64_t n = 0;
+
+        for (size_t i = 0; i < sd_json_variant_elements(steps); i++)
+                n += step_count(sd_json_variant_by_index(steps, i));
+        return n;
+}
+
+/* Each step has the requests that were made in it, also after a restart. */
+static void test_steps(void) {
+        static const unsigned sent[] = { 14, 0, 500, 62 };
+        _cleanup_client_ Client *c = client_new(0);
+        uint64_t before = 0;
+
+        call_succeeds(c, "Attach", "{\"unit\":\"a\",\"probes\":[\"requests\"]}");
+        next_step();
+        for (size_t i = 0; i < ELEMENTSOF(sent); i++) {
+                if (sent[i] > 0)
+                        fake_requests(slot_of("a.service"), sent[i], 2 * NSEC_PER_MSEC);
+                next_step();
+        }
+
+        for (unsigned n = 0; n < 2; n++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = history(c, "a.service");
+                sd_json_variant *steps = message_parameter(v, "steps");
+
+                check(sd_json_variant_elements(steps) == ELEMENTSOF(sent) + 1);
+                for (size_t i = 0; i < ELEMENTSOF(sent); i++) {
+                        sd_json_variant *step = sd_json_variant_by_index(steps, i + 1);
+                        sd_json_variant *latency = BY_PATH(step, "requests", "server", "latency");
+                        uint64_t begin = sd_json_variant_unsigned(BY_PATH(step, "timestamp"));
+
+                        check(step_count(step) == sent[i]);
+                        check(sd_json_variant_unsigned(BY_PATH(latency, "count")) == sent[i]);
+                        check(sd_json_variant_unsigned(BY_PATH(step, "covered")) == STEP);
+                        check(before == 0 || i == 0 || begin - before == STEP / NSEC_PER_USEC);
+                        before = begin;
+                        /* A quantile needs enough requests */
+                        check(!BY_PATH(latency, "p99") == (sent[i] < 500));
+                        check(!BY_PATH(latency, "p50") == (sent[i] == 0));
+                        check(!BY_PATH(latency, "mean") == (sent[i] == 0));
+                        check(fabs(sd_json_variant_real(BY_PATH(step, "requests", "server", "rate")) * 10 -
+                                   sent[i]) < 1e-6);
+                }
+
+                c = client_free(c);
+                daemon_stop();
+                daemon_start();
+                c = client_new(0);
+        }
+
+        /* A detach removes it */
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+        call_succeeds(c, "Attach", "{\"unit\":\"a\",\"probes\":[\"requests\"]}");
+        check(history_count(c, "a.service") == 0);
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+}
+
+/* A file of the history that ends in the middle is discarded, which is logged once, and does not concern
+ * other units. */
+static void test_broken_history(void) {
+        _cleanup_free_ char *path = NULL, *said = NULL, *later = NULL;
+        Client *c = client_new(0);
+        struct stat st;
+
+        call_succeeds(c, "Attach", "{\"unit\":\"a\",\"probes\":[\"requests\"]}");
+        call_succeeds(c, "Attach", "{\"unit\":\"b\",\"probes\":[\"requests\"]}");
+        check(asprintf(&path, "%s/history-%u", directory, slot_of("a.service")) > 0);
+        next_step();
+        fake_requests(slot_of("a.service"), 10, 2 * NSEC_PER_MSEC);
+        fake_requests(slot_of("b.service"), 20, 2 * NSEC_PER_MSEC);
+        next_step();
+        check(history_count(c, "a.service") == 10 && history_count(c, "b.service") == 20);
+        /* Steps of which the map of the unit still has the requests are read from there */
+        for (unsigned i = 0; i < 8; i++)
+                next_step();
+        c = client_free(c);
+
+        daemon_stop();
+        check(stat(path, &st) >= 0 && st.st_size <= 65536);
+        check(truncate(path, st.st_size / 2) >= 0);
+        said = daemon_start_logged();
+        c = client_new(0);
+        check(history_count(c, "a.service") == 0 && history_count(c, "b.service") == 20);
+        expect_count(c, 0, 10);
+        check(strstr(said, "istory"));
+        check(strstr(strstr(said, "istory"), "a.service") && !strstr(strstr(said, "istory") + 1, "istory"));
+        c = client_free(c);
+
+        daemon_stop();
+        later = daemon_start_logged();
+        check(!strstr(later, "istory"));
+        c = client_new(0);
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+        call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
+        client_free(c);
+}
+
 int main(int argc, char **argv) {
-        sd_bus *daemon_side, *system_side;
-        FakeServiceManager pid1;
+        _cleanup_free_ char *state = NULL;
 
         if (!test_become_plain_root())
                 return 77;
 
-        check(unsetenv("RUNTIME_DIRECTORY") >= 0);
+        check(mkdtemp(directory) && setenv("RUNTIME_DIRECTORY", directory, true) >= 0);
         test_on_idle = on_idle;
         check(sd_event_new(&event) >= 0);
-        check(manager_new(event, &manager) >= 0);
-        test_bus_pair(event, 0, &daemon_side, &system_side);
-        fake_service_manager_start(&pid1, system_side, units);
-        check(manager_set_bus(manager, daemon_side) >= 0);
-        check(varlink_server_new_peer(manager, &varlink_server) >= 0);
+        daemon_start();
 
         test_burst_and_silence();
         test_durations();
         test_threshold();
         if (test_has_other_user())
                 test_peers();
+        test_steps();
+        test_broken_history();
 
-        varlink_server_free(varlink_server);
-        manager_free(manager);
-        sd_bus_unref(daemon_side);
-        sd_bus_flush_close_unref(system_side);
+        daemon_stop();
         sd_event_unref(event);
+        check(asprintf(&state, "%s/units", directory) > 0 && unlink(state) >= 0);
+        /* There is no file of a unit that is not attached */
+        check(rmdir(directory) >= 0);
         return EXIT_SUCCESS;
 }

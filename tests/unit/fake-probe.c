@@ -70,9 +70,8 @@ int probe_new(sd_event *event, Probe **ret) {
         return 0;
 }
 
+/* The maps stay for the next one, as in the descriptor store. */
 Probe* probe_free(Probe *p) {
-        if (p)
-                probe_stop(p);
         free(p);
         return NULL;
 }
@@ -196,7 +195,17 @@ bool probe_take_fd(Probe *p, const char *name, int fd) {
 }
 
 int probe_adopt(Probe *p, bool discard) {
-        return -ENOENT;
+        if (discard)
+                probe_stop(p);
+        p->started = fake_count_maps() > 0;
+        return p->started ? 0 : -ENOENT;
+}
+
+int probe_adopt_unit(Probe *p, unsigned slot, uint32_t generation, const struct qos_unit_map **ret_view) {
+        if (!maps[slot] || maps[slot]->generation != generation)
+                return -ENOENT;
+        *ret_view = maps[slot];
+        return 0;
 }
 
 /* Succeeds without an effect: the first argument is always the probe. */
@@ -258,7 +267,6 @@ REFUSAL(probe_read_listeners, uint64_t *ret_session)
 REFUSAL(probe_read_oldest, uint64_t *ret_session)
 REFUSAL(probe_count_sends)
 REFUSAL(probe_read_gauge, enum qos_gauge gauge, uint64_t *ret_session)
-REFUSAL(probe_adopt_unit, unsigned slot, uint32_t generation, const struct qos_unit_map **ret_view)
 
 void probes_info_done(ProbesInfo *i) {
         free(i->programs);
