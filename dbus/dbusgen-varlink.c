@@ -263,9 +263,33 @@ static void verify_objects(void) {
 
 /* ---- records and enumerations ------------------------------------------------------------------------- */
 
-static void print_record_field(xmlNode *n) {
-        const char *name = attribute(n, "name"), *doc = attribute_or_null(n, "doc"), *key;
+/* Those of all metrics that are parts of a struct, by org.qosd1.Field. */
+static void print_struct_fields(xmlNode *n, const char *field) {
+        size_t length = strlen(field);
+        bool some = false;
 
+        for (Metric *m = metrics; m < metrics + n_metrics; m++) {
+                const char *of = annotation(m->property, ANNOTATION_FIELD);
+
+                if (strncmp(of, field, length) != 0 || of[length] != '.')
+                        continue;
+                some = true;
+                print_metric_comment(m->property);
+                print_metric_field(strrchr(m->name, '.') + 1, m->property, /* required= */ false);
+        }
+        if (!some)
+                fail(n, "There are no metrics in '%s'", field);
+}
+
+static void print_record_field(xmlNode *n) {
+        const char *name, *doc = attribute_or_null(n, "doc"), *key;
+
+        if (node_is(n, "metrics")) {
+                print_struct_fields(n, attribute(n, "field"));
+                return;
+        }
+
+        name = attribute(n, "name");
         if (node_is(n, "field")) {
                 const char *type = attribute(n, "type");
 
@@ -296,7 +320,8 @@ static void print_record_field(xmlNode *n) {
                 print_comment(doc ?: attribute(object, "doc"));
                 print_field_by_type(key, attribute(object, "type"), "SD_VARLINK_NULLABLE");
         } else
-                fail(n, "<%s> in a <record>, expected <field>, <metric> or <object>", (const char*) n->name);
+                fail(n, "<%s> in a <record>, expected <field>, <metric>, <metrics> or <object>",
+                     (const char*) n->name);
 }
 
 static void print_record_once(xmlNode *by, const char *name) {

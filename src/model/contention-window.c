@@ -426,10 +426,8 @@ void contention_add_block(const ContentionReading *reading, unsigned row, BlockC
 
         assert(row < QOS_BLOCK_ROWS);
 
-        for (unsigned i = 0; i < QOS_BLOCK_COUNTERS; i++) {
+        for (unsigned i = 0; i < QOS_BLOCK_COUNTERS; i++)
                 counts->operations[i] += cells[i];
-                counts->bytes[i] += sums[QOS_BLOCK_BYTES + i];
-        }
-        counts->queue_time += sums[QOS_BLOCK_QUEUE_NSEC];
-        counts->device_time += sums[QOS_BLOCK_DEVICE_NSEC];
+        for (unsigned i = 0; i < QOS_BLOCK_SUMS; i++)
+                counts->sums[i] += sums[i];
 }

@@ -181,13 +181,16 @@ typedef struct Requests {
         ClientRole client;
 } Requests;
 
-/* Completed block I/O of a unit, in total or of one device, by enum qos_block_counter. */
+/* Completed block I/O of a unit, in total or of one device. */
 typedef struct BlockCounts {
-        uint64_t operations[QOS_BLOCK_COUNTERS];
-        uint64_t bytes[QOS_BLOCK_COUNTERS]; /* unused for flushes */
-        uint64_t queue_time;            /* total ns from insertion to issue */
-        uint64_t device_time;           /* total ns from issue to completion */
+        uint64_t operations[QOS_BLOCK_COUNTERS]; /* by enum qos_block_counter */
+        union {
+                uint64_t sums[QOS_BLOCK_SUMS]; /* by enum qos_block_sum */
+                uint64_t bytes[QOS_BLOCK_COUNTERS]; /* the first of them; unused for flushes */
+        };
 } BlockCounts;
+
+_Static_assert(QOS_BLOCK_BYTES == 0, "bytes are the first sums");
 
 typedef struct Block {
         BlockCounts counts;

@@ -563,10 +563,11 @@ static void test_devices(void) {
                 .counts = {
                         .operations = { [QOS_BLOCK_READS] = 1, [QOS_BLOCK_WRITES] = 2,
                                         [QOS_BLOCK_FLUSHES] = 3, [QOS_BLOCK_DISCARDS] = 4 },
-                        .bytes = { [QOS_BLOCK_READS] = 10, [QOS_BLOCK_WRITES] = 20,
-                                   [QOS_BLOCK_DISCARDS] = 40 },
-                        .queue_time = 5,
-                        .device_time = 6,
+                        .sums = { [QOS_BLOCK_BYTES + QOS_BLOCK_READS] = 10,
+                                  [QOS_BLOCK_BYTES + QOS_BLOCK_WRITES] = 20,
+                                  [QOS_BLOCK_BYTES + QOS_BLOCK_DISCARDS] = 40,
+                                  [QOS_BLOCK_QUEUE_NSEC] = 5,
+                                  [QOS_BLOCK_DEVICE_NSEC] = 6 },
                 },
                 .share = 0.5,
         };

@@ -107,10 +107,13 @@ void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]) {
                 (void) snprintf(ret, DEVICE_NAME_MAX, "%u:%u", device >> 20, device & ((1U << 20) - 1));
 }
 
+static uint64_t device_get_time(const BlockCounts *counts) {
+        return counts->sums[QOS_BLOCK_QUEUE_NSEC] + counts->sums[QOS_BLOCK_DEVICE_NSEC];
+}
+
 static int device_compare(const void *a, const void *b) {
         const BlockDevice *x = a, *y = b;
-        uint64_t p = x->counts.queue_time + x->counts.device_time, q = y->counts.queue_time +
-                y->counts.device_time;
+        uint64_t p = device_get_time(&x->counts), q = device_get_time(&y->counts);
 
         return q < p ? -1 : q > p;
 }
@@ -140,7 +143,7 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
 
                 *d = (BlockDevice) { .share = NAN };
                 contention_add_block(reading, row, &d->counts);
-                if (d->counts.queue_time + d->counts.device_time + device_get_bytes(&d->counts) == 0)
+                if (device_get_time(&d->counts) + device_get_bytes(&d->counts) == 0)
                         continue;
                 if (row > 0) {
                         device_get_name(devices.devices[row - 1], d->name);
