@@ -78,6 +78,7 @@ enum qos_block_sum {
         QOS_BLOCK_BYTES,        /* index is this plus enum qos_block_counter; unused for flushes */
         QOS_BLOCK_QUEUE_NSEC = QOS_BLOCK_BYTES + QOS_BLOCK_COUNTERS,
         QOS_BLOCK_DEVICE_NSEC,
+        QOS_BLOCK_MERGES,       /* requests that became part of these */
         QOS_BLOCK_SUMS,
 };
 

@@ -26,6 +26,7 @@ struct block {
         __u64 issued;           /* CLOCK_MONOTONIC ns of the last issue; 0: not yet */
         __u32 kind;             /* enum qos_block_counter */
         bool writeback;         /* issued by a task outside of the unit */
+        __u16 merges;           /* as of the last issue */
 };
 
 /* By struct request, which the kernel recycles: the entry of a request that was merged into another is
@@ -162,6 +163,25 @@ int BPF_PROG(block_start, struct request *request) {
         return 0;
 }
 
+/* Limit of the steps to the end of a request. A request has at most as many bios as the device takes
+ * segments, mostly 128 or 256; NVMe may take more, and then such a request counts fewer. */
+#define BLOCK_MERGES_MAX 256
+
+/* Each bio behind the first one was merged, by itself or with a request that it had. */
+static __always_inline __u16 request_merges(struct request *request) {
+        struct bio *bio = request->bio;
+        __u16 n = 0;
+        int i;
+
+        bpf_for(i, 0, BLOCK_MERGES_MAX) {
+                if (!bio || !bio->bi_next)
+                        break;
+                bio = bio->bi_next;
+                n++;
+        }
+        return n;
+}
+
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(block_issue, struct request *request) {
         __u64 key = (__u64) request;
@@ -170,6 +190,7 @@ int BPF_PROG(block_issue, struct request *request) {
         b = block_find(key);
         if (b) {
                 b->issued = bpf_ktime_get_ns();
+                b->merges = request_merges(request);
                 contention_record_overhead(b->book, b->issued, 1);
         }
         return 0;
@@ -266,6 +287,9 @@ static __always_inline int block_is_done(struct request *request) {
                                    queued);
                 contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_DEVICE_NSEC,
                                    served);
+                if (b->merges > 0)
+                        contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_MERGES,
+                                           b->merges);
                 if (b->kind == QOS_BLOCK_READS || b->kind == QOS_BLOCK_WRITES) {
                         bool reads = b->kind == QOS_BLOCK_READS;
 

@@ -257,6 +257,7 @@ struct blkcg_gq {
 };
 
 struct bio {
+        struct bio *bi_next;            /* of the same request */
         struct blkcg_gq *bi_blkg;       /* only with CONFIG_BLK_CGROUP */
 };
 

@@ -13,10 +13,11 @@ BLOCK = 65536
 # The development kernel runs no BPF program in an interrupt above a process of its supervisor, and does not count that. So that
 # requests end above no such process, others keep all CPUs busy meanwhile, with a priority behind that of the program.
 PROGRAM = r"""
-import ctypes, mmap, os, socket, sys, time
+import ctypes, mmap, os, socket, struct, sys, time
 
+libc = ctypes.CDLL(None)
 # Faults in pages of the program are reads, too
-assert ctypes.CDLL(None).mlockall(3) == 0       # MCL_CURRENT | MCL_FUTURE
+assert libc.mlockall(3) == 0                    # MCL_CURRENT | MCL_FUTURE
 
 directory, steps = sys.argv[1], sys.argv[2:]
 fd = os.open(directory + "/data", os.O_RDWR | os.O_DIRECT)
@@ -27,6 +28,23 @@ page.write(b"x" * {block})
 def notify(text):
     s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     s.sendto(text.encode(), os.environ["NOTIFY_SOCKET"])
+
+
+def call(number, *arguments):
+    return libc.syscall(ctypes.c_long(number), *arguments)
+
+
+# Writes n pages one behind the other in one call
+def submit(n):
+    context, size = ctypes.c_ulong(), 4096
+    buffer = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    blocks = [ctypes.create_string_buffer(struct.pack("<QIIHhIQQqQII", 0, 0, 0, 1, 0, fd, buffer, size, i * size, 0, 0, 0))
+              for i in range(n)]
+    events = ctypes.create_string_buffer(32 * n)
+    assert call(206, n, ctypes.byref(context)) == 0                                                 # io_setup(2)
+    assert call(209, context, ctypes.c_long(n), (ctypes.c_void_p * n)(*map(ctypes.addressof, blocks))) == n
+    assert call(208, context, ctypes.c_long(n), ctypes.c_long(n), events, None) == n                # io_getevents(2)
+    assert all(struct.unpack_from("<q", events, 32 * i + 16)[0] == size for i in range(n))
 
 
 def occupy(cpu):
@@ -45,7 +63,9 @@ for step in steps:
     while not os.path.exists(directory + "/go-" + step):
         time.sleep(0.01)
     what, n = step.split("-")
-    busy = [occupy(cpu) for cpu in os.sched_getaffinity(0)] if what != "sync" else []
+    busy = [occupy(cpu) for cpu in os.sched_getaffinity(0)] if what not in ("sync", "submit") else []
+    if what == "submit":
+        submit(int(n))
     for i in range(int(n)):
         if what == "write":
             os.pwrite(fd, page, i * {block})
@@ -147,6 +167,30 @@ def direct():
     u.go("write-30")
     after = counted(u, figures, writes=30)
     equal(after["writes"] - figures["writes"], 30, "writes after the restart")
+
+
+@test(deadline=60, quiet="alone", vm="nightly")
+def merges():
+    """What a unit submits is done as requests or merged with one, as the kernel counts it for the disk; a single one is not merged."""
+    u = Disk("write-20", "submit-32")
+    attach(u, "--probes=block")
+    u.start()
+
+    before = block(u)
+    u.go("write-20")
+    figures = counted(u, before, writes=20)
+    equal((figures["writes"] - before["writes"], figures["merges"] - before["merges"]), (20, 0), "writes and merges one by one")
+
+    disk, = (d["device"] for d in figures["devices"] if d["writes"] > 0)
+    with open(f"/sys/block/{disk}/stat") as f:
+        merged = int(f.read().split()[5])
+    u.go("submit-32")
+    after = wait_for("all is counted", lambda: (f := block(u))["writes"] + f["merges"] - figures["writes"] - figures["merges"] >= 32 and f)
+    with open(f"/sys/block/{disk}/stat") as f:
+        merged = int(f.read().split()[5]) - merged
+    equal(after["writes"] + after["merges"] - figures["writes"] - figures["merges"], 32, "writes and merges")
+    check(0 < after["merges"] - figures["merges"] <= merged, f"{after['merges'] - figures['merges']} merges, the disk has {merged}")
+    equal(sum(d["merges"] for d in after["devices"]), after["merges"], "merges of all devices")
 
 
 @test(deadline=60, quiet="alone")

@@ -550,9 +550,11 @@ static void test_rows(void) {
 static void test_devices(void) {
         static const char expected[] =
                 "[{\"device\":\"sda\",\"reads\":1,\"writes\":2,\"flushes\":3,\"discards\":4,"
+                "\"merges\":9,"
                 "\"readBytes\":10,\"writeBytes\":20,\"discardBytes\":40,\"queueTime\":5,\"deviceTime\":6,"
                 "\"share\":5.000000000000000000000e-01},"
                 "{\"rest\":true,\"reads\":0,\"writes\":7,\"flushes\":0,\"discards\":0,"
+                "\"merges\":0,"
                 "\"readBytes\":0,\"writeBytes\":0,\"discardBytes\":0,\"queueTime\":0,\"deviceTime\":0}]";
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *others = NULL;
         Snapshot s = make_snapshot();
@@ -567,7 +569,8 @@ static void test_devices(void) {
                                   [QOS_BLOCK_BYTES + QOS_BLOCK_WRITES] = 20,
                                   [QOS_BLOCK_BYTES + QOS_BLOCK_DISCARDS] = 40,
                                   [QOS_BLOCK_QUEUE_NSEC] = 5,
-                                  [QOS_BLOCK_DEVICE_NSEC] = 6 },
+                                  [QOS_BLOCK_DEVICE_NSEC] = 6,
+                                  [QOS_BLOCK_MERGES] = 9 },
                 },
                 .share = 0.5,
         };
