@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What attach --listening attaches: the units of this host that listen and are not attached, if the user agrees. */
+/* What attach --listening attaches: the units of this host that listen and are not attached, if the user
+ * agrees. */
 
 #include <inttypes.h>
 
@@ -10,7 +11,8 @@
 #include "terminal.h"
 #include "value.h"
 
-/* Requests through a socket unit are those of the service that it starts, unless it starts one for each connection. */
+/* Requests through a socket unit are those of the service that it starts, unless it starts one for each
+ * connection. */
 static int add_server(sd_bus *bus, const char *unit, Names *ret) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_free_ char *path = NULL, *id = NULL;
@@ -23,11 +25,14 @@ static int add_server(sd_bus *bus, const char *unit, Names *ret) {
         r = unit_load(bus, unit, &path, &id);
         if (r != STATUS_OK)
                 return r < 0 ? r : -ENOENT;
-        r = sd_bus_get_property_trivial(bus, PID1_NAME, path, PID1_NAME ".Socket", "Accept", &error, 'b', &accept);
+        r = sd_bus_get_property_trivial(bus, PID1_NAME, path, PID1_NAME ".Socket", "Accept", &error, 'b',
+                                        &accept);
         if (r >= 0 && !accept)
-                r = sd_bus_get_property_strv(bus, PID1_NAME, path, PID1_NAME ".Unit", "Triggers", &error, &triggers);
+                r = sd_bus_get_property_strv(bus, PID1_NAME, path, PID1_NAME ".Unit", "Triggers", &error,
+                                             &triggers);
         if (r < 0)
-                return log_failure(r, "Failed to read the service of '%s': %s", unit, error.message ?: strerror(-r));
+                return log_failure(r, "Failed to read the service of '%s': %s", unit,
+                                   error.message ?: strerror(-r));
 
         r = names_add(ret, triggers && triggers[0] ? triggers[0] : id);
         for (char **i = triggers; i && *i; i++)
@@ -71,9 +76,11 @@ static int print_plan(Client *c, const Names *names) {
         if (r != 0)
                 return client_fail(r, &status, "read the state of qosd");
 
-        if (value_unsigned(status.items[0], "units", &attached) && value_unsigned(status.items[0], "unitsMax", &max) &&
-            attached + names->n > max) {
-                (void) log_failure(-E2BIG, "%zu units listen and are not attached, but only %" PRIu64 " more may be (UnitsMax=).",
+        if (value_unsigned(status.items[0], "units", &attached) &&
+            value_unsigned(status.items[0], "unitsMax", &max) && attached + names->n > max) {
+                (void) log_failure(-E2BIG,
+                                   "%zu units listen and are not attached, but only %" PRIu64 " more may be "
+                                                                                              "(UnitsMax=).",
                                    names->n, max > attached ? max - attached : 0);
                 return STATUS_FAILED;
         }
@@ -85,7 +92,8 @@ static int print_plan(Client *c, const Names *names) {
         for (size_t i = 0; i < names->n; i++)
                 (void) printf("  %s\n", names->items[i]);
         if (value_unsigned(status.items[0], "mapMemoryPerUnit", &memory))
-                (void) printf("\nMemory: at least %s for %zu unit%s", format_bytes(a, memory * names->n), names->n, names->n == 1 ? "" : "s");
+                (void) printf("\nMemory: at least %s for %zu unit%s", format_bytes(a, memory * names->n),
+                              names->n, names->n == 1 ? "" : "s");
         if (value_unsigned(status.items[0], "mapMemoryPerUnit", &memory) &&
             value_unsigned(status.items[0], "memoryPerSocket", &socket))
                 (void) printf(", %s for each open connection", format_bytes(b, socket));
@@ -106,7 +114,8 @@ static int confirm(void) {
         }
         (void) printf("Attach them? [y/N] ");
         (void) fflush(stdout);
-        if (getline(&line, &size, stdin) > 0 && (strcasecmp(line, "y\n") == 0 || strcasecmp(line, "yes\n") == 0))
+        if (getline(&line, &size, stdin) > 0 &&
+            (strcasecmp(line, "y\n") == 0 || strcasecmp(line, "yes\n") == 0))
                 return STATUS_OK;
         (void) log_failure(0, "Nothing was attached.");
         return STATUS_FAILED;

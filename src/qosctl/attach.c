@@ -26,7 +26,8 @@ static void hint_inactive(Client *c, const char *unit) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         const char *state;
 
-        if (client_call_morebo(c, QOS_METHOD("List"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit)) != 0)
+        if (client_call_morebo(c, QOS_METHOD("List"), &replies,
+                               SD_JSON_BUILD_PAIR_STRING("unit", unit)) != 0)
                 return;
         state = value_string(replies.items[0], "snapshot.activeState");
         if (streq_ptr(state, "inactive") || streq_ptr(state, "failed"))
@@ -39,11 +40,13 @@ static int attach_unit(Client *c, const char *unit) {
         int r;
 
         progress_begin(0, /* interruptible= */ false, "Attaching %s", unit);
-        r = client_callbo(c, QOS_METHOD("Attach"), &replies,
-                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
-                          SD_JSON_BUILD_PAIR_CONDITION(!!arg_probes, "probes", SD_JSON_BUILD_STRV(arg_probes)),
-                          SD_JSON_BUILD_PAIR_CONDITION(!!arg_excludes, "exclude", SD_JSON_BUILD_STRV(arg_excludes)),
-                          SD_JSON_BUILD_PAIR_CONDITION(arg_for > 0, "duration", SD_JSON_BUILD_UNSIGNED(arg_for)),
+        r = client_callbo(c, QOS_METHOD("Attach"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_CONDITION(!!arg_probes, "probes",
+                                                       SD_JSON_BUILD_STRV(arg_probes)),
+                          SD_JSON_BUILD_PAIR_CONDITION(!!arg_excludes, "exclude",
+                                                       SD_JSON_BUILD_STRV(arg_excludes)),
+                          SD_JSON_BUILD_PAIR_CONDITION(arg_for > 0, "duration",
+                                                       SD_JSON_BUILD_UNSIGNED(arg_for)),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         progress_end();
         if (r != 0)
@@ -64,8 +67,10 @@ int verb_attach(int argc, char **argv) {
         int r, status = STATUS_OK;
 
         if (arg_listening != (argc == 0)) {
-                (void) log_failure(-EINVAL, arg_listening ? "Too many arguments: --listening cannot be combined with unit names." :
-                                                            "Too few arguments: 'attach' requires a unit, or --listening.");
+                (void) log_failure(-EINVAL, arg_listening ? "Too many arguments: --listening cannot be "
+                                                            "combined with unit names." :
+                                                            "Too few arguments: 'attach' requires a unit, "
+                                                            "or --listening.");
                 return STATUS_USAGE;
         }
         if (arg_yes && !arg_listening) {
@@ -90,8 +95,11 @@ int verb_attach(int argc, char **argv) {
         for (size_t i = 0; i < names.n; i++)
                 status = status_combine(status, attach_unit(c, names.items[i]));
 
-        if (status == STATUS_OK && names.n > 0 && arg_for == 0 && arg_json == JSON_OFF && isatty(STDERR_FILENO) > 0)
-                (void) log_failure(0, "Attached until qosd is stopped, or the next boot. To attach at each boot: qosctl enable %s%s",
+        if (status == STATUS_OK && names.n > 0 && arg_for == 0 && arg_json == JSON_OFF &&
+            isatty(STDERR_FILENO) > 0)
+                (void) log_failure(0,
+                                   "Attached until qosd is stopped, or the next boot. To attach at each "
+                                   "boot: qosctl enable %s%s",
                                    names.items[0], names.n > 1 ? "..." : "");
         return status;
 }
@@ -101,7 +109,8 @@ static void hint_held(Client *c, const char *unit) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         sd_json_variant *holds;
 
-        if (client_call_morebo(c, QOS_METHOD("List"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit)) != 0)
+        if (client_call_morebo(c, QOS_METHOD("List"), &replies,
+                               SD_JSON_BUILD_PAIR_STRING("unit", unit)) != 0)
                 return;
         holds = value_find(replies.items[0], "holds");
         for (size_t i = 0; holds && i < sd_json_variant_elements(holds); i++) {
@@ -111,7 +120,9 @@ static void hint_held(Client *c, const char *unit) {
                 (void) log_failure(0, "'%s' stays attached by %s%s%s.", unit,
                                    streq_ptr(type, "unitFile")      ? "its unit file" :
                                    streq_ptr(type, "configuration") ? "Observe=auto" :
-                                   streq_ptr(type, "lease")         ? "a lease" : "another user", owner ? ": " : "", strempty(owner));
+                                   streq_ptr(type, "lease")         ? "a lease" :
+                                                                      "another user",
+                                   owner ? ": " : "", strempty(owner));
         }
 }
 
@@ -150,8 +161,9 @@ int verb_detach(int argc, char **argv) {
         int r, status;
 
         if (arg_all != (argc == 0)) {
-                (void) log_failure(-EINVAL, arg_all ? "Too many arguments: --all cannot be combined with unit names." :
-                                                          "Too few arguments: expected unit names or --all.");
+                (void) log_failure(-EINVAL, arg_all ? "Too many arguments: --all cannot be combined with "
+                                                      "unit names." :
+                                                      "Too few arguments: expected unit names or --all.");
                 return STATUS_USAGE;
         }
 

@@ -222,12 +222,17 @@ int chain_to_json(const ChainStep *s, sd_json_variant **ret) {
 
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_CONDITION(!!s->unit, "unit", SD_JSON_BUILD_STRING(s->unit)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!s->address, "address", SD_JSON_BUILD_STRING(s->address)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!isnan(s->share), "share", SD_JSON_BUILD_REAL(s->share)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!isnan(s->whole), "wholeShare", SD_JSON_BUILD_REAL(s->whole)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!s->address, "address",
+                                                           SD_JSON_BUILD_STRING(s->address)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!isnan(s->share), "share",
+                                                           SD_JSON_BUILD_REAL(s->share)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!isnan(s->whole), "wholeShare",
+                                                           SD_JSON_BUILD_REAL(s->whole)),
                               SD_JSON_BUILD_PAIR_CONDITION(s->end != CHAIN_END_NONE, "end",
-                                                           SD_JSON_BUILD_STRING(chain_end_to_string(s->end))),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!s->message, "message", SD_JSON_BUILD_STRING(s->message)),
+                                                           SD_JSON_BUILD_STRING(
+                                                                   chain_end_to_string(s->end))),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!s->message, "message",
+                                                           SD_JSON_BUILD_STRING(s->message)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!s->diagnosis, "diagnosis",
                                                            SD_JSON_BUILD_VARIANT(s->diagnosis)),
                               SD_JSON_BUILD_PAIR_VARIANT("steps", steps));

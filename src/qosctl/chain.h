@@ -32,8 +32,8 @@ typedef struct ChainStep ChainStep;
 struct ChainStep {
         char *unit;                     /* NULL: not known */
         char *address;                  /* of the peer; NULL: of the first step */
-        double share;                   /* of the time to first byte of the unit above, 0 ... 1; NaN: it is no
-                                         * matter of time, as the peer fails */
+        double share;                   /* of the time to first byte of the unit above, 0 ... 1; NaN: it is
+                                         * no matter of time, as the peer fails */
         double whole;                   /* the same of the first unit */
         sd_json_variant *diagnosis;     /* reply to Diagnose(); NULL: not observed */
         ChainEnd end;

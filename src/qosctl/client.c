@@ -244,8 +244,9 @@ static int client_call_internal(Client *c, const char *method, int r, sd_json_va
                 if (r > 0)
                         continue;
                 /* Nothing is drawn over the prompt of the agent */
-                r = sd_varlink_wait(c->link, wait_handler.draw && agent_pid <= 0 ? wait_handler.get_timeout() :
-                                    UINT64_MAX);
+                r = sd_varlink_wait(c->link, wait_handler.draw && agent_pid <= 0 ?
+                                                     wait_handler.get_timeout() :
+                                                     UINT64_MAX);
                 if (r < 0)
                         return r;
                 if (r == 0 && wait_handler.draw && agent_pid <= 0)
@@ -295,7 +296,8 @@ char* client_error_message(int r, const char *error, sd_json_variant *parameters
 
         if (r < 0) {
                 if ((r == -ECONNRESET || r == -EPIPE) && arg_host)
-                        s = strdup("connection closed; check that the host is reachable with ssh and that qosd.service is running on it");
+                        s = strdup("connection closed; check that the host is reachable with ssh and that "
+                                   "qosd.service is running on it");
                 else if (r == -ECONNRESET || r == -EPIPE)
                         s = strdup("qosd closed the connection");
                 else if (r == -ETIMEDOUT || r == -ETIME)
@@ -320,17 +322,22 @@ char* client_error_message(int r, const char *error, sd_json_variant *parameters
         if (streq(error, SD_VARLINK_ERROR_INVALID_PARAMETER)) {
                 field = value_string(parameters, "parameter");
                 if (streq_ptr(field, "window") && arg_window_text)
-                        return asprintf(&s, "invalid window '%s', expected " WINDOW_EXPECTED, arg_window_text) < 0 ? NULL : s;
+                        return asprintf(&s, "invalid window '%s', expected " WINDOW_EXPECTED,
+                                        arg_window_text) < 0 ? NULL : s;
                 if (streq_ptr(field, "interval") && arg_interval_text)
-                        return asprintf(&s, "invalid interval '%s', expected IntervalMinSec= of qosd.conf (default: 100ms) to 1d",
+                        return asprintf(&s,
+                                        "invalid interval '%s', expected IntervalMinSec= of qosd.conf "
+                                        "(default: 100ms) to 1d",
                                         arg_interval_text) < 0 ? NULL : s;
                 if (streq_ptr(field, "since"))
-                        return strdup("invalid time, expected a time in the past (by the clock of the host of qosd)");
+                        return strdup("invalid time, expected a time in the past (by the clock of the host "
+                                      "of qosd)");
                 if (asprintf(&s, "invalid value for parameter '%s'", field ?: "?") < 0)
                         return NULL;
                 return s;
         }
-        if (streq(error, SD_VARLINK_ERROR_METHOD_NOT_FOUND) || streq(error, SD_VARLINK_ERROR_METHOD_NOT_IMPLEMENTED) ||
+        if (streq(error, SD_VARLINK_ERROR_METHOD_NOT_FOUND) ||
+            streq(error, SD_VARLINK_ERROR_METHOD_NOT_IMPLEMENTED) ||
             streq(error, SD_VARLINK_ERROR_INTERFACE_NOT_FOUND))
                 return strdup("not supported by this version of qosd");
 
@@ -365,7 +372,8 @@ int client_fail(int r, const Replies *replies, const char *format, ...) {
                 return STATUS_NO_SUCH_UNIT;
         if (streq(replies->error, QOS_METHOD("NotAttached")))
                 return STATUS_NOT_ATTACHED;
-        if (streq(replies->error, QOS_METHOD("NoSuchProbe")) || streq(replies->error, QOS_METHOD("InvalidExclude")) ||
+        if (streq(replies->error, QOS_METHOD("NoSuchProbe")) ||
+            streq(replies->error, QOS_METHOD("InvalidExclude")) ||
             (streq(replies->error, SD_VARLINK_ERROR_INVALID_PARAMETER) &&
              (streq_ptr(value_string(replies->parameters, "parameter"), "window") ||
               streq_ptr(value_string(replies->parameters, "parameter"), "interval"))))

@@ -64,8 +64,8 @@ typedef struct Option {
         const char *usage;                      /* "-a --all", "   --for=SPAN", "-P METRIC" */
         int option;                             /* -1: of all verbs */
         const char *text;                       /* explanation; lines */
-        const char *values;                     /* all values or examples, separated by blanks; ":files", ":hosts",
-                                                 * ":metrics": any of these; NULL: none */
+        const char *values;                     /* all values or examples, separated by blanks; ":files",
+                                                 * ":hosts", ":metrics": any of these; NULL: none */
         bool *set, *clear;                      /* flags; NULL: none */
         int (*parse)(const char *value);        /* logs errors; NULL: has no value */
 } Option;

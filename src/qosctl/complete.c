@@ -91,7 +91,8 @@ static int read_replies(const char *method, const char *unit, Replies *ret) {
         r = client_connect_quiet(&c);
         if (r < 0)
                 return r;
-        return client_call_morebo(c, method, ret, SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)));
+        return client_call_morebo(c, method, ret,
+                                  SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)));
 }
 
 static void print_attached(void) {
@@ -114,10 +115,12 @@ static void print_metrics(const char *prefix, const char *suffix) {
         if (read_replies(QOS_METHOD("ListMetrics"), NULL, &replies) != 0)
                 return;
         for (size_t i = 0; i < replies.n; i++) {
-                const char *name = value_string(replies.items[i], "name"), *text = value_string(replies.items[i], "description");
+                const char *name = value_string(replies.items[i], "name"),
+                           *text = value_string(replies.items[i], "description");
 
                 if (name && endswith(name, suffix))
-                        (void) printf("%s%.*s\t%s\n", prefix, (int) (strlen(name) - strlen(suffix)), name, strempty(text));
+                        (void) printf("%s%.*s\t%s\n", prefix, (int) (strlen(name) - strlen(suffix)), name,
+                                      strempty(text));
         }
 }
 

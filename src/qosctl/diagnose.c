@@ -16,7 +16,8 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* The version of the files that --save= writes: it grows when the name or the meaning of a figure changes. */
+/* The version of the files that --save= writes: it grows when the name or the meaning of a figure
+ * changes. */
 #define BASELINE_VERSION 2U
 
 #define DIAGNOSE_NSEC (10 * NSEC_PER_SEC)
@@ -48,7 +49,8 @@ static int figures_rename(sd_json_variant *v, sd_json_variant **ret) {
 }
 
 /* The figures of --against=, and the unit that they are of, which the file owns. */
-static int baseline_read(const char *path, sd_json_variant **ret_file, sd_json_variant **ret_figures, const char **ret_unit) {
+static int baseline_read(const char *path, sd_json_variant **ret_file, sd_json_variant **ret_figures,
+                         const char **ret_unit) {
         _cleanup_json_ sd_json_variant *file = NULL, *figures = NULL;
         unsigned line = 0, column = 0;
         uint64_t version;
@@ -58,15 +60,25 @@ static int baseline_read(const char *path, sd_json_variant **ret_file, sd_json_v
         if (r == -ENODATA)
                 return log_failure(r, "'%s' is empty.", path);
         if (r < 0)
-                return line > 0 ? log_failure(r, "'%s' is not a file that 'qosctl diagnose --save=' has written: no JSON in line %u, column %u.", path, line, column) :
+                return line > 0 ? log_failure(r,
+                                              "'%s' is not a file that 'qosctl diagnose --save=' has "
+                                              "written: no JSON in line %u, column %u.",
+                                              path, line, column) :
                                   log_failure(r, "Failed to read '%s': %m", path);
         if (!value_unsigned(file, "version", &version))
-                return log_failure(-EINVAL, "'%s' is not a file that 'qosctl diagnose --save=' has written: it has no version.", path);
+                return log_failure(-EINVAL,
+                                   "'%s' is not a file that 'qosctl diagnose --save=' has written: it has "
+                                   "no version.",
+                                   path);
         if (version < 1 || version > BASELINE_VERSION)
-                return log_failure(-EINVAL, "'%s' has version %llu, expected at most %u. Save it again.", path, (unsigned long long) version, BASELINE_VERSION);
+                return log_failure(-EINVAL, "'%s' has version %llu, expected at most %u. Save it again.",
+                                   path, (unsigned long long) version, BASELINE_VERSION);
         figures = sd_json_variant_ref(value_find(file, "figures"));
         if (!figures || !sd_json_variant_is_object(figures))
-                return log_failure(-EINVAL, "'%s' is not a file that 'qosctl diagnose --save=' has written: it has no figures.", path);
+                return log_failure(-EINVAL,
+                                   "'%s' is not a file that 'qosctl diagnose --save=' has written: it has "
+                                   "no figures.",
+                                   path);
         if (version == 1) {
                 _cleanup_json_ sd_json_variant *old = TAKE_PTR(figures);
 
@@ -89,11 +101,11 @@ static int baseline_write(const char *path, sd_json_variant *reply) {
         int r;
 
         (void) value_unsigned(reply, "timestamp", &timestamp);
-        r = sd_json_buildo(&v,
-                           SD_JSON_BUILD_PAIR_UNSIGNED("version", BASELINE_VERSION),
+        r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_UNSIGNED("version", BASELINE_VERSION),
                            SD_JSON_BUILD_PAIR_STRING("unit", strempty(value_string(reply, "unit"))),
                            SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", timestamp),
-                           SD_JSON_BUILD_PAIR_CONDITION(!!figures, "figures", SD_JSON_BUILD_VARIANT(figures)));
+                           SD_JSON_BUILD_PAIR_CONDITION(!!figures, "figures",
+                                                        SD_JSON_BUILD_VARIANT(figures)));
         if (r < 0)
                 return log_out_of_memory();
 
@@ -125,8 +137,9 @@ static void print_findings(sd_json_variant *findings) {
         for (size_t i = 0; i < array_size(findings); i++) {
                 sd_json_variant *f = sd_json_variant_by_index(findings, i);
 
-                (void) printf("\n%s%s%s (%s)\n", color_on(style, COLOR_BOLD), strempty(value_string(f, "kind")),
-                              color_off(style), strempty(value_string(f, "certainty")));
+                (void) printf("\n%s%s%s (%s)\n", color_on(style, COLOR_BOLD),
+                              strempty(value_string(f, "kind")), color_off(style),
+                              strempty(value_string(f, "certainty")));
                 finding_print(f);
         }
 }
@@ -147,7 +160,8 @@ static void print_excluded(sd_json_variant *excluded) {
 
                 /* Without a share it is no matter of time, and has a reason in words */
                 if (value_real(e, "share", &share) && share < EXCLUDED_SHARE_MIN) {
-                        (void) snprintf(rest + strlen(rest), sizeof(rest) - strlen(rest), "%s%s", *rest ? ", " : "", kind);
+                        (void) snprintf(rest + strlen(rest), sizeof(rest) - strlen(rest), "%s%s",
+                                        *rest ? ", " : "", kind);
                         continue;
                 }
                 if (first)
@@ -172,7 +186,8 @@ static void print_threads(sd_json_variant *figures) {
                         const char *state = sd_json_variant_string(sd_json_variant_by_index(threads, i));
 
                         if (value_real(threads, state, &n) && n >= 0.005)
-                                (void) snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s %.2f", *text ? ", " : "", thread_state_label(state),
+                                (void) snprintf(text + strlen(text), sizeof(text) - strlen(text),
+                                                "%s%s %.2f", *text ? ", " : "", thread_state_label(state),
                                                 n);
                 }
                 if (*text) {
@@ -189,10 +204,14 @@ static void print_baseline_source(sd_json_variant *from, uint64_t now) {
         char age[FORMAT_MAX], covered[FORMAT_MAX], since[FORMAT_MAX], until[FORMAT_MAX], text[512];
         uint64_t begin, end, length;
 
-        if (!value_time(from, "since", &begin) || !value_time(from, "until", &end) || !value_unsigned(from, "covered", &length))
+        if (!value_time(from, "since", &begin) || !value_time(from, "until", &end) ||
+            !value_unsigned(from, "covered", &length))
                 return;
-        (void) snprintf(text, sizeof(text), "%s between %s and %s (%s ago): the faster half, without failures and violated thresholds",
-                        format_span(covered, length), format_time(since, begin, now), format_time(until, end, now), format_span(age, now - MIN(now, end)));
+        (void) snprintf(text, sizeof(text),
+                        "%s between %s and %s (%s ago): the faster half, without failures and violated "
+                        "thresholds",
+                        format_span(covered, length), format_time(since, begin, now),
+                        format_time(until, end, now), format_span(age, now - MIN(now, end)));
         print_wrapped("Compared with its history, ", text, "", "");
 }
 
@@ -204,10 +223,13 @@ static void print_diagnosis(sd_json_variant *reply, const char *baseline_of, con
         Color color;
 
         name = text_clean(unit ?: "?", style->utf8);
-        color = streq_ptr(verdict, "nothing") ? COLOR_GREEN : streq_ptr(verdict, "found") ? COLOR_RED : COLOR_YELLOW;
+        color = streq_ptr(verdict, "nothing") ? COLOR_GREEN :
+                streq_ptr(verdict, "found")   ? COLOR_RED :
+                                                COLOR_YELLOW;
         if (asprintf(&label, "%s%s%s: ", strempty(host), host ? ": " : "", strempty(name)) < 0)
                 label = NULL;
-        print_wrapped(strempty(label), strempty(value_string(reply, "summary")), color_on(style, color), color_off(style));
+        print_wrapped(strempty(label), strempty(value_string(reply, "summary")), color_on(style, color),
+                      color_off(style));
         print_wrapped("", strempty(value_string(reply, "text")), "", "");
         if (baseline_of && !streq_ptr(baseline_of, unit))
                 print_wrapped("The baseline was saved of another unit: ", baseline_of, "", "");
@@ -234,7 +256,8 @@ int unit_diagnose(Client *c, const char *unit, const DiagnoseOptions *options, b
                 (void) client_callbo(c, QOS_METHOD("Attach"), &lease,
                                      SD_JSON_BUILD_PAIR_STRING("unit", unit),
                                      SD_JSON_BUILD_PAIR_BOOLEAN("lease", true),
-                                     SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
+                                     SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication",
+                                                                arg_ask_password));
         progress_end();
         polkit_agent_close();
         if (r != 0) {
@@ -258,8 +281,11 @@ int unit_diagnose(Client *c, const char *unit, const DiagnoseOptions *options, b
 /* Returns an exit status. */
 static int check_interval(void) {
         /* Those windows of qosd in which the machine can be looked at */
-        if (arg_for > 0 && arg_for != 60 * NSEC_PER_SEC && arg_for != 300 * NSEC_PER_SEC && (arg_for % NSEC_PER_SEC != 0 || arg_for > 10 * NSEC_PER_SEC)) {
-                (void) log_failure(-EINVAL, "Invalid --for=%s, expected 1s to 10s in whole seconds, 60s or 5min.", arg_for_text);
+        if (arg_for > 0 && arg_for != 60 * NSEC_PER_SEC && arg_for != 300 * NSEC_PER_SEC &&
+            (arg_for % NSEC_PER_SEC != 0 || arg_for > 10 * NSEC_PER_SEC)) {
+                (void) log_failure(-EINVAL,
+                                   "Invalid --for=%s, expected 1s to 10s in whole seconds, 60s or 5min.",
+                                   arg_for_text);
                 return STATUS_USAGE;
         }
         return STATUS_OK;
@@ -293,7 +319,8 @@ int verb_diagnose(int argc, char **argv) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        r = unit_diagnose(c, argv[0], &(DiagnoseOptions) { .interval = get_interval(), .baseline = baseline },
+        r = unit_diagnose(c, argv[0],
+                          &(DiagnoseOptions) { .interval = get_interval(), .baseline = baseline },
                           &interrupted, &reply);
         if (r != 0)
                 return unit_fail(r, &reply, "diagnose", argv[0]);
@@ -315,7 +342,7 @@ int verb_diagnose(int argc, char **argv) {
         return verdict_to_status(reply.items[0]);
 }
 
-/* ---- several hosts ------------------------------------------------------------------------------------- */
+/* ---- several hosts ----------------------------------------------------------------------------------- */
 
 static int collect_diagnosis(int argc, char **argv, Replies *ret) {
         _cleanup_client_ Client *c = NULL;
@@ -339,7 +366,9 @@ int verb_diagnose_hosts(int argc, char **argv) {
         if (r != STATUS_OK)
                 return r;
         if (arg_save || arg_against) {
-                (void) log_failure(-EOPNOTSUPP, "A baseline is that of one host, %s cannot be combined with several hosts in --host=.",
+                (void) log_failure(-EOPNOTSUPP,
+                                   "A baseline is that of one host, %s cannot be combined with several "
+                                   "hosts in --host=.",
                                    arg_save ? "--save=" : "--against=");
                 return STATUS_USAGE;
         }

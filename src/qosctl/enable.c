@@ -25,12 +25,16 @@
 
 /* Whether the unit can be ordered after qosd without an ordering cycle: it is not part of early boot. */
 static bool unit_starts_late(sd_bus *bus, const char *path, const char *unit) {
-        static const char *const early[] = { "basic.target", "sysinit.target", "sockets.target", "qosd.service" };
+        static const char *const early[] = { "basic.target", "sysinit.target", "sockets.target",
+                                             "qosd.service" };
         _cleanup_(strv_freep) char **before = NULL;
         int defaults = 0;
 
-        if (!endswith(unit, ".service") || streq(unit, "dbus.service") || streq(unit, "dbus-broker.service") || streq(unit, "qosd.service") ||
-            sd_bus_get_property_trivial(bus, PID1_NAME, path, PID1_NAME ".Unit", "DefaultDependencies", NULL, 'b', &defaults) < 0 || !defaults ||
+        if (!endswith(unit, ".service") || streq(unit, "dbus.service") ||
+            streq(unit, "dbus-broker.service") || streq(unit, "qosd.service") ||
+            sd_bus_get_property_trivial(bus, PID1_NAME, path, PID1_NAME ".Unit", "DefaultDependencies", NULL,
+                                        'b', &defaults) < 0 ||
+            !defaults ||
             sd_bus_get_property_strv(bus, PID1_NAME, path, PID1_NAME ".Unit", "Before", NULL, &before) < 0)
                 return false;
         for (char **i = before; i && *i; i++)
@@ -63,7 +67,8 @@ static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeLi
                 r = unit_name_mangle(argv[i], &unit);
                 if (r == -ENOMEM)
                         return log_out_of_memory();
-                for (const char *const *suffix = unit_observed_suffixes; r >= 0 && *suffix && !observed; suffix++)
+                for (const char *const *suffix = unit_observed_suffixes; r >= 0 && *suffix && !observed;
+                     suffix++)
                         observed = endswith(unit, *suffix);
                 if (r >= 0 && !observed)
                         return unit_type_fail(unit);
@@ -111,7 +116,8 @@ static int report(const char *unit, const char *path, const char *what) {
                 (void) log_failure(0, "%s '%s'.", what, path);
                 return 0;
         }
-        if (sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit), SD_JSON_BUILD_PAIR_STRING("file", path)) < 0)
+        if (sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                           SD_JSON_BUILD_PAIR_STRING("file", path)) < 0)
                 return log_out_of_memory();
         return json_print(v);
 }
@@ -183,10 +189,13 @@ static int wait_read(Client *c, uint64_t since) {
                 r = client_call(c, QOS_METHOD("GetStatus"), 0, NULL, &replies);
                 if (r != 0)
                         return client_fail(r, &replies, "check whether unit files are loaded");
-                if (replies.n > 0 && value_unsigned(replies.items[0], "unitFilesLoaded", &read) && read >= since)
+                if (replies.n > 0 && value_unsigned(replies.items[0], "unitFilesLoaded", &read) &&
+                    read >= since)
                         return STATUS_OK;
                 if (now_usec(CLOCK_MONOTONIC) > until)
-                        return log_failure(-ETIMEDOUT, "Timed out after %llu s waiting for qosd to load the unit files.", (unsigned long long) (NOW_USEC / USEC_PER_SEC));
+                        return log_failure(-ETIMEDOUT,
+                                           "Timed out after %llu s waiting for qosd to load the unit files.",
+                                           (unsigned long long) (NOW_USEC / USEC_PER_SEC));
                 progress_draw();
                 (void) usleep(20 * USEC_PER_MSEC);
         }
@@ -217,12 +226,15 @@ static int check_attached(Client *c, const char *unit, ProbeMask probes, const E
                         missing = excludes->list[i].text;
         if (!missing)
                 return STATUS_OK;
-        return log_failure(-ENOENT, "Failed to observe '%s': '%s' is not in effect (see 'journalctl -u qosd' and the other drop-ins of the unit).",
-                        unit, missing);
+        return log_failure(-ENOENT,
+                           "Failed to observe '%s': '%s' is not in effect (see 'journalctl -u qosd' and the "
+                           "other drop-ins of the unit).",
+                           unit, missing);
 }
 
 /* Waits until the drop-ins of all units are in effect. */
-static int wait_in_force(int argc, char **argv, ProbeMask probes, const ExcludeList *excludes, uint64_t since) {
+static int wait_in_force(int argc, char **argv, ProbeMask probes, const ExcludeList *excludes,
+                         uint64_t since) {
         _cleanup_client_ Client *c = NULL;
         int r, status;
 
@@ -247,7 +259,8 @@ static int change_files(int argc, char **argv, bool enable) {
         uint64_t since;
 
         if (arg_host) {
-                (void) log_failure(-EOPNOTSUPP, "Unit files can only be changed on the local host, --host= is not supported.");
+                (void) log_failure(-EOPNOTSUPP, "Unit files can only be changed on the local host, --host= "
+                                                "is not supported.");
                 return STATUS_USAGE;
         }
         if (enable) {
@@ -274,9 +287,11 @@ static int change_files(int argc, char **argv, bool enable) {
 
         since = now_usec(CLOCK_MONOTONIC) * NSEC_PER_USEC;
         if (changed) {
-                r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reload", &error, NULL, NULL);
+                r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reload", &error,
+                                       NULL, NULL);
                 if (r < 0)
-                        return log_failure(r, "Failed to reload the service manager: %s", error.message ?: strerror(-r));
+                        return log_failure(r, "Failed to reload the service manager: %s",
+                                           error.message ?: strerror(-r));
         }
         return arg_now && status == STATUS_OK ? wait_in_force(argc, argv, probes, &excludes, since) : status;
 }

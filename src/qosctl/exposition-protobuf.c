@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The binary format of Prometheus: messages io.prometheus.client.MetricFamily, each behind its length. The only
- * one with native histograms. */
+/* The binary format of Prometheus: messages io.prometheus.client.MetricFamily, each behind its length. The
+ * only one with native histograms. */
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 
 #include "exposition.h"
 
-/* Prints the series of each unit by scope, the schemas of the histograms that are exported, and how many series
- * are left out. Same errors as exposition_write(). */
+/* Prints the series of each unit by scope, the schemas of the histograms that are exported, and how many
+ * series are left out. Same errors as exposition_write(). */
 int exposition_report(FILE *file, bool legend, const ExpositionOptions *options, const Replies *catalogue,
                       const Replies *exports);

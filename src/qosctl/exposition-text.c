@@ -25,8 +25,8 @@ static char* escape(char *p, const char *s, bool quotes) {
         return p;
 }
 
-/* Integers are exact, also those of nanoseconds as seconds. Nearly all of a scrape are numbers, and fprintf()
- * would take more time for them than all else here. */
+/* Integers are exact, also those of nanoseconds as seconds. Nearly all of a scrape are numbers, and
+ * fprintf() would take more time for them than all else here. */
 static void print_integer(FILE *f, uint64_t n, bool nsec) {
         char text[NUMBER_MAX], *p = text + sizeof(text);
         unsigned digits = 0;
@@ -42,7 +42,8 @@ static void print_integer(FILE *f, uint64_t n, bool nsec) {
         (void) fputs(p, f);
 }
 
-/* The samples of a family have this behind its name. OpenMetrics 1.0 leaves it out in the name of the family. */
+/* The samples of a family have this behind its name. OpenMetrics 1.0 leaves it out in the name of the
+ * family. */
 static const char* suffix(FamilyType type) {
         return type == FAMILY_COUNTER ? "_total" : type == FAMILY_INFO ? "_info" : "";
 }
@@ -129,8 +130,8 @@ static void print_sample(Output *o, const char *end, const char *labels, uint64_
         (void) putc('\n', o->file);
 }
 
-/* The bound of a bucket, as OpenMetrics writes numbers. All histograms have the same ones, and to format each
- * of them again takes 7 ms of a scrape of 64 units. */
+/* The bound of a bucket, as OpenMetrics writes numbers. All histograms have the same ones, and to format
+ * each of them again takes 7 ms of a scrape of 64 units. */
 static const char* bound_string(int exponent) {
         static char strings[SPARSE_MAX_EXPONENT - SPARSE_MIN_EXPONENT + 1][32];
         char *s = strings[exponent - SPARSE_MIN_EXPONENT];

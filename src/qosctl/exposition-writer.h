@@ -63,8 +63,8 @@ struct Writer {
         void (*abort)(Output *o);       /* instead of end(), after an error; may be NULL */
 };
 
-/* Passes the samples of the units to a writer, as far as they are within the limit of series; state is that of
- * its Output. Returns how many series the other units have. */
+/* Passes the samples of the units to a writer, as far as they are within the limit of series; state is that
+ * of its Output. Returns how many series the other units have. */
 int exposition_visit(const Writer *writer, void *state, const ExpositionOptions *options,
                      const Replies *catalogue, const Replies *exports, uint64_t *ret_dropped);
 

@@ -156,7 +156,7 @@ typedef struct ExportedUnit {
 typedef struct ExportedUnits {
         ExportedUnit *items;
         size_t n;
-        size_t n_tables;                /* how many of the first ones are written with endpoints and devices */
+        size_t n_tables; /* how many of the first ones are written with endpoints and devices */
 } ExportedUnits;
 
 static void exported_units_done(ExportedUnits *units) {
@@ -314,7 +314,8 @@ static int write_values(Output *o, const char *metric, const char *unit, bool co
 }
 
 /* One metric of the catalogue, of all units. */
-static int write_metric(Output *o, sd_json_variant *metric, unsigned buckets_max, const ExportedUnits *units) {
+static int write_metric(Output *o, sd_json_variant *metric, unsigned buckets_max,
+                        const ExportedUnits *units) {
         const char *name = value_string(metric, "name"), *help = value_string(metric, "description");
         int r;
 
@@ -515,36 +516,36 @@ typedef struct TableFigure {
         { "mounts", "mount", "mount", path, "storage.mount." metric, unit, true, help }
 
 static const TableFigure table_figures[] = {
-        ENDPOINT("count",          "count",         NULL,    true,
-                 "Requests to the endpoint with a first response byte"),
-        ENDPOINT("errors.reset",   "errors.reset",   NULL,    true,
+        ENDPOINT("count", "count", NULL, true, "Requests to the endpoint with a first response byte"),
+        ENDPOINT("errors.reset", "errors.reset", NULL, true,
                  "Requests to the endpoint whose connection the server reset"),
-        ENDPOINT("errors.timeout", "errors.timeout", NULL,    true,
+        ENDPOINT("errors.timeout", "errors.timeout", NULL, true,
                  "Requests to the endpoint whose connection timed out"),
-        ENDPOINT("clientAborts",   "clientAborts",   NULL,    true,
+        ENDPOINT("clientAborts", "clientAborts", NULL, true,
                  "Connections to the endpoint that the client ended with a request in flight"),
-        ENDPOINT("bytesIn",        "bytesIn",        "bytes", true,  "Bytes of requests to the endpoint"),
-        ENDPOINT("bytesOut",       "bytesOut",       "bytes", true,  "Bytes of responses of the endpoint"),
-        ENDPOINT("inFlight",       "inFlight",       NULL,    false, "Requests to the endpoint in flight"),
-        DEVICE("reads",        "reads",        NULL,    "Requests to read from the device that are done"),
-        DEVICE("writes",       "writes",       NULL,    "Requests to write to the device that are done"),
-        DEVICE("flushes",      "flushes",      NULL,    "Flushes of the device that are done"),
-        DEVICE("discards",     "discards",     NULL,    "Requests to discard that are done"),
-        DEVICE("readBytes",    "readBytes",    "bytes", "Bytes read from the device"),
-        DEVICE("writeBytes",   "writeBytes",   "bytes", "Bytes written to the device"),
+        ENDPOINT("bytesIn", "bytesIn", "bytes", true, "Bytes of requests to the endpoint"),
+        ENDPOINT("bytesOut", "bytesOut", "bytes", true, "Bytes of responses of the endpoint"),
+        ENDPOINT("inFlight", "inFlight", NULL, false, "Requests to the endpoint in flight"),
+        DEVICE("reads", "reads", NULL, "Requests to read from the device that are done"),
+        DEVICE("writes", "writes", NULL, "Requests to write to the device that are done"),
+        DEVICE("flushes", "flushes", NULL, "Flushes of the device that are done"),
+        DEVICE("discards", "discards", NULL, "Requests to discard that are done"),
+        DEVICE("readBytes", "readBytes", "bytes", "Bytes read from the device"),
+        DEVICE("writeBytes", "writeBytes", "bytes", "Bytes written to the device"),
         DEVICE("discardBytes", "discardBytes", "bytes", "Bytes discarded on the device"),
-        DEVICE("queueTime",    "queueTime",    "ns",    "Time that requests waited for the device to take them"),
-        DEVICE("deviceTime",   "deviceTime",   "ns",    "Time that the device took for requests"),
-        MOUNT("reads.count",    "reads.count",    NULL,    "Calls that read from files of the file system"),
-        MOUNT("reads.errors",   "reads.errors",   NULL,    "Part of these that failed"),
-        MOUNT("reads.bytes",    "reads.bytes",    "bytes", "Bytes read by these"),
-        MOUNT("writes.count",   "writes.count",   NULL,    "Calls that write to files of the file system"),
-        MOUNT("writes.errors",  "writes.errors",  NULL,    "Part of these that failed"),
-        MOUNT("writes.bytes",   "writes.bytes",   "bytes", "Bytes written by these"),
-        MOUNT("syncs.count",    "syncs.count",    NULL,    "Calls that wait until a file of it is stored"),
-        MOUNT("syncs.errors",   "syncs.errors",   NULL,    "Part of these that failed"),
-        MOUNT("opens.count",    "opens.count",    NULL,    "Calls that open files of the file system"),
-        MOUNT("changes.count",  "changes.count",  NULL,    "Calls that truncate or allocate files, or change attributes"),
+        DEVICE("queueTime", "queueTime", "ns", "Time that requests waited for the device to take them"),
+        DEVICE("deviceTime", "deviceTime", "ns", "Time that the device took for requests"),
+        MOUNT("reads.count", "reads.count", NULL, "Calls that read from files of the file system"),
+        MOUNT("reads.errors", "reads.errors", NULL, "Part of these that failed"),
+        MOUNT("reads.bytes", "reads.bytes", "bytes", "Bytes read by these"),
+        MOUNT("writes.count", "writes.count", NULL, "Calls that write to files of the file system"),
+        MOUNT("writes.errors", "writes.errors", NULL, "Part of these that failed"),
+        MOUNT("writes.bytes", "writes.bytes", "bytes", "Bytes written by these"),
+        MOUNT("syncs.count", "syncs.count", NULL, "Calls that wait until a file of it is stored"),
+        MOUNT("syncs.errors", "syncs.errors", NULL, "Part of these that failed"),
+        MOUNT("opens.count", "opens.count", NULL, "Calls that open files of the file system"),
+        MOUNT("changes.count", "changes.count", NULL,
+              "Calls that truncate or allocate files, or change attributes"),
 };
 
 /* Endpoints and devices, and all further ones of each together. */
@@ -641,8 +642,8 @@ static int count_series(const ExpositionOptions *options, const Replies *catalog
         return write_units(&o, options, catalogue, &one);
 }
 
-/* Leaves out endpoints and devices of the last units, and if that is not enough, of all of them, and the last
- * units, so that there are no more series than the limit. A histogram is one, whatever its form. */
+/* Leaves out endpoints and devices of the last units, and if that is not enough, of all of them, and the
+ * last units, so that there are no more series than the limit. A histogram is one, whatever its form. */
 static int limit_series(const ExpositionOptions *options, const Replies *catalogue, ExportedUnits *units,
                         uint64_t *ret_dropped) {
         uint64_t sum = 0, kept = 0, all = 0, *tables;
@@ -719,14 +720,15 @@ int exposition_write(FILE *file, const ExpositionOptions *options, const Replies
         r = exported_units_limit(options, catalogue, &exported, &kept, &dropped);
         if (r >= 0 && options->series_max > 0)
                 r = exposition_write_gauge(file, options->format, "qosd_series_dropped", NULL,
-                                           "Series of units that are left out, to stay within a limit", dropped);
+                                           "Series of units that are left out, to stay within a limit",
+                                           dropped);
         if (r >= 0)
                 r = write_units(&o, options, catalogue, &kept);
         return r < 0 ? r : write_programs(&o, exports);
 }
 
-int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit, const char *help,
-                           uint64_t n) {
+int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit,
+                           const char *help, uint64_t n) {
         _cleanup_output_ Output o = output_new(file, format);
         const Family f = { .name = name, .unit = unit, .help = help, .type = FAMILY_GAUGE };
         const Sample s = { .n = n, .kind = streq_ptr(unit, "seconds") ? SAMPLE_NSEC : SAMPLE_INTEGER };

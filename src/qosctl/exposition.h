@@ -11,7 +11,7 @@ typedef enum Exposition {
         EXPOSITION_OPENMETRICS,         /* OpenMetrics 1.0 */
         EXPOSITION_OPENMETRICS2,        /* OpenMetrics 2.0, as drafted: with native histograms */
         EXPOSITION_PROMETHEUS,          /* Prometheus text 0.0.4 */
-        EXPOSITION_PROTOBUF,            /* Prometheus' messages, each behind its length, with native histograms */
+        EXPOSITION_PROTOBUF, /* Prometheus' messages, each behind its length, with native histograms */
         _EXPOSITION_MAX,
 } Exposition;
 
@@ -37,9 +37,9 @@ typedef enum ExpositionScope {
 typedef struct ExpositionOptions {
         Exposition format;
         ExpositionScope scope;
-        unsigned buckets_max;           /* of a native histogram, at least EXPOSITION_BUCKETS_MIN; 0: no limit */
-        unsigned series_max;            /* of all units: first endpoints and devices of units that do not fit are
-                                         * left out, then whole units, and how many series are missing is
+        unsigned buckets_max; /* of a native histogram, at least EXPOSITION_BUCKETS_MIN; 0: no limit */
+        unsigned series_max;            /* of all units: first endpoints and devices of units that do not fit
+                                         * are left out, then whole units, and how many series are missing is
                                          * written; 0: no limit */
 } ExpositionOptions;
 
@@ -54,14 +54,14 @@ int exposition_parse_scope(const char *s, ExpositionScope *ret);
 int exposition_parse_buckets(const char *s, unsigned *ret);
 int exposition_parse_series(const char *s, unsigned *ret);
 
-/* Writes the replies to ListMetrics(), and to one or more calls of Export(). Errors of writing are those of the
- * stream. Returns -EBADMSG if a reply is invalid, or -ENOMEM. */
+/* Writes the replies to ListMetrics(), and to one or more calls of Export(). Errors of writing are those of
+ * the stream. Returns -EBADMSG if a reply is invalid, or -ENOMEM. */
 int exposition_write(FILE *file, const ExpositionOptions *options, const Replies *catalogue,
                      const Replies *exports);
 
 /* Writes a gauge without labels. unit: NULL, or "seconds", for nanoseconds. Returns -ENOMEM. */
-int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit, const char *help,
-                           uint64_t n);
+int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit,
+                           const char *help, uint64_t n);
 
 /* Writes what a format has at its end. */
 void exposition_end(FILE *file, Exposition format);

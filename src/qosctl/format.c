@@ -204,7 +204,9 @@ char* format_time(char buf[static FORMAT_MAX], uint64_t nsec, uint64_t now) {
         struct tm tm, today;
 
         if (!localtime_r(&t, &tm) || !localtime_r(&n, &today) ||
-            strftime(buf, FORMAT_MAX, tm.tm_yday == today.tm_yday && tm.tm_year == today.tm_year ? "%H:%M:%S" : "%a %H:%M:%S", &tm) == 0)
+            strftime(buf, FORMAT_MAX,
+                     tm.tm_yday == today.tm_yday && tm.tm_year == today.tm_year ? "%H:%M:%S" : "%a %H:%M:%S",
+                     &tm) == 0)
                 (void) snprintf(buf, FORMAT_MAX, "-");
 
         return buf;
@@ -261,7 +263,8 @@ int parse_span(const char *s, uint64_t *ret_nsec) {
 
                 /* Digits and a decimal point only, without signs, exponents and hexadecimal numbers */
                 n = strspn(s, "0123456789.");
-                if (n == 0 || n >= sizeof(number) || memchr(s, '.', n) != memrchr(s, '.', n) || (n == 1 && *s == '.'))
+                if (n == 0 || n >= sizeof(number) || memchr(s, '.', n) != memrchr(s, '.', n) ||
+                    (n == 1 && *s == '.'))
                         return -EINVAL;
                 memcpy(number, s, n);
                 number[n] = 0;
@@ -551,7 +554,8 @@ size_t text_wrap(const char *s, size_t width) {
 
 char* text_bar(double share, size_t width, bool utf8) {
         static const char *const eighths[] = {
-                "", "\xe2\x96\x8f", "\xe2\x96\x8e", "\xe2\x96\x8d", "\xe2\x96\x8c", "\xe2\x96\x8b", "\xe2\x96\x8a", "\xe2\x96\x89",
+                "", "\xe2\x96\x8f", "\xe2\x96\x8e", "\xe2\x96\x8d",
+                "\xe2\x96\x8c", "\xe2\x96\x8b", "\xe2\x96\x8a", "\xe2\x96\x89",
         };
         size_t n, full;
         char *t, *p;

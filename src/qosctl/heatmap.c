@@ -53,7 +53,9 @@ static void heatmap_done(Heatmap *h) {
 static sd_json_variant* step_find_histogram(sd_json_variant *step, const char *metric) {
         sd_json_variant *histograms = value_find(step, "histograms");
 
-        for (size_t i = 0; histograms && sd_json_variant_is_array(histograms) && i < sd_json_variant_elements(histograms); i++) {
+        for (size_t i = 0;
+             histograms && sd_json_variant_is_array(histograms) && i < sd_json_variant_elements(histograms);
+             i++) {
                 sd_json_variant *h = sd_json_variant_by_index(histograms, i);
 
                 if (streq_ptr(value_string(h, "metric"), metric))
@@ -71,14 +73,15 @@ static bool value_integer(sd_json_variant *v, const char *path, int64_t *ret) {
 }
 
 /* Schema and offset of a step's buckets. Returns 0 if there are none. */
-static int histogram_parse(sd_json_variant *h, int *ret_schema, long *ret_first, sd_json_variant **ret_counts) {
+static int histogram_parse(sd_json_variant *h, int *ret_schema, long *ret_first,
+                           sd_json_variant **ret_counts) {
         sd_json_variant *counts = value_find(h, "counts");
         int64_t schema, offset;
 
         if (!h || !counts || !sd_json_variant_is_array(counts) || sd_json_variant_elements(counts) == 0)
                 return 0;
-        if (!value_integer(h, "schema", &schema) || !value_integer(h, "offset", &offset) ||
-            schema < -4 || schema > 8 || offset < -100000 || offset > 100000 || sd_json_variant_elements(counts) > 100000)
+        if (!value_integer(h, "schema", &schema) || !value_integer(h, "offset", &offset) || schema < -4 ||
+            schema > 8 || offset < -100000 || offset > 100000 || sd_json_variant_elements(counts) > 100000)
                 return -EBADMSG;
 
         *ret_schema = (int) schema;
@@ -95,7 +98,8 @@ static size_t step_get_slot(const Heatmap *h, sd_json_variant *step, size_t i) {
         return h->slots == 0 ? i : at < h->begin ? 0 : (size_t) ((at - h->begin + h->step / 2) / h->step);
 }
 
-static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t step, size_t width, Heatmap *ret) {
+static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t step, size_t width,
+                        Heatmap *ret) {
         size_t n = sd_json_variant_elements(steps), last_slot;
         Heatmap h = { .step = step, .schema = SCHEMA_MAX };
         long last = LONG_MIN;
@@ -118,7 +122,8 @@ static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t ste
                 int schema, r;
                 long first;
 
-                r = histogram_parse(step_find_histogram(sd_json_variant_by_index(steps, i), metric), &schema, &first, &counts);
+                r = histogram_parse(step_find_histogram(sd_json_variant_by_index(steps, i), metric), &schema,
+                                    &first, &counts);
                 if (r < 0)
                         return r;
                 if (r > 0)
@@ -132,10 +137,13 @@ static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t ste
                         int schema;
                         long first;
 
-                        if (histogram_parse(step_find_histogram(sd_json_variant_by_index(steps, i), metric), &schema, &first, &counts) <= 0)
+                        if (histogram_parse(step_find_histogram(sd_json_variant_by_index(steps, i), metric),
+                                            &schema, &first, &counts) <= 0)
                                 continue;
                         h.first = MIN(h.first, bucket_coarser_index(first, schema - h.schema));
-                        last = MAX(last, bucket_coarser_index(first + (long) sd_json_variant_elements(counts) - 1, schema - h.schema));
+                        last = MAX(last,
+                                   bucket_coarser_index(first + (long) sd_json_variant_elements(counts) - 1,
+                                                        schema - h.schema));
                 }
                 if (last < h.first || last - h.first < ROWS_MAX || h.schema <= -4)
                         break;
@@ -166,9 +174,11 @@ static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t ste
                 if (histogram_parse(step_find_histogram(v, metric), &schema, &first, &counts) <= 0)
                         continue;
                 for (size_t k = 0; k < sd_json_variant_elements(counts); k++) {
-                        size_t row = (size_t) (bucket_coarser_index(first + (long) k, schema - h.schema) - h.first);
+                        size_t row = (size_t) (bucket_coarser_index(first + (long) k, schema - h.schema) -
+                                               h.first);
 
-                        h.cells[row * h.columns + column] += sd_json_variant_unsigned(sd_json_variant_by_index(counts, k));
+                        h.cells[row * h.columns + column] += sd_json_variant_unsigned(
+                                sd_json_variant_by_index(counts, k));
                 }
         }
 
@@ -176,7 +186,8 @@ static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t ste
         return 0;
 }
 
-static void print_cell(FILE *f, const Style *style, bool plain, size_t times, Color color, const char *text) {
+static void print_cell(FILE *f, const Style *style, bool plain, size_t times, Color color,
+                       const char *text) {
         (void) fputs(plain ? "" : color_on(style, color), f);
         for (size_t i = 0; i < times; i++)
                 (void) fputs(text, f);
@@ -225,7 +236,8 @@ int heatmap_print(const Style *style, bool plain, sd_json_variant *reply, const 
                 return -EBADMSG;
         if (sd_json_variant_elements(steps) == 0) {
                 if (legend)
-                        (void) printf("No complete step of %s is recorded for this period.\n", format_window(a, step));
+                        (void) printf("No complete step of %s is recorded for this period.\n",
+                                      format_window(a, step));
                 return 0;
         }
 
@@ -237,8 +249,9 @@ int heatmap_print(const Style *style, bool plain, sd_json_variant *reply, const 
                 total += h.cells[i];
 
         if (legend)
-                (void) printf("%s%s%s of %s: %s since %s, steps of %s\n\n", color_on(style, COLOR_BOLD), metric, color_off(style), unit ?: "?",
-                               format_count(a, total), format_time(b, h.begin, now), format_window(c, step));
+                (void) printf("%s%s%s of %s: %s since %s, steps of %s\n\n", color_on(style, COLOR_BOLD),
+                              metric, color_off(style), unit ?: "?", format_count(a, total),
+                              format_time(b, h.begin, now), format_window(c, step));
 
         if (legend && h.rows > 0)
                 (void) printf("%9s %*s %7s\n", "UP TO", (int) (h.columns * h.step_columns), "", "COUNT");
@@ -268,7 +281,8 @@ int heatmap_print(const Style *style, bool plain, sd_json_variant *reply, const 
                                 all += h.cells[k * h.columns + column];
                         while ((double) n >= shades[shade].share * (double) all)
                                 shade++;
-                        print_cell(stdout, style, plain, h.step_columns, shades[shade].color, shade_text(style, plain, shade));
+                        print_cell(stdout, style, plain, h.step_columns, shades[shade].color,
+                                   shade_text(style, plain, shade));
                 }
                 (void) printf(" %7s\n", format_count(a, sum));
         }

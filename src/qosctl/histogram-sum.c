@@ -68,7 +68,8 @@ int histogram_sum_add(HistogramSum *s, sd_json_variant *reply) {
         if (!buckets || !sd_json_variant_is_array(buckets) || !v || !sd_json_variant_is_integer(v) ||
             !value_unsigned(reply, "sum", &duration) || __builtin_add_overflow(sum.sum, duration, &sum.sum))
                 return -EBADMSG;
-        if (sd_json_variant_integer(v) < HISTOGRAM_SCHEMA_MIN || sd_json_variant_integer(v) > HISTOGRAM_SCHEMA_MAX)
+        if (sd_json_variant_integer(v) < HISTOGRAM_SCHEMA_MIN ||
+            sd_json_variant_integer(v) > HISTOGRAM_SCHEMA_MAX)
                 return -EBADMSG;
         schema = (int) sd_json_variant_integer(v);
 
@@ -110,11 +111,14 @@ int histogram_sum_get_buckets(const HistogramSum *s, sd_json_variant **ret) {
         for (; n < s->n; n++) {
                 const SumBucket *b = s->buckets + n;
                 bool last = b->index == LONG_MAX;
-                uint64_t lower = last ? s->last : n == 0 && s->from_zero ? 0 : bucket_upper(b->index - 1, s->schema);
+                uint64_t lower = last                   ? s->last :
+                                 n == 0 && s->from_zero ? 0 :
+                                                          bucket_upper(b->index - 1, s->schema);
 
-                r = sd_json_buildo(items + n,
-                                   SD_JSON_BUILD_PAIR_UNSIGNED("lower", lower),
-                                   SD_JSON_BUILD_PAIR_CONDITION(!last, "upper", SD_JSON_BUILD_UNSIGNED(bucket_upper(b->index, s->schema))),
+                r = sd_json_buildo(items + n, SD_JSON_BUILD_PAIR_UNSIGNED("lower", lower),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!last, "upper",
+                                                                SD_JSON_BUILD_UNSIGNED(
+                                                                        bucket_upper(b->index, s->schema))),
                                    SD_JSON_BUILD_PAIR_UNSIGNED("count", b->count));
                 if (r < 0)
                         break;

@@ -42,7 +42,8 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 
         if (!buckets || !sd_json_variant_is_array(buckets) || !s || !sd_json_variant_is_integer(s))
                 return -EBADMSG;
-        if (sd_json_variant_integer(s) < HISTOGRAM_SCHEMA_MIN || sd_json_variant_integer(s) > HISTOGRAM_SCHEMA_MAX)
+        if (sd_json_variant_integer(s) < HISTOGRAM_SCHEMA_MIN ||
+            sd_json_variant_integer(s) > HISTOGRAM_SCHEMA_MAX)
                 return -EBADMSG;
         schema = (int) sd_json_variant_integer(s);
 
@@ -65,7 +66,8 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 
         for (; first <= last; steps++) {
                 n = (size_t) (bucket_coarser_index(last, steps) - bucket_coarser_index(first, steps)) + 1;
-                if ((n + overflow <= rows_max && schema - steps <= SCHEMA_MAX) || schema - steps == HISTOGRAM_SCHEMA_MIN)
+                if ((n + overflow <= rows_max && schema - steps <= SCHEMA_MAX) ||
+                    schema - steps == HISTOGRAM_SCHEMA_MIN)
                         break;
         }
 
@@ -111,7 +113,8 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 
 /* Lists the quantiles in a bucket: samples before + 1 … before + count of n. Omits those with too few
  * samples. */
-static void quantiles_between(uint64_t before, uint64_t count, uint64_t n, uint64_t minimum_samples, char *buf, size_t size) {
+static void quantiles_between(uint64_t before, uint64_t count, uint64_t n, uint64_t minimum_samples,
+                              char *buf, size_t size) {
         size_t l = 0;
 
         buf[0] = 0;
@@ -125,7 +128,8 @@ static void quantiles_between(uint64_t before, uint64_t count, uint64_t n, uint6
         }
 }
 
-int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max, uint64_t minimum_samples, unsigned indent) {
+int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max,
+                    uint64_t minimum_samples, unsigned indent) {
         _cleanup_free_ HistogramRow *rows = NULL;
         uint64_t total = 0, most = 0, before = 0;
         size_t n, used, width;
@@ -155,9 +159,11 @@ int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t 
 
                 (void) fprintf(f, "%*s", (int) indent, "");
                 if (rows[i].upper == UINT64_MAX)
-                        (void) fprintf(f, "%9s %s %9s", format_duration(a, rows[i].lower), style->utf8 ? "\xe2\x80\x93" : "-", "");
+                        (void) fprintf(f, "%9s %s %9s", format_duration(a, rows[i].lower),
+                                       style->utf8 ? "\xe2\x80\x93" : "-", "");
                 else
-                        (void) fprintf(f, "%9s %s %9s", format_duration(a, rows[i].lower), style->utf8 ? "\xe2\x80\x93" : "-",
+                        (void) fprintf(f, "%9s %s %9s", format_duration(a, rows[i].lower),
+                                       style->utf8 ? "\xe2\x80\x93" : "-",
                                        format_duration(b, rows[i].upper));
                 if (minimum_samples > 0)
                         (void) fprintf(f, " %6s", format_count(count, rows[i].count));
@@ -165,7 +171,8 @@ int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t 
 
                 marks[0] = 0;
                 if (minimum_samples > 0)
-                        quantiles_between(before, rows[i].count, total, minimum_samples, marks, sizeof(marks));
+                        quantiles_between(before, rows[i].count, total, minimum_samples, marks,
+                                          sizeof(marks));
                 (void) fprintf(f, "%s%s%s%s\n", color_on(style, COLOR_GREEN), bar, color_off(style), marks);
                 before += rows[i].count;
         }

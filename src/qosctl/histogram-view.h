@@ -18,10 +18,11 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 
 /* Prints bars with shares; unless minimum_samples is 0, also counts, and the quantiles with at least that
  * many samples on either side. */
-int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max, uint64_t minimum_samples, unsigned indent);
+int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max,
+                    uint64_t minimum_samples, unsigned indent);
 
-/* Number of buckets per power of two as an exponent of two, in native histograms; 64 bits are four buckets of
- * the coarsest. */
+/* Number of buckets per power of two as an exponent of two, in native histograms; 64 bits are four buckets
+ * of the coarsest. */
 #define HISTOGRAM_SCHEMA_MIN (-4)
 #define HISTOGRAM_SCHEMA_MAX 8
 

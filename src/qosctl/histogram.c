@@ -32,15 +32,16 @@ static int read_histogram(Client *c, int argc, char **argv, Replies *ret) {
                 return STATUS_USAGE;
         }
 
-        r = client_callbo(c, QOS_METHOD("Histogram"), ret,
-                          SD_JSON_BUILD_PAIR_STRING("unit", names.items[0]),
+        r = client_callbo(c, QOS_METHOD("Histogram"), ret, SD_JSON_BUILD_PAIR_STRING("unit", names.items[0]),
                           SD_JSON_BUILD_PAIR_STRING("metric", get_metric(argc, argv)),
-                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                       SD_JSON_BUILD_UNSIGNED(arg_window)));
         return r != 0 ? unit_read_fail(r, ret, names.items[0]) : STATUS_OK;
 }
 
 /* where: "" or " on 3 hosts" */
-static int print_histogram(int argc, char **argv, sd_json_variant *reply, const char *where, uint64_t minimum_samples) {
+static int print_histogram(int argc, char **argv, sd_json_variant *reply, const char *where,
+                           uint64_t minimum_samples) {
         char count[FORMAT_MAX], mean[FORMAT_MAX], over[FORMAT_MAX];
         const char *metric = get_metric(argc, argv), *unit = value_string(reply, "unit") ?: argv[0];
         uint64_t n = 0, sum = 0, window = 0;
@@ -57,13 +58,18 @@ static int print_histogram(int argc, char **argv, sd_json_variant *reply, const 
                 char figures[128];
                 int k;
 
-                k = window > 0 ? snprintf(figures, sizeof(figures), "%s in the last %s", format_count(count, n), format_window(over, window)) :
-                                 snprintf(figures, sizeof(figures), "%s since attached", format_count(count, n));
+                k = window > 0 ?
+                            snprintf(figures, sizeof(figures), "%s in the last %s", format_count(count, n),
+                                     format_window(over, window)) :
+                            snprintf(figures, sizeof(figures), "%s since attached", format_count(count, n));
                 if (n > 0)
-                        k += snprintf(figures + k, sizeof(figures) - (size_t) k, ", mean %s", format_duration(mean, sum / n));
+                        k += snprintf(figures + k, sizeof(figures) - (size_t) k, ", mean %s",
+                                      format_duration(mean, sum / n));
                 /* The pager cuts longer lines */
-                wide = strlen(metric) + strlen(" of ") + text_width(unit) + strlen(where) + strlen(": ") + (size_t) k;
-                (void) printf("%s%s%s of %s%s:%s%s\n\n", color_on(style, COLOR_BOLD), metric, color_off(style), unit, where,
+                wide = strlen(metric) + strlen(" of ") + text_width(unit) + strlen(where) + strlen(": ") +
+                       (size_t) k;
+                (void) printf("%s%s%s of %s%s:%s%s\n\n", color_on(style, COLOR_BOLD), metric,
+                              color_off(style), unit, where,
                               style->width > 0 && wide > style->width ? "\n" : " ", figures);
         }
 
@@ -88,7 +94,7 @@ int verb_histogram(int argc, char **argv) {
         return print_histogram(argc, argv, replies.items[0], "", client_get_minimum_samples(c));
 }
 
-/* ---- several hosts ------------------------------------------------------------------------------------- */
+/* ---- several hosts ----------------------------------------------------------------------------------- */
 
 /* The reply, with the number of samples that quantiles need there. */
 static int collect_histogram(int argc, char **argv, Replies *ret) {
@@ -112,7 +118,8 @@ static int collect_histogram(int argc, char **argv, Replies *ret) {
 }
 
 /* The sum in the form of a reply to Histogram(), with the number of requests of each host. */
-static int build_sum(const HistogramSum *sum, sd_json_variant *first, const char *metric, sd_json_variant *hosts, sd_json_variant **ret) {
+static int build_sum(const HistogramSum *sum, sd_json_variant *first, const char *metric,
+                     sd_json_variant *hosts, sd_json_variant **ret) {
         _cleanup_json_ sd_json_variant *buckets = NULL;
         uint64_t window;
         bool total;
@@ -121,10 +128,10 @@ static int build_sum(const HistogramSum *sum, sd_json_variant *first, const char
         total = !value_unsigned(first, "window", &window);
         r = histogram_sum_get_buckets(sum, &buckets);
         if (r >= 0)
-                r = sd_json_buildo(ret,
-                                   SD_JSON_BUILD_PAIR_STRING("unit", value_string(first, "unit")),
+                r = sd_json_buildo(ret, SD_JSON_BUILD_PAIR_STRING("unit", value_string(first, "unit")),
                                    SD_JSON_BUILD_PAIR_STRING("metric", metric),
-                                   SD_JSON_BUILD_PAIR_CONDITION(!total, "window", SD_JSON_BUILD_UNSIGNED(window)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!total, "window",
+                                                                SD_JSON_BUILD_UNSIGNED(window)),
                                    SD_JSON_BUILD_PAIR_VARIANT("hosts", hosts),
                                    SD_JSON_BUILD_PAIR_INTEGER("schema", sum->schema),
                                    SD_JSON_BUILD_PAIR_UNSIGNED("count", sum->count),
@@ -139,15 +146,19 @@ static int check_same(const Host *a, const Host *b) {
         const char *unit = value_string(x, "unit"), *other = value_string(y, "unit");
 
         if (!unit || !other)
-                return log_failure(-EBADMSG, "%s: received an invalid response from qosd.", unit ? b->name : a->name);
+                return log_failure(-EBADMSG, "%s: received an invalid response from qosd.",
+                                   unit ? b->name : a->name);
         if (!streq(unit, other)) {
-                (void) log_failure(-EINVAL, "Expected the same unit on all hosts, but it is %s on %s and %s on %s.", unit, a->name, other, b->name);
+                (void) log_failure(-EINVAL,
+                                   "Expected the same unit on all hosts, but it is %s on %s and %s on %s.",
+                                   unit, a->name, other, b->name);
                 return STATUS_USAGE;
         }
         return host_check_window(a, x, b, y);
 }
 
-static int sum_histograms(const Host *hosts, size_t n, const char *metric, sd_json_variant **ret, size_t *ret_hosts, uint64_t *ret_minimum) {
+static int sum_histograms(const Host *hosts, size_t n, const char *metric, sd_json_variant **ret,
+                          size_t *ret_hosts, uint64_t *ret_minimum) {
         _cleanup_json_ sd_json_variant *array = NULL;
         _cleanup_histogram_sum_ HistogramSum sum = {};
         const Host *first = NULL;
@@ -168,18 +179,20 @@ static int sum_histograms(const Host *hosts, size_t n, const char *metric, sd_js
                 reply = h->replies.items[0];
                 r = histogram_sum_add(&sum, reply);
                 if (r < 0)
-                        return r == -ENOMEM ? log_out_of_memory() : log_failure(r, "%s: received an invalid response from qosd.", h->name);
+                        return r == -ENOMEM ? log_out_of_memory() :
+                                              log_failure(r, "%s: received an invalid response from qosd.",
+                                                          h->name);
 
                 (void) value_unsigned(reply, "count", &count);
                 (void) value_unsigned(reply, "covered", &covered);
                 (void) value_unsigned(reply, "timestamp", &timestamp);
                 (void) value_unsigned(reply, "minimumSamples", &minimum);
                 *ret_minimum = MAX(*ret_minimum, minimum);
-                r = sd_json_variant_append_arrayb(&array,
-                                                  SD_JSON_BUILD_OBJECT(SD_JSON_BUILD_PAIR_STRING("host", h->name),
-                                                                       SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", timestamp),
-                                                                       SD_JSON_BUILD_PAIR_UNSIGNED("covered", covered),
-                                                                       SD_JSON_BUILD_PAIR_UNSIGNED("count", count)));
+                r = sd_json_variant_append_arrayb(
+                        &array, SD_JSON_BUILD_OBJECT(SD_JSON_BUILD_PAIR_STRING("host", h->name),
+                                                     SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", timestamp),
+                                                     SD_JSON_BUILD_PAIR_UNSIGNED("covered", covered),
+                                                     SD_JSON_BUILD_PAIR_UNSIGNED("count", count)));
                 if (r < 0)
                         return log_out_of_memory();
                 (*ret_hosts)++;

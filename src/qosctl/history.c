@@ -76,10 +76,13 @@ static void add_value(Table *t, sd_json_variant *step, const char *metric, const
         double d;
 
         if (value_unsigned(step, metric, &n) && !streq(unit, "1/s"))
-                table_add(t, COLOR_NONE, "%s", streq(unit, "ns") ? format_duration(buf, n) :
-                                               streq(unit, "bytes") ? format_bytes(buf, n) : format_count(buf, n));
+                table_add(t, COLOR_NONE, "%s",
+                          streq(unit, "ns")    ? format_duration(buf, n) :
+                          streq(unit, "bytes") ? format_bytes(buf, n) :
+                                                 format_count(buf, n));
         else if (value_real(step, metric, &d))
-                table_add(t, COLOR_NONE, "%s", streq(unit, "1/s") ? format_rate(buf, d) : format_real(buf, d));
+                table_add(t, COLOR_NONE, "%s",
+                          streq(unit, "1/s") ? format_rate(buf, d) : format_real(buf, d));
         else if (v && sd_json_variant_is_string(v))
                 table_add(t, COLOR_NONE, "%s", sd_json_variant_string(v));
         else
@@ -102,10 +105,12 @@ static void add_errors(Table *t, sd_json_variant *step) {
                 one = sd_json_variant_is_unsigned(v) ? sd_json_variant_unsigned(v) : 0;
                 n += one;
         }
-        table_add(t, n > 0 ? COLOR_RED : COLOR_NONE, "%s", format_rate(buf, (double) n * (double) NSEC_PER_SEC / (double) covered));
+        table_add(t, n > 0 ? COLOR_RED : COLOR_NONE, "%s",
+                  format_rate(buf, (double) n * (double) NSEC_PER_SEC / (double) covered));
 }
 
-static int print_history(sd_json_variant *reply, const Replies *catalogue, char **metrics, size_t n_metrics) {
+static int print_history(sd_json_variant *reply, const Replies *catalogue, char **metrics,
+                         size_t n_metrics) {
         static const Column summary[] = {
                 { "TIME" },
                 { "RATE",     .right = true },
@@ -122,7 +127,8 @@ static int print_history(sd_json_variant *reply, const Replies *catalogue, char 
         int r = -ENOMEM;
 
         for (size_t i = 0; i < n_metrics; i++) {
-                headers[i] = strdup(startswith(metrics[i], SERVER) ?: startswith(metrics[i], "requests.") ?: metrics[i]);
+                headers[i] = strdup(startswith(metrics[i], SERVER) ?:
+                                    startswith(metrics[i], "requests.") ?: metrics[i]);
                 if (!headers[i])
                         goto finish;
                 for (char *p = headers[i]; *p; p++)
@@ -136,7 +142,8 @@ static int print_history(sd_json_variant *reply, const Replies *catalogue, char 
         if (!t)
                 goto finish;
 
-        for (size_t i = 0; steps && sd_json_variant_is_array(steps) && i < sd_json_variant_elements(steps); i++) {
+        for (size_t i = 0; steps && sd_json_variant_is_array(steps) && i < sd_json_variant_elements(steps);
+             i++) {
                 sd_json_variant *s = sd_json_variant_by_index(steps, i);
                 uint64_t at;
 
@@ -147,7 +154,8 @@ static int print_history(sd_json_variant *reply, const Replies *catalogue, char 
                 table_add(t, COLOR_NONE, "%s", format_time(buf, at, now));
 
                 for (size_t k = 0; k < n_metrics; k++)
-                        add_value(t, s, metrics[k], value_string(catalogue_find(catalogue, metrics[k]), "unit") ?: "");
+                        add_value(t, s, metrics[k],
+                                  value_string(catalogue_find(catalogue, metrics[k]), "unit") ?: "");
                 if (n_metrics > 0)
                         continue;
                 add_value(t, s, SERVER "rate", "1/s");
@@ -164,10 +172,13 @@ static int print_history(sd_json_variant *reply, const Replies *catalogue, char 
         if (r >= 0 && arg_legend) {
                 (void) value_unsigned(reply, "step", &step);
                 if (table_rows(t) > 0)
-                        (void) printf("\n%zu step%s of %s, listed by start time. Missing steps were not observed.\n",
-                                      table_rows(t), table_rows(t) == 1 ? "" : "s", format_window(buf, step));
+                        (void) printf("\n%zu step%s of %s, listed by start time. Missing steps were not "
+                                      "observed.\n",
+                                      table_rows(t), table_rows(t) == 1 ? "" : "s",
+                                      format_window(buf, step));
                 else
-                        (void) printf("No complete step of %s is recorded for this period.\n", format_window(buf, step));
+                        (void) printf("No complete step of %s is recorded for this period.\n",
+                                      format_window(buf, step));
         }
 
 finish:
@@ -180,7 +191,8 @@ int verb_history(int argc, char **argv) {
         _cleanup_replies_ Replies reply = REPLIES_INIT, catalogue = REPLIES_INIT;
         _cleanup_client_ Client *c = NULL;
         _cleanup_names_ Names names = NAMES_INIT;
-        char *summary[METRICS_MAX + 1] = { (char*) SERVER "rate", (char*) SERVER "latency.p50", (char*) SERVER "latency.p99", (char*) SERVER "inFlight" };
+        char *summary[METRICS_MAX + 1] = { (char*) SERVER "rate", (char*) SERVER "latency.p50",
+                                           (char*) SERVER "latency.p99", (char*) SERVER "inFlight" };
         char **metrics = argv + 1;
         size_t n = 4;
         int r;
@@ -211,7 +223,10 @@ int verb_history(int argc, char **argv) {
                 if (r < 0)
                         return r;
                 if (r > 0) {
-                        (void) log_failure(-EINVAL, "'%s' is a distribution, expected one of its members, such as '%s.max'. See also 'qosctl heatmap'.", argv[i], argv[i]);
+                        (void) log_failure(-EINVAL,
+                                           "'%s' is a distribution, expected one of its members, such as "
+                                           "'%s.max'. See also 'qosctl heatmap'.",
+                                           argv[i], argv[i]);
                         return STATUS_USAGE;
                 }
         }
@@ -257,7 +272,9 @@ int verb_heatmap(int argc, char **argv) {
         if (r < 0)
                 return r;
         if (r == 0) {
-                (void) log_failure(-EINVAL, "'%s' is not a distribution, expected one such as '" SERVER "latency'.", metrics[0]);
+                (void) log_failure(-EINVAL,
+                                   "'%s' is not a distribution, expected one such as '" SERVER "latency'.",
+                                   metrics[0]);
                 return STATUS_USAGE;
         }
 

@@ -13,8 +13,8 @@
 #include "terminal.h"
 #include "value.h"
 
-/* Until a host has responded, beside the time for which it is observed. A host that is down is silent; to log in
- * to one that looks up names takes some seconds. */
+/* Until a host has responded, beside the time for which it is observed. A host that is down is silent; to
+ * log in to one that looks up names takes some seconds. */
 #define HOST_TIMEOUT (15 * NSEC_PER_SEC)
 /* Of one host: 256 units with four windows each take 10 MiB. */
 #define OUTPUT_MAX (64U << 20)
@@ -48,14 +48,19 @@ int hosts_parse(const char *list) {
                 if (!name)
                         return log_out_of_memory();
                 if (l == 0)
-                        return log_failure(-EINVAL, "Empty host name in --host=, expected names separated by commas.");
+                        return log_failure(-EINVAL, "Empty host name in --host=, expected names separated "
+                                                    "by commas.");
                 if (strpbrk(name, " \t\r\n"))
-                        return log_failure(-EINVAL, "Invalid host name '%s' in --host=, expected names separated by commas without blanks.", name);
+                        return log_failure(-EINVAL,
+                                           "Invalid host name '%s' in --host=, expected names separated by "
+                                           "commas without blanks.",
+                                           name);
                 for (size_t i = 0; i < n; i++)
                         if (streq(arg_hosts[i], name))
                                 return log_failure(-EINVAL, "Host '%s' is given twice in --host=.", name);
                 if (n >= HOSTS_MAX)
-                        return log_failure(-E2BIG, "Too many hosts in --host=, expected at most %u.", HOSTS_MAX);
+                        return log_failure(-E2BIG, "Too many hosts in --host=, expected at most %u.",
+                                           HOSTS_MAX);
 
                 hosts = reallocarray(arg_hosts, n + 2, sizeof(char*));
                 if (!hosts)
@@ -171,7 +176,8 @@ static void tasks_wait(Task *tasks, size_t n, uint64_t deadline) {
                         }
                         some = some || t->output.fd >= 0;
                         fds[2 * i] = (struct pollfd) { .fd = t->output.fd, .events = POLLIN };
-                        fds[2 * i + 1] = (struct pollfd) { .fd = t->output.fd >= 0 ? t->messages.fd : -1, .events = POLLIN };
+                        fds[2 * i + 1] = (struct pollfd) { .fd = t->output.fd >= 0 ? t->messages.fd : -1,
+                                                           .events = POLLIN };
                 }
                 if (!some)
                         return;
@@ -196,7 +202,8 @@ static void tasks_wait(Task *tasks, size_t n, uint64_t deadline) {
                         t->too_long = r < 0;
                         if (r < 0)
                                 task_end(t);
-                        /* Descriptors of ssh's own children may stay open, so messages are no sign of the end */
+                        /* Descriptors of ssh's own children may stay open, so messages are no sign of the
+                         * end */
                         t->output.fd = close_fd(t->output.fd);
                 }
         }
@@ -205,7 +212,8 @@ static void tasks_wait(Task *tasks, size_t n, uint64_t deadline) {
 static void print_messages(const char *host, char *messages) {
         char *saved = NULL;
 
-        for (char *line = messages ? strtok_r(messages, "\r\n", &saved) : NULL; line; line = strtok_r(NULL, "\r\n", &saved))
+        for (char *line = messages ? strtok_r(messages, "\r\n", &saved) : NULL; line;
+             line = strtok_r(NULL, "\r\n", &saved))
                 (void) log_failure(-EIO, "%s: %s", host, line);
 }
 
@@ -213,7 +221,8 @@ static int parse_output(char *output, Replies *ret) {
         char *saved = NULL;
         int r;
 
-        for (char *line = output ? strtok_r(output, "\n", &saved) : NULL; line; line = strtok_r(NULL, "\n", &saved)) {
+        for (char *line = output ? strtok_r(output, "\n", &saved) : NULL; line;
+             line = strtok_r(NULL, "\n", &saved)) {
                 _cleanup_json_ sd_json_variant *v = NULL;
 
                 r = sd_json_parse(line, 0, &v, NULL, NULL);
@@ -237,15 +246,18 @@ static int task_finish(Task *t, const char *host, Replies *ret) {
         print_messages(host, t->messages.data);
 
         if (t->timed_out) {
-                (void) log_failure(-ETIMEDOUT, "%s: no response within %s.", host, format_span(buf, HOST_TIMEOUT));
+                (void) log_failure(-ETIMEDOUT, "%s: no response within %s.", host,
+                                   format_span(buf, HOST_TIMEOUT));
                 return STATUS_FAILED;
         }
         if (t->too_long) {
-                (void) log_failure(-EFBIG, "%s: more than %u MiB were read, or memory is exhausted.", host, OUTPUT_MAX >> 20);
+                (void) log_failure(-EFBIG, "%s: more than %u MiB were read, or memory is exhausted.", host,
+                                   OUTPUT_MAX >> 20);
                 return STATUS_FAILED;
         }
         if (info.si_code != CLD_EXITED) {
-                (void) log_failure(-EIO, "%s: ended by signal %s.", host, sigabbrev_np(info.si_status) ?: "?");
+                (void) log_failure(-EIO, "%s: ended by signal %s.", host,
+                                   sigabbrev_np(info.si_status) ?: "?");
                 return STATUS_FAILED;
         }
         r = parse_output(t->output.data, ret);
@@ -286,7 +298,8 @@ int hosts_collect(HostCollect collect, int argc, char **argv, uint64_t interval,
                         task_end(tasks + i);
         } else {
                 if (interval > 0)
-                        progress_begin(interval, /* interruptible= */ true, "Observing %s on %zu hosts", argv[0], n);
+                        progress_begin(interval, /* interruptible= */ true, "Observing %s on %zu hosts",
+                                       argv[0], n);
                 else
                         progress_begin(0, /* interruptible= */ false, "Waiting for %zu hosts", n);
                 tasks_wait(tasks, n, now_nsec(CLOCK_MONOTONIC) + interval + HOST_TIMEOUT);
@@ -325,7 +338,8 @@ int host_check_window(const Host *a, sd_json_variant *x, const Host *b, sd_json_
         if (window == other)
                 return STATUS_OK;
 
-        (void) log_failure(-EINVAL, "The default window of %s is not that of %s, expected --window=.", b->name, a->name);
+        (void) log_failure(-EINVAL, "The default window of %s is not that of %s, expected --window=.",
+                           b->name, a->name);
         return STATUS_USAGE;
 }
 

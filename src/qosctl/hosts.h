@@ -29,8 +29,8 @@ typedef int (*HostCollect)(int argc, char **argv, Replies *ret);
 int hosts_collect(HostCollect collect, int argc, char **argv, uint64_t interval, Host **ret, size_t *ret_n);
 void hosts_done(Host *hosts, size_t n);
 
-/* Whether the windows of two replies are the same, as their figures can be added then. Returns an exit status,
- * logs that they are not. */
+/* Whether the windows of two replies are the same, as their figures can be added then. Returns an exit
+ * status, logs that they are not. */
 int host_check_window(const Host *a, sd_json_variant *x, const Host *b, sd_json_variant *y);
 /* Adds a field "host" to an object. */
 int host_add_name(const Host *h, sd_json_variant **v);

@@ -51,7 +51,8 @@ static int list_attached(Client *c, const char *unit, int argc, char **argv, Rep
 
         r = client_call_morebo(c, QOS_METHOD("List"), &replies,
                                SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
-                               SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+                               SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                            SD_JSON_BUILD_UNSIGNED(arg_window)));
         /* Units that are not attached are omitted, as with systemctl; names that no unit has are errors */
         if (unit && unit_is_detached(r, &replies))
                 return STATUS_OK;
@@ -135,8 +136,9 @@ static void print_legend(const Reading *readings, size_t n, const char *const *h
 
                         _cleanup_free_ char *note = NULL;
 
-                        if (asprintf(&note, "%s%s%s%s%s: %s", color_on(style, COLOR_YELLOW), hosts ? hosts[i] : "",
-                                     hosts ? " " : "", readings[i].unit, color_off(style), strempty(clean)) < 0) {
+                        if (asprintf(&note, "%s%s%s%s%s: %s", color_on(style, COLOR_YELLOW),
+                                     hosts ? hosts[i] : "", hosts ? " " : "", readings[i].unit,
+                                     color_off(style), strempty(clean)) < 0) {
                                 note = NULL;
                                 continue;
                         }
@@ -149,7 +151,8 @@ static void print_legend(const Reading *readings, size_t n, const char *const *h
         f = open_memstream(&summary, &size);
         if (!f)
                 return;
-        (void) fprintf(f, "%s%zu unit%s attached", color_on(style, COLOR_BOLD), attached, attached == 1 ? "" : "s");
+        (void) fprintf(f, "%s%zu unit%s attached", color_on(style, COLOR_BOLD), attached,
+                       attached == 1 ? "" : "s");
         if (hosts)
                 (void) fprintf(f, " on %zu host%s", n_hosts, n_hosts == 1 ? "" : "s");
         if (arg_all)
@@ -158,7 +161,8 @@ static void print_legend(const Reading *readings, size_t n, const char *const *h
         if (window == 0)
                 (void) fprintf(f, " Window: since attached.");
         else if (window != WINDOW_UNSET)
-                (void) fprintf(f, " Window: last %s%s.", format_window(buf, window), longer ? " unless noted in parentheses" : "");
+                (void) fprintf(f, " Window: last %s%s.", format_window(buf, window),
+                               longer ? " unless noted in parentheses" : "");
         if (attached == 0 && !arg_all)
                 (void) fprintf(f, " To attach a unit: qosctl attach UNIT");
         if (fclose(f) != 0)
@@ -236,7 +240,8 @@ static int check_all(void) {
         if (!arg_all || !arg_hosts)
                 return STATUS_OK;
 
-        (void) log_failure(-EOPNOTSUPP, "Listening units can only be listed on the local host, --all cannot be combined with --host=.");
+        (void) log_failure(-EOPNOTSUPP, "Listening units can only be listed on the local host, --all cannot "
+                                        "be combined with --host=.");
         return STATUS_USAGE;
 }
 
@@ -286,7 +291,7 @@ int verb_list(int argc, char **argv) {
         return status_combine(status, r);
 }
 
-/* ---- several hosts ------------------------------------------------------------------------------------- */
+/* ---- several hosts ----------------------------------------------------------------------------------- */
 
 /* A reading with its longer windows. */
 static int pack_reading(const Reading *r, sd_json_variant **ret) {
@@ -297,7 +302,8 @@ static int pack_reading(const Reading *r, sd_json_variant **ret) {
                 k = r->wider[i].snapshot ? sd_json_variant_append_array(&wider, r->wider[i].snapshot) :
                                            sd_json_variant_append_arrayb(&wider, SD_JSON_BUILD_NULL);
         if (k >= 0)
-                k = sd_json_buildo(ret, SD_JSON_BUILD_PAIR_VARIANT("item", r->item), SD_JSON_BUILD_PAIR_VARIANT("wider", wider));
+                k = sd_json_buildo(ret, SD_JSON_BUILD_PAIR_VARIANT("item", r->item),
+                                   SD_JSON_BUILD_PAIR_VARIANT("wider", wider));
         return k < 0 ? log_out_of_memory() : 0;
 }
 
@@ -305,7 +311,8 @@ static void unpack_reading(Reading *r, sd_json_variant *v) {
         sd_json_variant *wider = value_find(v, "wider");
 
         reading_set(r, value_find(v, "item"));
-        for (size_t i = 0; wider && i < MIN(sd_json_variant_elements(wider), (size_t) READING_WIDER_MAX); i++) {
+        for (size_t i = 0; wider && i < MIN(sd_json_variant_elements(wider), (size_t) READING_WIDER_MAX);
+             i++) {
                 sd_json_variant *snapshot = sd_json_variant_by_index(wider, i);
 
                 if (!sd_json_variant_is_null(snapshot))
@@ -342,7 +349,8 @@ static int collect_units(int argc, char **argv, Replies *ret) {
 static int print_json_of_hosts(const Host *hosts, size_t n) {
         for (const Host *h = hosts; h < hosts + n; h++)
                 for (size_t i = 0; i < h->replies.n; i++) {
-                        _cleanup_json_ sd_json_variant *v = sd_json_variant_ref(value_find(h->replies.items[i], "item"));
+                        _cleanup_json_ sd_json_variant *v = sd_json_variant_ref(
+                                value_find(h->replies.items[i], "item"));
                         int r;
 
                         r = host_add_name(h, &v);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Finds units of this host by their listening sockets. qosd cannot do so, as it has a network namespace of its
- * own (PrivateNetwork=). */
+/* Finds units of this host by their listening sockets. qosd cannot do so, as it has a network namespace of
+ * its own (PrivateNetwork=). */
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -61,7 +61,8 @@ static int read_dump(int fd, ListenerHandler handler, void *userdata) {
                 if (l < 0)
                         return -errno;
 
-                for (struct nlmsghdr *h = (struct nlmsghdr*) buf; NLMSG_OK(h, (size_t) l); h = NLMSG_NEXT(h, l)) {
+                for (struct nlmsghdr *h = (struct nlmsghdr*) buf; NLMSG_OK(h, (size_t) l);
+                     h = NLMSG_NEXT(h, l)) {
                         struct inet_diag_msg *m = NLMSG_DATA(h);
                         struct rtattr *a = (struct rtattr*) (m + 1);
                         uint64_t id = 0;
@@ -128,7 +129,8 @@ static int visit(const char *path, const struct stat *st, int type, struct FTW *
         for (size_t i = 0; i < n_groups; i++)
                 if (groups[i] == st->st_ino) {
                         /* A socket opened by the service manager does not identify the service */
-                        if (control_group_get_top_unit(path + strlen(CGROUP_ROOT), &unit) > 0 && !streq(unit, "init.scope"))
+                        if (control_group_get_top_unit(path + strlen(CGROUP_ROOT), &unit) > 0 &&
+                            !streq(unit, "init.scope"))
                                 return names_add(found, unit) < 0 ? -1 : 0;
                         return 0;
                 }
@@ -159,7 +161,7 @@ int names_find_listening(Names *ret) {
         return groups_find_units(ret);
 }
 
-/* ---- the unit that listens at an address --------------------------------------------------------------- */
+/* ---- the unit that listens at an address ------------------------------------------------------------- */
 
 typedef struct Address {
         int family;                     /* AF_UNIX: only the path matters */
@@ -262,7 +264,10 @@ static char* unit_of_process(const char *pid) {
                         _cleanup_free_ char *unit = NULL;
 
                         line[strcspn(line, "\n")] = 0;
-                        return control_group_get_top_unit(line + strlen("0::"), &unit) > 0 && !streq(unit, "init.scope") ? TAKE_PTR(unit) : NULL;
+                        if (control_group_get_top_unit(line + strlen("0::"), &unit) <= 0 ||
+                            streq(unit, "init.scope"))
+                                return NULL;
+                        return TAKE_PTR(unit);
                 }
         return NULL;
 }
@@ -289,8 +294,8 @@ static bool process_has_socket(const char *pid, const char *name) {
         return has;
 }
 
-/* Sockets that the service manager has opened belong to the service that has inherited them, and Unix sockets
- * have no control group. Descriptors of other users' processes can be read by root alone. */
+/* Sockets that the service manager has opened belong to the service that has inherited them, and Unix
+ * sockets have no control group. Descriptors of other users' processes can be read by root alone. */
 static char* unit_with_socket(uint64_t inode) {
         char *unit = NULL, name[64];
         DIR *d = opendir("/proc");
@@ -320,8 +325,10 @@ static bool address_is_local(const Address *a) {
         for (i = all; i && !local; i = i->ifa_next) {
                 if (!i->ifa_addr || i->ifa_addr->sa_family != a->family)
                         continue;
-                local = memcmp(a->family == AF_INET ? (void*) &((struct sockaddr_in*) i->ifa_addr)->sin_addr :
-                               (void*) &((struct sockaddr_in6*) i->ifa_addr)->sin6_addr, a->bytes, address_size(a->family)) == 0;
+                local = memcmp(a->family == AF_INET ?
+                                       (void*) &((struct sockaddr_in*) i->ifa_addr)->sin_addr :
+                                       (void*) &((struct sockaddr_in6*) i->ifa_addr)->sin6_addr,
+                               a->bytes, address_size(a->family)) == 0;
         }
         freeifaddrs(all);
         return local;

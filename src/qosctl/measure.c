@@ -39,7 +39,8 @@ static int measure_begin(Client *c, const char *unit, Replies *ret) {
                 return unit_fail(r, &lease, "attach", unit);
 
         replies_done(ret);
-        r = client_callbo(c, QOS_METHOD("Mark"), ret, SD_JSON_BUILD_PAIR_STRING("unit", value_string(lease.items[0], "unit") ?: unit));
+        r = client_callbo(c, QOS_METHOD("Mark"), ret,
+                          SD_JSON_BUILD_PAIR_STRING("unit", value_string(lease.items[0], "unit") ?: unit));
         return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_OK;
 }
 
@@ -91,7 +92,8 @@ static int run_command(char **argv, int output, Client *c, const char *unit) {
                         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 
                 /* Signals of the terminal were sent to the command, too */
-                if (signal_wait(&waited, c, unit, &si) >= 0 && si.si_signo != SIGCHLD && si.si_code != SI_KERNEL)
+                if (signal_wait(&waited, c, unit, &si) >= 0 && si.si_signo != SIGCHLD &&
+                    si.si_code != SI_KERNEL)
                         (void) kill(pid, si.si_signo);
         }
 }
@@ -134,7 +136,10 @@ int verb_measure(int argc, char **argv) {
         int r, status;
 
         if (argc < 2) {
-                (void) log_failure(-EINVAL, "Expected a command after the unit, as in 'qosctl measure %s -- COMMAND'.", argv[0]);
+                (void) log_failure(-EINVAL,
+                                   "Expected a command after the unit, as in 'qosctl measure %s -- "
+                                   "COMMAND'.",
+                                   argv[0]);
                 return STATUS_USAGE;
         }
 

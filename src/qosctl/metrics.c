@@ -51,7 +51,8 @@ int verb_metrics(int argc, char **argv) {
         if (arg_exposition == EXPOSITION_PROTOBUF && arg_json == JSON_OFF && isatty(STDOUT_FILENO))
                 return log_failure(-EINVAL, "Refusing to write the binary format 'protobuf' to a terminal.");
         if (arg_verbose && arg_json != JSON_OFF) {
-                (void) log_failure(-EINVAL, "Option --verbose is about the formats of --format=, and not supported with JSON output.");
+                (void) log_failure(-EINVAL, "Option --verbose is about the formats of --format=, and not "
+                                            "supported with JSON output.");
                 return STATUS_USAGE;
         }
 

@@ -42,21 +42,24 @@ static void print_crossing(sd_json_variant *v, uint64_t at) {
 
         unit = text_clean(strempty(value_string(v, "unit")), style->utf8);
         clean = text_clean(strempty(rule), style->utf8);
-        (void) printf("%s %s %s%s%s %s", format_time(time, at, now_nsec(CLOCK_REALTIME)), strempty(unit), color_on(style, threshold_color(state)),
-                      strempty(state), color_off(style), threshold_value_text(v, "value", value));
+        (void) printf("%s %s %s%s%s %s", format_time(time, at, now_nsec(CLOCK_REALTIME)), strempty(unit),
+                      color_on(style, threshold_color(state)), strempty(state), color_off(style),
+                      threshold_value_text(v, "value", value));
         for (size_t i = 0; shares && i < sd_json_variant_elements(shares); i++) {
                 sd_json_variant *change = sd_json_variant_by_index(shares, i);
                 _cleanup_free_ char *name = text_clean(strempty(value_string(change, "state")), style->utf8);
                 double share, usual;
 
                 if (value_real(change, "share", &share) && value_real(change, "usual", &usual))
-                        (void) printf(", %s %.0f%% (usually %.0f%%)", thread_state_label(strempty(name)), share * 100, usual * 100);
+                        (void) printf(", %s %.0f%% (usually %.0f%%)", thread_state_label(strempty(name)),
+                                      share * 100, usual * 100);
         }
         (void) printf(" (%s)\n", strempty(clean));
 }
 
 static int print_reply(sd_json_variant *parameters, Monitoring *m) {
-        sd_json_variant *thresholds = value_find(parameters, "thresholds"), *event = value_find(parameters, "event");
+        sd_json_variant *thresholds = value_find(parameters, "thresholds"),
+                        *event = value_find(parameters, "event");
         uint64_t n = 0;
 
         if (arg_json != JSON_OFF)
@@ -92,8 +95,9 @@ static int export_field(sd_json_variant *event, const char *field, const char *v
         return setenv(variable, text, 1) < 0 ? -errno : 0;
 }
 
-/* Runs the command with the event in its environment, as the journal names the fields, and waits for it, so that a later event does not overtake an earlier one: qosd keeps events
- * meanwhile, and says how many it could not. */
+/* Runs the command with the event in its environment, as the journal names the fields, and waits for it, so
+ * that a later event does not overtake an earlier one: qosd keeps events meanwhile, and says how many it
+ * could not. */
 static int run_command(sd_json_variant *event) {
         static const struct {
                 const char *field, *variable;
@@ -133,10 +137,12 @@ static int run_command(sd_json_variant *event) {
 
         /* The next event may go better */
         if (WIFSIGNALED(status))
-                (void) log_failure(0, "The command for %s of '%s' was killed by signal %i.", strempty(value_string(event, "name")),
+                (void) log_failure(0, "The command for %s of '%s' was killed by signal %i.",
+                                   strempty(value_string(event, "name")),
                                    strempty(value_string(event, "unit")), WTERMSIG(status));
         else if (WEXITSTATUS(status) != 0)
-                (void) log_failure(0, "The command for %s of '%s' failed with exit status %i.", strempty(value_string(event, "name")),
+                (void) log_failure(0, "The command for %s of '%s' failed with exit status %i.",
+                                   strempty(value_string(event, "name")),
                                    strempty(value_string(event, "unit")), WEXITSTATUS(status));
         return 0;
 }
@@ -145,7 +151,9 @@ static int run_command(sd_json_variant *event) {
 static int add_reading(sd_json_variant *parameters, Monitoring *m) {
         sd_json_variant *snapshot = value_find(parameters, "snapshot");
         /* Without longer windows in place of missing quantiles: each row is about its own interval */
-        Reading r = { .item = parameters, .snapshot = snapshot, .unit = strempty(value_string(snapshot, "unit")) };
+        Reading r = { .item = parameters,
+                      .snapshot = snapshot,
+                      .unit = strempty(value_string(snapshot, "unit")) };
         char time[FORMAT_MAX];
         uint64_t n;
 
@@ -173,7 +181,8 @@ static int print_readings(Monitoring *m) {
         return fflush(stdout) < 0 ? -errno : 0;
 }
 
-static int on_monitor(sd_varlink *link, sd_json_variant *parameters, const char *error, sd_varlink_reply_flags_t flags, void *userdata) {
+static int on_monitor(sd_varlink *link, sd_json_variant *parameters, const char *error,
+                      sd_varlink_reply_flags_t flags, void *userdata) {
         Monitoring *m = ASSERT_PTR(userdata);
 
         m->done = error || !(flags & SD_VARLINK_REPLY_CONTINUES);
@@ -182,7 +191,8 @@ static int on_monitor(sd_varlink *link, sd_json_variant *parameters, const char 
                 m->parameters = sd_json_variant_ref(parameters);
                 m->error = m->failure ? 0 : -ENOMEM;
         } else {
-                if (value_unsigned(parameters, "event.seq", &m->seq) || (!m->resumes && value_unsigned(parameters, "seq", &m->seq)))
+                if (value_unsigned(parameters, "event.seq", &m->seq) ||
+                    (!m->resumes && value_unsigned(parameters, "seq", &m->seq)))
                         m->resumes = true;
                 m->error = m->table ? add_reading(parameters, m) : print_reply(parameters, m);
                 if (m->error >= 0 && arg_exec && value_find(parameters, "event"))
@@ -199,10 +209,13 @@ static int monitor_once(Client *c, const Names *names, Monitoring *m) {
 
         r = sd_json_buildo(&parameters,
                            SD_JSON_BUILD_PAIR_CONDITION(m->resumes, "since", SD_JSON_BUILD_UNSIGNED(m->seq)),
-                           SD_JSON_BUILD_PAIR_CONDITION(!!m->table, "interval", SD_JSON_BUILD_UNSIGNED(arg_interval)),
-                           SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+                           SD_JSON_BUILD_PAIR_CONDITION(!!m->table, "interval",
+                                                        SD_JSON_BUILD_UNSIGNED(arg_interval)),
+                           SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                        SD_JSON_BUILD_UNSIGNED(arg_window)));
         for (size_t i = 0; i < names->n && r >= 0; i++) {
-                _cleanup_json_ sd_json_variant *units = sd_json_variant_ref(sd_json_variant_by_key(parameters, "units"));
+                _cleanup_json_ sd_json_variant *units = sd_json_variant_ref(
+                        sd_json_variant_by_key(parameters, "units"));
 
                 r = sd_json_variant_append_arrayb(&units, SD_JSON_BUILD_STRING(names->items[i]));
                 if (r >= 0)
@@ -215,7 +228,8 @@ static int monitor_once(Client *c, const Names *names, Monitoring *m) {
         (void) sd_varlink_set_relative_timeout(c->link, UINT64_MAX);
         r = sd_varlink_bind_reply(c->link, on_monitor);
         if (r >= 0)
-                r = sd_varlink_observe(c->link, m->table ? QOS_METHOD("Subscribe") : QOS_METHOD("Monitor"), parameters);
+                r = sd_varlink_observe(c->link, m->table ? QOS_METHOD("Subscribe") : QOS_METHOD("Monitor"),
+                                       parameters);
         while (r >= 0 && !m->done) {
                 r = sd_varlink_process(c->link);
                 if (r == 0 && m->table)
@@ -242,7 +256,8 @@ static int hint_no_thresholds(Client *c, const Names *names) {
                 if (r > 0 || (replies.n > 0 && value_find(replies.items[0], "threshold")))
                         return 0;
         }
-        (void) log_failure(0, "No thresholds are set, waiting for some. To set one: qosctl set-threshold UNIT RULE");
+        (void) log_failure(0, "No thresholds are set, waiting for some. To set one: qosctl set-threshold "
+                              "UNIT RULE");
         return 0;
 }
 
@@ -256,12 +271,14 @@ int verb_monitor(int argc, char **argv) {
         int r;
 
         if (arg_interval == 0 && arg_window != WINDOW_UNSET) {
-                (void) log_failure(-EINVAL, "--window= requires --interval=: each threshold has a window of its own.");
+                (void) log_failure(-EINVAL, "--window= requires --interval=: each threshold has a window of "
+                                            "its own.");
                 return STATUS_USAGE;
         }
 
         if (arg_exec && arg_interval > 0) {
-                (void) log_failure(-EINVAL, "--exec= cannot be combined with --interval=: samples are no state changes.");
+                (void) log_failure(-EINVAL, "--exec= cannot be combined with --interval=: samples are no "
+                                            "state changes.");
                 return STATUS_USAGE;
         }
 

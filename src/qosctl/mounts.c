@@ -34,7 +34,8 @@ static void add_duration(Table *t, sd_json_variant *row, const char *path) {
 }
 
 static void add_errors(Table *t, sd_json_variant *row) {
-        static const char *const paths[] = { "reads.errors", "writes.errors", "syncs.errors", "opens.errors", "changes.errors" };
+        static const char *const paths[] = { "reads.errors", "writes.errors", "syncs.errors", "opens.errors",
+                                             "changes.errors" };
         uint64_t sum = 0, n;
         char buf[FORMAT_MAX];
 
@@ -57,8 +58,10 @@ static int print_mounts(sd_json_variant *mounts, uint64_t covered) {
         static const Column columns[] = {
                 { "MOUNT", .minimum = 12 },
                 { "TYPE", .rank = 8 }, { "DEVICE", .rank = 10 },
-                { "READS", .right = true }, { "RBYTES", .right = true, .rank = 5 }, { "RP99", .right = true, .rank = 2 },
-                { "WRITES", .right = true }, { "WBYTES", .right = true, .rank = 4 }, { "WP99", .right = true, .rank = 1 },
+                { "READS", .right = true },
+                { "RBYTES", .right = true, .rank = 5 }, { "RP99", .right = true, .rank = 2 },
+                { "WRITES", .right = true },
+                { "WBYTES", .right = true, .rank = 4 }, { "WP99", .right = true, .rank = 1 },
                 { "SYNCS", .right = true, .rank = 6 }, { "SP99", .right = true, .rank = 3 },
                 { "OPENS", .right = true, .rank = 9 }, { "CHANGES", .right = true, .rank = 11 },
                 { "ERRORS", .right = true, .rank = 7 },
@@ -73,7 +76,8 @@ static int print_mounts(sd_json_variant *mounts, uint64_t covered) {
                 sd_json_variant *row = sd_json_variant_by_index(mounts, i);
                 const char *device = value_string(row, "device");
 
-                table_add(t, device ? COLOR_NONE : COLOR_GREY, "%s", value_string(row, "mount") ?: device ?: "others");
+                table_add(t, device ? COLOR_NONE : COLOR_GREY, "%s",
+                          value_string(row, "mount") ?: device ?: "others");
                 add_text(t, row, "type");
                 add_text(t, row, "device");
                 add_rate(t, row, "reads.count", seconds, /* bytes= */ false);
@@ -96,13 +100,16 @@ static void print_no_mounts(sd_json_variant *snapshot, const char *unit) {
         uint64_t n;
 
         if (!value_find(snapshot, "storage"))
-                (void) printf("%s is not observed with the probe storage (to do so: qosctl attach --probes=storage %s)\n", unit, unit);
+                (void) printf("%s is not observed with the probe storage (to do so: qosctl attach "
+                              "--probes=storage %s)\n",
+                              unit, unit);
         else if (!value_unsigned(snapshot, "storage.reads.count", &n))
                 (void) printf("Calls on files are not measured on this kernel, see 'qosctl probes'\n");
         else if (n == 0)
                 (void) printf("No calls on files\n");
         else
-                (void) printf("File systems are shown to root and to the owner of the control group, over windows from 2s to 10s and for --window=total\n");
+                (void) printf("File systems are shown to root and to the owner of the control group, over "
+                              "windows from 2s to 10s and for --window=total\n");
 }
 
 static int mounts_unit(Client *c, const char *unit, bool several, bool first) {
@@ -112,9 +119,9 @@ static int mounts_unit(Client *c, const char *unit, bool several, bool first) {
         const char *name;
         int r;
 
-        r = client_callbo(c, QOS_METHOD("Get"), &replies,
-                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
-                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        r = client_callbo(c, QOS_METHOD("Get"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                       SD_JSON_BUILD_UNSIGNED(arg_window)));
         if (r != 0)
                 return unit_read_fail(r, &replies, unit);
 
@@ -124,7 +131,8 @@ static int mounts_unit(Client *c, const char *unit, bool several, bool first) {
                 _cleanup_json_ sd_json_variant *v = NULL;
 
                 r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", name),
-                                   SD_JSON_BUILD_PAIR_CONDITION(!!mounts, "mounts", SD_JSON_BUILD_VARIANT(mounts)));
+                                   SD_JSON_BUILD_PAIR_CONDITION(!!mounts, "mounts",
+                                                                SD_JSON_BUILD_VARIANT(mounts)));
                 return r < 0 ? log_out_of_memory() : json_print(v);
         }
 

@@ -8,7 +8,8 @@
 #include "table.h"
 #include "value.h"
 
-static void add_number(Table *t, sd_json_variant *v, const char *name, char* (*format)(char buf[static FORMAT_MAX], uint64_t)) {
+static void add_number(Table *t, sd_json_variant *v, const char *name,
+                       char *(*format)(char buf[static FORMAT_MAX], uint64_t) ) {
         char buf[FORMAT_MAX];
         uint64_t n;
 
@@ -26,7 +27,8 @@ static void print_status(sd_json_variant *s) {
 
         (void) printf("\n");
         if (value_unsigned(s, "units", &n) && value_unsigned(s, "unitsMax", &max))
-                (void) printf("%s unit%s attached, limit %s.\n", format_count(a, n), n == 1 ? "" : "s", format_count(b, max));
+                (void) printf("%s unit%s attached, limit %s.\n", format_count(a, n), n == 1 ? "" : "s",
+                              format_count(b, max));
         if (value_unsigned(s, "mapMemory", &n))
                 (void) printf("%s of memory used by BPF maps.\n", format_bytes(a, n));
         if (value_unsigned(s, "mapMemoryPerUnit", &n) && value_unsigned(s, "memoryPerSocket", &max)) {
@@ -37,19 +39,20 @@ static void print_status(sd_json_variant *s) {
                 print_colored("", text);
         }
         if (value_unsigned(s, "drops", &n) && n > 0)
-                (void) printf("%s%s event%s not counted.%s\n", color_on(style, COLOR_RED), format_count(a, n), n == 1 ? "" : "s",
-                              color_off(style));
+                (void) printf("%s%s event%s not counted.%s\n", color_on(style, COLOR_RED),
+                              format_count(a, n), n == 1 ? "" : "s", color_off(style));
         lost = value_find(s, "lostElements");
         for (size_t i = 0; lost && i < sd_json_variant_elements(lost); i++) {
                 sd_json_variant *v = sd_json_variant_by_index(lost, i);
 
                 if (value_unsigned(v, "count", &n))
-                        (void) printf("%s%s element%s could not be allocated in map '%s'.%s\n", color_on(style, COLOR_RED),
-                                      format_count(a, n), n == 1 ? "" : "s", value_string(v, "map") ?: "-",
-                                      color_off(style));
+                        (void) printf("%s%s element%s could not be allocated in map '%s'.%s\n",
+                                      color_on(style, COLOR_RED), format_count(a, n), n == 1 ? "" : "s",
+                                      value_string(v, "map") ?: "-", color_off(style));
         }
         if (!value_boolean(s, "statisticsEnabled"))
-                (void) printf("Run counts and times are not collected. To enable: sysctl kernel.bpf_stats_enabled=1\n");
+                (void) printf("Run counts and times are not collected. To enable: sysctl "
+                              "kernel.bpf_stats_enabled=1\n");
 }
 
 int verb_probes(int argc, char **argv) {
@@ -100,7 +103,11 @@ int verb_probes(int argc, char **argv) {
                 table_add(t, COLOR_NONE, "%s", value_string(p, "program") ?: "-");
                 table_add(t, COLOR_NONE, "%s", value_string(p, "probe") ?: "-");
                 table_add(t, COLOR_NONE, "%s", value_string(p, "hook") ?: "-");
-                table_add(t, streq(state, "attached") ? COLOR_GREEN : bad ? COLOR_RED : COLOR_GREY, "%s", state);
+                table_add(t,
+                          streq(state, "attached") ? COLOR_GREEN :
+                          bad                      ? COLOR_RED :
+                                                     COLOR_GREY,
+                          "%s", state);
                 add_number(t, p, "runs", format_count);
                 add_number(t, p, "runTimeMean", format_duration);
                 add_number(t, p, "recursionMisses", format_count);

@@ -111,7 +111,8 @@ void progress_draw(void) {
                 else
                         (void) snprintf(figures, sizeof(figures), ": waiting for the result");
         } else
-                (void) snprintf(figures, sizeof(figures), ": %s", format_span(buf, passed / NSEC_PER_SEC * NSEC_PER_SEC));
+                (void) snprintf(figures, sizeof(figures), ": %s",
+                                format_span(buf, passed / NSEC_PER_SEC * NSEC_PER_SEC));
 
         /* A full line would wrap, and could not be erased. The figures are worth more than the words */
         width = columns() - 1;
@@ -121,8 +122,8 @@ void progress_draw(void) {
                 bool fits = text_width(strempty(clean)) + n + strlen(", 999M requests/s") <= width;
 
                 (void) format_rate(rate, progress.rate);
-                (void) snprintf(figures + n, sizeof(figures) - n, ", %.*s%s/s", (int) strcspn(rate, "/"), rate,
-                                fits ? " requests" : "");
+                (void) snprintf(figures + n, sizeof(figures) - n, ", %.*s%s/s", (int) strcspn(rate, "/"),
+                                rate, fits ? " requests" : "");
         }
         what = clean ? text_ellipsize(clean, width - MIN(width, strlen(figures)), style->utf8) : NULL;
         (void) fflush(stdout);
@@ -175,7 +176,8 @@ uint64_t progress_sleep(Client *c, const char *unit) {
         (void) sigaddset(&interrupt, SIGINT);
         while (!interrupted && (now = now_nsec(CLOCK_MONOTONIC)) < end) {
                 uint64_t left = progress.visible ? MIN(end - now, DRAW_NSEC) : end - now;
-                struct timespec ts = { .tv_sec = (time_t) (left / NSEC_PER_SEC), .tv_nsec = (long) (left % NSEC_PER_SEC) };
+                struct timespec ts = { .tv_sec = (time_t) (left / NSEC_PER_SEC),
+                                       .tv_nsec = (long) (left % NSEC_PER_SEC) };
 
                 /* Ctrl+C between the check and the sleep interrupts the sleep */
                 (void) sigprocmask(SIG_BLOCK, &interrupt, &before);

@@ -207,10 +207,12 @@ static void help_verb(const Verb *v) {
                 some = true;
                 print_help(option_table[i].usage, option_table[i].text);
         }
-        (void) puts("\nSee 'qosctl help' for options of all commands, and the qosctl(1) man page for details.");
+        (void) puts("\nSee 'qosctl help' for options of all commands, and the qosctl(1) man page for "
+                    "details.");
 }
 
-/* The command that was probably meant: one that begins in this way, or is no more than a typo away; or NULL. */
+/* The command that was probably meant: one that begins in this way, or is no more than a typo away; or
+ * NULL. */
 static const char* suggest_verb(const char *name) {
         size_t best = text_distance_of_typo(name) + 1;
         const char *found = NULL;
@@ -312,7 +314,9 @@ static int run(int argc, char **argv) {
                 /* Paths may contain glob characters */
                 if (is_glob(argv[i]) && argv[i][0] != '/') {
                         (void) log_failure(-EINVAL, "'%s' requires %s, got '%s'.", verb->name,
-                                        verb->takes & NAMED_UNITS ? "unit names without patterns" : "a unit name without a pattern", argv[i]);
+                                           verb->takes & NAMED_UNITS ? "unit names without patterns" :
+                                                                       "a unit name without a pattern",
+                                           argv[i]);
                         return STATUS_USAGE;
                 }
 
@@ -332,7 +336,9 @@ static int run(int argc, char **argv) {
 
         if (arg_hosts && arg_hosts[1]) {
                 if (!verb->run_hosts) {
-                        (void) log_failure(-EOPNOTSUPP, "'%s' operates on one host, but --host= has several.", verb->name);
+                        (void) log_failure(-EOPNOTSUPP,
+                                           "'%s' operates on one host, but --host= has several.",
+                                           verb->name);
                         return STATUS_USAGE;
                 }
                 return verb->run_hosts(argc, argv);

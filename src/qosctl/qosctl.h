@@ -34,7 +34,7 @@ extern unsigned arg_series_max;         /* of all units; 0: no limit */
 extern bool arg_help, arg_version;
 extern bool arg_no_pager, arg_legend, arg_ask_password;
 extern bool arg_all, arg_value, arg_batch, arg_now, arg_verbose, arg_listening, arg_yes, arg_user;
-extern const char *arg_host;            /* the only host, or the one of this process; NULL: local, or several */
+extern const char *arg_host; /* the only host, or the one of this process; NULL: local, or several */
 extern char **arg_hosts;                /* NULL: local */
 extern char **arg_probes;               /* NULL: the daemon's default */
 extern char **arg_excludes;             /* NULL: none */

@@ -13,7 +13,8 @@
 #include "unit-names.h"
 #include "value.h"
 
-static void add_number(Table *t, sd_json_variant *v, const char *name, char* (*format)(char buf[static FORMAT_MAX], uint64_t)) {
+static void add_number(Table *t, sd_json_variant *v, const char *name,
+                       char *(*format)(char buf[static FORMAT_MAX], uint64_t) ) {
         char buf[FORMAT_MAX];
         uint64_t n;
 
@@ -154,7 +155,8 @@ static sd_json_variant* find_before(sd_json_variant *before, sd_json_variant *re
 
         for (size_t i = 0; resources && i < sd_json_variant_elements(resources); i++) {
                 sd_json_variant *v = sd_json_variant_by_index(resources, i);
-                bool same = value_unsigned(v, "pid", &a) == value_unsigned(resource, "pid", &b) && (!value_unsigned(v, "pid", &a) || a == b);
+                bool same = value_unsigned(v, "pid", &a) == value_unsigned(resource, "pid", &b) &&
+                            (!value_unsigned(v, "pid", &a) || a == b);
 
                 for (size_t k = 0; k < ELEMENTSOF(fields) && same; k++)
                         same = streq_ptr(value_string(v, fields[k]), value_string(resource, fields[k]));
@@ -188,8 +190,9 @@ static int add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
                 uint64_t tid = 0;
 
                 (void) value_unsigned(w, "tid", &tid);
-                if (asprintf(&longer, "%s%s%s %" PRIu64 "%s%s%s", strempty(text), text ? ", " : "", value_string(w, "name") ?: "?", tid,
-                             other ? " (" : "", other ? whose : "", other ? ")" : "") < 0)
+                if (asprintf(&longer, "%s%s%s %" PRIu64 "%s%s%s", strempty(text), text ? ", " : "",
+                             value_string(w, "name") ?: "?", tid, other ? " (" : "", other ? whose : "",
+                             other ? ")" : "") < 0)
                         return log_out_of_memory();
                 free(text);
                 text = longer;
@@ -227,9 +230,11 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
         if (!rows || !t)
                 return log_out_of_memory();
         for (size_t i = 0; i < n; i++) {
-                sd_json_variant *resource = sd_json_variant_by_index(resources, i), *old = find_before(before, resource);
+                sd_json_variant *resource = sd_json_variant_by_index(resources, i),
+                                *old = find_before(before, resource);
 
-                rows[i] = (WaitRow) { resource, value_since(old, resource, "waits"), value_since(old, resource, "time") };
+                rows[i] = (WaitRow) { resource, value_since(old, resource, "waits"),
+                                      value_since(old, resource, "time") };
         }
         qsort(rows, n, sizeof(*rows), wait_compare);
         for (size_t i = 0; i < n && shown < WAITS_SHOWN; i++) {
@@ -238,7 +243,8 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
                 if (row->time == 0)
                         continue;
                 shown++;
-                table_add(t, COLOR_NONE, "%s", thread_state_label(value_string(row->resource, "state") ?: "?"));
+                table_add(t, COLOR_NONE, "%s",
+                          thread_state_label(value_string(row->resource, "state") ?: "?"));
                 table_add(t, COLOR_NONE, "%s", value_string(row->resource, "kind") ?: "?");
                 table_add(t, COLOR_NONE, "%s", value_string(row->resource, "name") ?: "?");
                 table_add(t, COLOR_NONE, "%s", format_count(buf, row->waits));
@@ -287,8 +293,10 @@ static int waits_call(Client *c, const char *unit, Replies *ret) {
 static int waits_fail(int r, const Replies *replies, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotMeasured")))
                 return unit_read_fail(r, replies, unit);
-        (void) log_failure(-ENODATA, "Failed to read '%s': waits are not measured. To measure them: qosctl attach --probes=%s %s", unit,
-                        PROBES_SHOWN, unit);
+        (void) log_failure(-ENODATA,
+                           "Failed to read '%s': waits are not measured. To measure them: qosctl attach "
+                           "--probes=%s %s",
+                           unit, PROBES_SHOWN, unit);
         return STATUS_FAILED;
 }
 
@@ -304,9 +312,9 @@ static int reading_fill(UnitReading *reading, Client *c, const char *unit) {
                 progress_end();
         }
 
-        r = client_callbo(c, QOS_METHOD("Get"), &reading->snapshot,
-                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
-                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        r = client_callbo(c, QOS_METHOD("Get"), &reading->snapshot, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                       SD_JSON_BUILD_UNSIGNED(arg_window)));
         if (r != 0)
                 return unit_read_fail(r, &reading->snapshot, unit);
 
@@ -318,19 +326,23 @@ static int reading_fill(UnitReading *reading, Client *c, const char *unit) {
 
 /* JSON of the table: contention, and waits as returned by qosd. With --for=, number and duration of waits
  * are those of the interval, as in the table; wakers are since attach. */
-static int resources_print_json(sd_json_variant *contention, sd_json_variant *before, sd_json_variant *after) {
+static int resources_print_json(sd_json_variant *contention, sd_json_variant *before,
+                                sd_json_variant *after) {
         _cleanup_json_ sd_json_variant *v = sd_json_variant_ref(contention), *rows = NULL;
         sd_json_variant *resources = value_find(after, "resources");
         int r = 0;
 
         for (size_t i = 0; resources && i < sd_json_variant_elements(resources) && r >= 0; i++) {
-                sd_json_variant *resource = sd_json_variant_by_index(resources, i), *old = find_before(before, resource);
+                sd_json_variant *resource = sd_json_variant_by_index(resources, i),
+                                *old = find_before(before, resource);
                 _cleanup_json_ sd_json_variant *row = sd_json_variant_ref(resource);
 
                 if (before) {
-                        r = sd_json_variant_set_field_unsigned(&row, "waits", value_since(old, resource, "waits"));
+                        r = sd_json_variant_set_field_unsigned(&row, "waits",
+                                                               value_since(old, resource, "waits"));
                         if (r >= 0)
-                                r = sd_json_variant_set_field_unsigned(&row, "time", value_since(old, resource, "time"));
+                                r = sd_json_variant_set_field_unsigned(&row, "time",
+                                                                       value_since(old, resource, "time"));
                 }
                 if (r >= 0)
                         r = sd_json_variant_append_array(&rows, row);
@@ -343,8 +355,11 @@ static int resources_print_json(sd_json_variant *contention, sd_json_variant *be
 }
 
 static int print_reading(const UnitReading *reading, const char *unit, bool first) {
-        sd_json_variant *snapshot = reading->snapshot.items[0], *contention = value_find(snapshot, "contention"), *block = value_find(contention, "block"),
-                *before = reading->before.n > 0 ? reading->before.items[0] : NULL, *waits = reading->waits.n > 0 ? reading->waits.items[0] : NULL;
+        sd_json_variant *snapshot = reading->snapshot.items[0],
+                        *contention = value_find(snapshot, "contention"),
+                        *block = value_find(contention, "block"),
+                        *before = reading->before.n > 0 ? reading->before.items[0] : NULL,
+                        *waits = reading->waits.n > 0 ? reading->waits.items[0] : NULL;
         const Style *style = terminal_style();
         const char *name = value_string(snapshot, "unit") ?: unit;
         int r;
@@ -362,21 +377,25 @@ static int print_reading(const UnitReading *reading, const char *unit, bool firs
         if (waits) {
                 char buf[FORMAT_MAX];
 
-                (void) printf("\n   Waits: %s%s\n", arg_for > 0 ? "last " : "since observation started", arg_for > 0 ? format_duration(buf, reading->interval) : "");
+                (void) printf("\n   Waits: %s%s\n", arg_for > 0 ? "last " : "since observation started",
+                              arg_for > 0 ? format_duration(buf, reading->interval) : "");
                 r = print_waits(before, waits, name);
                 if (r < 0)
                         return r;
         } else {
-                _cleanup_free_ char *why = client_error_message(1, reading->waits.error, reading->waits.parameters);
+                _cleanup_free_ char *why = client_error_message(1, reading->waits.error,
+                                                                reading->waits.parameters);
 
                 if (!why)
                         return log_out_of_memory();
                 print_wrapped("   Waits: ", why, "", "");
         }
-        if (!block || !value_find(contention, "memory.minorFaults") || streq_ptr(reading->waits.error, QOS_METHOD("NotMeasured"))) {
+        if (!block || !value_find(contention, "memory.minorFaults") ||
+            streq_ptr(reading->waits.error, QOS_METHOD("NotMeasured"))) {
                 _cleanup_free_ char *command = NULL;
 
-                if (asprintf(&command, "For more metrics: qosctl attach --probes=%s %s", PROBES_SHOWN, unit) < 0)
+                if (asprintf(&command, "For more metrics: qosctl attach --probes=%s %s", PROBES_SHOWN,
+                             unit) < 0)
                         return log_out_of_memory();
                 print_wrapped("", command, color_on(style, COLOR_GREY), color_off(style));
         }
@@ -412,7 +431,8 @@ int verb_resources(int argc, char **argv) {
         pager_open();
         for (size_t i = 0, shown = 0; i < names.n; i++)
                 if (readings[i].status == STATUS_OK)
-                        status = status_combine(status, print_reading(readings + i, names.items[i], shown++ == 0));
+                        status = status_combine(status,
+                                                print_reading(readings + i, names.items[i], shown++ == 0));
 
         readings_free(readings, names.n);
         return status;

@@ -31,8 +31,15 @@ static int print_value(const char *path, sd_json_variant *value, void *userdata)
 /* Whether a metric, or a group of metrics, with that name exists. */
 static int metric_exists(Client *c, const char *name, Replies *catalogue) {
         /* Optional fields that are not metrics */
-        static const char *const others[] = { "controlGroup", "invocationId", "window", "requests", "totals", "cost", "cost.share",
-                                              "requests.server.endpoints", "requests.client.peers" };
+        static const char *const others[] = { "controlGroup",
+                                              "invocationId",
+                                              "window",
+                                              "requests",
+                                              "totals",
+                                              "cost",
+                                              "cost.share",
+                                              "requests.server.endpoints",
+                                              "requests.client.peers" };
         size_t l;
         int r;
 
@@ -91,10 +98,11 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
         if (r < 0)
                 return log_out_of_memory();
 
-        r = client_callbo(c, QOS_METHOD("Get"), &replies,
-                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
-                          SD_JSON_BUILD_PAIR_CONDITION(!!selected, "metrics", SD_JSON_BUILD_VARIANT(selected)),
-                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        r = client_callbo(c, QOS_METHOD("Get"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_CONDITION(!!selected, "metrics",
+                                                       SD_JSON_BUILD_VARIANT(selected)),
+                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                       SD_JSON_BUILD_UNSIGNED(arg_window)));
         if (r != 0)
                 return unit_read_fail(r, &replies, unit);
 
@@ -112,8 +120,9 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
         if (several && !arg_value)
                 (void) printf("unit=%s\n", value_string(replies.items[0], "unit") ?: unit);
         for (char **m = arg_metrics; *m; m++) {
-                sd_json_variant *v = is_selected(*m) ? value_find(value_find(replies.items[0], "values"), *m) :
-                                                       value_find(replies.items[0], *m);
+                sd_json_variant *v = is_selected(*m) ?
+                                             value_find(value_find(replies.items[0], "values"), *m) :
+                                             value_find(replies.items[0], *m);
 
                 if (v && sd_json_variant_is_object(v)) {
                         r = value_walk(v, print_value, *m);
@@ -136,9 +145,11 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
                         const Metric *suggested = metric_suggest(startswith(*m, "totals.") ?: *m);
 
                         if (suggested)
-                                (void) log_failure(-ENOENT, "Unknown metric '%s', did you mean '%s'?", *m, suggested->name);
+                                (void) log_failure(-ENOENT, "Unknown metric '%s', did you mean '%s'?", *m,
+                                                   suggested->name);
                         else
-                                (void) log_failure(-ENOENT, "Unknown metric '%s', see 'qosctl list-metrics'.", *m);
+                                (void) log_failure(-ENOENT,
+                                                   "Unknown metric '%s', see 'qosctl list-metrics'.", *m);
                         status = STATUS_FAILED;
                 } else if (arg_value)
                         (void) printf("\n");
@@ -170,7 +181,8 @@ int verb_show(int argc, char **argv) {
 
         pager_open();
         for (size_t i = 0; i < names.n; i++)
-                status = status_combine(status, show_unit(c, names.items[i], &catalogue, i == 0, names.n > 1));
+                status = status_combine(status,
+                                        show_unit(c, names.items[i], &catalogue, i == 0, names.n > 1));
 
         return status;
 }

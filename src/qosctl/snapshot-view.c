@@ -64,11 +64,13 @@ bool reading_errors(const Reading *r, uint64_t *ret_count, double *ret_rate) {
         return true;
 }
 
-static bool quantile_in(sd_json_variant *snapshot, const char *distribution, const char *quantile, uint64_t *ret) {
+static bool quantile_in(sd_json_variant *snapshot, const char *distribution, const char *quantile,
+                        uint64_t *ret) {
         return value_unsigned(value_find(snapshot, distribution), quantile, ret);
 }
 
-bool reading_quantile(const Reading *r, const char *distribution, const char *quantile, uint64_t *ret, uint64_t *ret_window) {
+bool reading_quantile(const Reading *r, const char *distribution, const char *quantile, uint64_t *ret,
+                      uint64_t *ret_window) {
         if (quantile_in(r->snapshot, distribution, quantile, ret)) {
                 if (!reading_unsigned(r, "window", ret_window))
                         *ret_window = 0;
@@ -93,20 +95,23 @@ static bool samples_suffice(uint64_t n, const char *quantile) {
         return false;
 }
 
-bool reading_wants(const Reading *r, const char *distribution, const char *quantile, uint64_t now, size_t *ret_wider) {
+bool reading_wants(const Reading *r, const char *distribution, const char *quantile, uint64_t now,
+                   size_t *ret_wider) {
         uint64_t value, window, total;
 
         /* A window given on the command line is used exclusively */
         if (arg_window != WINDOW_UNSET || !r->snapshot)
                 return false;
-        if (!reading_unsigned(r, "window", &window) || quantile_in(r->snapshot, distribution, quantile, &value))
+        if (!reading_unsigned(r, "window", &window) ||
+            quantile_in(r->snapshot, distribution, quantile, &value))
                 return false;
         if (!value_unsigned(value_find(r->snapshot, "totals"), "requests.server.count", &total) ||
             !samples_suffice(total, quantile))
                 return false;
 
         for (size_t i = 0; i < READING_WIDER_MAX; i++) {
-                uint64_t age = wider_windows[i] > 0 ? wider_windows[i] / NSEC_PER_USEC / 12 : 60 * USEC_PER_SEC;
+                uint64_t age = wider_windows[i] > 0 ? wider_windows[i] / NSEC_PER_USEC / 12 :
+                                                      60 * USEC_PER_SEC;
 
                 if (wider_windows[i] > 0 && wider_windows[i] <= window)
                         continue;
@@ -159,7 +164,8 @@ bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_sh
 
         of_service = reading_real(r, "requests.server.service.attributed", &attributed) &&
                      worst_wait_is_of_service(attributed);
-        v = value_find(r->snapshot, of_service ? "requests.server.service.shares" : "contention.serving.shares");
+        v = value_find(r->snapshot,
+                       of_service ? "requests.server.service.shares" : "contention.serving.shares");
         for (unsigned i = 0; i < QOS_STATES; i++)
                 if (!v || i == QOS_STATE_NONE || !value_real(v, qos_state_to_string(i), shares + i))
                         shares[i] = NAN;
@@ -208,7 +214,8 @@ static void add_quantile(const Reading *r, Table *t, const char *quantile) {
         else if (window == requested)
                 table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
         else
-                table_add(t, COLOR_NONE, "%s (%s)", format_duration(buf, value), format_window(over, window));
+                table_add(t, COLOR_NONE, "%s (%s)", format_duration(buf, value),
+                          format_window(over, window));
 }
 
 /* of: number of samples, in case it may be 0 */
@@ -238,7 +245,8 @@ static void add_traffic(const Reading *r, Table *t, const char *metric) {
 
         if (reading_unsigned(r, metric, &bytes) && reading_unsigned(r, "covered", &covered) && covered > 0)
                 table_add(t, COLOR_NONE, "%s/s",
-                          format_bytes(buf, (uint64_t) ((double) bytes * (double) NSEC_PER_SEC / (double) covered)));
+                          format_bytes(buf, (uint64_t) ((double) bytes * (double) NSEC_PER_SEC /
+                                                        (double) covered)));
         else
                 table_add_absent(t);
 }
@@ -261,8 +269,9 @@ static bool reading_is_failing(const Reading *r) {
         double rate;
 
         /* Requests that end without a response are errors, and not in the count */
-        return streq_ptr(value_string(r->snapshot, "activeState"), "active") && reading_errors(r, &errors, &rate) &&
-               errors >= FAILING_COUNT_MIN && reading_unsigned(r, "requests.server.count", &count) &&
+        return streq_ptr(value_string(r->snapshot, "activeState"), "active") &&
+               reading_errors(r, &errors, &rate) && errors >= FAILING_COUNT_MIN &&
+               reading_unsigned(r, "requests.server.count", &count) &&
                (double) errors >= FAILING_SHARE_MIN * (double) MAX(count, errors);
 }
 
@@ -274,7 +283,12 @@ void reading_add_row(const Reading *r, Table *t) {
         bool degraded = value_string(r->item, "degraded"), of_service;
         const char *wait;
 
-        table_add(t, is_violated(r) ? COLOR_RED : degraded ? COLOR_YELLOW : r->snapshot ? COLOR_NONE : COLOR_GREY, "%s", r->unit);
+        table_add(t,
+                  is_violated(r) ? COLOR_RED :
+                  degraded       ? COLOR_YELLOW :
+                  r->snapshot    ? COLOR_NONE :
+                                   COLOR_GREY,
+                  "%s", r->unit);
         if (reading_is_failing(r))
                 table_add(t, COLOR_RED, "failing");
         else if (state)

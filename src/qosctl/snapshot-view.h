@@ -32,9 +32,11 @@ bool reading_errors(const Reading *r, uint64_t *ret_count, double *ret_rate);
 
 /* Quantile of a distribution ("requests.server.latency", "p99") over the shortest window known with enough
  * samples, and that window, 0 for since attach. */
-bool reading_quantile(const Reading *r, const char *distribution, const char *quantile, uint64_t *ret, uint64_t *ret_window);
+bool reading_quantile(const Reading *r, const char *distribution, const char *quantile, uint64_t *ret,
+                      uint64_t *ret_window);
 /* Whether reading a longer window, not read yet or outdated, may provide the quantile. */
-bool reading_wants(const Reading *r, const char *distribution, const char *quantile, uint64_t now, size_t *ret_wider);
+bool reading_wants(const Reading *r, const char *distribution, const char *quantile, uint64_t now,
+                   size_t *ret_wider);
 uint64_t reading_wider_window(size_t wider);
 void reading_set_wider(Reading *r, size_t wider, sd_json_variant *snapshot, uint64_t now);
 /* Reads the longer windows that the quantile needs. */

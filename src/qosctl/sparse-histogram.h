@@ -7,8 +7,8 @@
 
 #include "util.h"
 
-/* Between these powers of two seconds the buckets are: shorter durations are in the one that ends at the first,
- * longer ones in the one that begins at the second. */
+/* Between these powers of two seconds the buckets are: shorter durations are in the one that ends at the
+ * first, longer ones in the one that begins at the second. */
 #define SPARSE_MIN_EXPONENT (-22)
 #define SPARSE_MAX_EXPONENT 6
 /* The powers of two from the first to the last. */
@@ -30,7 +30,8 @@ typedef struct SparseHistogram {
         SparseBucket *buckets;          /* ascending, none of them empty, without zero */
 } SparseHistogram;
 
-/* The ExportedHistogram of a distribution, among those of an ExportedUnit, which may be NULL. NULL: it has none. */
+/* The ExportedHistogram of a distribution, among those of an ExportedUnit, which may be NULL. NULL: it has
+ * none. */
 sd_json_variant* sparse_histogram_find(sd_json_variant *histograms, const char *metric);
 
 /* Reads an ExportedHistogram. Returns -EBADMSG if it is invalid, or -ENOMEM. */
@@ -39,8 +40,8 @@ void sparse_histogram_done(SparseHistogram *h);
 #define _cleanup_sparse_histogram_ _cleanup_(sparse_histogram_done)
 
 /* Takes the finest schema with which there are no more buckets than the limit (0: none), by adding pairs of
- * buckets, which is exact. As no bucket becomes empty before a reset, it never becomes finer before one. Schema
- * 0 is the last one: it has up to 29 buckets. */
+ * buckets, which is exact. As no bucket becomes empty before a reset, it never becomes finer before one.
+ * Schema 0 is the last one: it has up to 29 buckets. */
 void sparse_histogram_limit(SparseHistogram *h, unsigned buckets_max);
 
 /* How many durations are no longer than each power of two seconds, from the first to the last. */

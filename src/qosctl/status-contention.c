@@ -23,7 +23,8 @@ static const Color state_colors[QOS_STATES] = {
         [QOS_STATE_STOPPED]   = COLOR_RED,
 };
 
-static bool print_rate(const Reading *r, const char *metric, double seconds, const char *separator, const char *what) {
+static bool print_rate(const Reading *r, const char *metric, double seconds, const char *separator,
+                       const char *what) {
         char buf[FORMAT_MAX];
         uint64_t n;
 
@@ -57,10 +58,12 @@ static void print_top_wait(const Reading *r) {
 
 int reading_print_contention(const Reading *r) {
         static const Column columns[] = {
-                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "WAITS", .right = true }, { "", .rank = 1 },
+                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true },
+                { "WAITS", .right = true }, { "", .rank = 1 },
         }, serving_columns[] = {
-                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "SERVING", .right = true, .rank = 2 },
-                { "SERVICE", .right = true, .rank = 1 }, { "WAITS", .right = true, .rank = 3 }, { "", .rank = 4 },
+                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true },
+                { "SERVING", .right = true, .rank = 2 }, { "SERVICE", .right = true, .rank = 1 },
+                { "WAITS", .right = true, .rank = 3 }, { "", .rank = 4 },
         };
         const Style *style = terminal_style();
         _cleanup_(table_freep) Table *t = NULL;
@@ -70,16 +73,20 @@ int reading_print_contention(const Reading *r) {
         bool some, serving;
         int k;
 
-        if (!reading_unsigned(r, CONTENTION "covered", &covered) || !reading_unsigned(r, CONTENTION "threadTime", &thread_time) || covered == 0)
+        if (!reading_unsigned(r, CONTENTION "covered", &covered) ||
+            !reading_unsigned(r, CONTENTION "threadTime", &thread_time) || covered == 0)
                 return 0;
         seconds = (double) covered / (double) NSEC_PER_SEC;
 
         line_end();
-        print_line("Threads", "%.2f on average over %s", (double) thread_time / (double) covered, format_duration(a, covered));
+        print_line("Threads", "%.2f on average over %s", (double) thread_time / (double) covered,
+                   format_duration(a, covered));
 
         print_top_wait(r);
-        serving = value_find(r->snapshot, CONTENTION "serving.shares") || value_find(r->snapshot, SERVER "service.shares");
-        t = serving ? table_new(serving_columns, ELEMENTSOF(serving_columns)) : table_new(columns, ELEMENTSOF(columns));
+        serving = value_find(r->snapshot, CONTENTION "serving.shares") ||
+                  value_find(r->snapshot, SERVER "service.shares");
+        t = serving ? table_new(serving_columns, ELEMENTSOF(serving_columns)) :
+                      table_new(columns, ELEMENTSOF(columns));
         if (!t)
                 return -ENOMEM;
         for (enum qos_state s = QOS_STATE_RUNNING; s < QOS_STATES; s++) {
@@ -134,7 +141,9 @@ int reading_print_contention(const Reading *r) {
         }
         print_key("Context switches");
         some = print_rate(r, CONTENTION "contextSwitches.voluntary", seconds, "", "voluntary");
-        some = print_rate(r, CONTENTION "contextSwitches.involuntary", seconds, some ? ", " : "", "involuntary") || some;
+        some = print_rate(r, CONTENTION "contextSwitches.involuntary", seconds, some ? ", " : "",
+                          "involuntary") ||
+               some;
         (void) print_rate(r, CONTENTION "migrations", seconds, some ? ", " : "", "migrations");
         line_end();
         return 0;

@@ -24,10 +24,10 @@
 typedef struct Part {
         const Host *host;
         Reading reading;
-        sd_json_variant *histograms;    /* replies to Histogram() by the name of the distribution, in a reply */
+        sd_json_variant *histograms; /* replies to Histogram() by the name of the distribution, in a reply */
 } Part;
 
-/* ---- one host ------------------------------------------------------------------------------------------ */
+/* ---- one host ---------------------------------------------------------------------------------------- */
 
 static bool is_distribution(sd_json_variant *v) {
         return sd_json_variant_is_object(v) && value_find(v, "count") && value_find(v, "max");
@@ -68,9 +68,9 @@ static int collect_unit(Client *c, const char *name, Replies *ret) {
         sd_json_variant *snapshot;
         int r;
 
-        r = client_call_morebo(c, QOS_METHOD("List"), &replies,
-                               SD_JSON_BUILD_PAIR_STRING("unit", name),
-                               SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        r = client_call_morebo(c, QOS_METHOD("List"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", name),
+                               SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                            SD_JSON_BUILD_UNSIGNED(arg_window)));
         if (r != 0)
                 return unit_read_fail(r, &replies, name);
         snapshot = replies.n == 1 ? value_find(replies.items[0], "snapshot") : NULL;
@@ -82,9 +82,9 @@ static int collect_unit(Client *c, const char *name, Replies *ret) {
         r = read_histograms(c, value_string(replies.items[0], "unit") ?: name, snapshot, &histograms);
         if (r != STATUS_OK)
                 return r;
-        r = sd_json_buildo(&v,
-                           SD_JSON_BUILD_PAIR_VARIANT("item", replies.items[0]),
-                           SD_JSON_BUILD_PAIR_CONDITION(!!histograms, "histograms", SD_JSON_BUILD_VARIANT(histograms)),
+        r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_VARIANT("item", replies.items[0]),
+                           SD_JSON_BUILD_PAIR_CONDITION(!!histograms, "histograms",
+                                                        SD_JSON_BUILD_VARIANT(histograms)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("minimumSamples", client_get_minimum_samples(c)));
         if (r >= 0)
                 r = replies_add(ret, v, NULL);
@@ -108,7 +108,7 @@ static int collect_units(int argc, char **argv, Replies *ret) {
         return status;
 }
 
-/* ---- all hosts ----------------------------------------------------------------------------------------- */
+/* ---- all hosts --------------------------------------------------------------------------------------- */
 
 static uint64_t sum_unsigned(const Part *parts, size_t n, const char *metric) {
         uint64_t sum = 0, value;
@@ -134,7 +134,8 @@ static double sum_rates(const Part *parts, size_t n, const char *metric) {
         double sum = 0;
 
         for (const Part *p = parts; p < parts + n; p++)
-                if (reading_unsigned(&p->reading, metric, &value) && reading_unsigned(&p->reading, "covered", &covered) && covered > 0)
+                if (reading_unsigned(&p->reading, metric, &value) &&
+                    reading_unsigned(&p->reading, "covered", &covered) && covered > 0)
                         sum += (double) value * (double) NSEC_PER_SEC / (double) covered;
         return sum;
 }
@@ -159,23 +160,27 @@ static int add_buckets(const Part *parts, size_t n, const char *name, HistogramS
                         continue;
                 r = histogram_sum_add(sum, v);
                 if (r < 0)
-                        return r == -ENOMEM ? log_out_of_memory() : log_failure(r, "%s: received an invalid response from qosd.", p->host->name);
+                        return r == -ENOMEM ? log_out_of_memory() :
+                                              log_failure(r, "%s: received an invalid response from qosd.",
+                                                          p->host->name);
                 some++;
         }
         return some;
 }
 
-static int set_distribution(const HistogramSum *sum, uint64_t max, uint64_t minimum_samples, const char *name, sd_json_variant **server) {
+static int set_distribution(const HistogramSum *sum, uint64_t max, uint64_t minimum_samples,
+                            const char *name, sd_json_variant **server) {
         _cleanup_json_ sd_json_variant *v = NULL;
         int r;
 
-        r = sd_json_buildo(&v,
-                           SD_JSON_BUILD_PAIR_UNSIGNED("count", sum->count),
+        r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_UNSIGNED("count", sum->count),
                            SD_JSON_BUILD_PAIR_CONDITION(sum->count > 0, "mean",
-                                                        SD_JSON_BUILD_UNSIGNED(MIN(sum->sum / (sum->count ?: 1), max))));
+                                                        SD_JSON_BUILD_UNSIGNED(
+                                                                MIN(sum->sum / (sum->count ?: 1), max))));
         for (const Quantile *q = quantile_table; q < quantile_table + QUANTILES && r >= 0; q++)
                 if (quantile_is_known(sum->count, q->q, minimum_samples))
-                        r = sd_json_variant_set_field_unsigned(&v, q->name, histogram_sum_get_quantile(sum, q->q, max));
+                        r = sd_json_variant_set_field_unsigned(&v, q->name,
+                                                               histogram_sum_get_quantile(sum, q->q, max));
         if (r >= 0)
                 r = sd_json_variant_set_field_unsigned(&v, "max", max);
         if (r >= 0)
@@ -193,13 +198,16 @@ static int build_snapshot(const Part *parts, size_t n, uint64_t minimum_samples,
         r = sd_json_buildo(&server,
                            SD_JSON_BUILD_PAIR_UNSIGNED("count", sum_unsigned(parts, n, SERVER ".count")),
                            SD_JSON_BUILD_PAIR_REAL("rate", sum_rate(parts, n)),
-                           SD_JSON_BUILD_PAIR_UNSIGNED("inFlight", sum_unsigned(parts, n, SERVER ".inFlight")));
+                           SD_JSON_BUILD_PAIR_UNSIGNED("inFlight",
+                                                       sum_unsigned(parts, n, SERVER ".inFlight")));
         if (r < 0)
                 return log_out_of_memory();
 
         for (const Part *p = parts; p < parts + n; p++)
-                for (size_t i = 0; p->histograms && i + 1 < sd_json_variant_elements(p->histograms); i += 2) {
-                        const char *name = sd_json_variant_string(sd_json_variant_by_index(p->histograms, i));
+                for (size_t i = 0; p->histograms && i + 1 < sd_json_variant_elements(p->histograms);
+                     i += 2) {
+                        const char *name = sd_json_variant_string(
+                                sd_json_variant_by_index(p->histograms, i));
                         _cleanup_histogram_sum_ HistogramSum sum = {};
                         char max[64];
 
@@ -215,10 +223,11 @@ static int build_snapshot(const Part *parts, size_t n, uint64_t minimum_samples,
                 }
 
         total = !reading_unsigned(&parts->reading, "window", &window);
-        r = sd_json_buildo(ret,
-                           SD_JSON_BUILD_PAIR_STRING("unit", parts->reading.unit),
+        r = sd_json_buildo(ret, SD_JSON_BUILD_PAIR_STRING("unit", parts->reading.unit),
                            SD_JSON_BUILD_PAIR_CONDITION(!total, "window", SD_JSON_BUILD_UNSIGNED(window)),
-                           SD_JSON_BUILD_PAIR("requests", SD_JSON_BUILD_OBJECT(SD_JSON_BUILD_PAIR_VARIANT("server", server))));
+                           SD_JSON_BUILD_PAIR("requests",
+                                              SD_JSON_BUILD_OBJECT(
+                                                      SD_JSON_BUILD_PAIR_VARIANT("server", server))));
         return r < 0 ? log_out_of_memory() : 0;
 }
 
@@ -294,12 +303,14 @@ static void print_requests(const Part *parts, size_t n, sd_json_variant *snapsho
         if (measured == 0)
                 (void) printf("not measured\n");
         else
-                (void) printf("%s%s%s (%s %s%s)\n", color_on(style, COLOR_BOLD), format_rate(a, rate), color_off(style),
-                              format_count(b, sum_unsigned(parts, n, SERVER ".count")),
-                              window > 0 ? "in the last " : "since attached", window > 0 ? format_window(c, window) : "");
+                (void) printf("%s%s%s (%s %s%s)\n", color_on(style, COLOR_BOLD), format_rate(a, rate),
+                              color_off(style), format_count(b, sum_unsigned(parts, n, SERVER ".count")),
+                              window > 0 ? "in the last " : "since attached",
+                              window > 0 ? format_window(c, window) : "");
         for (const Part *p = parts; p < parts + n && measured > 0; p++)
                 if (!reading_unsigned(&p->reading, SERVER ".count", &value)) {
-                        (void) printf("%*s%s%s", missing == 0 ? KEY_WIDTH + 2 : 0, "", missing == 0 ? "not measured on " : ", ", p->host->name);
+                        (void) printf("%*s%s%s", missing == 0 ? KEY_WIDTH + 2 : 0, "",
+                                      missing == 0 ? "not measured on " : ", ", p->host->name);
                         missing++;
                 }
         if (missing > 0)
@@ -311,9 +322,11 @@ static void print_requests(const Part *parts, size_t n, sd_json_variant *snapsho
                 (void) printf(", oldest %s on %s", format_duration(a, oldest), oldest_host->name);
         (void) printf("\n");
         print_key("Errors");
-        (void) printf("%s%s%s\n", error_rate > 0 ? color_on(style, COLOR_RED) : "", format_rate(a, error_rate), error_rate > 0 ? color_off(style) : "");
+        (void) printf("%s%s%s\n", error_rate > 0 ? color_on(style, COLOR_RED) : "",
+                      format_rate(a, error_rate), error_rate > 0 ? color_off(style) : "");
         print_key("Traffic");
-        (void) printf("%s/s in, %s/s out\n", format_bytes(a, (uint64_t) sum_rates(parts, n, SERVER ".bytesIn")),
+        (void) printf("%s/s in, %s/s out\n",
+                      format_bytes(a, (uint64_t) sum_rates(parts, n, SERVER ".bytesIn")),
                       format_bytes(b, (uint64_t) sum_rates(parts, n, SERVER ".bytesOut")));
         print_key("Total");
         (void) printf("%s requests since attached\n", format_count(a, total));
@@ -341,7 +354,8 @@ static int print_latency(const Part *parts, size_t n) {
 
         r = histogram_sum_get_buckets(&sum, &buckets);
         if (r >= 0)
-                r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_INTEGER("schema", sum.schema), SD_JSON_BUILD_PAIR_VARIANT("buckets", buckets));
+                r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_INTEGER("schema", sum.schema),
+                                   SD_JSON_BUILD_PAIR_VARIANT("buckets", buckets));
         if (r >= 0)
                 r = histogram_print(stdout, terminal_style(), v, HISTOGRAM_ROWS, 0, KEY_WIDTH - 9);
         return r < 0 ? log_failure(r, "Failed to draw the latency histogram: %m") : 0;
@@ -354,7 +368,8 @@ static int print_page(Part *parts, size_t n, sd_json_variant *snapshot, uint64_t
         const Style *style = terminal_style();
         int r;
 
-        (void) printf("%s%s%s on %zu host%s\n", color_on(style, COLOR_BOLD), parts->reading.unit, color_off(style), n, n == 1 ? "" : "s");
+        (void) printf("%s%s%s on %zu host%s\n", color_on(style, COLOR_BOLD), parts->reading.unit,
+                      color_off(style), n, n == 1 ? "" : "s");
         r = print_hosts(parts, n);
         if (r < 0)
                 return r;
@@ -406,13 +421,15 @@ static int status_unit(const Host *hosts, size_t n_hosts, const char *unit, bool
 
         n = find_parts(hosts, n_hosts, unit, parts, &minimum_samples);
         for (size_t i = 1; i < n && r == STATUS_OK; i++)
-                r = host_check_window(parts->host, parts->reading.snapshot, parts[i].host, parts[i].reading.snapshot);
+                r = host_check_window(parts->host, parts->reading.snapshot, parts[i].host,
+                                      parts[i].reading.snapshot);
         if (r == STATUS_OK)
                 r = build_snapshot(parts, n, minimum_samples, &snapshot);
         if (r == STATUS_OK) {
                 if (arg_json == JSON_OFF && !first)
                         (void) printf("\n");
-                r = arg_json != JSON_OFF ? print_json(parts, n, snapshot) : print_page(parts, n, snapshot, minimum_samples);
+                r = arg_json != JSON_OFF ? print_json(parts, n, snapshot) :
+                                           print_page(parts, n, snapshot, minimum_samples);
         }
 
         for (size_t i = 0; i < n; i++)

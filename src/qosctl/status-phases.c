@@ -67,10 +67,11 @@ static int quantiles_read(Reading *r, Client *c, Quantiles *ret) {
                                 ret->from[q] = r->wider[w].snapshot;
 
                 if (window == requested)
-                        (void) snprintf(ret->headers[q], sizeof(ret->headers[q]), "P%s", quantile->label + 1);
+                        (void) snprintf(ret->headers[q], sizeof(ret->headers[q]), "P%s",
+                                        quantile->label + 1);
                 else
-                        (void) snprintf(ret->headers[q], sizeof(ret->headers[q]), "P%s (%s)", quantile->label + 1,
-                                        format_window(buf, window));
+                        (void) snprintf(ret->headers[q], sizeof(ret->headers[q]), "P%s (%s)",
+                                        quantile->label + 1, format_window(buf, window));
         }
         return 0;
 }
@@ -86,7 +87,8 @@ static void add_duration(Table *t, sd_json_variant *distribution, const char *ke
 }
 
 /* whole: the mean latency */
-static void add_distribution(Table *t, const Reading *r, const Quantiles *quantiles, size_t d, double whole) {
+static void add_distribution(Table *t, const Reading *r, const Quantiles *quantiles, size_t d,
+                             double whole) {
         sd_json_variant *distribution;
         char buf[FORMAT_MAX], path[64];
         uint64_t count;
@@ -97,8 +99,8 @@ static void add_distribution(Table *t, const Reading *r, const Quantiles *quanti
         if (!distribution)
                 return;
 
-        table_add(t, distributions[d].phase ? COLOR_NONE : COLOR_BOLD, "%*s", terminal_is_narrow() ? 0 : KEY_WIDTH,
-                  distributions[d].name);
+        table_add(t, distributions[d].phase ? COLOR_NONE : COLOR_BOLD, "%*s",
+                  terminal_is_narrow() ? 0 : KEY_WIDTH, distributions[d].name);
         add_duration(t, distribution, "mean");
         for (size_t q = 0; q < QUANTILES; q++)
                 if (quantile_has_column(quantile_table + q))

@@ -10,7 +10,8 @@
 #define CLIENT "requests.client."
 
 static uint64_t sum_errors(sd_json_variant *row) {
-        static const char *const keys[] = { "errors.reset", "errors.timeout", "errors.status5xx", "errors.replies" };
+        static const char *const keys[] = { "errors.reset", "errors.timeout", "errors.status5xx",
+                                            "errors.replies" };
         uint64_t sum = 0, n;
 
         for (size_t i = 0; i < ELEMENTSOF(keys); i++)
@@ -46,7 +47,8 @@ static void add_row_figures(Table *t, sd_json_variant *row, uint64_t covered, Co
         char buf[FORMAT_MAX];
 
         if (value_find(row, "errors") && covered > 0)
-                table_add(t, n > 0 ? COLOR_RED : color, "%s", format_rate(buf, (double) n * (double) NSEC_PER_SEC / (double) covered));
+                table_add(t, n > 0 ? COLOR_RED : color, "%s",
+                          format_rate(buf, (double) n * (double) NSEC_PER_SEC / (double) covered));
         else
                 table_add_absent(t);
         for (size_t i = 0; i < ELEMENTSOF(keys); i++)
@@ -68,7 +70,8 @@ static bool rows_are_measured(sd_json_variant *rows) {
 static void print_not_over_this_window(const char *key) {
         const Style *style = terminal_style();
 
-        print_line(key, "%savailable only for windows from 2s to 10s and for --window=total%s", color_on(style, COLOR_GREY), color_off(style));
+        print_line(key, "%savailable only for windows from 2s to 10s and for --window=total%s",
+                   color_on(style, COLOR_GREY), color_off(style));
 }
 
 void print_unparsed(const Reading *r, const char *path, const char *quality) {
@@ -82,7 +85,8 @@ void print_unparsed(const Reading *r, const char *path, const char *quality) {
         /* Peers on Unix sockets have no bytes */
         (void) value_real(unparsed, "share", &share);
         if (value_unsigned(unparsed, "connections", &n) && (n > 0 || share > 0))
-                print_line("Unparsed", "%s%.2g%% of the traffic%s, %s new connections: not included in other metrics",
+                print_line("Unparsed",
+                           "%s%.2g%% of the traffic%s, %s new connections: not included in other metrics",
                            partial ? color_on(style, COLOR_YELLOW) : "", share * 100,
                            partial ? color_off(style) : "", format_count(buf, n));
 }
@@ -121,7 +125,8 @@ int reading_print_endpoints(const Reading *r) {
                 bool excluded = value_boolean(row, "excluded");
                 Color color = excluded ? COLOR_GREY : COLOR_NONE;
 
-                table_add(t, color, "%s%s", value_boolean(row, "rest") ? "others" : value_string(row, "listen") ?: "?",
+                table_add(t, color, "%s%s",
+                          value_boolean(row, "rest") ? "others" : value_string(row, "listen") ?: "?",
                           excluded ? " (excluded)" : "");
                 add_row_rate(t, row, color);
                 add_row_count(t, row, "count", color);
@@ -161,10 +166,13 @@ int reading_print_peers(const Reading *r) {
 
         (void) reading_unsigned(r, "covered", &covered);
         if (reading_real(r, CLIENT "rate", &per_second) && reading_unsigned(r, CLIENT "count", &n))
-                print_line("Outgoing", "%s (%s in %s)", format_rate(rate, per_second), format_count(count, n), format_duration(over, covered));
+                print_line("Outgoing", "%s (%s in %s)", format_rate(rate, per_second),
+                           format_count(count, n), format_duration(over, covered));
         else
-                print_line("Outgoing", "%s", reading_unsigned(r, CLIENT "inFlight", &n) ? "not measurable: requests overlap (pipelined or multiplexed)" :
-                                         "not measured");
+                print_line("Outgoing", "%s",
+                           reading_unsigned(r, CLIENT "inFlight", &n) ? "not measurable: requests overlap "
+                                                                        "(pipelined or multiplexed)" :
+                                                                        "not measured");
         print_unparsed(r, CLIENT "unparsed", value_string(r->snapshot, CLIENT "quality"));
         if (!rows) /* not authorized */
                 return 0;
@@ -176,7 +184,8 @@ int reading_print_peers(const Reading *r) {
                 sd_json_variant *row = sd_json_variant_by_index(rows, i);
                 const char *unit = value_string(row, "unit");
 
-                table_add(t, COLOR_NONE, "%s", value_boolean(row, "rest") ? "others" : value_string(row, "peer") ?: "?");
+                table_add(t, COLOR_NONE, "%s",
+                          value_boolean(row, "rest") ? "others" : value_string(row, "peer") ?: "?");
                 if (unit)
                         table_add(t, COLOR_NONE, "%s", unit);
                 else

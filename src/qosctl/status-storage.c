@@ -35,17 +35,25 @@ static void print_counted(const Reading *r, double seconds) {
         char a[FORMAT_MAX], b[FORMAT_MAX], c[FORMAT_MAX], d[FORMAT_MAX];
 
         if (!call_find(r, "calls", "reads", &reads) || !call_find(r, "calls", "writes", &writes) ||
-            !call_find(r, "calls", "readBytes", &read_bytes) || !call_find(r, "calls", "writeBytes", &write_bytes))
+            !call_find(r, "calls", "readBytes", &read_bytes) ||
+            !call_find(r, "calls", "writeBytes", &write_bytes))
                 return;
         print_line("Reads, writes", "%s reads (%s/s), %s writes (%s/s), sockets and pipes included",
-                   format_rate(a, (double) reads / seconds), format_bytes(b, (uint64_t) ((double) read_bytes / seconds)),
-                   format_rate(c, (double) writes / seconds), format_bytes(d, (uint64_t) ((double) write_bytes / seconds)));
+                   format_rate(a, (double) reads / seconds),
+                   format_bytes(b, (uint64_t) ((double) read_bytes / seconds)),
+                   format_rate(c, (double) writes / seconds),
+                   format_bytes(d, (uint64_t) ((double) write_bytes / seconds)));
 }
 
 int reading_print_storage(const Reading *r) {
         static const Column columns[] = {
-                { "CALL" }, { "RATE", .right = true }, { "BYTES", .right = true, .rank = 1 }, { "ERRORS", .right = true },
-                { "P50", .right = true, .rank = 2 }, { "P99", .right = true }, { "MAX", .right = true, .rank = 3 },
+                { "CALL" },
+                { "RATE", .right = true },
+                { "BYTES", .right = true, .rank = 1 },
+                { "ERRORS", .right = true },
+                { "P50", .right = true, .rank = 2 },
+                { "P99", .right = true },
+                { "MAX", .right = true, .rank = 3 },
         };
         static const char *const shown[] = { "latency.p50", "latency.p99", "latency.max" };
         _cleanup_(table_freep) Table *t = NULL;
@@ -71,7 +79,8 @@ int reading_print_storage(const Reading *r) {
                 table_add(t, COLOR_NONE, "%s", call_table[i].label);
                 table_add(t, COLOR_NONE, "%s", format_rate(buf, (double) count / seconds));
                 if (call_find(r, call_table[i].path, "bytes", &n))
-                        table_add(t, COLOR_NONE, "%s/s", format_bytes(buf, (uint64_t) ((double) n / seconds)));
+                        table_add(t, COLOR_NONE, "%s/s",
+                                  format_bytes(buf, (uint64_t) ((double) n / seconds)));
                 else
                         table_add_absent(t);
                 (void) call_find(r, call_table[i].path, "errors", &n);
@@ -93,7 +102,8 @@ int reading_print_storage(const Reading *r) {
             reading_unsigned(r, STORAGE "oldestInFlight", &n)) {
                 char age[FORMAT_MAX];
 
-                print_line("", "%s in flight, the oldest for %s", format_count(buf, count), format_duration(age, n));
+                print_line("", "%s in flight, the oldest for %s", format_count(buf, count),
+                           format_duration(age, n));
         }
         return some ? table_print(t, stdout, terminal_style(), arg_legend, table_indent()) : 0;
 }

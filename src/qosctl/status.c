@@ -19,11 +19,13 @@ static void print_text(Color color, const char *s) {
         const Style *style = terminal_style();
         _cleanup_free_ char *clean = text_clean(s, style->utf8);
 
-        line_add("%s%s%s", color_on(style, color), strempty(clean), color == COLOR_NONE ? "" : color_off(style));
+        line_add("%s%s%s", color_on(style, color), strempty(clean),
+                 color == COLOR_NONE ? "" : color_off(style));
 }
 
 /* Prints a list item such as "3 reset"; returns whether there was one. */
-static bool print_item(const Reading *r, const char *metric, const char *separator, const char *what, Color color, bool zero) {
+static bool print_item(const Reading *r, const char *metric, const char *separator, const char *what,
+                       Color color, bool zero) {
         const Style *style = terminal_style();
         char buf[FORMAT_MAX];
         uint64_t n;
@@ -39,7 +41,8 @@ static bool print_item(const Reading *r, const char *metric, const char *separat
 /* Behind the state: the rest of what the service manager reports, as far as it is no matter of course. */
 static void print_lifecycle(sd_json_variant *snapshot, const char *state) {
         const char *sub = value_string(snapshot, "subState"), *result = value_string(snapshot, "result"),
-                *ended = value_string(snapshot, "lastExit"), *freezer = value_string(snapshot, "freezerState");
+                   *ended = value_string(snapshot, "lastExit"),
+                   *freezer = value_string(snapshot, "freezerState");
         bool waiting = streq_ptr(state, "inactive") || streq_ptr(state, "failed");
         uint64_t restarts = 0;
         char text[48];
@@ -51,7 +54,8 @@ static void print_lifecycle(sd_json_variant *snapshot, const char *state) {
         (void) value_unsigned(snapshot, "restarts", &restarts);
         if (restarts > 0) {
                 line_add(", ");
-                (void) snprintf(text, sizeof(text), "restarted %" PRIu64 " %s", restarts, restarts == 1 ? "time" : "times");
+                (void) snprintf(text, sizeof(text), "restarted %" PRIu64 " %s", restarts,
+                                restarts == 1 ? "time" : "times");
                 print_text(COLOR_YELLOW, text);
         }
         if (ended && (restarts > 0 || waiting))
@@ -133,7 +137,8 @@ static void print_thresholds(const Reading *r) {
                 const char *state = value_string(v, "state");
 
                 print_key(i == 0 ? "Thresholds" : "");
-                line_add("%s%-8s%s ", color_on(style, threshold_color(state)), strempty(state), color_off(style));
+                line_add("%s%-8s%s ", color_on(style, threshold_color(state)), strempty(state),
+                         color_off(style));
                 line_add("%s (", threshold_value_text(v, "value", value));
                 print_text(COLOR_NONE, strempty(value_string(v, "threshold")));
                 line_add(")");
@@ -143,7 +148,8 @@ static void print_thresholds(const Reading *r) {
 
 static void print_attachment(const Reading *r) {
         sd_json_variant *holds = value_find(r->item, "holds");
-        const char *group = value_string(r->snapshot, "controlGroup"), *degraded = value_string(r->item, "degraded");
+        const char *group = value_string(r->snapshot, "controlGroup"),
+                   *degraded = value_string(r->item, "degraded");
         const char *parent = value_string(r->item, "parentUnit");
         sd_json_variant *descendants = value_find(r->item, "descendantUnits");
         const Style *style = terminal_style();
@@ -185,7 +191,8 @@ static void print_attachment(const Reading *r) {
                         line_add("%zu more", sd_json_variant_elements(descendants) - i);
                         break;
                 }
-                print_text(COLOR_NONE, strempty(sd_json_variant_string(sd_json_variant_by_index(descendants, i))));
+                print_text(COLOR_NONE,
+                           strempty(sd_json_variant_string(sd_json_variant_by_index(descendants, i))));
         }
         if (descendants) {
                 line_add(" (merged)");
@@ -232,7 +239,8 @@ static void print_intended(const Reading *r) {
         line_end();
 }
 
-/* Where the probe is attached, requests over TLS that are counted by records are those that it cannot see. */
+/* Where the probe is attached, requests over TLS that are counted by records are those that it cannot
+ * see. */
 static void print_sealed(const Reading *r) {
         sd_json_variant *holds = value_find(r->item, "holds");
         char buf[FORMAT_MAX];
@@ -242,10 +250,61 @@ static void print_sealed(const Reading *r) {
                 return;
         for (size_t i = 0; holds && i < sd_json_variant_elements(holds); i++)
                 if (value_contains(value_find(sd_json_variant_by_index(holds, i), "probes"), "tls")) {
-                        print_line("", "%s over TLS not parsed: the probe tls sees OpenSSL on sockets, neither in buffers "
-                                   "of a program (memory BIO) nor other libraries", format_count(buf, n));
+                        print_line("",
+                                   "%s over TLS not parsed: the probe tls sees OpenSSL on sockets, neither "
+                                   "in buffers of a program (memory BIO) nor other libraries",
+                                   format_count(buf, n));
                         return;
                 }
+}
+
+static void print_errors(const Reading *r) {
+        const Style *style = terminal_style();
+        char buf[FORMAT_MAX];
+        double rate;
+        uint64_t n;
+        bool some;
+
+        if (!reading_errors(r, &n, &rate))
+                return;
+        print_key("Errors");
+        line_add("%s%s%s", n > 0 ? color_on(style, COLOR_RED) : "", format_rate(buf, rate),
+                 n > 0 ? color_off(style) : "");
+        some = print_item(r, SERVER "errors.reset", " (", "reset", COLOR_NONE, false);
+        some |= print_item(r, SERVER "errors.timeout", some ? ", " : " (", "timed out", COLOR_NONE, false);
+        some |= print_item(r, SERVER "errors.status5xx", some ? ", " : " (", "5xx", COLOR_NONE, false);
+        some |= print_item(r, SERVER "errors.grpc", some ? ", " : " (", "gRPC errors", COLOR_NONE, false);
+        some |= print_item(r, SERVER "errors.replies", some ? ", " : " (", "error replies", COLOR_NONE,
+                           false);
+        line_add("%s", some ? ")" : "");
+        some = print_item(r, SERVER "clientAborts", "; ", "aborted by clients", COLOR_NONE, true);
+        (void) print_item(r, SERVER "status4xx", some ? ", " : "; ", "4xx", COLOR_NONE, false);
+        line_end();
+}
+
+static void print_connections(const Reading *r) {
+        const Style *style = terminal_style();
+        uint64_t n, max = 0;
+        bool some, full;
+
+        if (!value_find(r->snapshot, SERVER "connections"))
+                return;
+        print_key("Connections");
+        some = print_item(r, SERVER "connections.open", "", "open", COLOR_NONE, true);
+        some |= print_item(r, SERVER "connections.accepted", some ? ", " : "", "new", COLOR_NONE, true);
+        (void) print_item(r, SERVER "connections.retransmits", some ? ", " : "", "retransmitted segments",
+                          COLOR_YELLOW, true);
+        line_end();
+        if (!reading_unsigned(r, SERVER "connections.acceptQueue", &n))
+                return;
+        full = reading_unsigned(r, SERVER "connections.acceptQueueMax", &max) && max > 0 && n >= max;
+        print_key("Accept queue");
+        line_add("%s%" PRIu64, full ? color_on(style, COLOR_RED) : "", n);
+        if (max > 0)
+                line_add("/%" PRIu64, max);
+        line_add("%s", full ? color_off(style) : "");
+        (void) print_item(r, SERVER "connections.listenDrops", ", ", "dropped", COLOR_RED, true);
+        line_end();
 }
 
 void reading_print_requests(const Reading *r) {
@@ -253,7 +312,6 @@ void reading_print_requests(const Reading *r) {
         const Style *style = terminal_style();
         uint64_t n = 0, in, out, in_flight, waiting, covered = 0;
         char a[FORMAT_MAX], b[FORMAT_MAX], over[FORMAT_MAX];
-        bool some;
         double rate;
 
         /* Windows begin at a step or at the attach, so the covered time may differ */
@@ -264,8 +322,8 @@ void reading_print_requests(const Reading *r) {
                 line_add("%snot measurable: requests overlap (pipelined or multiplexed)%s",
                          color_on(style, COLOR_YELLOW), color_off(style));
         else if (reading_unsigned(r, SERVER "count", &n) && reading_real(r, SERVER "rate", &rate))
-                line_add("%s%s%s (%s in %s)", color_on(style, COLOR_BOLD), format_rate(a, rate), color_off(style),
-                         format_count(b, n), format_duration(over, covered));
+                line_add("%s%s%s (%s in %s)", color_on(style, COLOR_BOLD), format_rate(a, rate),
+                         color_off(style), format_count(b, n), format_duration(over, covered));
         else
                 line_add("not measured");
         line_end();
@@ -292,48 +350,17 @@ void reading_print_requests(const Reading *r) {
                 line_end();
         }
 
-        if (reading_errors(r, &n, &rate)) {
-                print_key("Errors");
-                line_add("%s%s%s", n > 0 ? color_on(style, COLOR_RED) : "", format_rate(a, rate), n > 0 ? color_off(style) : "");
-                some = print_item(r, SERVER "errors.reset", " (", "reset", COLOR_NONE, false);
-                some = print_item(r, SERVER "errors.timeout", some ? ", " : " (", "timed out", COLOR_NONE, false) || some;
-                some = print_item(r, SERVER "errors.status5xx", some ? ", " : " (", "5xx", COLOR_NONE, false) || some;
-                some = print_item(r, SERVER "errors.grpc", some ? ", " : " (", "gRPC errors", COLOR_NONE, false) || some;
-                some = print_item(r, SERVER "errors.replies", some ? ", " : " (", "error replies", COLOR_NONE, false) || some;
-                line_add("%s", some ? ")" : "");
-                some = print_item(r, SERVER "clientAborts", "; ", "aborted by clients", COLOR_NONE, true);
-                (void) print_item(r, SERVER "status4xx", some ? ", " : "; ", "4xx", COLOR_NONE, false);
-                line_end();
-        }
+        print_errors(r);
 
-        if (covered > 0 && reading_unsigned(r, SERVER "bytesIn", &in) && reading_unsigned(r, SERVER "bytesOut", &out)) {
+        if (covered > 0 && reading_unsigned(r, SERVER "bytesIn", &in) &&
+            reading_unsigned(r, SERVER "bytesOut", &out)) {
                 double s = (double) covered / (double) NSEC_PER_SEC;
 
                 print_line("Traffic", "%s/s in, %s/s out", format_bytes(a, (uint64_t) ((double) in / s)),
                            format_bytes(b, (uint64_t) ((double) out / s)));
         }
 
-        if (value_find(r->snapshot, SERVER "connections")) {
-                print_key("Connections");
-                some = print_item(r, SERVER "connections.open", "", "open", COLOR_NONE, true);
-                some = print_item(r, SERVER "connections.accepted", some ? ", " : "", "new", COLOR_NONE, true) || some;
-                (void) print_item(r, SERVER "connections.retransmits", some ? ", " : "", "retransmitted segments", COLOR_YELLOW, true);
-                line_end();
-                if (reading_unsigned(r, SERVER "connections.acceptQueue", &n)) {
-                        uint64_t max = 0;
-                        bool full;
-
-                        full = reading_unsigned(r, SERVER "connections.acceptQueueMax", &max) && max > 0 && n >= max;
-                        print_key("Accept queue");
-                        line_add("%s%" PRIu64, full ? color_on(style, COLOR_RED) : "", n);
-                        if (max > 0)
-                                line_add("/%" PRIu64, max);
-                        line_add("%s", full ? color_off(style) : "");
-                        (void) print_item(r, SERVER "connections.listenDrops", ", ", "dropped", COLOR_RED, true);
-                        line_end();
-                }
-        }
-
+        print_connections(r);
 }
 
 static void print_totals(const Reading *r) {
@@ -346,7 +373,8 @@ static void print_totals(const Reading *r) {
                 return;
         (void) value_walk(totals, add_errors, &errors);
         print_line("Total", "%s requests and %s%s errors%s since attached", format_count(a, n),
-                   errors > 0 ? color_on(style, COLOR_RED) : "", format_count(b, errors), errors > 0 ? color_off(style) : "");
+                   errors > 0 ? color_on(style, COLOR_RED) : "", format_count(b, errors),
+                   errors > 0 ? color_off(style) : "");
 }
 
 static int print_histogram(Reading *r, Client *c) {
@@ -363,10 +391,10 @@ static int print_histogram(Reading *r, Client *c) {
         if (window == WINDOW_UNSET)
                 window = arg_window;
 
-        k = client_callbo(c, QOS_METHOD("Histogram"), &replies,
-                          SD_JSON_BUILD_PAIR_STRING("unit", r->unit),
+        k = client_callbo(c, QOS_METHOD("Histogram"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", r->unit),
                           SD_JSON_BUILD_PAIR_STRING("metric", SERVER "latency"),
-                          SD_JSON_BUILD_PAIR_CONDITION(window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(window)));
+                          SD_JSON_BUILD_PAIR_CONDITION(window != WINDOW_UNSET, "window",
+                                                       SD_JSON_BUILD_UNSIGNED(window)));
         if (k < 0)
                 return client_fail(k, &replies, "read the latency histogram of '%s'", r->unit);
         /* Detached meanwhile, or without samples by now */
@@ -379,14 +407,16 @@ static int print_histogram(Reading *r, Client *c) {
         else
                 print_line("Histogram", "request latency, since attached");
 
-        k = histogram_print(stdout, terminal_style(), replies.items[0], HISTOGRAM_ROWS, 0, terminal_is_narrow() ? 0 : KEY_WIDTH - 9);
+        k = histogram_print(stdout, terminal_style(), replies.items[0], HISTOGRAM_ROWS, 0,
+                            terminal_is_narrow() ? 0 : KEY_WIDTH - 9);
         return k < 0 ? client_fail(k, &replies, "draw the latency histogram of '%s'", r->unit) : 0;
 }
 
 static int print_not_attached(const char *unit) {
         const Style *style = terminal_style();
 
-        line_add("%s%s%s ", color_on(style, COLOR_GREY), style->utf8 ? "\xe2\x97\x8b" : "o", color_off(style));
+        line_add("%s%s%s ", color_on(style, COLOR_GREY), style->utf8 ? "\xe2\x97\x8b" : "o",
+                 color_off(style));
         print_text(COLOR_BOLD, unit);
         line_end();
         print_key("Attached");
@@ -403,15 +433,15 @@ static int status_unit(Client *c, const char *unit, bool first) {
         int r;
 
         if (arg_json != JSON_OFF) {
-                r = client_callbo(c, QOS_METHOD("Get"), &replies,
-                                  SD_JSON_BUILD_PAIR_STRING("unit", unit),
-                                  SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+                r = client_callbo(c, QOS_METHOD("Get"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                                  SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                               SD_JSON_BUILD_UNSIGNED(arg_window)));
                 return r != 0 ? unit_read_fail(r, &replies, unit) : json_print(replies.items[0]);
         }
 
-        r = client_call_morebo(c, QOS_METHOD("List"), &replies,
-                               SD_JSON_BUILD_PAIR_STRING("unit", unit),
-                               SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        r = client_call_morebo(c, QOS_METHOD("List"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                               SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                            SD_JSON_BUILD_UNSIGNED(arg_window)));
         if (r != 0 && !unit_is_detached(r, &replies))
                 return unit_read_fail(r, &replies, unit);
         if (!first)

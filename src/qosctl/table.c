@@ -137,11 +137,14 @@ static void table_layout(Table *t, char *const *texts, size_t limit, size_t *wid
                                 continue;
                         need += (need > 0) + (minimum > 0 ? MIN(widths[c], (size_t) minimum) : widths[c]);
                         most += (most > 0) + widths[c];
-                        if (t->columns[c].rank > 0 && (drop == SIZE_MAX || t->columns[c].rank >= t->columns[drop].rank))
+                        if (t->columns[c].rank > 0 &&
+                            (drop == SIZE_MAX || t->columns[c].rank >= t->columns[drop].rank))
                                 drop = c;
-                        if (minimum > 0 && widths[c] > minimum && (shrink == SIZE_MAX || widths[c] > widths[shrink]))
+                        if (minimum > 0 && widths[c] > minimum &&
+                            (shrink == SIZE_MAX || widths[c] > widths[shrink]))
                                 shrink = c;
-                        if (minimum > 0 && widths[c] > least_width(t->columns + c) && (squeeze == SIZE_MAX || widths[c] > widths[squeeze]))
+                        if (minimum > 0 && widths[c] > least_width(t->columns + c) &&
+                            (squeeze == SIZE_MAX || widths[c] > widths[squeeze]))
                                 squeeze = c;
                 }
 
@@ -152,7 +155,8 @@ static void table_layout(Table *t, char *const *texts, size_t limit, size_t *wid
                 else if (shrink != SIZE_MAX)
                         widths[shrink] -= MIN(most - limit, widths[shrink] - t->columns[shrink].minimum);
                 else if (squeeze != SIZE_MAX)
-                        widths[squeeze] -= MIN(most - limit, widths[squeeze] - least_width(t->columns + squeeze));
+                        widths[squeeze] -= MIN(most - limit,
+                                               widths[squeeze] - least_width(t->columns + squeeze));
                 else
                         return;
         }
@@ -185,7 +189,10 @@ static void table_print_line(const Table *t, const Layout *layout, FILE *f, cons
         print_spaces(f, layout->indent);
         for (size_t c = 0; c <= last; c++) {
                 const Cell *cell = row == SIZE_MAX ? NULL : t->cells + row * t->n_columns + c;
-                Color color = reverse ? COLOR_NONE : cell ? cell->color : c == t->marked ? COLOR_UNDERLINE_BOLD : COLOR_UNDERLINE;
+                Color color = reverse        ? COLOR_NONE :
+                              cell           ? cell->color :
+                              c == t->marked ? COLOR_UNDERLINE_BOLD :
+                                               COLOR_UNDERLINE;
                 const char *text = cell ? layout->texts[row * t->n_columns + c] : t->columns[c].header;
                 _cleanup_free_ char *fitting = NULL;
                 size_t w;

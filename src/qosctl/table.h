@@ -10,8 +10,8 @@ typedef struct Column {
         const char *header;
         bool right;             /* right-aligned, for numbers */
         bool wrap;              /* continue in the next line; last column only */
-        unsigned minimum;       /* may be shortened to this width, further only if nothing more can be omitted; 0:
-                                 * never */
+        unsigned minimum;       /* may be shortened to this width, further only if nothing more can be
+                                 * omitted; 0: never */
         unsigned rank;          /* columns with the highest rank are omitted first; 0: never */
 } Column;
 

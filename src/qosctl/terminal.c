@@ -13,11 +13,11 @@ static unsigned cached_columns, cached_lines;
 int parse_boolean(const char *s) {
         if (!s)
                 return -ENXIO;
-        if (streq(s, "1") || strcasecmp(s, "yes") == 0 || strcasecmp(s, "y") == 0 || strcasecmp(s, "true") == 0 ||
-            strcasecmp(s, "t") == 0 || strcasecmp(s, "on") == 0)
+        if (streq(s, "1") || strcasecmp(s, "yes") == 0 || strcasecmp(s, "y") == 0 ||
+            strcasecmp(s, "true") == 0 || strcasecmp(s, "t") == 0 || strcasecmp(s, "on") == 0)
                 return true;
-        if (streq(s, "0") || strcasecmp(s, "no") == 0 || strcasecmp(s, "n") == 0 || strcasecmp(s, "false") == 0 ||
-            strcasecmp(s, "f") == 0 || strcasecmp(s, "off") == 0)
+        if (streq(s, "0") || strcasecmp(s, "no") == 0 || strcasecmp(s, "n") == 0 ||
+            strcasecmp(s, "false") == 0 || strcasecmp(s, "f") == 0 || strcasecmp(s, "off") == 0)
                 return false;
         return -EINVAL;
 }
@@ -159,7 +159,8 @@ static const char* color_behind(const char *color, const char *text, size_t n) {
 
 void print_colored(const char *label, const char *text) {
         const Style *style = terminal_style();
-        size_t width = style->width > 0 ? style->width : SIZE_MAX, behind = text_width(label), indent = behind;
+        size_t width = style->width > 0 ? style->width : SIZE_MAX, behind = text_width(label),
+               indent = behind;
         const char *color = "";
 
         if (indent > width / 2 || !text_fits(text, width - indent))
@@ -170,13 +171,16 @@ void print_colored(const char *label, const char *text) {
 
                 /* Below the label */
                 if (first && *label && (room == 0 || word_is_cut(text, n))) {
-                        (void) printf("%.*s\n", (int) (strlen(label) - (endswith(label, " ") ? 1 : 0)), label);
+                        (void) printf("%.*s\n", (int) (strlen(label) - (endswith(label, " ") ? 1 : 0)),
+                                      label);
                         continue;
                 }
                 (void) printf("%*s%s%.*s%.*s", first ? 0 : (int) indent, "", first ? label : "",
                               (int) color_length(color), color, (int) n, text);
                 color = color_behind(color, text, n);
-                (void) printf("%s\n", color_length(color) > 0 && !startswith(color, color_off(style)) ? color_off(style) : "");
+                (void) printf("%s\n", color_length(color) > 0 && !startswith(color, color_off(style)) ?
+                                              color_off(style) :
+                                              "");
                 text += n;
                 text += strspn(text, " ");
         }

@@ -135,10 +135,14 @@ static void table_add_row(Table *t, const ThreadRow *row) {
                 if (row->times[s] == 0)
                         table_add_absent(t);
                 else
-                        table_add(t, COLOR_NONE, "%s", format_percent(buf, (double) row->times[s] / (double) row->all));
-        table_add(t, COLOR_NONE, "%s", format_count(buf, value_since(row->before, row->thread, "voluntary")));
-        table_add(t, COLOR_NONE, "%s", format_count(buf, value_since(row->before, row->thread, "involuntary")));
-        table_add(t, COLOR_NONE, "%s", format_count(buf, value_since(row->before, row->thread, "migrations")));
+                        table_add(t, COLOR_NONE, "%s",
+                                  format_percent(buf, (double) row->times[s] / (double) row->all));
+        table_add(t, COLOR_NONE, "%s",
+                  format_count(buf, value_since(row->before, row->thread, "voluntary")));
+        table_add(t, COLOR_NONE, "%s",
+                  format_count(buf, value_since(row->before, row->thread, "involuntary")));
+        table_add(t, COLOR_NONE, "%s",
+                  format_count(buf, value_since(row->before, row->thread, "migrations")));
 }
 
 /* Longest header of a column, with the NUL. */
@@ -238,7 +242,8 @@ int verb_threads(int argc, char **argv) {
         int r, status;
 
         if (arg_json != JSON_OFF && arg_for > 0) {
-                (void) log_failure(-EINVAL, "--for= cannot be combined with --json=, which prints totals since each thread was first observed.");
+                (void) log_failure(-EINVAL, "--for= cannot be combined with --json=, which prints totals "
+                                            "since each thread was first observed.");
                 return STATUS_USAGE;
         }
         r = client_connect(&c);

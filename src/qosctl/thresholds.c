@@ -19,8 +19,10 @@ Color threshold_color(const char *state) {
 }
 
 /* The unit of the metric is inferred from the rule, as qosd may have metrics unknown to this version. */
-const char* threshold_value_text(sd_json_variant *threshold, const char *key, char buf[static THRESHOLD_TEXT_MAX]) {
-        const char *whole = value_string(threshold, "threshold"), *metric = value_string(threshold, "metric"), *s;
+const char* threshold_value_text(sd_json_variant *threshold, const char *key,
+                                 char buf[static THRESHOLD_TEXT_MAX]) {
+        const char *whole = value_string(threshold, "threshold"),
+                   *metric = value_string(threshold, "metric"), *s;
         char text[FORMAT_MAX];
         double value;
 
@@ -78,7 +80,10 @@ int verb_set_threshold(int argc, char **argv) {
         int r;
 
         if (argc < 2) {
-                (void) log_failure(-EINVAL, "Expected a threshold after the unit, as in \"qosctl set-threshold %s 'slow: requests.server.firstByte.p99 > 20ms'\".", argv[0]);
+                (void) log_failure(-EINVAL,
+                                   "Expected a threshold after the unit, as in \"qosctl set-threshold %s "
+                                   "'slow: requests.server.firstByte.p99 > 20ms'\".",
+                                   argv[0]);
                 return STATUS_USAGE;
         }
         rule = join_words(argc - 1, argv + 1);
@@ -104,7 +109,10 @@ int verb_clear_threshold(int argc, char **argv) {
         int r, status = STATUS_OK;
 
         if (argc < 2) {
-                (void) log_failure(-EINVAL, "Expected names of thresholds after the unit, see 'qosctl list-thresholds %s'.", argv[0]);
+                (void) log_failure(-EINVAL,
+                                   "Expected names of thresholds after the unit, see 'qosctl "
+                                   "list-thresholds %s'.",
+                                   argv[0]);
                 return STATUS_USAGE;
         }
 
@@ -117,8 +125,10 @@ int verb_clear_threshold(int argc, char **argv) {
                 r = client_callbo(c, QOS_METHOD("ClearThreshold"), &replies,
                                   SD_JSON_BUILD_PAIR_STRING("unit", argv[0]),
                                   SD_JSON_BUILD_PAIR_STRING("name", argv[i]),
-                                  SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
-                status = status_combine(status, r != 0 ? client_fail(r, &replies, "clear '%s' of '%s'", argv[i], argv[0]) :
+                                  SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication",
+                                                             arg_ask_password));
+                status = status_combine(status, r != 0 ? client_fail(r, &replies, "clear '%s' of '%s'",
+                                                                     argv[i], argv[0]) :
                                                          json_print(replies.items[0]));
         }
         return status;
@@ -139,7 +149,8 @@ static void add_thresholds(Table *t, const Replies *replies) {
 
         for (size_t i = 0; i < replies->n; i++) {
                 sd_json_variant *v = value_find(replies->items[i], "threshold");
-                const char *state = value_string(v, "state"), *source = value_string(v, "origin") ?: value_string(v, "source");
+                const char *state = value_string(v, "state"),
+                           *source = value_string(v, "origin") ?: value_string(v, "source");
                 const char *whole = value_string(v, "threshold"), *rule = whole ? strchr(whole, ':') : NULL;
 
                 table_add(t, COLOR_NONE, "%s", strempty(value_string(v, "unit")));
@@ -198,7 +209,8 @@ int verb_list_thresholds(int argc, char **argv) {
 
                 r = thresholds_list(c, unit, &replies);
                 if (r != 0) {
-                        status = status_combine(status, unit ? unit_read_fail(r, &replies, unit) : client_fail(r, &replies, "list thresholds"));
+                        status = status_combine(status, unit ? unit_read_fail(r, &replies, unit) :
+                                                               client_fail(r, &replies, "list thresholds"));
                         continue;
                 }
                 if (arg_json == JSON_OFF)
@@ -219,7 +231,8 @@ int verb_list_thresholds(int argc, char **argv) {
                         return log_out_of_memory();
         }
         if (arg_legend && status == STATUS_OK)
-                (void) printf("%s%zu threshold%s.\n", table_rows(t) > 0 ? "\n" : "", table_rows(t), table_rows(t) == 1 ? "" : "s");
+                (void) printf("%s%zu threshold%s.\n", table_rows(t) > 0 ? "\n" : "", table_rows(t),
+                              table_rows(t) == 1 ? "" : "s");
         return status;
 }
 
@@ -245,7 +258,8 @@ static int print_state(const char *unit, const char *state) {
                 (void) printf("%s\n", state);
                 return 0;
         }
-        if (sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit), SD_JSON_BUILD_PAIR_STRING("state", state)) < 0)
+        if (sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                           SD_JSON_BUILD_PAIR_STRING("state", state)) < 0)
                 return log_out_of_memory();
         return json_print(v);
 }
@@ -277,7 +291,8 @@ static int print_states(int argc, char **argv, bool *ret_violated) {
                 unit = value_string(replies.n > 0 ? replies.items[0] : NULL, "threshold.unit");
                 if (!unit && arg_json != JSON_OFF) {
                         /* No thresholds: resolve the name of the unit */
-                        r = client_call_morebo(c, QOS_METHOD("List"), &listed, SD_JSON_BUILD_PAIR_STRING("unit", names.items[i]));
+                        r = client_call_morebo(c, QOS_METHOD("List"), &listed,
+                                               SD_JSON_BUILD_PAIR_STRING("unit", names.items[i]));
                         if (r != 0) {
                                 status = status_combine(status, unit_read_fail(r, &listed, names.items[i]));
                                 continue;
@@ -314,7 +329,10 @@ int verb_wait(int argc, char **argv) {
         int r;
 
         if (argc < 2) {
-                (void) log_failure(-EINVAL, "Expected a condition after the unit, as in \"qosctl wait %s 'requests.server.firstByte.p99 < 20ms'\".", argv[0]);
+                (void) log_failure(-EINVAL,
+                                   "Expected a condition after the unit, as in \"qosctl wait %s "
+                                   "'requests.server.firstByte.p99 < 20ms'\".",
+                                   argv[0]);
                 return STATUS_USAGE;
         }
         condition = join_words(argc - 1, argv + 1);
@@ -324,8 +342,11 @@ int verb_wait(int argc, char **argv) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        (void) sd_varlink_set_relative_timeout(c->link, arg_timeout == 0 ? UINT64_MAX : (arg_timeout + NSEC_PER_USEC - 1) / NSEC_PER_USEC);
-        progress_begin(arg_timeout, /* interruptible= */ false, "Waiting for '%s' of %s", condition, argv[0]);
+        (void) sd_varlink_set_relative_timeout(c->link, arg_timeout == 0 ? UINT64_MAX :
+                                                                           (arg_timeout + NSEC_PER_USEC -
+                                                                            1) / NSEC_PER_USEC);
+        progress_begin(arg_timeout, /* interruptible= */ false, "Waiting for '%s' of %s", condition,
+                       argv[0]);
         r = client_callbo(c, QOS_METHOD("Wait"), &replies,
                           SD_JSON_BUILD_PAIR_STRING("unit", argv[0]),
                           SD_JSON_BUILD_PAIR_STRING("condition", condition));

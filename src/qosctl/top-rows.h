@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Which rows of top are on the screen: those that match the filter, as many as fit, around the selected one. */
+/* Which rows of top are on the screen: those that match the filter, as many as fit, around the selected
+ * one. */
 
 #include "util.h"
 
@@ -11,7 +12,7 @@
 typedef struct TopRows {
         char *selected;                         /* name of the unit; NULL: none */
         size_t first;                           /* row in the first line */
-        char filter[TOP_FILTER_MAX + 1];        /* part of the name, or a pattern of the whole name; "": all */
+        char filter[TOP_FILTER_MAX + 1]; /* part of the name, or a pattern of the whole name; "": all */
         bool typing;                            /* keys are for the filter */
 } TopRows;
 
@@ -22,7 +23,8 @@ bool top_rows_match(const TopRows *r, const char *unit);
 /* Handles a key while the filter is typed. Returns whether it was one for the filter. */
 bool top_rows_type(TopRows *r, int key);
 
-/* Moves the selection to another one of n units. height: number of lines. Returns 0 if it is no key for that. */
+/* Moves the selection to another one of n units. height: number of lines. Returns 0 if it is no key for
+ * that. */
 int top_rows_move(TopRows *r, const char *const *units, size_t n, size_t height, int key);
 
 /* Determines the first of n rows for this number of lines. Returns the selected row; SIZE_MAX: none. */

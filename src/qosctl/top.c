@@ -160,9 +160,13 @@ static void print_title(const Top *t, size_t n, FILE *f) {
         if (t->trouble)
                 (void) snprintf(line, sizeof(line), "%s  %s, reconnecting", clock, t->trouble);
         else
-                (void) snprintf(line, sizeof(line), "%s  %s%zu unit%s%s%s, every %s, by %s%s    h for help", clock,
-                                part, t->n_readings, t->n_readings == 1 ? "" : "s", w > 0 ? ", last " : *window ? ", " : "", window,
-                                format_span(delay, arg_delay), order_name(t), t->reverse ? " reversed" : "");
+                (void) snprintf(line, sizeof(line), "%s  %s%zu unit%s%s%s, every %s, by %s%s    h for help",
+                                clock, part, t->n_readings, t->n_readings == 1 ? "" : "s",
+                                w > 0   ? ", last " :
+                                *window ? ", " :
+                                          "",
+                                window, format_span(delay, arg_delay), order_name(t),
+                                t->reverse ? " reversed" : "");
 
         text = text_ellipsize(line, style->width, style->utf8);
         (void) fprintf(f, "%s%s%s\n", t->trouble ? color_on(style, COLOR_YELLOW) : "", strempty(text),
@@ -202,7 +206,8 @@ static int top_show_page(Top *t) {
         char part[64] = "";
 
         if (n > lines)
-                (void) snprintf(part, sizeof(part), ", lines %zu to %zu of %zu", first + 1, first + lines, n);
+                (void) snprintf(part, sizeof(part), ", lines %zu to %zu of %zu", first + 1, first + lines,
+                                n);
         if (asprintf(&title, "%s%s    q for the table", t->rows.selected, part) < 0) {
                 title = NULL;
                 return log_out_of_memory();
@@ -368,7 +373,8 @@ static int top_ask(Top *t) {
 
         r = sd_varlink_observebo(t->client->link, QOS_METHOD("List"),
                                  SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
-                                 SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+                                 SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                              SD_JSON_BUILD_UNSIGNED(arg_window)));
         if (r < 0)
                 return r;
 
@@ -399,7 +405,8 @@ static int on_answer(sd_varlink *link, sd_json_variant *parameters, const char *
         Top *t = ASSERT_PTR(userdata);
         int r;
 
-        if (streq_ptr(error_id, SD_VARLINK_ERROR_DISCONNECTED) || streq_ptr(error_id, SD_VARLINK_ERROR_TIMEOUT)) {
+        if (streq_ptr(error_id, SD_VARLINK_ERROR_DISCONNECTED) ||
+            streq_ptr(error_id, SD_VARLINK_ERROR_TIMEOUT)) {
                 /* A connection cannot be closed in its own callback */
                 t->lost = true;
                 return sd_event_source_set_time(t->timer, now_usec(CLOCK_MONOTONIC));
@@ -407,7 +414,8 @@ static int on_answer(sd_varlink *link, sd_json_variant *parameters, const char *
 
         if (t->get_reading != SIZE_MAX) {
                 t->busy = false;
-                reading_set_wider(&t->readings[t->get_reading], t->get_wider, error_id ? NULL : parameters, now_usec(CLOCK_MONOTONIC));
+                reading_set_wider(&t->readings[t->get_reading], t->get_wider, error_id ? NULL : parameters,
+                                  now_usec(CLOCK_MONOTONIC));
         } else {
                 r = replies_add(&t->frame, parameters, error_id);
                 if (r < 0)
@@ -453,7 +461,8 @@ static int top_lease(Top *t, size_t i, Replies *ret) {
         r = client_callbo(t->client, QOS_METHOD("Attach"), ret,
                           SD_JSON_BUILD_PAIR_STRING("unit", t->names.items[i]),
                           SD_JSON_BUILD_PAIR_BOOLEAN("lease", true),
-                          SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password && !t->trouble));
+                          SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication",
+                                                     arg_ask_password && !t->trouble));
         if (r != 0)
                 return r;
 
@@ -540,7 +549,7 @@ static int top_reconnect(Top *t) {
         return top_go_async(t);
 }
 
-/* ---- events ----------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------ */
 
 static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
         Top *t = ASSERT_PTR(userdata);
@@ -595,7 +604,9 @@ static int on_signal(sd_event_source *s, const struct signalfd_siginfo *si, void
 }
 
 static void change_delay(bool longer) {
-        uint64_t step = arg_delay < NSEC_PER_SEC || (!longer && arg_delay == NSEC_PER_SEC) ? 250 * NSEC_PER_MSEC : NSEC_PER_SEC;
+        uint64_t step = arg_delay < NSEC_PER_SEC || (!longer && arg_delay == NSEC_PER_SEC) ?
+                                250 * NSEC_PER_MSEC :
+                                NSEC_PER_SEC;
 
         if (longer)
                 arg_delay += step;
@@ -719,7 +730,8 @@ static int top_set_up_events(Top *t) {
         if (r >= 0 && !t->batch && isatty(STDIN_FILENO) > 0)
                 r = sd_event_add_io(t->event, NULL, STDIN_FILENO, EPOLLIN, on_key, t);
         if (r >= 0)
-                r = sd_event_add_time(t->event, &t->timer, CLOCK_MONOTONIC, now_usec(CLOCK_MONOTONIC), USEC_PER_MSEC, on_timer, t);
+                r = sd_event_add_time(t->event, &t->timer, CLOCK_MONOTONIC, now_usec(CLOCK_MONOTONIC),
+                                      USEC_PER_MSEC, on_timer, t);
         if (r >= 0)
                 r = sd_event_add_defer(t->event, &t->go_on, on_go_on, t);
         if (r >= 0)

@@ -67,7 +67,8 @@ int names_expand_attached(Client *c, int argc, char **argv, Names *ret) {
                 for (size_t j = 0; j < replies.n; j++) {
                         const char *unit = value_string(replies.items[j], "unit");
 
-                        if (!unit || !value_boolean(replies.items[j], "attached") || fnmatch(argv[i], unit, FNM_NOESCAPE) != 0)
+                        if (!unit || !value_boolean(replies.items[j], "attached") ||
+                            fnmatch(argv[i], unit, FNM_NOESCAPE) != 0)
                                 continue;
                         r = names_add(ret, unit);
                         if (r < 0)
@@ -88,7 +89,8 @@ int names_expand_attached(Client *c, int argc, char **argv, Names *ret) {
 static bool loaded_unit_matches(const char *pattern, const char *unit) {
         const char *suffix = strrchr(unit, '.');
 
-        return endswith(unit, ".service") || endswith(unit, ".scope") || (suffix && endswith(pattern, suffix));
+        return endswith(unit, ".service") || endswith(unit, ".scope") ||
+               (suffix && endswith(pattern, suffix));
 }
 
 int names_expand_loaded(int argc, char **argv, Names *ret) {
@@ -109,19 +111,21 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
                 }
 
                 if (arg_host) {
-                        (void) log_failure(-EOPNOTSUPP,
-                                               "Patterns cannot be attached on a remote host, expected a unit name instead of '%s'.",
-                                               argv[i]);
+                        (void) log_failure(-EOPNOTSUPP, "Patterns cannot be attached on a remote host, "
+                                           "expected a unit name instead of '%s'.", argv[i]);
                         return STATUS_USAGE;
                 }
 
                 if (!bus) {
                         r = sd_bus_open_system(&bus);
                         if (r < 0)
-                                return log_failure(r, "Failed to connect to the system bus to expand '%s': %m", argv[i]);
+                                return log_failure(r,
+                                                   "Failed to connect to the system bus to expand '%s': %m",
+                                                   argv[i]);
                 }
 
-                r = sd_bus_message_new_method_call(bus, &m, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "ListUnitsByPatterns");
+                r = sd_bus_message_new_method_call(bus, &m, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
+                                                   "ListUnitsByPatterns");
                 if (r >= 0)
                         r = sd_bus_message_append(m, "asas", 0, 1, argv[i]);
                 if (r < 0)
@@ -132,8 +136,8 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
                                                error.message ?: strerror(-r));
 
                 r = sd_bus_message_enter_container(reply, 'a', "(ssssssouso)");
-                while (r >= 0 && (r = sd_bus_message_read(reply, "(ssssssouso)", &unit, NULL, &load, NULL, NULL, NULL,
-                                                          NULL, NULL, NULL, NULL)) > 0) {
+                while (r >= 0 && (r = sd_bus_message_read(reply, "(ssssssouso)", &unit, NULL, &load, NULL,
+                                                          NULL, NULL, NULL, NULL, NULL, NULL)) > 0) {
                         if (!streq(load, "loaded") || !loaded_unit_matches(argv[i], unit))
                                 continue;
                         r = names_add(ret, unit);
@@ -155,19 +159,23 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
 
 /* Reads names of units, or of unit files, which have a path before them, and keeps the one that is most like
  * the name. */
-static void suggest_from(sd_bus *bus, const char *method, const char *type, const char *name, size_t *best, char **found) {
+static void suggest_from(sd_bus *bus, const char *method, const char *type, const char *name, size_t *best,
+                         char **found) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
         const char *unit;
 
-        if (sd_bus_message_new_method_call(bus, &m, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", method) < 0 ||
+        if (sd_bus_message_new_method_call(bus, &m, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
+                                           method) < 0 ||
             sd_bus_message_append(m, "asas", 0, 0) < 0 || sd_bus_call(bus, m, 0, NULL, &reply) < 0 ||
             sd_bus_message_enter_container(reply, 'a', type) < 0)
                 return;
-        while (sd_bus_message_enter_container(reply, 'r', NULL) > 0 && sd_bus_message_read(reply, "s", &unit) > 0) {
+        while (sd_bus_message_enter_container(reply, 'r', NULL) > 0 &&
+               sd_bus_message_read(reply, "s", &unit) > 0) {
                 const char *slash = strrchr(unit, '/');
                 size_t distance = text_distance(name, slash ? slash + 1 : unit);
 
-                if (distance > 0 && distance < *best && free_and_strdup(found, slash ? slash + 1 : unit) >= 0)
+                if (distance > 0 && distance < *best &&
+                    free_and_strdup(found, slash ? slash + 1 : unit) >= 0)
                         *best = distance;
                 if (sd_bus_message_skip(reply, NULL) < 0 || sd_bus_message_exit_container(reply) < 0)
                         return;
@@ -180,7 +188,8 @@ static void unit_suggest(const char *name) {
         size_t best = text_distance_of_typo(name) + 1;
 
         /* A template is no typo */
-        if (arg_host || unit_name_mangle(name, &mangled) < 0 || strstr(mangled, "@.") || sd_bus_open_system(&bus) < 0)
+        if (arg_host || unit_name_mangle(name, &mangled) < 0 || strstr(mangled, "@.") ||
+            sd_bus_open_system(&bus) < 0)
                 return;
         suggest_from(bus, "ListUnitsByPatterns", "(ssssssouso)", mangled, &best, &found);
         suggest_from(bus, "ListUnitFilesByPatterns", "(ss)", mangled, &best, &found);
@@ -196,7 +205,9 @@ int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id) {
         int r;
 
         if (*name == '/') {
-                (void) log_failure(-EINVAL, "Control groups have no unit file, expected a unit name instead of '%s'.", name);
+                (void) log_failure(-EINVAL,
+                                   "Control groups have no unit file, expected a unit name instead of '%s'.",
+                                   name);
                 return STATUS_USAGE;
         }
         r = unit_name_mangle(name, &mangled);
@@ -207,13 +218,16 @@ int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id) {
                 return STATUS_USAGE;
         }
 
-        r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", &error, &reply, "s", mangled);
+        r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", &error, &reply,
+                               "s", mangled);
         if (r >= 0)
                 r = sd_bus_message_read(reply, "o", &path);
         if (r >= 0)
-                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "LoadState", &error, &state);
+                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "LoadState", &error,
+                                               &state);
         if (r < 0)
-                return log_failure(r, "Failed to load unit '%s': %s", mangled, error.message ?: strerror(-r));
+                return log_failure(r, "Failed to load unit '%s': %s", mangled,
+                                   error.message ?: strerror(-r));
         if (!streq(state, "loaded")) {
                 (void) log_failure(-ENOENT, "Unit '%s' not found (%s).", mangled, state);
                 unit_suggest(name);
@@ -225,13 +239,17 @@ int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id) {
                 return log_out_of_memory();
         r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "Id", &error, ret_id);
         if (r < 0)
-                return log_failure(r, "Failed to load unit '%s': %s", mangled, error.message ?: strerror(-r));
+                return log_failure(r, "Failed to load unit '%s': %s", mangled,
+                                   error.message ?: strerror(-r));
         *ret_path = TAKE_PTR(copy);
         return STATUS_OK;
 }
 
 int unit_type_fail(const char *unit) {
-        (void) log_failure(-EOPNOTSUPP, "Units of the type of '%s' have no processes, expected a service, scope, slice or socket.", unit);
+        (void) log_failure(-EOPNOTSUPP,
+                           "Units of the type of '%s' have no processes, expected a service, scope, slice "
+                           "or socket.",
+                           unit);
         return STATUS_USAGE;
 }
 
@@ -247,10 +265,12 @@ static bool unit_exists(const char *unit) {
                 return true;
 
         return sd_bus_open_system(&bus) < 0 ||
-                sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", NULL, &reply, "s", unit) < 0 ||
-                sd_bus_message_read(reply, "o", &path) < 0 ||
-                sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "LoadState", NULL, &state) < 0 ||
-                !streq(state, "not-found");
+               sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", NULL, &reply,
+                                  "s", unit) < 0 ||
+               sd_bus_message_read(reply, "o", &path) < 0 ||
+               sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "LoadState", NULL,
+                                          &state) < 0 ||
+               !streq(state, "not-found");
 }
 
 bool unit_is_detached(int r, const Replies *replies) {

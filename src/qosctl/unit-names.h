@@ -30,20 +30,20 @@ bool is_glob(const char *s);
 int names_expand_attached(Client *c, int argc, char **argv, Names *ret);
 /* Expands patterns to units loaded by the local service manager. */
 int names_expand_loaded(int argc, char **argv, Names *ret);
-/* Loads a unit by its name, an alias, or the name without suffix. Returns an exit status, and logs. ret_path:
- * of the D-Bus object. */
+/* Loads a unit by its name, an alias, or the name without suffix. Returns an exit status, and logs.
+ * ret_path: of the D-Bus object. */
 int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id);
 /* Whether a call failed because the unit is not attached, although it exists as far as the local service
  * manager knows. */
 bool unit_is_detached(int r, const Replies *replies);
 /* Says that units of the type of this one have no processes. Returns an exit status. */
 int unit_type_fail(const char *unit);
-/* As client_fail() with "<what> '<unit>'": distinguishes units that are not attached from those that do not exist,
- * so that a typo does not yield a hint to attach it, and says which unit was probably meant. */
+/* As client_fail() with "<what> '<unit>'": distinguishes units that are not attached from those that do not
+ * exist, so that a typo does not yield a hint to attach it, and says which unit was probably meant. */
 int unit_fail(int r, const Replies *replies, const char *what, const char *unit);
 int unit_read_fail(int r, const Replies *replies, const char *unit);
 /* Adds local units that listen on TCP. */
 int names_find_listening(Names *ret);
-/* The local unit that listens at an address as qosd writes it ("127.0.0.1:80", "/run/x.sock"). -ENOENT: none is
- * known, -EREMOTE: not an address of this host, -EINVAL: no address. */
+/* The local unit that listens at an address as qosd writes it ("127.0.0.1:80", "/run/x.sock"). -ENOENT: none
+ * is known, -EREMOTE: not an address of this host, -EINVAL: no address. */
 int listener_find_unit(const char *address, char **ret);

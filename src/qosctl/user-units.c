@@ -28,7 +28,8 @@ static int manager_connect(sd_bus **ret) {
         if (r >= 0)
                 r = sd_bus_start(bus);
         if (r < 0)
-                return log_failure(r, "Failed to connect to the service manager of the user (%s): %m", address);
+                return log_failure(r, "Failed to connect to the service manager of the user (%s): %m",
+                                   address);
 
         *ret = TAKE_PTR(bus);
         return 0;
@@ -50,7 +51,8 @@ static int append_slice(char **path, const char *slice) {
 }
 
 /* The control group of a unit: the one that it has, or would have if it ran. */
-static int unit_get_control_group(sd_bus *bus, const char *root, const char *name, bool running, char **ret) {
+static int unit_get_control_group(sd_bus *bus, const char *root, const char *name, bool running,
+                                  char **ret) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_free_ char *path = NULL, *id = NULL, *interface = NULL, *group = NULL, *slice = NULL;
         char *longer;
@@ -70,13 +72,17 @@ static int unit_get_control_group(sd_bus *bus, const char *root, const char *nam
         if (sd_bus_error_has_name(&error, SD_BUS_ERROR_UNKNOWN_PROPERTY))
                 return unit_type_fail(id);
         if (r < 0)
-                return log_failure(r, "Failed to read the control group of '%s': %s", id, error.message ?: strerror(-r));
+                return log_failure(r, "Failed to read the control group of '%s': %s", id,
+                                   error.message ?: strerror(-r));
         if (*group) {
                 *ret = TAKE_PTR(group);
                 return STATUS_OK;
         }
         if (running) {
-                (void) log_failure(-ENOENT, "'%s' is not running: a unit of a user is known by its control group, which it has while it runs.", id);
+                (void) log_failure(-ENOENT,
+                                   "'%s' is not running: a unit of a user is known by its control group, "
+                                   "which it has while it runs.",
+                                   id);
                 return STATUS_NO_SUCH_UNIT;
         }
 
@@ -111,9 +117,11 @@ int user_units_resolve(const Verb *verb, int argc, char **argv, char ***ret) {
         r = manager_connect(&bus);
         if (r < 0)
                 return r;
-        r = sd_bus_get_property_string(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "ControlGroup", &error, &root);
+        r = sd_bus_get_property_string(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "ControlGroup",
+                                       &error, &root);
         if (r < 0)
-                return log_failure(r, "Failed to read the control group of the service manager of the user: %s",
+                return log_failure(r,
+                                   "Failed to read the control group of the service manager of the user: %s",
                                    error.message ?: strerror(-r));
 
         list = new0(char*, (size_t) argc + 2);
@@ -132,7 +140,8 @@ int user_units_resolve(const Verb *verb, int argc, char **argv, char ***ret) {
                 } else if (is_glob(argv[i]))
                         r = make_pattern(root, argv[i], list + i);
                 else
-                        r = unit_get_control_group(bus, root, argv[i], verb->first == CANDIDATES_UNITS, list + i);
+                        r = unit_get_control_group(bus, root, argv[i], verb->first == CANDIDATES_UNITS,
+                                                   list + i);
                 if (r != STATUS_OK)
                         return r;
         }

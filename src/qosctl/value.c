@@ -102,7 +102,8 @@ static int walk(sd_json_variant *v, const char *path, unsigned depth,
         return 0;
 }
 
-int value_walk(sd_json_variant *v, int (*each)(const char *path, sd_json_variant *value, void *userdata), void *userdata) {
+int value_walk(sd_json_variant *v, int (*each)(const char *path, sd_json_variant *value, void *userdata),
+               void *userdata) {
         return walk(v, "", 0, each, userdata);
 }
 

@@ -24,7 +24,8 @@ bool value_contains(sd_json_variant *array, const char *s);
 
 /* Calls each for all values that are not objects, depth first, with their paths. Stops at the first negative
  * return value. */
-int value_walk(sd_json_variant *v, int (*each)(const char *path, sd_json_variant *value, void *userdata), void *userdata);
+int value_walk(sd_json_variant *v, int (*each)(const char *path, sd_json_variant *value, void *userdata),
+               void *userdata);
 
 /* Formats a value for scripts: without quotes, in full precision. */
 char* value_to_text(sd_json_variant *v);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Checks of [X-QoS] in unit files, which the service manager ignores, and qosd reports in its journal only. */
+/* Checks of [X-QoS] in unit files, which the service manager ignores, and qosd reports in its journal
+ * only. */
 
 #include <fcntl.h>
 
@@ -18,7 +19,8 @@ static int section_add_file(XqosSection *s, const char *path) {
 
         r = unit_file_read(AT_FDCWD, path, &text, &size);
         if (r < 0)
-                return log_failure(r, "Failed to read '%s': %s", path, r == -EINVAL ? "not a regular file, or too large" : strerror(-r));
+                return log_failure(r, "Failed to read '%s': %s", path,
+                                   r == -EINVAL ? "not a regular file, or too large" : strerror(-r));
         if (!text_has_xqos_section(text, size))
                 return false;
         r = xqos_section_read(s, path, text, size);
@@ -54,15 +56,22 @@ static int verify_unit(sd_bus *bus, const char *name) {
         r = unit_load(bus, name, &path, &unit);
         if (r != STATUS_OK)
                 return r;
-        r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "FragmentPath", &error, &fragment);
+        r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "FragmentPath", &error,
+                                       &fragment);
         if (r >= 0)
-                r = sd_bus_get_property_strv(bus, PID1_NAME, path, PID1_NAME ".Unit", "DropInPaths", &error, &drop_ins);
+                r = sd_bus_get_property_strv(bus, PID1_NAME, path, PID1_NAME ".Unit", "DropInPaths", &error,
+                                             &drop_ins);
         if (r >= 0)
-                r = sd_bus_get_property_trivial(bus, PID1_NAME, path, PID1_NAME ".Unit", "NeedDaemonReload", &error, 'b', &changed);
+                r = sd_bus_get_property_trivial(bus, PID1_NAME, path, PID1_NAME ".Unit", "NeedDaemonReload",
+                                                &error, 'b', &changed);
         if (r < 0)
-                return log_failure(r, "Failed to get the unit files of '%s': %s", unit, error.message ?: strerror(-r));
+                return log_failure(r, "Failed to get the unit files of '%s': %s", unit,
+                                   error.message ?: strerror(-r));
         if (changed)
-                (void) log_failure(0, "Files of '%s' have changed on disk, run \"systemctl daemon-reload\" to load them.", unit);
+                (void) log_failure(0,
+                                   "Files of '%s' have changed on disk, run \"systemctl daemon-reload\" to "
+                                   "load them.",
+                                   unit);
 
         /* A generated unit may have drop-ins alone */
         r = isempty(fragment) ? 0 : section_add_file(&s, fragment);
@@ -82,7 +91,8 @@ int verb_verify(int argc, char **argv) {
         int r, status = STATUS_OK;
 
         if (arg_host) {
-                (void) log_failure(-EOPNOTSUPP, "Unit files can only be checked on the local host, --host= is not supported.");
+                (void) log_failure(-EOPNOTSUPP, "Unit files can only be checked on the local host, --host= "
+                                                "is not supported.");
                 return STATUS_USAGE;
         }
 

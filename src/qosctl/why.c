@@ -92,7 +92,7 @@ static int step_observe(Walk *w, ChainStep *s) {
         return step_take(w, s, r, &reply);
 }
 
-/* ---- text ---------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------- */
 
 static void step_format_end(const ChainStep *s, char *buf, size_t size) {
         switch (s->end) {
@@ -106,16 +106,19 @@ static void step_format_end(const ChainStep *s, char *buf, size_t size) {
                 break;
 
         case CHAIN_END_DEPTH:
-                (void) snprintf(buf, size, "not followed: %u steps are the limit. To go on: qosctl why %s", CHAIN_DEPTH_MAX, s->unit);
+                (void) snprintf(buf, size, "not followed: %u steps are the limit. To go on: qosctl why %s",
+                                CHAIN_DEPTH_MAX, s->unit);
                 break;
 
         case CHAIN_END_UNITS:
-                (void) snprintf(buf, size, "not followed: %u units are the limit. To go on: qosctl why %s", CHAIN_UNITS_MAX, s->unit);
+                (void) snprintf(buf, size, "not followed: %u units are the limit. To go on: qosctl why %s",
+                                CHAIN_UNITS_MAX, s->unit);
                 break;
 
         case CHAIN_END_NO_UNIT:
                 if (arg_host)
-                        (void) snprintf(buf, size, "no attached unit of %s is known to listen there", arg_host);
+                        (void) snprintf(buf, size, "no attached unit of %s is known to listen there",
+                                        arg_host);
                 else
                         (void) snprintf(buf, size, "no unit of this host is known to listen there%s",
                                         geteuid() != 0 ? "; root sees more" : "");
@@ -157,11 +160,12 @@ static char* step_format(const ChainStep *s) {
                 (void) format_rate(buf, rate);
                 (void) snprintf(figures, sizeof(figures), ": %.*s requests/s", (int) strcspn(buf, "/"), buf);
                 if (value_real(s->diagnosis, "figures.firstByte", &first) && first > 0)
-                        (void) snprintf(figures + strlen(figures), sizeof(figures) - strlen(figures), ", %s to the first byte",
-                                        format_duration(buf, (uint64_t) first));
+                        (void) snprintf(figures + strlen(figures), sizeof(figures) - strlen(figures),
+                                        ", %s to the first byte", format_duration(buf, (uint64_t) first));
         }
-        if (asprintf(&text, "%s%s%s%s%s%s%s%s", share, strempty(s->unit), s->unit && s->address ? " (" : "", strempty(s->address),
-                     s->unit && s->address ? ")" : "", figures, *end ? ": " : "", end) < 0)
+        if (asprintf(&text, "%s%s%s%s%s%s%s%s", share, strempty(s->unit), s->unit && s->address ? " (" : "",
+                     strempty(s->address), s->unit && s->address ? ")" : "", figures, *end ? ": " : "",
+                     end) < 0)
                 return NULL;
         return text;
 }
@@ -172,10 +176,12 @@ static void print_branch(const char *first, const char *rest, const char *words,
         size_t indent = text_width(first), width = style->width > indent ? style->width - indent : SIZE_MAX;
         _cleanup_free_ char *clean = text_clean(words, style->utf8);
 
-        for (const char *text = strempty(clean), *branch = first; *text; text += strspn(text, " "), branch = rest) {
+        for (const char *text = strempty(clean), *branch = first; *text;
+             text += strspn(text, " "), branch = rest) {
                 size_t n = text_wrap(text, width);
 
-                (void) printf("%s%s%.*s%s\n", branch, color_on(style, color), (int) n, text, color_off(style));
+                (void) printf("%s%s%.*s%s\n", branch, color_on(style, color), (int) n, text,
+                              color_off(style));
                 text += n;
         }
 }
@@ -186,16 +192,19 @@ static size_t findings_count(const ChainStep *s) {
         size_t n = 0;
 
         for (size_t i = 0; findings && i < sd_json_variant_elements(findings); i++)
-                n += !streq_ptr(value_string(sd_json_variant_by_index(findings, i), "kind"), "dependency") || s->n_steps == 0;
+                n += !streq_ptr(value_string(sd_json_variant_by_index(findings, i), "kind"), "dependency") ||
+                     s->n_steps == 0;
         return n;
 }
 
 /* above: the branches of the lines below the step. */
 static int print_step(const ChainStep *s, const char *above) {
         const Style *style = terminal_style();
-        const char *tee = style->utf8 ? "├─ " : "|- ", *last = style->utf8 ? "└─ " : "`- ", *bar = style->utf8 ? "│  " : "|  ";
+        const char *tee = style->utf8 ? "├─ " : "|- ", *last = style->utf8 ? "└─ " : "`- ",
+                   *bar = style->utf8 ? "│  " : "|  ";
         sd_json_variant *findings = value_find(s->diagnosis, "findings");
-        size_t left = findings_count(s) + s->n_steps, n = s->diagnosis && findings ? sd_json_variant_elements(findings) : 0;
+        size_t left = findings_count(s) + s->n_steps,
+               n = s->diagnosis && findings ? sd_json_variant_elements(findings) : 0;
 
         if (s->diagnosis && left == 0) {
                 _cleanup_free_ char *first = NULL, *rest = NULL;
@@ -231,7 +240,8 @@ static int print_step(const ChainStep *s, const char *above) {
 
 /* "nginx.service -> pyweb.service: disk: 88% of each request is disk wait (vda)" */
 static int print_summary(const ChainStep *s, sd_json_variant *finding) {
-        const char *arrow = terminal_style()->utf8 ? " → " : " -> ", *verdict = value_string(s->diagnosis, "verdict");
+        const char *arrow = terminal_style()->utf8 ? " → " : " -> ",
+                   *verdict = value_string(s->diagnosis, "verdict");
         sd_json_variant *findings = value_find(s->diagnosis, "findings");
         const char *words = value_string(s->diagnosis, "summary");
         _cleanup_free_ char *names = NULL, *text = NULL;
@@ -251,7 +261,10 @@ static int print_summary(const ChainStep *s, sd_json_variant *finding) {
                 text = NULL;
                 return log_out_of_memory();
         }
-        print_branch("", "", text, streq_ptr(verdict, "unknown") ? COLOR_YELLOW : finding ? COLOR_RED : COLOR_GREEN);
+        print_branch("", "", text,
+                     streq_ptr(verdict, "unknown") ? COLOR_YELLOW :
+                     finding                       ? COLOR_RED :
+                                                     COLOR_GREEN);
         return 0;
 }
 
@@ -311,9 +324,9 @@ static int chain_print_json(const ChainStep *first, uint64_t interval) {
         if (r >= 0)
                 r = sd_json_variant_set_field_unsigned(&v, "interval", interval);
         if (r >= 0 && finding)
-                r = sd_json_buildo(&cause,
-                                   SD_JSON_BUILD_PAIR_STRING("unit", s->unit),
-                                   SD_JSON_BUILD_PAIR_CONDITION(!isnan(share), "wholeShare", SD_JSON_BUILD_REAL(share)),
+                r = sd_json_buildo(&cause, SD_JSON_BUILD_PAIR_STRING("unit", s->unit),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!isnan(share), "wholeShare",
+                                                                SD_JSON_BUILD_REAL(share)),
                                    SD_JSON_BUILD_PAIR_VARIANT("finding", finding));
         if (r >= 0 && cause)
                 r = sd_json_variant_set_field(&v, "cause", cause);
@@ -331,7 +344,8 @@ int verb_why(int argc, char **argv) {
 
         /* Peers are known for ten seconds */
         if (w.interval % NSEC_PER_SEC != 0 || w.interval > 10 * NSEC_PER_SEC) {
-                (void) log_failure(-EINVAL, "Invalid --for=%s, expected 1s to 10s in whole seconds.", arg_for_text);
+                (void) log_failure(-EINVAL, "Invalid --for=%s, expected 1s to 10s in whole seconds.",
+                                   arg_for_text);
                 return STATUS_USAGE;
         }
         first = chain_new(argv[0]);
@@ -359,5 +373,6 @@ int verb_why(int argc, char **argv) {
         if (r < 0)
                 return r;
         s = chain_find_cause(first, &finding);
-        return w.error < 0 || streq_ptr(value_string(s->diagnosis, "verdict"), "unknown") ? STATUS_FAILED : STATUS_OK;
+        return w.error < 0 || streq_ptr(value_string(s->diagnosis, "verdict"), "unknown") ? STATUS_FAILED :
+                                                                                            STATUS_OK;
 }
