@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""No line of C has more than 109 columns, and none of Markdown more than 120 but rows of tables. Each link in
-Markdown to a file of the project leads to one."""
+"""No line of C has more than 109 columns, and none of Markdown and of manuals more than 120, but rows of tables, and
+examples in manuals. Each link in Markdown to a file of the project leads to one."""
 
 import re
 import sys
 from pathlib import Path
 
 C_COLUMNS = 109
-MARKDOWN_COLUMNS = 120
+TEXT_COLUMNS = 120
 
 
-def too_long(path, line):
-    if path.suffix == ".md":
-        return len(line) > MARKDOWN_COLUMNS and not line.startswith("|")
-    return len(line) > C_COLUMNS
+def too_long(path, lines):
+    """Numbers and widths of lines."""
+    columns = C_COLUMNS if path.suffix in (".c", ".h") else TEXT_COLUMNS
+    verbatim = False
+    for number, line in enumerate(lines, 1):
+        if path.suffix == ".md":
+            verbatim = line.startswith("|")
+        elif columns == TEXT_COLUMNS and line[:3] in (".nf", ".EX", ".fi", ".EE"):
+            verbatim = line[:3] in (".nf", ".EX")
+        if len(line) > columns and not verbatim:
+            yield number, len(line)
 
 
 def dead_links(path, lines):
@@ -30,13 +37,13 @@ def main():
     root, wrong = Path(sys.argv[1]), []
     sources = [p for top in ("bpf", "dbus", "src", "tests") for p in (root / top).rglob("*.[ch]")]
     texts = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
-    if not sources or not texts:
+    manuals = [p for p in (root / "docs").iterdir() if re.search(r"\.[1-8](\.in)?$", p.name)]
+    if not sources or not texts or not manuals:
         sys.exit(f"there are no sources below {root}")
 
-    for path in sorted(sources + texts):
+    for path in sorted(sources + texts + manuals):
         lines = path.read_text(encoding="utf-8").splitlines()
-        wrong += [f"{path.relative_to(root)}:{number}: {len(line)} columns"
-                  for number, line in enumerate(lines, 1) if too_long(path, line)]
+        wrong += [f"{path.relative_to(root)}:{number}: {width} columns" for number, width in too_long(path, lines)]
         if path.suffix == ".md":
             wrong += [f"{path.relative_to(root)}:{number}: there is no {target}" for number, target in dead_links(path, lines)]
 
