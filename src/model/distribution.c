@@ -58,10 +58,6 @@ bool unparsed_is_partial(uint64_t overlaps, uint64_t count, double share) {
 
 void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
         Server *s = &requests->server;
-        uint64_t *const parsed[] = {
-                &s->protocol_http1, &s->protocol_redis, &s->protocol_memcached, &s->protocol_dns,
-                        &s->protocol_http2, &s->protocol_grpc,
-        };
         uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
         uint64_t *const others[] = {
                 &s->count, &s->protocol_tcp, &s->blocking, &s->intended.count,
@@ -74,11 +70,12 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
         s->unparsed.share = unparsed_get_share(s->unparsed.bytes, s->bytes_in, s->bytes_out);
 
         if (unknown ||
-            !(is_some(s->protocol_http1) || is_some(s->protocol_http2) || is_some(s->protocol_grpc)))
+            !(is_some(s->parsed[PARSED(HTTP1)]) || is_some(s->parsed[PARSED(HTTP2)]) ||
+              is_some(s->parsed[PARSED(GRPC)])))
                 s->status4xx = s->errors_status5xx = ABSENT;
-        if (unknown || !is_some(s->protocol_grpc))
+        if (unknown || !is_some(s->parsed[PARSED(GRPC)]))
                 s->errors_grpc = ABSENT;
-        if (!is_some(s->protocol_redis) && !is_some(s->protocol_memcached))
+        if (!is_some(s->parsed[PARSED(REDIS)]) && !is_some(s->parsed[PARSED(MEMCACHED)]))
                 s->errors_replies = ABSENT;
 
         if (s->count == ABSENT) {
@@ -87,16 +84,16 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
                 return;
         }
 
-        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
-                if (*parsed[i] != ABSENT)
-                        n += *parsed[i];
+        for (size_t i = 0; i < PARSED_PROTOCOLS; i++)
+                if (s->parsed[i] != ABSENT)
+                        n += s->parsed[i];
         for (size_t i = 0; i < ELEMENTSOF(plain); i++)
                 if (*plain[i] != ABSENT)
                         m += *plain[i];
         s->protocol_tcp = s->count - MIN(n + m, s->count);
         /* Attribution to HTTP/2 or gRPC is unknown, too */
         if (unknown)
-                s->protocol_http2 = s->protocol_grpc = ABSENT;
+                s->parsed[PARSED(HTTP2)] = s->parsed[PARSED(GRPC)] = ABSENT;
 
         if (!window_is_overlapping(overlaps, s->count,
                                    n + (s->protocol_tls != ABSENT ? s->protocol_tls : 0))) {
@@ -109,8 +106,8 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
                 return;
         }
         requests->quality = QUALITY_OVERLAPPING;
-        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
-                *parsed[i] = ABSENT;
+        for (size_t i = 0; i < PARSED_PROTOCOLS; i++)
+                s->parsed[i] = ABSENT;
         for (size_t i = 0; i < ELEMENTSOF(plain); i++)
                 *plain[i] = ABSENT;
         for (size_t i = 0; i < ELEMENTSOF(others); i++)

@@ -122,12 +122,6 @@ static const struct {
         size_t offset;          /* in struct Server */
 } server_counters[] = {
         { QOS_COUNTER_COUNT,          MEASURED_EXCHANGES,    offsetof(Server, count) },
-        { QOS_COUNTER_HTTP1,          MEASURED_CONTENT,      offsetof(Server, protocol_http1) },
-        { QOS_COUNTER_REDIS,          MEASURED_CONTENT,      offsetof(Server, protocol_redis) },
-        { QOS_COUNTER_MEMCACHED,      MEASURED_CONTENT,      offsetof(Server, protocol_memcached) },
-        { QOS_COUNTER_DNS,            MEASURED_CONTENT,      offsetof(Server, protocol_dns) },
-        { QOS_COUNTER_HTTP2,          MEASURED_CONTENT,      offsetof(Server, protocol_http2) },
-        { QOS_COUNTER_GRPC,           MEASURED_CONTENT,      offsetof(Server, protocol_grpc) },
         { QOS_COUNTER_TLS,            MEASURED_CONTENT,      offsetof(Server, protocol_tls) },
         { QOS_COUNTER_UNIX,           MEASURED_UNIX,         offsetof(Server, protocol_unix) },
         { QOS_COUNTER_UDP,            MEASURED_UDP,          offsetof(Server, protocol_udp) },
@@ -156,6 +150,9 @@ void counters_fill(const ReadingContext *c, const WindowReading *reading, Metric
                 *(uint64_t*) ((char*) s + server_counters[i].offset) =
                         is_measured(c->measured, server_counters[i].needs) ?
                         reading->cells[server_counters[i].cell] : ABSENT;
+        for (size_t i = 0; i < PARSED_PROTOCOLS; i++)
+                s->parsed[i] = is_measured(c->measured, MEASURED_CONTENT) ?
+                               reading->cells[QOS_COUNTER_HTTP1 + i] : ABSENT;
         s->bytes_in = is_measured(c->measured, MEASURED_BYTES_IN) ? window_get_bytes_in(reading) : ABSENT;
         s->bytes_out = is_measured(c->measured, MEASURED_BYTES_OUT) ? window_get_bytes_out(reading) : ABSENT;
         s->unparsed.bytes = is_measured(c->measured, MEASURED_EXCHANGES) ?

@@ -95,6 +95,10 @@ typedef struct Unparsed {
         double share;                   /* bytes as a share of bytes_in and bytes_out */
 } Unparsed;
 
+/* Counters of requests in parsed protocols, by QOS_COUNTER_HTTP1 ... QOS_COUNTER_GRPC. */
+#define PARSED(protocol) (QOS_COUNTER_##protocol - QOS_COUNTER_HTTP1)
+#define PARSED_PROTOCOLS (PARSED(GRPC) + 1)
+
 typedef struct Server {
         uint64_t count;                 /* requests whose first response byte was sent in the window */
         double rate;                    /* count per second of covered time */
@@ -130,12 +134,7 @@ typedef struct Server {
         } service_states;
         Distribution answer;
         uint64_t protocol_tcp;          /* unparsed exchanges on TCP, part of count */
-        uint64_t protocol_http1;        /* HTTP/1.0 and 1.1 requests, part of count */
-        uint64_t protocol_redis;        /* RESP commands, part of count */
-        uint64_t protocol_memcached;    /* memcached requests, part of count */
-        uint64_t protocol_dns;          /* DNS queries over TCP, part of count */
-        uint64_t protocol_http2;        /* HTTP/2 requests, gRPC excluded, part of count */
-        uint64_t protocol_grpc;         /* gRPC calls, part of count */
+        uint64_t parsed[PARSED_PROTOCOLS]; /* requests by protocol, part of count */
         uint64_t protocol_tls;          /* exchanges on TLS connections, part of count */
         uint64_t protocol_unix;         /* unparsed exchanges on Unix sockets, part of count */
         uint64_t protocol_udp;          /* unparsed exchanges on UDP, part of count */

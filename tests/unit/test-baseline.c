@@ -81,7 +81,7 @@ static void set_errors(HistoryStep *s, uint64_t status5xx, uint64_t reset, uint6
         Metrics m;
 
         history_step_get_metrics(s, 1, &m);
-        m.requests.server.protocol_http1 = m.requests.server.count;
+        m.requests.server.parsed[PARSED(HTTP1)] = m.requests.server.count;
         m.requests.server.errors_status5xx = status5xx;
         m.requests.server.errors_reset = reset;
         m.requests.server.client_aborts = aborts;

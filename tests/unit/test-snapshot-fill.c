@@ -79,7 +79,7 @@ static void test_measured(void) {
                 size_t offset;
         } table[] = {
                 { MEASURED_EXCHANGES,     offsetof(Metrics, requests.server.count)                     },
-                { MEASURED_CONTENT,       offsetof(Metrics, requests.server.protocol_http1)            },
+                { MEASURED_CONTENT,       offsetof(Metrics, requests.server.parsed[PARSED(HTTP1)])      },
                 { MEASURED_ENDS,          offsetof(Metrics, requests.server.errors_reset)              },
                 { MEASURED_BYTES_IN,      offsetof(Metrics, requests.server.bytes_in)                  },
                 { MEASURED_BYTES_OUT,     offsetof(Metrics, requests.server.bytes_out)                 },

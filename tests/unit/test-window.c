@@ -968,10 +968,10 @@ static void test_missed(void) {
                 Requests r;
 
                 memset(&r, 0, sizeof(r));
-                r.server.count = r.server.protocol_http1 = 1000;
+                r.server.count = r.server.parsed[PARSED(HTTP1)] = 1000;
                 window_classify(0, i, &r);
                 check(r.quality == (i ? QUALITY_EXCHANGES : QUALITY_EXACT) && r.server.count == 1000 &&
-                      r.server.protocol_http1 == 1000);
+                      r.server.parsed[PARSED(HTTP1)] == 1000);
         }
 }
 
