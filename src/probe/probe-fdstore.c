@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The descriptor store of the service manager. */
+/* The descriptor store of the service manager: names of what is in it, and in which order it is stored.
+ * Taken back by probe_take_fd(), and adopted by probe_adopt(). */
 
 #include <linux/membarrier.h>
 #include <stdarg.h>
@@ -15,7 +16,7 @@
 /* ---- the descriptor store ----------------------------------------------------------------------------- */
 
 /* Names are "map-units", "prog-requests_read", "link-requests_read", "unit-17". */
-void store_push(Probe *p, const char *kind, const char *name, int fd) {
+static void store_push(Probe *p, const char *kind, const char *name, int fd) {
         char state[128];
         int r;
 
@@ -28,7 +29,7 @@ void store_push(Probe *p, const char *kind, const char *name, int fd) {
         }
 }
 
-void store_drop(const char *kind, const char *name) {
+static void store_drop(const char *kind, const char *name) {
         char state[128];
 
         (void) snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s-%s", kind, name);
@@ -56,6 +57,34 @@ void store_push_library(Probe *p, const Library *l) {
         store_push(p, "library", name, l->leave_fd);
         library_name(l, "enter", name);
         store_push(p, "library", name, l->enter_fd);
+}
+
+void store_push_link(Probe *p, Program i) {
+        store_push(p, "link", program_table[i].name, p->link_fds[i]);
+}
+
+/* With its link, if it has one. */
+void store_push_program(Probe *p, Program i) {
+        if (p->program_fds[i] >= 0)
+                store_push(p, "prog", program_table[i].name, p->program_fds[i]);
+        if (p->link_fds[i] >= 0)
+                store_push_link(p, i);
+}
+
+void store_drop_program(const Probe *p, Program i) {
+        if (p->link_fds[i] >= 0)
+                store_drop("link", program_table[i].name);
+        if (p->program_fds[i] >= 0)
+                store_drop("prog", program_table[i].name);
+}
+
+/* Maps before the programs that use them. */
+void store_push_all(Probe *p) {
+        for (Map i = 0; i < _MAP_MAX; i++)
+                store_push(p, "map", map_table[i], p->map_fds[i]);
+        for (Program i = 0; i < _PROGRAM_MAX; i++)
+                if (program_works(p, i))
+                        store_push_program(p, i);
 }
 
 void store_drop_all(Probe *p) {

@@ -176,16 +176,18 @@ extern const ProgramGroup group_table[PROGRAM_GROUPS];
 void probe_close(Probe *p);
 int probe_load(Probe *p);
 void probe_store(Probe *p);
-bool program_has_link(Program i);
-bool program_works(const Probe *p, Program i);
 bool program_is_needed(const Probe *p, Program i);
 
 /* probe-table.c */
 unsigned group_of(ProbeMask probe);
+bool program_has_link(Program i);
+bool program_works(const Probe *p, Program i);
 
 /* probe-fdstore.c */
-void store_push(Probe *p, const char *kind, const char *name, int fd);
-void store_drop(const char *kind, const char *name);
+void store_push_link(Probe *p, Program i);
+void store_push_program(Probe *p, Program i);
+void store_push_all(Probe *p);
+void store_drop_program(const Probe *p, Program i);
 void store_drop_library(const Library *l);
 void store_push_library(Probe *p, const Library *l);
 void store_drop_all(Probe *p);

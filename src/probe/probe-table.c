@@ -367,3 +367,12 @@ unsigned group_of(ProbeMask probe) {
         assert(probe != 0 && (probe & (probe - 1)) == 0);
         return __builtin_ctz(probe);
 }
+
+bool program_has_link(Program i) {
+        return program_table[i].type != HOOK_LIBRARY && program_table[i].type != HOOK_ITERATOR_PROCESS &&
+               program_table[i].type != HOOK_CALL;
+}
+
+bool program_works(const Probe *p, Program i) {
+        return (program_has_link(i) ? p->link_fds : p->program_fds)[i] >= 0;
+}

@@ -517,15 +517,7 @@ int probe_load(Probe *p) {
 
 /* Keeps what was loaded for the next run of the daemon. */
 void probe_store(Probe *p) {
-        for (Map i = 0; i < _MAP_MAX; i++)
-                store_push(p, "map", map_table[i], p->map_fds[i]);
-        for (Program i = 0; i < _PROGRAM_MAX; i++)
-                if (program_works(p, i)) {
-                        store_push(p, "prog", program_table[i].name, p->program_fds[i]);
-                        if (p->link_fds[i] >= 0)
-                                store_push(p, "link", program_table[i].name, p->link_fds[i]);
-                }
-
+        store_push_all(p);
         /* libbpf has freed the kernel's BTF, some 10 MiB */
         (void) malloc_trim(0);
 }
@@ -549,15 +541,6 @@ void probe_stop(Probe *p) {
 }
 
 /* ---- groups that are not always loaded ---------------------------------------------------------------- */
-
-bool program_has_link(Program i) {
-        return program_table[i].type != HOOK_LIBRARY && program_table[i].type != HOOK_ITERATOR_PROCESS &&
-               program_table[i].type != HOOK_CALL;
-}
-
-bool program_works(const Probe *p, Program i) {
-        return (program_has_link(i) ? p->link_fds : p->program_fds)[i] >= 0;
-}
 
 /* An alternative is not, while all those work that it stands in for. */
 bool program_is_needed(const Probe *p, Program i) {
@@ -610,10 +593,7 @@ static void unloading_add_barrier(Probe *p) {
 static void program_unload(Probe *p, Program i) {
         Unloading *u = &p->unloading;
 
-        if (p->link_fds[i] >= 0)
-                store_drop("link", program_table[i].name);
-        if (p->program_fds[i] >= 0)
-                store_drop("prog", program_table[i].name);
+        store_drop_program(p, i);
         (void) close_fd(u->link_fds[i]);
         (void) close_fd(u->program_fds[i]);
         u->link_fds[i] = TAKE_FD(p->link_fds[i]);
@@ -630,9 +610,7 @@ static void group_resume(Probe *p, ProbeMask probe) {
                         continue;
                 p->program_fds[i] = TAKE_FD(u->program_fds[i]);
                 p->link_fds[i] = TAKE_FD(u->link_fds[i]);
-                store_push(p, "prog", program_table[i].name, p->program_fds[i]);
-                if (p->link_fds[i] >= 0)
-                        store_push(p, "link", program_table[i].name, p->link_fds[i]);
+                store_push_program(p, i);
         }
         if (probe != PROBE_TLS)
                 return;
@@ -661,8 +639,8 @@ int probe_load_group(Probe *p, ProbeMask probe) {
                 p->loaded_at = now_nsec(CLOCK_MONOTONIC);
                 programs_load(p, &missing);
                 for (Program i = first; i < end; i++)
-                        if (bitmap_contains(&missing, i) && p->program_fds[i] >= 0)
-                                store_push(p, "prog", program_table[i].name, p->program_fds[i]);
+                        if (bitmap_contains(&missing, i))
+                                store_push_program(p, i);
                 (void) malloc_trim(0);
         }
 
@@ -674,7 +652,7 @@ int probe_load_group(Probe *p, ProbeMask probe) {
                 if (r < 0)
                         program_refuse(p, i, r, "attaching");
                 else
-                        store_push(p, "link", program_table[i].name, p->link_fds[i]);
+                        store_push_link(p, i);
         }
         return 0;
 }
