@@ -46,6 +46,7 @@ static void daemon_stop(void) {
         manager = manager_free(manager);
         sd_bus_unref(daemon_side);
         sd_bus_flush_close_unref(system_side);
+        clock_advance(100 * NSEC_PER_MSEC);
 }
 
 /* Returns what is logged meanwhile. */
@@ -95,6 +96,13 @@ static sd_json_variant* get(Client *c, const char *unit, uint64_t window) {
         (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\",\"window\":%" PRIu64 "}", unit,
                         window);
         return client_call(c, "Get", parameters);
+}
+
+/* Of a reading. */
+static uint64_t get_seq(Client *c) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = get(c, "a.service", 0);
+
+        return sd_json_variant_unsigned(message_parameter(v, "seq"));
 }
 
 static void expect_count(Client *c, uint64_t window, uint64_t count) {
@@ -293,7 +301,7 @@ static uint64_t history_count(Client *c, const char *unit) {
 static void test_steps(void) {
         static const unsigned sent[] = { 14, 0, 500, 62 };
         _cleanup_client_ Client *c = client_new(0);
-        uint64_t before = 0;
+        uint64_t before = 0, seq;
 
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"probes\":[\"requests\"]}");
         next_step();
@@ -326,10 +334,13 @@ static void test_steps(void) {
                                    sent[i]) < 1e-6);
                 }
 
+                seq = get_seq(c);
                 c = client_free(c);
                 daemon_stop();
                 daemon_start();
                 c = client_new(0);
+                check(get_seq(c) > seq);
+                expect_count(c, 0, 14 + 500 + 62);
         }
 
         /* A detach removes it */
