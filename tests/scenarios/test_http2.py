@@ -15,7 +15,7 @@ import sys
 import http2
 import scenario
 from scenario import (MSEC, SOURCES, Cable, Unit, attach, check, equal, expect_total, lookup, nsenter, qosctl, run,
-                      server_figures, smaller, snapshot, systemctl, test, total, unused_port, wait_for, within)
+                      server_figures, smaller, snapshot, systemctl, test, total, unused_port, wait_for)
 
 
 class Http2(Unit):
