@@ -76,12 +76,13 @@ static void diagnose_errors(const DiagnosisEvidence *e, Diagnosis *d) {
                                   kinds, before);
                 return;
         }
-        finding = diagnosis_add(
-                d, FINDING_ERRORS, count < ERRORS_COUNT_MIN ? CERTAINTY_LIKELY : CERTAINTY_CERTAIN,
-                QOS_STATE_NONE, NAN, NAN,
-                "1% or more of the requests fail, and 1.5 times the usual share or 10% or "
-                "more",
-                "%s of %s requests/s fail: %s%s", PERCENT(share), RATE(ended), kinds, before);
+        finding = diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_ERRORS,
+                        .certainty = count < ERRORS_COUNT_MIN ? CERTAINTY_LIKELY : CERTAINTY_CERTAIN,
+                        .share = NAN, .time = NAN,
+                        .rule = "1% or more of the requests fail, and 1.5 times the usual share or 10% or "
+                        "more",
+                }, "%s of %s requests/s fail: %s%s", PERCENT(share), RATE(ended), kinds, before);
         finding->share = share;
 }
 
@@ -93,11 +94,12 @@ static void diagnose_aborts(const DiagnosisEvidence *e, Diagnosis *d) {
         if (isnan(f->rate) || aborts * f->covered < ERRORS_COUNT_MIN * NSEC_PER_SEC ||
             aborts < ERRORS_ALL * ended || diagnosis_has(d, FINDING_ERRORS))
                 return;
-        diagnosis_add(d, FINDING_ERRORS, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
-                      "clients end half of the connections with a request or more before it has a response",
-                      "clients give up: %s requests/s have no response when the client closes the "
-                      "connection (%s of all)",
-                      RATE(aborts), PERCENT(aborts / ended))
+        diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_ERRORS, .certainty = CERTAINTY_CERTAIN, .share = NAN, .time = NAN,
+                        .rule = "clients end half of the connections with a request or more before it has a "
+                        "response",
+                }, "clients give up: %s requests/s have no response when the client closes the connection "
+                "(%s of all)", RATE(aborts), PERCENT(aborts / ended))
                 ->share = MIN(aborts / ended, 1.0);
 }
 
@@ -132,12 +134,13 @@ static void diagnose_peers(const DiagnosisEvidence *e, Diagnosis *d) {
         append(kinds, ", ", peer->status5xx, "HTTP 5xx");
         append(kinds, ", ", peer->error_replies, "error replies");
         append(kinds, ", ", peer->errors, "connections refused, ended or timed out");
-        finding = diagnosis_add(
-                d, FINDING_DEPENDENCY, share >= ERRORS_ALL ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
-                QOS_STATE_NONE, NAN, NAN,
-                "a tenth or more of the requests to a peer fail: its responses report errors, it refuses or "
-                "ends connections, or they time out",
-                "%s of %s requests/s to %s fail, %.0f in %s: %s", PERCENT(share), RATE(all), who,
+        finding = diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_DEPENDENCY,
+                        .certainty = share >= ERRORS_ALL ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
+                        .share = NAN, .time = NAN,
+                        .rule = "a tenth or more of the requests to a peer fail: its responses report "
+                        "errors, it refuses or ends connections, or they time out",
+                }, "%s of %s requests/s to %s fail, %.0f in %s: %s", PERCENT(share), RATE(all), who,
                 failed * e->peers_covered / NSEC_PER_SEC, SPAN(e->peers_covered), kinds);
         diagnosis_copy_name(finding->resource, peer->name);
         diagnosis_copy_name(finding->unit, peer->unit);
@@ -163,10 +166,10 @@ static void diagnose_drops(const DiagnosisEvidence *e, Diagnosis *d) {
                 return;
         if (e->accept_queue_max >= 0)
                 (void) snprintf(limit, sizeof(limit), " (limit %.0f)", e->accept_queue_max);
-        (void) diagnosis_add(d, FINDING_DROPPED, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
-                             "the kernel has dropped connection attempts at a listener",
-                             "%s connections/s dropped: the accept queue is full%s", RATE(f->listen_drops),
-                             limit);
+        (void) diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_DROPPED, .certainty = CERTAINTY_CERTAIN, .share = NAN, .time = NAN,
+                        .rule = "the kernel has dropped connection attempts at a listener",
+                }, "%s connections/s dropped: the accept queue is full%s", RATE(f->listen_drops), limit);
 }
 
 /* No requests, though there usually are some: it is not the unit that fails. */
@@ -180,13 +183,12 @@ static void diagnose_idle(const DiagnosisEvidence *e, Diagnosis *d) {
         if ((e->usual > 0 && e->busy < BUSY_MIN) || expected < IDLE_EXPECTED_MIN ||
             f->rate > IDLE_SHARE * n->rate)
                 return;
-        (void) diagnosis_add(
-                d, FINDING_IDLE, CERTAINTY_LIKELY, QOS_STATE_NONE, NAN, NAN,
-                "at most 1% of the usual requests arrive, which is usual in less than a tenth of "
-                "the time",
-                f->rate > 0 ? "almost no requests arrive: %s/s, usually %s/s" :
-                              "no requests arrive: %s/s, usually %s/s",
-                RATE(f->rate), RATE(n->rate));
+        (void) diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_IDLE, .certainty = CERTAINTY_LIKELY, .share = NAN, .time = NAN,
+                        .rule = "at most 1% of the usual requests arrive, which is usual in less than a "
+                        "tenth of the time",
+                }, f->rate > 0 ? "almost no requests arrive: %s/s, usually %s/s" :
+                "no requests arrive: %s/s, usually %s/s", RATE(f->rate), RATE(n->rate));
 }
 
 static const char* since(const DiagnosisRun *run, char buf[static 64]) {
@@ -227,12 +229,13 @@ static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
 
         if (run->restarts != ABSENT && (run->restarts > 0 || waits)) {
                 (void) lifecycle_format_exit(l, ended);
-                (void) diagnosis_add(d, FINDING_RESTARTS, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
-                                     "the service manager restarts it as it ends by itself",
-                                     "restarted %" PRIu64 " times in %s, %" PRIu64 " times since it was "
-                                     "started%s%s%s", run->restarts, SPAN(e->now.covered), l->restarts,
-                                     ended[0] ? "; last end: " : "", ended,
-                                     waits ? "; it waits for the next restart" : "");
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_RESTARTS, .certainty = CERTAINTY_CERTAIN, .share = NAN,
+                                .time = NAN,
+                                .rule = "the service manager restarts it as it ends by itself",
+                        }, "restarted %" PRIu64 " times in %s, %" PRIu64 " times since it was started%s%s%s",
+                        run->restarts, SPAN(e->now.covered), l->restarts, ended[0] ? "; last end: " : "",
+                        ended, waits ? "; it waits for the next restart" : "");
                 return true;
         }
 
@@ -244,9 +247,10 @@ static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
         /* Not needed yet, which is no failure */
         if (l->on_demand && !failed)
                 return false;
-        (void) diagnosis_add(d, FINDING_DOWN, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
-                             "the service manager says that it does not run", "%s%s%s", run->active_state,
-                             since(run, for_), outcome(l, how));
+        (void) diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_DOWN, .certainty = CERTAINTY_CERTAIN, .share = NAN, .time = NAN,
+                        .rule = "the service manager says that it does not run",
+                }, "%s%s%s", run->active_state, since(run, for_), outcome(l, how));
         return false;
 }
 
@@ -255,9 +259,11 @@ static void diagnose_stops(const DiagnosisEvidence *e, Diagnosis *d) {
         char pids[64] = "";
 
         if (run->frozen) {
-                (void) diagnosis_add(d, FINDING_STOPPED, CERTAINTY_CERTAIN, QOS_STATE_STOPPED, NAN, NAN,
-                                     "its control group is frozen",
-                                     "frozen: no process of it runs until its control group is thawed");
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_STOPPED, .certainty = CERTAINTY_CERTAIN,
+                                .state = QOS_STATE_STOPPED, .share = NAN, .time = NAN,
+                                .rule = "its control group is frozen",
+                        }, "frozen: no process of it runs until its control group is thawed");
                 return;
         }
         if (run->n_stopped == 0)
@@ -266,12 +272,13 @@ static void diagnose_stops(const DiagnosisEvidence *e, Diagnosis *d) {
         for (size_t i = 0; i < MIN(run->n_stopped, (size_t) DIAGNOSIS_STOPPED_MAX); i++)
                 (void) snprintf(pids + strlen(pids), sizeof(pids) - strlen(pids), "%s%i",
                                 i > 0 ? ", " : "", run->stopped[i]);
-        (void) diagnosis_add(d, FINDING_STOPPED, CERTAINTY_CERTAIN, QOS_STATE_STOPPED, NAN, NAN,
-                             "all threads of a process were stopped by a signal or a tracer at the end of "
-                             "the interval",
-                             "stopped by a signal or a tracer: %zu of %zu processes (PID %s%s)",
-                             run->n_stopped, run->n_processes, pids,
-                             run->n_stopped > DIAGNOSIS_STOPPED_MAX ? ", ..." : "");
+        (void) diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_STOPPED, .certainty = CERTAINTY_CERTAIN, .state = QOS_STATE_STOPPED,
+                        .share = NAN, .time = NAN,
+                        .rule = "all threads of a process were stopped by a signal or a tracer at the end "
+                        "of the interval",
+                }, "stopped by a signal or a tracer: %zu of %zu processes (PID %s%s)", run->n_stopped,
+                run->n_processes, pids, run->n_stopped > DIAGNOSIS_STOPPED_MAX ? ", ..." : "");
 }
 
 bool diagnose_failures(const DiagnosisEvidence *e, Diagnosis *d) {

@@ -13,21 +13,26 @@ bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
         return false;
 }
 
-Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty, enum qos_state state,
-                       double share, double time, const char *rule, const char *format, ...) {
+Finding* diagnosis_add(Diagnosis *d, const FindingCause *cause, const char *format, ...) {
         Finding *f = d->findings + d->n_findings++;
         va_list ap;
 
         assert(d->n_findings <= ELEMENTSOF(d->findings));
-        *f = (Finding) { .kind = kind, .certainty = certainty, .state = state, .share = share, .time = time,
-                         .rule = rule };
+        *f = (Finding) {
+                .kind = cause->kind,
+                .certainty = cause->certainty,
+                .state = cause->state,
+                .share = cause->share,
+                .time = cause->time,
+                .rule = cause->rule,
+        };
         va_start(ap, format);
         (void) vsnprintf(f->text, sizeof(f->text), format, ap);
         va_end(ap);
 
         /* Another rule has excluded it */
         for (size_t i = 0; i < d->n_excluded; i++)
-                if (d->excluded[i].kind == kind)
+                if (d->excluded[i].kind == cause->kind)
                         d->excluded[i--] = d->excluded[--d->n_excluded];
         return f;
 }

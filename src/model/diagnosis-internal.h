@@ -9,10 +9,18 @@
 /* diagnosis-findings.c */
 bool diagnosis_has(const Diagnosis *d, FindingKind kind);
 
-/* Adds a finding of a kind that has none yet. share: see Finding.share; rule: a constant. */
-_printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty,
-                                      enum qos_state state, double share, double time, const char *rule,
-                                      const char *format, ...);
+/* What is found, and by which rule; see Finding. */
+typedef struct FindingCause {
+        FindingKind kind;
+        Certainty certainty;
+        enum qos_state state;
+        double share;
+        double time;
+        const char *rule;               /* a constant */
+} FindingCause;
+
+/* Adds a finding of a kind that has none yet. */
+_printf_(3, 4) Finding* diagnosis_add(Diagnosis *d, const FindingCause *cause, const char *format, ...);
 
 /* Adds a cause that was examined and excluded. share: see Excluded.share. No effect if the kind has a
  * finding. */

@@ -84,10 +84,12 @@ static void diagnose_send(const DiagnosisEvidence *e, const SendRule *rule, Diag
                                   "baseline", rule->what, SPAN(time), PERCENT(share));
                 return;
         }
-        (void) diagnosis_add(d, rule->kind, share >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
-                             QOS_STATE_NONE, share, time, rule->rule,
-                             "%s: %s per response (%s of the latency); %s",
-                             rule->what, SPAN(time), PERCENT(share), rule->remedy);
+        (void) diagnosis_add(d, &(FindingCause) {
+                        .kind = rule->kind,
+                        .certainty = share >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
+                        .share = share, .time = time, .rule = rule->rule,
+                }, "%s: %s per response (%s of the latency); %s", rule->what, SPAN(time), PERCENT(share),
+                rule->remedy);
 }
 
 /* ---- the network -------------------------------------------------------------------------------------- */
@@ -123,32 +125,36 @@ static void diagnose_way(const DiagnosisEvidence *e, bool answer, bool known, bo
                    *again = losing ? "; segments are retransmitted" : "";
 
         if (!answer)
-                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
-                                     QOS_STATE_NONE, share, time, rule,
-                                     "requests take %s to arrive (%s of the latency): clients, or the path "
-                                     "from them, are slow%s",
-                                     SPAN(time), PERCENT(share), again);
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_NETWORK,
+                                .certainty = losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, .share = share,
+                                .time = time, .rule = rule,
+                        }, "requests take %s to arrive (%s of the latency): clients, or the path from them, "
+                        "are slow%s", SPAN(time), PERCENT(share), again);
         else if (!known || other > full + path)
-                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : CERTAINTY_POSSIBLE,
-                                     QOS_STATE_NONE, share, time, rule,
-                                     "responses take %s from the first byte to the last (%s of the "
-                                     "latency); what they wait for is not known%s",
-                                     SPAN(time), PERCENT(share), again);
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_NETWORK,
+                                .certainty = losing ? CERTAINTY_CERTAIN : CERTAINTY_POSSIBLE, .share = share,
+                                .time = time, .rule = rule,
+                        }, "responses take %s from the first byte to the last (%s of the latency); what "
+                        "they wait for is not known%s", SPAN(time), PERCENT(share), again);
         else if (full > path)
-                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
-                                     QOS_STATE_NONE, share, time, rule,
-                                     "receive windows of clients are full of data on the way: responses "
-                                     "wait for %s (%s of the latency), acknowledgements take %s%s; larger "
-                                     "receive buffers (SO_RCVBUF, net.ipv4.tcp_rmem) of clients help",
-                                     SPAN(time), PERCENT(share), SPAN(f->send_rtt), again);
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_NETWORK,
+                                .certainty = losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, .share = share,
+                                .time = time, .rule = rule,
+                        }, "receive windows of clients are full of data on the way: responses wait for %s "
+                        "(%s of the latency), acknowledgements take %s%s; larger receive buffers "
+                        "(SO_RCVBUF, net.ipv4.tcp_rmem) of clients help", SPAN(time), PERCENT(share),
+                        SPAN(f->send_rtt), again);
         else
-                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
-                                     QOS_STATE_NONE, share, time, rule,
-                                     "the path to clients is slow: responses wait for %s (%s of the "
-                                     "latency), acknowledgements take %s%s; smaller responses, or servers "
-                                     "closer to "
-                                     "clients, help",
-                                     SPAN(time), PERCENT(share), SPAN(f->send_rtt), again);
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_NETWORK,
+                                .certainty = losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, .share = share,
+                                .time = time, .rule = rule,
+                        }, "the path to clients is slow: responses wait for %s (%s of the latency), "
+                        "acknowledgements take %s%s; smaller responses, or servers closer to clients, help",
+                        SPAN(time), PERCENT(share), SPAN(f->send_rtt), again);
 }
 
 static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
@@ -180,12 +186,15 @@ static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
                 diagnose_way(e, answer, known, losing, worst, d);
         else if (losing && (compared || lost >= RETRANSMITS_MOST || d->n_findings > 0))
                 /* Without a baseline, losses as usual with distant clients are no finding */
-                (void) diagnosis_add(d, FINDING_NETWORK, compared || lost >= RETRANSMITS_MOST ?
-                                     CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, NAN, NAN,
-                                     "1 % of the segments or more are retransmitted, and 1.5 times the "
-                                     "usual share; without a baseline 2 % or more",
-                                     "segments are lost on the path to clients: %s retransmits/s (%s)",
-                                     RATE(f->retransmits), PERCENT(lost));
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_NETWORK,
+                                .certainty = compared || lost >= RETRANSMITS_MOST ? CERTAINTY_LIKELY :
+                                CERTAINTY_POSSIBLE,
+                                .share = NAN, .time = NAN,
+                                .rule = "1 % of the segments or more are retransmitted, and 1.5 times the "
+                                "usual share; without a baseline 2 % or more",
+                        }, "segments are lost on the path to clients: %s retransmits/s (%s)",
+                        RATE(f->retransmits), PERCENT(lost));
         else if (losing)
                 diagnosis_exclude(d, FINDING_NETWORK, NAN,
                                   "%s retransmits/s (%s), which may be usual for its clients",

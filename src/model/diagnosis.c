@@ -372,12 +372,13 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 if (diagnosis_has(d, kind))
                         continue;
 
-                finding = diagnosis_add(d, kind, certainty, state, share, time, rule,
-                                        "%s: %s of the %s to the first byte (%s)",
-                                        kind == FINDING_MEMORY && p == PART_DISK ?
-                                        "disk wait for file pages that were in memory before" :
-                                        waited[kind],
-                                        SPAN(time), SPAN(f->first_byte), PERCENT(share));
+                finding = diagnosis_add(d, &(FindingCause) {
+                                .kind = kind, .certainty = certainty, .state = state, .share = share,
+                                .time = time, .rule = rule,
+                        }, "%s: %s of the %s to the first byte (%s)",
+                        kind == FINDING_MEMORY && p == PART_DISK ?
+                        "disk wait for file pages that were in memory before" : waited[kind],
+                        SPAN(time), SPAN(f->first_byte), PERCENT(share));
                 if (lock)
                         finding_name_lock(finding, lock);
                 else
@@ -406,15 +407,15 @@ static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool com
              (f->first_byte - e->normal->first_byte)))
                 return;
 
-        finding = diagnosis_add(
-                d, FINDING_LOCK, CERTAINTY_POSSIBLE, e->n_blocked > 0 ? e->held_state : QOS_STATE_NONE,
-                share, time,
-                "threads that work on requests waited, for a fifth or more of the time of a "
-                "request, and 1 ms or more, until others that work on requests let them go "
-                "on, and nothing else explains it",
-                "requests wait for one another: %s of the %s to the first byte (%s), as for a "
-                "row of a database",
-                SPAN(time), SPAN(f->first_byte), PERCENT(share));
+        finding = diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_LOCK, .certainty = CERTAINTY_POSSIBLE,
+                        .state = e->n_blocked > 0 ? e->held_state : QOS_STATE_NONE, .share = share,
+                        .time = time,
+                        .rule = "threads that work on requests waited, for a fifth or more of the time of a "
+                        "request, and 1 ms or more, until others that work on requests let them go on, and "
+                        "nothing else explains it",
+                }, "requests wait for one another: %s of the %s to the first byte (%s), as for a row of a "
+                "database", SPAN(time), SPAN(f->first_byte), PERCENT(share));
         if (e->n_blocked > 0)
                 finding_name_lock(finding, e->blocked);
 }
@@ -435,14 +436,16 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         if ((!one || (queue < SHARE_MOST && !diagnosis_has(d, FINDING_CPU))) &&
             f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus &&
             (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
-                (void) diagnosis_add(d, FINDING_LIMIT, CERTAINTY_CERTAIN, QOS_STATE_RUNNING,
-                                     (parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE]) /
-                                     f->first_byte, parts->least[PART_RUNNING] +
-                                     parts->least[PART_RUN_QUEUE],
-                                     "it uses four fifths or more of the CPUs that it may use, and its "
-                                     "requests or threads wait",
-                                     "the unit itself uses %.2f of the %.0f CPUs that it may use",
-                                     f->threads[QOS_STATE_RUNNING], f->cpus);
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_LIMIT, .certainty = CERTAINTY_CERTAIN,
+                                .state = QOS_STATE_RUNNING,
+                                .share = (parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE]) /
+                                f->first_byte,
+                                .time = parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE],
+                                .rule = "it uses four fifths or more of the CPUs that it may use, and its "
+                                "requests or threads wait",
+                        }, "the unit itself uses %.2f of the %.0f CPUs that it may use",
+                        f->threads[QOS_STATE_RUNNING], f->cpus);
                 return;
         }
 
@@ -454,17 +457,19 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
             (!one || queue < SHARE_MOST || running < SHARE_MOST)) {
                 /* Never certain: they may wait for something unobserved, as long polls do, while the
                  * thread is busy otherwise */
-                finding = diagnosis_add(d, FINDING_LIMIT, asleep(f) >= SHARE_MOST * f->service ?
-                                        CERTAINTY_POSSIBLE : CERTAINTY_LIKELY, QOS_STATE_RUNNING,
-                                        parts->unexplained / f->first_byte, parts->unexplained,
-                                        "two requests or more are there at a time, half of their time or "
-                                        "more is no wait for a resource, and one thread runs for four "
-                                        "fifths of the time or more",
-                                        "%.1f requests at a time wait for one busy thread: %s of the %s to "
-                                        "the first byte (%s); %s used %.2f of a CPU",
-                                        at_once, SPAN(parts->unexplained), SPAN(f->first_byte),
-                                        PERCENT(parts->unexplained / f->first_byte), e->busiest_thread,
-                                        f->busiest_thread);
+                finding = diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_LIMIT,
+                                .certainty = asleep(f) >= SHARE_MOST * f->service ? CERTAINTY_POSSIBLE :
+                                CERTAINTY_LIKELY,
+                                .state = QOS_STATE_RUNNING, .share = parts->unexplained / f->first_byte,
+                                .time = parts->unexplained,
+                                .rule = "two requests or more are there at a time, half of their time or "
+                                "more is no wait for a resource, and one thread runs for four fifths of the "
+                                "time or more",
+                        }, "%.1f requests at a time wait for one busy thread: %s of the %s to the first "
+                        "byte (%s); %s used %.2f of a CPU", at_once, SPAN(parts->unexplained),
+                        SPAN(f->first_byte), PERCENT(parts->unexplained / f->first_byte), e->busiest_thread,
+                        f->busiest_thread);
                 (void) snprintf(finding->resource, sizeof(finding->resource), "thread %s",
                                 e->busiest_thread);
                 return;
@@ -478,14 +483,16 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         }
 
         if (running >= SHARE_MOST && one) {
-                finding = diagnosis_add(d, FINDING_LIMIT, f->busiest_process >= 0.9 ? CERTAINTY_CERTAIN :
-                                        CERTAINTY_LIKELY, QOS_STATE_RUNNING, queue, f->queue,
-                                        "requests wait to be read for half of their time or more, one "
-                                        "process uses 0.7 CPUs or more, and most of the time of a request "
-                                        "is its run time",
-                                        "queue time: %s of each request (%s), as one process is busy: "
-                                        "process %i used %.2f of a CPU",
-                                        SPAN(f->queue), PERCENT(queue), e->busiest_pid, f->busiest_process);
+                finding = diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_LIMIT,
+                                .certainty = f->busiest_process >= 0.9 ? CERTAINTY_CERTAIN :
+                                CERTAINTY_LIKELY,
+                                .state = QOS_STATE_RUNNING, .share = queue, .time = f->queue,
+                                .rule = "requests wait to be read for half of their time or more, one "
+                                "process uses 0.7 CPUs or more, and most of the time of a request is its "
+                                "run time",
+                        }, "queue time: %s of each request (%s), as one process is busy: process %i used "
+                        "%.2f of a CPU", SPAN(f->queue), PERCENT(queue), e->busiest_pid, f->busiest_process);
                 (void) snprintf(finding->resource, sizeof(finding->resource), "process %i", e->busiest_pid);
                 return;
         }
@@ -498,14 +505,15 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                 return;
         }
         at_once = f->rate * f->service / NSEC_PER_SEC;
-        (void) diagnosis_add(d, FINDING_LIMIT, f->idle_cpus >= IDLE_MIN ? CERTAINTY_LIKELY :
-                             CERTAINTY_POSSIBLE, QOS_STATE_NONE, queue, f->queue,
-                             "requests wait to be read for half of their time or more, and 1 ms or more, "
-                             "while those that are worked on wait for no resource and no peer",
-                             "queue time: %s of each request (%s); the application works on %.1f at a "
-                             "time, %s each%s",
-                             SPAN(f->queue), PERCENT(queue), at_once, SPAN(f->service),
-                             f->idle_cpus >= IDLE_MIN ? ", and CPUs are idle" : "");
+        (void) diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_LIMIT,
+                        .certainty = f->idle_cpus >= IDLE_MIN ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE,
+                        .share = queue, .time = f->queue,
+                        .rule = "requests wait to be read for half of their time or more, and 1 ms or more, "
+                        "while those that are worked on wait for no resource and no peer",
+                }, "queue time: %s of each request (%s); the application works on %.1f at a time, %s each%s",
+                SPAN(f->queue), PERCENT(queue), at_once, SPAN(f->service), f->idle_cpus >= IDLE_MIN ?
+                ", and CPUs are idle" : "");
 }
 
 static bool is_more(double now, double normal, double factor) {
@@ -532,21 +540,26 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
         }
 
         if (is_more(f->rate, n->rate, DIAGNOSIS_MORE_REQUESTS))
-                (void) diagnosis_add(d, FINDING_WORKLOAD,
-                                     f->service < WORSE * n->service ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
-                                     QOS_STATE_NONE, grown / f->first_byte, grown, rule,
-                                     "%s requests/s, baseline %s", RATE(f->rate), RATE(n->rate));
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_WORKLOAD,
+                                .certainty = f->service < WORSE * n->service ? CERTAINTY_CERTAIN :
+                                CERTAINTY_LIKELY,
+                                .share = grown / f->first_byte, .time = grown, .rule = rule,
+                        }, "%s requests/s, baseline %s", RATE(f->rate), RATE(n->rate));
         else if (is_more(f->bytes_in, n->bytes_in, WORSE) || is_more(f->bytes_out, n->bytes_out, WORSE))
-                (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_NONE,
-                                     grown / f->first_byte, grown, rule,
-                                     "larger requests of %.0f bytes with responses of %.0f, baseline %.0f "
-                                     "and %.0f", f->bytes_in, f->bytes_out, n->bytes_in, n->bytes_out);
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_WORKLOAD, .certainty = CERTAINTY_LIKELY,
+                                .share = grown / f->first_byte, .time = grown, .rule = rule,
+                        }, "larger requests of %.0f bytes with responses of %.0f, baseline %.0f and %.0f",
+                        f->bytes_in, f->bytes_out, n->bytes_in, n->bytes_out);
         else if (is_more(now->spent[PART_RUNNING], normal->spent[PART_RUNNING], WORSE) &&
                  now->spent[PART_RUNNING] - normal->spent[PART_RUNNING] >= SHARE_MIN * grown)
-                (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_RUNNING,
-                                     grown / f->first_byte, grown, rule,
-                                     "more CPU time per request: %s, baseline %s",
-                                     SPAN(now->spent[PART_RUNNING]), SPAN(normal->spent[PART_RUNNING]));
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_WORKLOAD, .certainty = CERTAINTY_LIKELY,
+                                .state = QOS_STATE_RUNNING, .share = grown / f->first_byte, .time = grown,
+                                .rule = rule,
+                        }, "more CPU time per request: %s, baseline %s", SPAN(now->spent[PART_RUNNING]),
+                        SPAN(normal->spent[PART_RUNNING]));
         else
                 diagnosis_exclude(d, FINDING_WORKLOAD, NAN,
                                   "load: %s requests/s (baseline %s) of the same size", RATE(f->rate),
@@ -567,12 +580,13 @@ static void diagnose_slow_peers(const DiagnosisEvidence *e, Diagnosis *d) {
                                   LIMIT(share, SHARE_MIN, time, WAIT_MIN_NSEC));
                 return;
         }
-        finding_name(diagnosis_add(d, FINDING_DEPENDENCY,
-                                   share >= SHARE_MOST ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE,
-                                   QOS_STATE_NONE, MIN(share, 1.0), MIN(time, f->first_byte),
-                                   part_table[PART_ASK].rule, "%s: %s of the %s to the first byte (%s)",
-                                   waited[FINDING_DEPENDENCY], SPAN(MIN(time, f->first_byte)),
-                                   SPAN(f->first_byte), PERCENT(MIN(share, 1.0))), e);
+        finding_name(diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_DEPENDENCY,
+                        .certainty = share >= SHARE_MOST ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE,
+                        .share = MIN(share, 1.0), .time = MIN(time, f->first_byte),
+                        .rule = part_table[PART_ASK].rule,
+                }, "%s: %s of the %s to the first byte (%s)", waited[FINDING_DEPENDENCY],
+                SPAN(MIN(time, f->first_byte)), SPAN(f->first_byte), PERCENT(MIN(share, 1.0))), e);
 }
 
 /* Whether the lock is one around accept(): all processes but one wait for it, and that one for a
@@ -602,7 +616,7 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
 
                 if (isnan(n))
                         continue;
-                if (!stuck && p == PART_LOCK && n > 0 && lock_is_of_idle(e, busy)) {
+                if (!stuck && p == PART_LOCK && n >= THREADS_WAITING_MIN && lock_is_of_idle(e, busy)) {
                         diagnosis_exclude(d, kind, NAN,
                                           "%s: %.2f threads on average, while no request is in flight and "
                                           "no thread works: idle processes take turns at accept()",
@@ -611,7 +625,13 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                 }
                 if (!(n >= THREADS_WAITING_MIN) || share < (stuck ? SHARE_MOST : SHARE_MIN) ||
                     cpu_is_own(e, p) || cpu_is_waking(e, p)) {
-                        if (!stuck && n > 0)
+                        /* A share of next to no time is none */
+                        if (!stuck && n > 0 && n < THREADS_WAITING_MIN)
+                                diagnosis_exclude(d, kind, n / MAX(busy, THREADS_WAITING_MIN),
+                                                  "%s: %.2f threads on average, limit %.2f (%s of busy "
+                                                  "thread time)",
+                                                  waited[kind], n, THREADS_WAITING_MIN, PERCENT(share));
+                        else if (!stuck && n > 0)
                                 diagnosis_exclude(d, kind, share,
                                                   "%s: %.2f threads on average, %s of busy thread time",
                                                   waited[kind], n, PERCENT(share));
@@ -628,24 +648,28 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                 if (diagnosis_has(d, kind))
                         continue;
 
-                finding = stuck ? diagnosis_add(d, kind, CERTAINTY_LIKELY, state, NAN, NAN,
-                                                "requests are in flight without responses, and threads that "
-                                                "are not idle are in this state for half of their time or "
-                                                "more",
-                                                "%.1f threads on average in state %s", n,
-                                                thread_state_label(qos_state_to_string(state))) :
+                finding = stuck ? diagnosis_add(d, &(FindingCause) {
+                                .kind = kind, .certainty = CERTAINTY_LIKELY, .state = state, .share = NAN,
+                                .time = NAN,
+                                .rule = "requests are in flight without responses, and threads that are not "
+                                "idle are in this state for half of their time or more",
+                        }, "%.1f threads on average in state %s", n,
+                        thread_state_label(qos_state_to_string(state))) :
                         /* Waits for CPUs that others have may be intended by its weight */
-                        diagnosis_add(d, kind, share >= SHARE_MOST &&
-                                      kind != FINDING_CPU ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, state,
-                                      kind == FINDING_CPU ? NAN : share, NAN,
-                                      f->rate > 0 ?
-                                      "half a thread or more waits on average, for a fifth or more of the "
-                                      "time in which its threads are not idle; when its requests are read "
-                                      "is not known" :
-                                      "it has no requests, and half a thread or more waits on average, for "
-                                      "a fifth or more of the time in which its threads are not idle",
-                                      "%s: %.1f threads on average, %s of busy thread time", waited[kind], n,
-                                      PERCENT(share));
+                        diagnosis_add(d, &(FindingCause) {
+                                        .kind = kind,
+                                        .certainty = share >= SHARE_MOST && kind != FINDING_CPU ?
+                                        CERTAINTY_LIKELY : CERTAINTY_POSSIBLE,
+                                        .state = state, .share = kind == FINDING_CPU ? NAN : share,
+                                        .time = NAN,
+                                        .rule = f->rate > 0 ?
+                                        "half a thread or more waits on average, for a fifth or more of the "
+                                        "time in which its threads are not idle; when its requests are read "
+                                        "is not known" :
+                                        "it has no requests, and half a thread or more waits on average, "
+                                        "for a fifth or more of the time in which its threads are not idle",
+                                }, "%s: %.1f threads on average, %s of busy thread time", waited[kind], n,
+                                PERCENT(share));
                 if (lock)
                         finding_name_lock(finding, lock);
                 else
@@ -656,9 +680,11 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
 /* The kernel has killed processes of the unit. */
 static void diagnose_kills(const DiagnosisEvidence *e, Diagnosis *d) {
         if (e->now.oom_kills > 0 && !diagnosis_has(d, FINDING_MEMORY))
-                (void) diagnosis_add(d, FINDING_MEMORY, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN,
-                                     "the kernel has killed processes of it for want of memory",
-                                     "the kernel killed processes of the unit for want of memory (OOM)");
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_MEMORY, .certainty = CERTAINTY_CERTAIN, .share = NAN,
+                                .time = NAN,
+                                .rule = "the kernel has killed processes of it for want of memory",
+                        }, "the kernel killed processes of the unit for want of memory (OOM)");
 }
 
 static bool finding_is_failure(const Finding *f) {
@@ -756,12 +782,13 @@ static void diagnose_silent_peer(const DiagnosisEvidence *e, Diagnosis *d) {
                 peer++;
         if (peer == e->peers + e->n_peers || diagnosis_has(d, FINDING_DEPENDENCY))
                 return;
-        finding = diagnosis_add(d, FINDING_DEPENDENCY, CERTAINTY_LIKELY, QOS_STATE_NONE, NAN, NAN,
-                                "requests wait without a response, and the unit waits for a peer that "
-                                "responds to nothing",
-                                "%s%s%s%s does not respond: %.0f requests to it are in flight",
-                                peer->name, peer->unit[0] ? " (" : "", peer->unit, peer->unit[0] ? ")" : "",
-                                peer->in_flight);
+        finding = diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_DEPENDENCY, .certainty = CERTAINTY_LIKELY, .share = NAN, .time = NAN,
+                        .rule = "requests wait without a response, and the unit waits for a peer that "
+                        "responds to nothing",
+                }, "%s%s%s%s does not respond: %.0f %s in flight", peer->name,
+                peer->unit[0] ? " (" : "", peer->unit, peer->unit[0] ? ")" : "", peer->in_flight,
+                peer->in_flight == 1 ? "request to it is" : "requests to it are");
         diagnosis_copy_name(finding->resource, peer->name);
         diagnosis_copy_name(finding->unit, peer->unit);
 }
@@ -784,8 +811,10 @@ static bool waiting_is_intended(const DiagnosisEvidence *e) {
 
 static void describe_without_parts(const DiagnosisFigures *f, bool enough, bool stuck, Diagnosis *d) {
         if (stuck)
-                (void) snprintf(d->text, sizeof(d->text), "%.0f requests wait without a response, the "
-                                "oldest for %s", f->waiting, SPAN(f->oldest_waiting));
+                (void) snprintf(d->text, sizeof(d->text),
+                                f->waiting == 1 ? "%.0f request waits without a response, for %s" :
+                                "%.0f requests wait without a response, the oldest for %s",
+                                f->waiting, SPAN(f->oldest_waiting));
         else if (isnan(f->rate))
                 (void) snprintf(d->text, sizeof(d->text),
                                 "it is not known when its requests begin and end");

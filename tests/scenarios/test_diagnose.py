@@ -1058,7 +1058,7 @@ def consumer_without_work():
         equal((f["inFlight"], f["waiting"]), (1, 1), "inFlight, waiting")
         check(abs(f["oldestWaiting"] - f["oldestInFlight"]) < 100 * scenario.MSEC, f"ages {f}")
         d = yield u
-    check("1 requests wait without a response" in d["text"], f"text: {said(d)}")
+    check("1 request waits without a response" in d["text"], f"text: {said(d)}")
 
 
 @case("dependency", quiet="light")
