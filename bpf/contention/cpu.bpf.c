@@ -20,6 +20,7 @@
 #include "contention-maps.h"
 #include "cpu-occupants.h"
 #include "kernel-locks.h"
+#include "lock-holder.h"
 #include "scheduler-clock.h"
 #include "syscalls.h"
 #include "thread.h"
@@ -72,10 +73,14 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                                 t->waited = reason;
                         /* If the wakeup was missed, this ends a wait as well, that of the previous row */
                         if (thread_leave(t, prev, reason, now, &s)) {
-                                thread_count(t, s, QOS_CONTENTION_CPU_WAITS + reason);
                                 t->futex = w.futex;
                                 t->locked = w.lock != 0;
                                 t->row = row;
+                                thread_count(t, s, QOS_CONTENTION_CPU_WAITS + reason);
+                                /* Read back, as the verifier would follow each reason otherwise */
+                                if ((*(volatile __u64*) &t->word & THREAD_STATE) == QOS_STATE_LOCK ||
+                                    t->waiter != 0)
+                                        (void) lock_begin_wait(state);
                         }
                 }
                 thread_end_overhead(word, begin);
@@ -423,7 +428,11 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
 
         for (int try = 0; try < THREAD_TRIES && !done; try++) {
                 struct wait w = {};
-                __u32 state = book ? task_state(task, t, &w) : QOS_STATE_NONE;
+                __u32 state = book ? task_state(task, t, &w) : QOS_STATE_NONE, holder;
+
+                holder = idle_get_lock_holder(task, book, state, false);
+                if (holder != 0 && task_accepts(holder))
+                        state = QOS_STATE_PARK;
 
                 old = *(volatile __u64*) &t->word;
                 word = book ? book | THREAD_SEEDED | state : 0;

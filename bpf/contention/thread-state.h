@@ -45,12 +45,35 @@ static __always_inline void thread_mark(struct thread *t) {
 /* Attempts to exchange a thread's word. The only competitor is the iterator, which succeeds once at most. */
 #define THREAD_TRIES 4
 
-/* Moves a thread to a state; QOS_STATE_NONE: it exits. Returns the previous state, or 0 if the thread is not
- * in any contention map. */
+/* Moves a thread with that word to a state; QOS_STATE_NONE: it exits. s: the element of this CPU. False: the
+ * thread has another word by now. */
+static __always_inline bool thread_exchange(struct thread *t, struct qos_contention_cpu *s, __u64 old,
+                                            __u32 state, __u64 now) {
+        __u64 word = state ? (old & THREAD_BOOK) | state : 0, served;
+
+        thread_mark(t);
+        if (__sync_val_compare_and_swap(&t->word, old, word) != old) {
+                thread_mark(t);
+                return false;
+        }
+
+        contention_cpu_enter(s, old, now);
+        served = serving_get(old, now);
+        state_transition(s, old & THREAD_STATE, state, now, served);
+        old &= THREAD_STATE;
+        BPF_BOUND(old, QOS_STATES);
+        t->times[old] += now - t->since;
+        t->since = now;
+        t->served = served;
+        thread_mark(t);
+        return true;
+}
+
+/* Moves a thread to a state. Returns the previous one, or 0 if the thread is not in any contention map. */
 static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now,
                 struct qos_contention_cpu **ret) {
-        __u64 old, word, served;
         struct qos_contention_cpu *s;
+        __u64 old;
 
         for (int try = 0; try < THREAD_TRIES; try++) {
                 old = *(volatile __u64*) &t->word;
@@ -62,23 +85,11 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
                         __sync_val_compare_and_swap(&t->word, old, 0);
                         return 0;
                 }
-                word = state ? (old & THREAD_BOOK) | state : 0;
-                thread_mark(t);
-                if (__sync_val_compare_and_swap(&t->word, old, word) != old) {
-                        thread_mark(t);
+                if (!thread_exchange(t, s, old, state, now))
                         continue;
-                }
-
-                contention_cpu_enter(s, old, now);
-                served = serving_get(old, now);
-                state_transition(s, old & THREAD_STATE, state, now, served);
+                *ret = s;
                 old &= THREAD_STATE;
                 BPF_BOUND(old, QOS_STATES);
-                t->times[old] += now - t->since;
-                t->since = now;
-                t->served = served;
-                thread_mark(t);
-                *ret = s;
                 return old;
         }
         return 0;
@@ -188,15 +199,23 @@ static __always_inline __u32 ready_state(struct thread *t, struct task_struct *t
         return thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE;
 }
 
-/* Corrects a missed event: the thread was in state "to", not "from", since "at". The kernel skips a program
- * that interrupts itself, and runs none in the context of some tasks. */
-static __always_inline void thread_correct(struct thread *t, struct qos_contention_cpu *s, __u64 from,
-                                           __u64 to, __u64 since, __u64 served, __u64 at, __u64 now) {
-        if (from > QOS_STATE_THROTTLED)
-                thread_end_wait(t, from, ((__s64) (at - since) > 0 ? at : now) - since);
-        if ((__s64) (at - since) <= 0 || (__s64) (now - at) <= 0)
+/* A missed event: the thread was in state "to", not "from", since "at". */
+struct thread_missed {
+        __u64 from;
+        __u64 to;
+        __u64 since;            /* of the state "from" */
+        __u64 served;           /* serving clock at that time */
+        __u64 at;
+};
+
+/* The kernel skips a program that interrupts itself, and runs none in the context of some tasks. */
+static __always_inline void thread_correct(struct thread *t, struct qos_contention_cpu *s,
+                                           const struct thread_missed *m, __u64 now) {
+        if (m->from > QOS_STATE_THROTTLED)
+                thread_end_wait(t, m->from, ((__s64) (m->at - m->since) > 0 ? m->at : now) - m->since);
+        if ((__s64) (m->at - m->since) <= 0 || (__s64) (now - m->at) <= 0)
                 return;
-        thread_shift(t, s, from, to, now - at, served);
+        thread_shift(t, s, m->from, m->to, now - m->at, m->served);
 }
 
 /* Ends a wait for a CPU of unknown occupants. */
@@ -224,7 +243,9 @@ static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *
                                 thread_shift(t, *ret, old, QOS_STATE_RUNNING, now - since, served);
                         return old;
                 }
-                thread_correct(t, *ret, old, QOS_STATE_RUNNING, since, served, at, now);
+                thread_correct(t, *ret, &(struct thread_missed) {
+                                .from = old, .to = QOS_STATE_RUNNING, .since = since, .served = served,
+                                .at = at }, now);
                 if (old == QOS_STATE_RUN_QUEUE)
                         thread_end_ready(t, at - since);
         }
@@ -356,7 +377,9 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
             task->sched_info.last_queued != 0) {
                 __u64 at = queue_time(task, task->sched_info.last_queued, now);
 
-                thread_correct(t, s, old, QOS_STATE_RUN_QUEUE, since, served, at, now);
+                thread_correct(t, s, &(struct thread_missed) {
+                                .from = old, .to = QOS_STATE_RUN_QUEUE, .since = since, .served = served,
+                                .at = at }, now);
                 since = at;
         } else if (old != QOS_STATE_RUN_QUEUE &&
                    (old != QOS_STATE_THROTTLED || bpf_core_field_exists(task->throttled)))

@@ -17,6 +17,9 @@ struct thread {
         const void *queue;      /* the run queue; the above is void if it has changed */
         __u32 cpu;              /* last CPU + 1; 0: unknown */
         __u64 woke;             /* futex address of its last FUTEX_WAKE */
+        __u32 waiter;           /* PID of the last thread to wait for its lock, see lock-holder.h */
+        __u32 waiter_next;      /* PID of the one before this thread, at the same holder */
+        __u32 holder;           /* PID of that holder; 0: not known, or of no interest */
         __u32 waited;           /* state of its last wait, for restart_syscall(2) */
         __u32 writes;           /* sequence count of times and since, odd while being written */
         __u32 turn;             /* run to be measured next (overhead.h) */

@@ -21,6 +21,36 @@ typedef struct {
         unsigned int counter;
 } atomic_t;
 
+struct list_head {
+        struct list_head *next;
+};
+
+struct rb_node {
+        struct rb_node *rb_right;
+        struct rb_node *rb_left;
+};
+
+struct rb_root {
+        struct rb_node *rb_node;
+};
+
+struct rb_root_cached {
+        struct rb_root rb_root;
+};
+
+struct xa_node {
+        unsigned char shift;
+        void *slots[];
+};
+
+struct xarray {
+        void *xa_head;
+};
+
+struct idr {
+        struct xarray idr_rt;
+};
+
 /* ---- control groups ---- */
 
 struct kernfs_node {
@@ -83,11 +113,22 @@ struct super_block {
         uuid_t s_uuid;
 };
 
+struct file_lock_context {
+        struct list_head flc_flock;
+        struct list_head flc_posix;
+};
+
+struct file_lock_core {
+        struct list_head flc_list;
+        unsigned int flc_pid;
+};
+
 struct inode {
         unsigned short i_mode;
         unsigned long i_ino;
         unsigned long long i_size;
         struct super_block *i_sb;
+        struct file_lock_context *i_flctx;
 };
 
 struct address_space {
@@ -123,6 +164,20 @@ struct file {
         struct inode *f_inode;
         unsigned int f_mode;
         void *private_data;             /* of a socket: struct socket */
+};
+
+/* Of an epoll set. */
+struct eventpoll {
+        struct rb_root_cached rbr;
+};
+
+struct epoll_filefd {
+        struct file *file;
+};
+
+struct epitem {
+        struct rb_node rbn;
+        struct epoll_filefd ffd;
 };
 
 struct fdtable {
@@ -178,14 +233,49 @@ struct thread_info {
         __u32 status;                   /* x86: TS_COMPAT */
 };
 
+struct pid_namespace {
+        struct idr idr;
+};
+
 struct upid {
         unsigned int nr;
-        void *ns;                       /* only compared */
+        struct pid_namespace *ns;
 };
 
 struct pid {
         unsigned int level;
         struct upid numbers[];          /* by level of the namespace */
+};
+
+/* Only with CONFIG_RT_MUTEXES, as that of futexes with priority inheritance. */
+struct rt_mutex_base {
+        struct task_struct *owner;      /* with flags in its lowest bit */
+};
+
+struct rt_mutex_waiter {
+        struct rt_mutex_base *lock;
+};
+
+/* Only with CONFIG_SYSVIPC. */
+struct ipc_ids {
+        struct idr ipcs_idr;
+};
+
+struct ipc_namespace {
+        struct ipc_ids ids[1];          /* the first are those of semaphores */
+};
+
+struct nsproxy {
+        struct ipc_namespace *ipc_ns;
+};
+
+struct sem {
+        struct pid *sempid;             /* process of the last operation */
+};
+
+struct sem_array {
+        unsigned int sem_nsems;
+        struct sem sems[];
 };
 
 /* Only with CONFIG_TASK_IO_ACCOUNTING, the first four with CONFIG_TASK_XACCT, too */
@@ -219,10 +309,14 @@ struct task_struct {
         unsigned long maj_flt;
         struct task_io_accounting ioac;
         struct task_struct *real_parent;
+        struct list_head children;
+        struct list_head sibling;
         struct task_struct *group_leader;
         struct pid *thread_pid;
         struct files_struct *files;
+        struct nsproxy *nsproxy;
         struct css_set *cgroups;
+        struct rt_mutex_waiter *pi_blocked_on;
         struct bpf_local_storage *bpf_storage; /* what programs keep with it; NULL: nothing */
         char comm[16];
 };
@@ -525,6 +619,7 @@ enum {
 #define PF_KTHREAD 0x00200000
 #define TS_COMPAT 0x0002
 #define TIF_32BIT 22
+#define TASK_INTERRUPTIBLE 0x0001
 #define TASK_UNINTERRUPTIBLE 0x0002
 #define __TASK_STOPPED 0x0004
 #define __TASK_TRACED 0x0008

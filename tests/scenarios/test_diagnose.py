@@ -944,28 +944,38 @@ def nginx_before_a_slow_server():
     equal(found(d, "dependency")["resource"], f"127.0.0.1:{port}", f"the dependency: {said(d)}")
 
 
-# Three processes that call accept() under a lock of that kind, as those of Apache and Postfix do
+# Three processes that call accept() under a lock of that kind, as those of Apache and Postfix do. With "work", one more holds another lock
+# of that kind all the time, and a fifth waits for that.
 TAKES_TURNS = """
-import ctypes, fcntl, mmap, os, socket, sys
+import ctypes, fcntl, mmap, os, socket, sys, time
 s, kind = socket.create_server(('127.0.0.1', int(sys.argv[1]))), sys.argv[3]
 libc = ctypes.CDLL(None, use_errno=True)
-shared = ctypes.c_char.from_buffer(mmap.mmap(-1, 4096))
-if kind == 'futex':
+def mutex(robust):
+    shared = ctypes.c_char.from_buffer(mmap.mmap(-1, 4096))
     attributes = ctypes.create_string_buffer(64)
     libc.pthread_mutexattr_init(attributes)
     libc.pthread_mutexattr_setpshared(attributes, 1)
+    libc.pthread_mutexattr_setrobust(attributes, robust)
     libc.pthread_mutex_init(ctypes.byref(shared), attributes)
-    lock, unlock = (lambda f=f: f(ctypes.byref(shared)) for f in (libc.pthread_mutex_lock, libc.pthread_mutex_unlock))
-elif kind == 'semaphore':
+    return [lambda f=f: f(ctypes.byref(shared)) for f in (libc.pthread_mutex_lock, libc.pthread_mutex_unlock)]
+def semaphore():
     number = libc.semget(0, 1, 0o1600)
     operation = lambda n: libc.semop(number, (ctypes.c_short * 3)(0, n, 0), 1)
-    lock, unlock = lambda: operation(-1), lambda: operation(1)
-    unlock()
-else:
-    take = fcntl.flock if kind == 'flock' else fcntl.lockf
-    lock, unlock = lambda: take(f, fcntl.LOCK_EX), lambda: take(f, fcntl.LOCK_UN)
+    operation(1)
+    return lambda: operation(-1), lambda: operation(1)
+def file(take, path):
+    opened = {}
+    def own():
+        return opened.setdefault(os.getpid(), os.open(path, os.O_RDWR | os.O_CREAT))
+    return lambda: take(own(), fcntl.LOCK_EX), lambda: take(own(), fcntl.LOCK_UN)
+def new(name):
+    return {'futex': lambda: mutex(0), 'robust': lambda: mutex(1), 'semaphore': semaphore,
+            'flock': lambda: file(fcntl.flock, sys.argv[2] + name), 'fcntl': lambda: file(fcntl.lockf, sys.argv[2] + name)}[kind]()
+(lock, unlock), (other_lock, _) = new('.turn'), new('.work')
+if 'work' in sys.argv and (os.fork() == 0 or os.fork() == 0):
+    other_lock()
+    time.sleep(1000)
 os.fork() and os.fork()
-f = open(sys.argv[2], 'w')
 while True:
     lock()
     c, _ = s.accept()
@@ -990,6 +1000,10 @@ asyncio.run(run())
 """
 
 
+def wait_for_listener(port):
+    wait_for("the script listens", lambda: str(port) in scenario.run("ss", "-ltnH", f"sport = :{port}").stdout)
+
+
 def script(source, *arguments, settings=""):
     """Starts a service in Python that listens on a port of its own."""
     prepare()
@@ -997,7 +1011,7 @@ def script(source, *arguments, settings=""):
     with open(path, "w") as f:
         f.write(source)
     u = Unit(f"/usr/bin/python3 {path} {port} {' '.join(arguments)}", type="exec", settings=FIRST + settings).start()
-    wait_for("the script listens", lambda: str(port) in scenario.run("ss", "-ltnH", f"sport = :{port}").stdout)
+    wait_for_listener(port)
     u.port = port
     return u
 
@@ -1011,12 +1025,24 @@ def requested(u, path, holds=lambda f: f.get("oldestInFlight", 0) > 2 * scenario
         yield wait_for("the request has been there for a while", lambda: (f := scenario.server_figures(u)) and holds(f) and f)
 
 
-def idle_behind(kind):
-    u = script(TAKES_TURNS, f"/run/{scenario.prefix}.accept-lock", kind)
+def takes_turns(kind, *options):
+    """Starts processes that accept connections in turns. Those that wait for theirs are idle."""
+    u = script(TAKES_TURNS, f"/run/{unit_name('turns', '')}", kind, *options)
     scenario.attach(u, "--probes=requests,cpu")
-    # One waits in accept(), two for the lock: in futex(2) as of a mutex, in another call as of any lock
-    wait_for("two processes wait for the lock", lambda: sorted(t["state"] for t in scenario.varlink("Threads", unit=u.name)["threads"]) ==
-             ["lock", "lock", "socket"])
+    if kind == "futex":
+        # Its holder is known of waits that begin when the unit is attached
+        scenario.systemctl("restart", u.name)
+        wait_for_listener(u.port)
+    return u
+
+
+def states(u):
+    return sorted(t["state"] for t in scenario.varlink("Threads", unit=u.name)["threads"])
+
+
+def idle_behind(kind):
+    u = takes_turns(kind)
+    wait_for("one process waits in accept(), two are idle", lambda: states(u) == ["park", "park", "socket"])
     yield u
 
 
@@ -1036,8 +1062,43 @@ def idle_behind_a_mutex():
 
 
 @case(quiet="light")
+def idle_behind_a_robust_mutex():
+    yield from idle_behind("robust")
+
+
+@case(quiet="light")
 def idle_behind_a_semaphore():
     yield from idle_behind("semaphore")
+
+
+KINDS = ("flock", "fcntl", "futex", "robust", "semaphore")
+
+
+@test(deadline=60)
+def turns_beside_a_lock():
+    """A process that waits for the lock of another one that sleeps is not idle, beside processes that accept connections in turns by a lock of
+    the same kind. The waits begin before the unit is attached, and after that."""
+    for kind in KINDS:
+        u = takes_turns(kind, "work")
+        wait_for(f"{kind}: two processes are idle, one is not", lambda: states(u) == ["lock", "park", "park", "sleep", "socket"])
+        scenario.systemctl("restart", u.name)
+        wait_for(f"{kind}: the same after a restart", lambda: states(u) == ["lock", "park", "park", "sleep", "socket"])
+        u.stop()
+
+
+@test(deadline=60)
+def turns_with_connections():
+    """Processes that accept connections in turns are idle between these."""
+    for kind in KINDS:
+        u = takes_turns(kind)
+        for _ in range(100):
+            with socket.create_connection(("127.0.0.1", u.port)) as c:
+                c.recv(1)
+            time.sleep(.005)
+        threads = scenario.varlink("Threads", unit=u.name)["threads"]
+        times = {s: sum(t["times"][s] for t in threads) for s in ("lock", "park", "socket")}
+        check(times["lock"] < times["park"] / 10, f"{kind}: times by state: {times}")
+        u.stop()
 
 
 @case(quiet="light")

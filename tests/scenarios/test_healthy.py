@@ -3,6 +3,7 @@
 diagnoses has a finding. Each is diagnosed again and again with each load, for HEALTHY_SEC seconds if that is in the environment. The
 benchmark (tests/bench/diagnosis.py) makes one diagnosis with each load."""
 
+import collections
 import contextlib
 import os
 import socket
@@ -132,16 +133,17 @@ def nginx_tls():
     yield u, lambda: exchange(context.wrap_socket(connected(port), server_hostname="localhost"), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", is_http)
 
 
-def apache(module, settings):
+def apache(module, settings, mutex="file:{}"):
     where, ports = directory(), (unused_port(), unused_port())
     os.makedirs(f"{where}/www")
     written(f"{where}/www/small", "small")
     modules = "".join(f"LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n" for m in (f"mpm_{module}", "authz_core"))
     # Two sockets to listen on: the processes call accept() under a lock
     written(f"{where}/conf", f"{modules}ServerName localhost\nUser www-data\nGroup www-data\nPidFile {where}/pid\nDefaultRuntimeDir {where}\n"
-            f"Mutex file:{where}\nErrorLog {where}/error\nDocumentRoot {where}/www\nMaxKeepAliveRequests 0\n{settings}\n"
+            f"Mutex {mutex.format(where)}\nErrorLog {where}/error\nDocumentRoot {where}/www\nMaxKeepAliveRequests 0\n{settings}\n"
             + "".join(f"Listen 127.0.0.1:{p}\n" for p in ports))
     u = service(f"/usr/sbin/apache2 -f {where}/conf -DFOREGROUND", ports[0], settings="SuccessExitStatus=TERM KILL 143")
+    u.port = ports[0]
     return u, http(ports[0], "/small")
 
 
@@ -153,6 +155,22 @@ def apache_prefork():
 @kind
 def apache_event():
     yield apache("event", "StartServers 2")
+
+
+@test(deadline=60)
+def apache_prefork_by_lock():
+    """Of the processes of Apache one waits for connections, and those that wait for its lock are idle, whatever kind of lock that is."""
+    for mutex in ("fcntl:{}", "flock:{}", "sysvsem", "pthread"):
+        u, _ = apache("prefork", "StartServers 4\nMinSpareServers 4\nMaxSpareServers 4", mutex)
+        scenario.attach(u, "--probes=requests,cpu")
+
+        def states():
+            return collections.Counter(t["state"] for t in scenario.varlink("Threads", unit=u.name)["threads"])
+        wait_for(f"{mutex}: all but one wait for their turn", lambda: states()["park"] >= 3 and states()["lock"] == 0)
+        for _ in range(20):
+            run("curl", "-sS", "-o", "/dev/null", f"http://127.0.0.1:{u.port}/small")
+        wait_for(f"{mutex}: the same after requests", lambda: states()["park"] >= 3 and states()["lock"] == 0)
+        u.stop()
 
 
 @kind

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Locks around accept(2): the threads of servers that accept connections in turns wait for a lock, whose
+ * holder waits for connections. None of them has work, so that these are idle, not held up. The holder is
+ * known to the kernel for flock(2), fcntl(2), System V semaphores in sets of one, and for mutexes that have
+ * the TID of their owner, as those of glibc. */
+
+#include "syscalls.h"
+#include "thread-state.h"
+#include "wait-reason.h"
+
+struct task_struct* bpf_task_from_pid(int pid) __ksym;
+void bpf_task_release(struct task_struct *task) __ksym;
+
+/* Bits of an index by level of a tree, XA_CHUNK_SHIFT, and levels for 2^24 entries */
+#define TREE_MASK 63
+#define TREE_LEVELS 4
+
+/* NULL: no such entry. */
+static __always_inline void* tree_find(const struct idr *idr, __u32 i) {
+        __u64 entry = (__u64) BPF_CORE_READ(idr, idr_rt.xa_head);
+
+        for (int level = 0; level < TREE_LEVELS; level++) {
+                struct xa_node *node = (struct xa_node*) (entry - 2);
+                __u32 place;
+
+                if ((entry & 3) != 2) /* no inner node */
+                        break;
+                place = i >> (BPF_CORE_READ(node, shift) & 31);
+                if (level == 0 && place > TREE_MASK)
+                        return NULL;
+                entry = 0;
+                (void) bpf_core_read(&entry, sizeof(entry), &node->slots[place & TREE_MASK]);
+        }
+        return entry & 3 ? NULL : (void*) entry;
+}
+
+/* Its number in the first namespace. */
+static __always_inline __u32 pid_number(const struct pid *pid) {
+        __u32 nr = 0;
+
+        if (pid)
+                (void) bpf_core_read(&nr, sizeof(nr), &pid->numbers[0].nr);
+        return nr;
+}
+
+/* 0: none, or several locks. */
+static __always_inline __u32 file_lock_holder(const struct file *file, bool posix) {
+        struct file_lock_context *context = BPF_CORE_READ(file, f_inode, i_flctx);
+        struct list_head *list, *first;
+
+        if (!context)
+                return 0;
+        list = posix ? &context->flc_posix : &context->flc_flock;
+        first = BPF_CORE_READ(list, next);
+        if (!first || first == list || BPF_CORE_READ(first, next) != list)
+                return 0;
+        return BPF_CORE_READ((struct file_lock_core*) ((void*) first - bpf_core_field_offset(
+                                     struct file_lock_core, flc_list)), flc_pid);
+}
+
+/* IPCMNI_SHIFT */
+#define IPC_INDEX_MASK 0x7fff
+
+static __always_inline __u32 semaphore_holder(struct task_struct *task, __u64 id) {
+        struct ipc_namespace *ns;
+        struct sem_array *set;
+        struct pid *pid = NULL;
+
+        if (!bpf_core_type_exists(struct sem_array))
+                return 0;
+        ns = BPF_CORE_READ(task, nsproxy, ipc_ns);
+        if (!ns)
+                return 0;
+        set = tree_find(&ns->ids[0].ipcs_idr, id & IPC_INDEX_MASK);
+        if (!set || BPF_CORE_READ(set, sem_nsems) != 1)
+                return 0;
+        (void) bpf_core_read(&pid, sizeof(pid), &set->sems[0].sempid);
+        return pid_number(pid);
+}
+
+/* pthread_mutex_t of glibc on 64 bit machines; kind: PTHREAD_MUTEX_*_NP, with flags. */
+struct glibc_mutex {
+        __u32 lock, count, owner, users, kind;
+};
+#define GLIBC_MUTEX_KINDS (3 | 0x80 | 0x100 | 0x200)
+/* What musl writes for an owner where it records none: EBUSY */
+#define MUSL_NO_OWNER 16
+
+/* TID in the namespace of the task; 0: not known. Its memory is accessible if it is the current one. */
+static __always_inline __u32 futex_owner(const struct call *call, bool current) {
+        __u32 v = call->arguments[2];
+        struct glibc_mutex m = {};
+
+        if (v & FUTEX_WAITERS)
+                return (v & FUTEX_OWNER) == MUSL_NO_OWNER ? 0 : v & FUTEX_OWNER;
+        if (!current || bpf_probe_read_user(&m, sizeof(m), (const void*) call->arguments[0]) < 0 ||
+            m.lock != MUTEX_CONTENDED || m.users == 0 || m.kind & ~GLIBC_MUTEX_KINDS)
+                return 0;
+        return m.owner;
+}
+
+static __always_inline __u32 futex_holder(struct task_struct *task, const struct call *call, bool current) {
+        __u32 command = call->arguments[1] & FUTEX_COMMAND, tid, level;
+        struct pid *pid = BPF_CORE_READ(task, thread_pid);
+        struct pid_namespace *ns = NULL;
+
+        /* Priority inheritance: the kernel knows the owner */
+        if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2) {
+                __u64 owner;
+
+                if (!bpf_core_field_exists(task->pi_blocked_on))
+                        return 0;
+                owner = (__u64) BPF_CORE_READ(task, pi_blocked_on, lock, owner) & ~1ULL;
+                return owner ? BPF_CORE_READ((struct task_struct*) owner, pid) : 0;
+        }
+
+        tid = futex_owner(call, current);
+        if (tid == 0 || !pid)
+                return 0;
+        level = BPF_CORE_READ(pid, level);
+        if (level > PID_LEVEL_MAX)
+                return 0;
+        (void) bpf_core_read(&ns, sizeof(ns), &pid->numbers[level].ns);
+        return ns ? pid_number(tree_find(&ns->idr, tid)) : 0;
+}
+
+static __always_inline bool file_listens(const struct file *file) {
+        struct socket *socket;
+
+        if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+                return false;
+        socket = BPF_CORE_READ(file, private_data);
+        return BPF_CORE_READ(socket, sk, __sk_common.skc_state) == TCP_LISTEN;
+}
+
+/* Files of an epoll set that are looked at: those of servers that accept in turns have few more than
+ * listeners. */
+#define EPOLL_FILES 7
+
+/* Whether a listener is among the first three levels of the tree of an epoll set. */
+static __always_inline bool epoll_listens(const struct file *file) {
+        struct rb_node *nodes[EPOLL_FILES] = {};
+        struct eventpoll *set;
+
+        if (!file)
+                return false;
+        set = BPF_CORE_READ(file, private_data);
+        nodes[0] = BPF_CORE_READ(set, rbr.rb_root.rb_node);
+        for (int i = 0; i < EPOLL_FILES; i++) {
+                struct epitem *item = (struct epitem*) ((void*) nodes[i] -
+                                                        bpf_core_field_offset(struct epitem, rbn));
+
+                if (!nodes[i])
+                        continue;
+                if (file_listens(BPF_CORE_READ(item, ffd.file)))
+                        return true;
+                if (2 * i + 2 < EPOLL_FILES) {
+                        nodes[2 * i + 1] = BPF_CORE_READ(nodes[i], rb_left);
+                        nodes[2 * i + 2] = BPF_CORE_READ(nodes[i], rb_right);
+                }
+        }
+        return false;
+}
+
+/* 1: the thread sleeps until a connection arrives. A known thread does so from the moment when its state
+ * says that, still on its CPU. */
+BPF_SUBPROG int task_accepts(__u32 pid) {
+        struct task_struct *task = bpf_task_from_pid(pid);
+        const struct thread *t;
+        __u32 state = QOS_STATE_NONE;
+        struct call call;
+        int r = 0;
+
+        if (!task)
+                return 0;
+        call_read(task, &call);
+        t = bpf_task_storage_get(&threads, task, 0, 0);
+        if (t)
+                state = *(const volatile __u64*) &t->word & THREAD_STATE;
+        if (state != QOS_STATE_NONE ? state == QOS_STATE_SOCKET || state == QOS_STATE_POLL :
+            !task->on_cpu && task->__state & TASK_INTERRUPTIBLE)
+                switch (call.number) {
+
+                case __NR_accept:
+                case __NR_accept4:
+                        r = 1;
+                        break;
+
+#ifdef __NR_epoll_wait
+                case __NR_epoll_wait:
+#endif
+                case __NR_epoll_pwait:
+#ifdef __NR_epoll_pwait2
+                case __NR_epoll_pwait2:
+#endif
+                        r = epoll_listens(file_get(task, call.arguments[0]));
+                        break;
+                }
+        bpf_task_release(task);
+        return r;
+}
+
+/* The PID of the thread, or the process, that has the lock that a thread waits for; 0: not known. current:
+ * it is the current task, which is about to wait. */
+BPF_SUBPROG int task_get_lock_holder(__u32 pid, __u32 current) {
+        struct task_struct *task = bpf_task_from_pid(pid);
+        __u32 holder = 0, kind = 0;
+        struct call call;
+        __u64 n;
+
+        if (!task)
+                return 0;
+        call_read(task, &call);
+        n = call.number;
+        if (n < SYSCALLS_MAX) {
+                BPF_BOUND(n, SYSCALLS_MAX);
+                kind = syscall_table[n];
+        }
+        if (kind == SYSCALL_FUTEX)
+                holder = futex_holder(task, &call, current);
+        else if (n == __NR_semop || n == __NR_semtimedop)
+                holder = semaphore_holder(task, call.arguments[0]);
+        else if (n == __NR_flock || n == __NR_fcntl) {
+                struct file *file = file_get(task, call.arguments[0]);
+
+                if (file)
+                        holder = file_lock_holder(file, n == __NR_fcntl);
+        }
+        bpf_task_release(task);
+        return holder;
+}
+
+/* The holder of the lock that a thread waits for; 0: not known, or the thread processes a request, so that
+ * it has work whatever the holder does. */
+static __always_inline __u32 idle_get_lock_holder(struct task_struct *task, __u64 book, __u32 state,
+                                                  bool current) {
+        const struct service *s;
+
+        if (state != QOS_STATE_LOCK || task->__state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT))
+                return 0;
+        s = bpf_task_storage_get(&services, task, 0, 0);
+        if (s && s->open && s->book == book)
+                return 0;
+        return task_get_lock_holder(task->pid, current);
+}
+
+/* A holder may be on its way to accept(2). So threads that wait for its lock note themselves, and its next
+ * wait decides: each of both changes its own state first, then looks at that of the other. */
+
+/* Corrects the state of a thread that waits for its turn to accept connections, which that holder has.
+ * Returns the PID of the thread that has noted itself before. */
+BPF_SUBPROG int task_park(__u32 pid, __u32 holder) {
+        struct task_struct *task = bpf_task_from_pid(pid);
+        struct qos_contention_cpu *s;
+        struct wait w = {};
+        struct thread *t;
+        __u64 word, now;
+        int next = 0;
+
+        if (!task)
+                return 0;
+        t = bpf_task_storage_get(&threads, task, 0, 0);
+        if (t) {
+                next = t->waiter_next;
+                word = *(volatile __u64*) &t->word;
+                now = bpf_ktime_get_ns();
+                if ((__s64) (now - t->since) < 0) /* scheduler clocks differ by microseconds */
+                        now = t->since;
+                s = contention_cpu_get(word, bpf_get_smp_processor_id());
+                if (s && (word & THREAD_STATE) == QOS_STATE_LOCK && t->holder == holder &&
+                    thread_exchange(t, s, word, QOS_STATE_PARK, now)) {
+                        t->waited = QOS_STATE_PARK;
+                        w.futex = t->futex;
+                        w.shared = w.fd = t->known.fd;
+                        w.file = (struct file*) t->known.file;
+                        if (t->row != 0)
+                                t->row = thread_get_row(t, task, word & THREAD_BOOK, QOS_STATE_PARK, &w);
+                }
+        }
+        bpf_task_release(task);
+        return next;
+}
+
+/* Notes the current task at a holder. */
+BPF_SUBPROG int holder_note(__u32 holder) {
+        struct task_struct *task = bpf_task_from_pid(holder), *current = bpf_get_current_task_btf();
+        struct thread *t, *mine;
+
+        if (!task)
+                return 0;
+        t = bpf_task_storage_get(&threads, task, 0, 0);
+        mine = thread_of(current);
+        if (t && mine)
+                mine->waiter_next = __sync_lock_test_and_set(&t->waiter, current->pid);
+        bpf_task_release(task);
+        return 0;
+}
+
+/* Threads that note themselves at a holder until it waits. Others are seen in their next wait. */
+#define WAITERS_MAX 16
+
+/* The current task is about to wait, with that state of the scheduler, for a lock, or with threads that have
+ * noted themselves at it. Its own state says so already. */
+BPF_SUBPROG int lock_begin_wait(__u32 state) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct thread *t = thread_of(task);
+        __u32 holder, waiter;
+        __u64 word;
+
+        if (!t)
+                return 0;
+        waiter = __sync_lock_test_and_set(&t->waiter, 0);
+        if (waiter != 0 && task_accepts(task->pid))
+                for (int i = 0; i < WAITERS_MAX && waiter != 0; i++)
+                        waiter = task_park(waiter, task->pid);
+
+        t->holder = 0;
+        word = *(volatile __u64*) &t->word;
+        if (state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT))
+                return 0;
+        holder = idle_get_lock_holder(task, word & THREAD_BOOK, word & THREAD_STATE, true);
+        if (holder == 0)
+                return 0;
+        t->holder = holder;
+        if (!task_accepts(holder)) {
+                (void) holder_note(holder);
+                if (!task_accepts(holder))
+                        return 0;
+        }
+        (void) task_park(task->pid, holder);
+        return 0;
+}
