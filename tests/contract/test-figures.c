@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <systemd/sd-varlink.h>
@@ -15,6 +16,7 @@
 #include "fake-probe.h"
 #include "log.h"
 #include "manager.h"
+#include "threshold-monitor.h"
 #include "util-bus.h"
 #include "util-clock.h"
 #include "util-varlink.h"
@@ -235,6 +237,73 @@ static void test_threshold(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
+#define BUSY 32U
+
+/* What a client knows of these thresholds, by its events. */
+typedef struct Events {
+        uint64_t sent, suppressed;
+        const char *states[BUSY];
+} Events;
+
+/* Those that have been sent. */
+static void events_read(Client *c, Events *k) {
+        char next;
+
+        while (c->size > 0 || recv(c->fd, &next, 1, MSG_PEEK|MSG_DONTWAIT) > 0) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(c, "Monitor");
+                sd_json_variant *e = message_parameter(v, "event");
+                const char *name = startswith(sd_json_variant_string(BY_PATH(e, "name")), "busy");
+                unsigned i = name ? (unsigned) atoi(name) : BUSY;
+
+                check(i < BUSY);
+                /* Whatever was suppressed since */
+                check(streq_ptr(sd_json_variant_string(BY_PATH(e, "previous")), k->states[i]));
+                k->states[i] = streq(sd_json_variant_string(BY_PATH(e, "state")), "ok") ? "ok" : "violated";
+                k->sent++;
+                k->suppressed += sd_json_variant_unsigned(BY_PATH(e, "suppressed"));
+        }
+}
+
+/* Events of a user whose thresholds change all the time are limited: later ones have the number of those
+ * that were suppressed, and the last one of each threshold has its final state. */
+static void test_many_events(void) {
+        _cleanup_client_ Client *c = client_new(0), *monitor = client_new(0);
+        uint64_t changes = 0;
+        Events e = {};
+
+        call_succeeds(c, "Attach", "{\"unit\":\"a\",\"probes\":[\"requests\"]}");
+        for (unsigned i = 0; i < BUSY; i++) {
+                char text[64];
+                Threshold *t;
+
+                (void) snprintf(text, sizeof(text), "busy%u: requests.server.inFlight > 0 over 100ms", i);
+                check(threshold_set(manager, &(ThresholdRequest) {
+                                        .unit = "a.service", .threshold = text, .uid = TEST_OTHER_UID,
+                                        .source = THRESHOLD_SOURCE_ADMINISTRATOR }, &t, NULL) >= 0);
+                e.states[i] = "ok";
+        }
+        /* The limit is one for ten seconds */
+        pass(12 * NSEC_PER_SEC);
+        client_send(monitor, "more", "Monitor", "{}");
+        sd_json_variant_unref(client_expect_reply(monitor, "Monitor"));
+
+        for (unsigned i = 0; i < 9; i++) {
+                /* The next limit; what was suppressed is in the next event */
+                if (i == 8)
+                        pass(12 * NSEC_PER_SEC);
+                for (int n = 1; n >= -1; n -= 2) {
+                        fake_in_flight(slot_of("a.service"), n);
+                        pass(500 * NSEC_PER_MSEC);
+                        changes += BUSY;
+                        events_read(monitor, &e);
+                }
+        }
+        check(e.sent + e.suppressed == changes && e.suppressed > 0 && e.sent <= 2 * CROSSINGS_PER_UID_MAX);
+        for (unsigned i = 0; i < BUSY; i++)
+                check(streq(e.states[i], "ok"));
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+}
+
 /* Peers are for root, and for the user that owns the control group. */
 static void test_peers(void) {
         struct qos_address address = { .address = { 127, 0, 0, 9 }, .port = 6379, .family = AF_INET };
@@ -350,6 +419,35 @@ static void test_steps(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
+/* Requests in flight of a step are those at its end, whenever the history is read. */
+static void test_in_flight_at_the_end(void) {
+        _cleanup_client_ Client *c = client_new(0);
+
+        call_succeeds(c, "Attach", "{\"unit\":\"a\",\"probes\":[\"requests\"]}");
+        next_step();
+        fake_in_flight(slot_of("a.service"), 3);
+        next_step();
+        fake_in_flight(slot_of("a.service"), -3);
+        fake_requests(slot_of("a.service"), 3, 11 * NSEC_PER_SEC);
+        for (unsigned n = 1; n < 4; n++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+                sd_json_variant *steps;
+
+                next_step();
+                v = history(c, "a.service");
+                steps = message_parameter(v, "steps");
+                check(sd_json_variant_elements(steps) == 2 + n);
+                for (size_t i = 0; i < 2 + n; i++) {
+                        sd_json_variant *server =
+                                BY_PATH(sd_json_variant_by_index(steps, i), "requests", "server");
+
+                        check(sd_json_variant_unsigned(BY_PATH(server, "inFlight")) == (i == 1 ? 3 : 0));
+                        check(sd_json_variant_unsigned(BY_PATH(server, "count")) == (i == 2 ? 3 : 0));
+                }
+        }
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+}
+
 /* A file of the history that ends in the middle is discarded, which is logged once, and does not concern
  * other units. */
 static void test_broken_history(void) {
@@ -396,6 +494,8 @@ int main(int argc, char **argv) {
         if (!test_become_plain_root())
                 return 77;
 
+        /* No hang is waited for longer than this */
+        (void) alarm(100);
         check(mkdtemp(directory) && setenv("RUNTIME_DIRECTORY", directory, true) >= 0);
         test_on_idle = on_idle;
         check(sd_event_new(&event) >= 0);
@@ -404,9 +504,11 @@ int main(int argc, char **argv) {
         test_burst_and_silence();
         test_durations();
         test_threshold();
+        test_many_events();
         if (test_has_other_user())
                 test_peers();
         test_steps();
+        test_in_flight_at_the_end();
         test_broken_history();
 
         daemon_stop();

@@ -37,6 +37,14 @@ void fake_requests(unsigned slot, unsigned n, uint64_t nsec) {
         window_add(u, QOS_FIRST_BYTE, nsec, n);
 }
 
+void fake_in_flight(unsigned slot, int n) {
+        struct qos_unit_map *u = maps[slot];
+
+        check(u);
+        window_advance(u, now_nsec(CLOCK_MONOTONIC));
+        window_add_in_flight(u, n);
+}
+
 void fake_peer_requests(unsigned slot, const struct qos_address *peer, unsigned n, uint64_t nsec) {
         struct qos_unit_map *u = maps[slot];
         uint64_t now = now_nsec(CLOCK_MONOTONIC);

@@ -10,6 +10,8 @@
 
 /* n requests to the unit in this slot, which end now and have taken so long. */
 void fake_requests(unsigned slot, unsigned n, uint64_t nsec);
+/* n more, or less, are in flight. */
+void fake_in_flight(unsigned slot, int n);
 /* n requests of the unit to a peer. */
 void fake_peer_requests(unsigned slot, const struct qos_address *peer, unsigned n, uint64_t nsec);
 
