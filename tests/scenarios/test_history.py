@@ -89,22 +89,6 @@ def known_load_in_known_steps():
     t.end()
 
 
-@test(deadline=120)
-def gauges_at_the_end():
-    """Requests in flight and open connections of a step are those at its end, whenever the history is read."""
-    s = start_served(mode="thread", delay_us=13000000)
-    next_step()
-    t = Talk(s, connections=3)
-    client = scenario.Client(s, connections=3, number=3)
-    wait_for("the requests are in flight", lambda: lookup(scenario.snapshot(s), "requests.server.inFlight") == 3)
-    r = client.wait()
-    equal(r["answered"], 3, "responses")
-    wait_for("their step has passed", lambda: sum(counts(s).values()) == 3, 60, pause=0.2)
-    got = [(lookup(g, "requests.server.inFlight"), lookup(g, "requests.server.connections.open")) for g in steps(s)]
-    equal([g for g in got if g[0]], [(3, 6)], f"steps with requests in flight at their end, of {got}")
-    t.end()
-
-
 @test(deadline=180, own_daemon=True)
 def kept_over_restart_and_crash():
     """After a restart and a crash of qosd each step has what it had before, and requests from meanwhile are in the history."""

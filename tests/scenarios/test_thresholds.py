@@ -842,54 +842,6 @@ def peers_are_not_for_everybody():
         check("few" in str(what), f"the threshold is not visible to all users: {what}")
 
 
-@test(own_daemon=True, deadline=90)
-def who_says_too_much():
-    """Events of a user whose thresholds change all the time are limited: later events have the number of suppressed ones, and the last
-    event of each threshold has its final state."""
-    rules = "/etc/polkit-1/rules.d/00-qosd-scenario.rules"
-    r = Redis()
-    names = [f"busy{n}" for n in range(32)]
-    with open(rules, "w") as f:
-        f.write('polkit.addRule(function(action, subject) { if (action.id == "org.qosd1.configure") return polkit.Result.YES; });\n')
-    try:
-        def allowed():
-            with as_nobody(), Varlink() as v:
-                try:
-                    v.call("SetThreshold", unit=r.name, threshold=f"{names[0]}: requests.server.inFlight > 0 over 100ms")
-                    return True
-                except VarlinkError:
-                    return False
-        wait_for("polkit reads its rules", allowed, 20, 0.1)
-        with Monitor(r) as m, r.connect() as s:
-            with as_nobody(), Varlink() as v:
-                for name in names[1:]:
-                    v.call("SetThreshold", unit=r.name, threshold=f"{name}: requests.server.inFlight > 0 over 100ms")
-            wait_for("all are ok", lambda: set(states(r).values()) == {"ok"})
-            # Changes from before the subscription are in no event
-            known = {t["name"] for t in m.first["thresholds"] if t["state"] == "ok"}
-            changes = len(names) - len(known)
-            word = command("PING")
-            for _ in range(8):
-                for part, state in ((word[:6], "violated"), (word[6:], "ok")):
-                    s.sendall(part)
-                    wait_for(f"all are {state}", lambda: set(states(r).values()) == {state})
-                    changes += len(names)
-                receive(s, len(b"+PONG\r\n"))
-            # previous is the state that the subscriber knows, although events in between were suppressed
-            knows, told, left_out = {name: "ok" for name in known}, 0, 0
-            while told + left_out < changes:
-                e = m.event()
-                equal(e["previous"], knows.get(e["name"], "unknown"), f"what {e['name']} was")
-                knows[e["name"]] = e["state"]
-                told += 1
-                left_out += e.get("suppressed", 0)
-            equal((told + left_out, set(knows.values()), len(knows)), (changes, {"ok"}, len(names)), "changes and final states")
-            check(left_out > 0, f"all {changes} changes were sent")
-    finally:
-        os.unlink(rules)
-    daemon_is_well()
-
-
 @test(own_daemon=True)
 def nobody_is_waked_up():
     """qosd has no timer for thresholds when the last one is cleared, and is not woken up."""
