@@ -10,7 +10,8 @@ NOT_KNOWN = 2**64 - 1
 
 
 def open_proxy(path, interface):
-    return Gio.DBusProxy.new_for_bus_sync(Gio.BusType.SYSTEM, Gio.DBusProxyFlags.NONE, None, "org.qosd1", path, interface, None)
+    return Gio.DBusProxy.new_for_bus_sync(Gio.BusType.SYSTEM, Gio.DBusProxyFlags.NONE, None, "org.qosd1", path,
+                                          interface, None)
 
 
 def on_changed(proxy, changed, invalidated):

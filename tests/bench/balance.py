@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Measures a manager that acts on figures of qosd: Redis under an even load, beside batch work that takes all CPUs; without
-qos-balance, with it, and with the same program that is given pairs of system calls instead of qosd's figures, which is how eBeeMetrics
-measures requests. The target is chosen by a measurement without a manager, so that some of the batch work can run. Prints in how many
-windows of 1 s the target was met, and the CPU time of the batch units, and writes a plot and the raw data. Runs on the running system,
-as root; it needs gcc, clang, Redis, and qosd with qos-balance and libqosd's header installed. Does not judge the results."""
+"""Measures a manager that acts on figures of qosd: Redis under an even load, beside batch work that takes all CPUs;
+without qos-balance, with it, and with the same program that is given pairs of system calls instead of qosd's figures,
+which is how eBeeMetrics measures requests. The target is chosen by a measurement without a manager, so that some of the
+batch work can run. Prints in how many windows of 1 s the target was met, and the CPU time of the batch units, and
+writes a plot and the raw data. Runs on the running system, as root; it needs gcc, clang, Redis, and qosd with
+qos-balance and libqosd's header installed. Does not judge the results."""
 
 import argparse
 import csv
@@ -82,7 +83,8 @@ def watch(phase, seconds, rows, start):
 
 
 def met(rows, phase, target, skip=0):
-    """Returns the number of windows that met the target, and of all. A window with too few requests for a p99 has missed it."""
+    """Returns the number of windows that met the target, and of all. A window with too few requests for a p99 has
+    missed it."""
     values = [r[2] for r in rows if r[1] == phase][skip:]
     return sum(v is not None and v <= target for v in values), len(values)
 
@@ -95,7 +97,8 @@ def median(rows, phase):
 
 
 def choose(rows, phases):
-    """Returns a target that is met with one batch unit, or without any, but not with all of them, and the name of the former phase."""
+    """Returns a target that is met with one batch unit, or without any, but not with all of them, and the name of the
+    former phase."""
     low = phases[1] if median(rows, phases[-1]) >= APART * median(rows, phases[1]) else phases[0]
     return round((median(rows, low) * median(rows, phases[-1])) ** 0.5), low
 
@@ -122,21 +125,26 @@ def plot(path, rows, target):
     def y2(v):
         return top + height + 130 - v / max([r[3] for r in rows] + [1]) * 100
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + 180}" font-family="sans-serif" font-size="12">',
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + 180}" font-family="sans-serif" '
+           'font-size="12">',
            '<rect width="100%" height="100%" fill="white"/>']
     for decade in range(math.ceil(low), math.floor(high) + 1):
         name = f"{10 ** (decade - 6):g} ms"
         out.append(f'<line x1="{left}" x2="{width - 10}" y1="{y(10 ** decade)}" y2="{y(10 ** decade)}" stroke="#ddd"/>'
                    f'<text x="5" y="{y(10 ** decade) + 4}">{name}</text>')
-    out.append(f'<line x1="{left}" x2="{width - 10}" y1="{y(target)}" y2="{y(target)}" stroke="#c00" stroke-dasharray="6 3"/>'
+    out.append(f'<line x1="{left}" x2="{width - 10}" y1="{y(target)}" y2="{y(target)}" stroke="#c00" '
+               'stroke-dasharray="6 3"/>'
                f'<text x="{width - 60}" y="{y(target) - 4}" fill="#c00">target</text>')
     phase = None
     for r in rows:
         if r[1] != phase:
             phase = r[1]
-            out.append(f'<line x1="{x(r[0])}" x2="{x(r[0])}" y1="{top}" y2="{height + 150}" stroke="#888"/><text x="{x(r[0]) + 4}" y="14">{phase}</text>')
-    for points, color in (([(x(r[0]), y(r[2])) for r in rows if r[2]], "#036"), ([(x(r[0]), y2(r[3])) for r in rows], "#693")):
-        out.append(f'<polyline fill="none" stroke="{color}" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>')
+            out.append(f'<line x1="{x(r[0])}" x2="{x(r[0])}" y1="{top}" y2="{height + 150}" stroke="#888"/><text '
+                       f'x="{x(r[0]) + 4}" y="14">{phase}</text>')
+    for points, color in (([(x(r[0]), y(r[2])) for r in rows if r[2]], "#036"),
+                          ([(x(r[0]), y2(r[3])) for r in rows], "#693")):
+        out.append(f'<polyline fill="none" stroke="{color}" '
+                   f'points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>')
     out.append(f'<text x="5" y="{height + 90}">batch, CPUs</text></svg>')
     with open(path, "w") as f:
         f.write("\n".join(out) + "\n")
@@ -145,8 +153,10 @@ def plot(path, rows, target):
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--output", default=".", help="directory for the plot and the raw data")
-    p.add_argument("--target-us", type=int, help="default: the geometric mean of what it takes with one batch unit, and with all")
-    p.add_argument("--seconds", type=int, default=SETTLE_SEC + 120, help="with qos-balance, for each feed; half of it without")
+    p.add_argument("--target-us", type=int,
+                   help="default: the geometric mean of what it takes with one batch unit, and with all")
+    p.add_argument("--seconds", type=int, default=SETTLE_SEC + 120,
+                   help="with qos-balance, for each feed; half of it without")
     p.add_argument("--rate", type=int, default=2000, help="requests a second")
     a = p.parse_args()
     phases = [f"{n} batch unit{'' if n == 1 else 's'}" for n in range(len(BATCH) + 1)]
@@ -157,9 +167,12 @@ def main():
         workload.compile_helpers(directory)
         load, paired = f"{directory}/load", f"{directory}/paired.so"
         run(*workload.COMPILE, "-fPIC", "-shared", f"{HERE}/paired.c", "-o", paired, "-lbpf")
-        write(VICTIM, f"[Service]\nType=notify\nExecStart=redis-server --port {PORT} --save '' --appendonly no --supervised systemd\n")
+        write(VICTIM,
+              f"[Service]\nType=notify\nExecStart=redis-server --port {PORT} --save '' --appendonly no --supervised "
+              "systemd\n")
         for name in BATCH:
-            write(name, "[Service]\nType=exec\nExecStart=sh -c 'for i in 1 2 3 4; do while :; do :; done & done; wait'\n")
+            write(name,
+                  "[Service]\nType=exec\nExecStart=sh -c 'for i in 1 2 3 4; do while :; do :; done & done; wait'\n")
         run("systemctl", "daemon-reload")
         run("systemctl", "restart", VICTIM)
         run("redis-cli", "-p", str(PORT), "set", "key", "x" * 100)
@@ -168,7 +181,8 @@ def main():
         try:
             # A higher priority, so that the client does not wait for a CPU itself
             seconds = 30 + MEASURE_SEC * len(phases) + a.seconds // 2 + (a.seconds + 10) * len(FEEDS)
-            client = subprocess.Popen(["nice", "-n", "-10", load, "--port", str(PORT), "--connections", "20", "--rate", str(a.rate),
+            client = subprocess.Popen(["nice", "-n", "-10", load, "--port", str(PORT), "--connections", "20", "--rate",
+                                       str(a.rate),
                                        "--requests", str(a.rate * seconds), "redis", "key"], stdout=subprocess.DEVNULL)
             time.sleep(3)
             start = time.monotonic()
@@ -187,8 +201,11 @@ def main():
             group = run("systemctl", "show", "-P", "ControlGroup", VICTIM).strip()
             for feed, pairing in FEEDS:
                 environment = "" if pairing is None else (
-                    f"Environment=LD_PRELOAD={paired} PAIRED_OBJECT={directory}/pairings.bpf.o PAIRED_MAP={pairing} PAIRED_GROUP=/sys/fs/cgroup{group}\n")
-                write(BALANCE, f"[Unit]\nOnFailure={GUARD}\n[Service]\nType=notify\nNice=-5\n{environment}ExecStart=qos-balance --verbose {arguments}\n")
+                    f"Environment=LD_PRELOAD={paired} PAIRED_OBJECT={directory}/pairings.bpf.o PAIRED_MAP={pairing} "
+                    f"PAIRED_GROUP=/sys/fs/cgroup{group}\n")
+                write(BALANCE,
+                      f"[Unit]\nOnFailure={GUARD}\n[Service]\nType=notify\nNice=-5\n{environment}ExecStart=qos-balance "
+                      f"--verbose {arguments}\n")
                 run("systemctl", "daemon-reload")
                 run("systemctl", "start", BALANCE)
                 watch(feed, a.seconds, rows, start)
@@ -209,17 +226,22 @@ def main():
     between = "as given by --target-us" if a.target_us else f"between that with {low} and that with {phases[-1]}"
     print(f"load average of the machine before: {before:.2f}; CPUs in use without batch work: "
           f"{sum(r[4] for r in rows if r[1] == phases[0]) / MEASURE_SEC:.2f} of {os.cpu_count()}\n")
-    print("| without a manager | p99, median of the windows | smallest and largest    | CPUs that the batch units got |\n"
-          "|-------------------|----------------------------|-------------------------|-------------------------------|")
+    print("| without a manager | p99, median of the windows | smallest and largest    | CPUs that the batch "
+          "units got |\n"
+          "|-------------------|----------------------------|-------------------------|"
+          "-------------------------------|")
     for phase in phases:
         values = [r[2] / 1e6 for r in rows if r[1] == phase and r[2]]
         extremes = f"{min(values):.2f} ms, {max(values):.2f} ms"
-        print(f"| {phase:17} | {f'{median(rows, phase) / 1e6:.2f} ms':26} | {extremes:23} | {batch_share(rows, phase):<29.2f} |")
+        print(f"| {phase:17} | {f'{median(rows, phase) / 1e6:.2f} ms':26} | {extremes:23} | "
+              f"{batch_share(rows, phase):<29.2f} |")
     print(f"\ntarget of p99: {target / 1e6:.3f} ms, {between}\n")
-    print(f"| {'manager fed by':15} | target met in windows of 1 s | CPUs that the batch units got |\n|{'-' * 17}|{'-' * 30}|{'-' * 31}|")
+    print(f"| {'manager fed by':15} | target met in windows of 1 s | CPUs that the batch units got "
+          f"|\n|{'-' * 17}|{'-' * 30}|{'-' * 31}|")
     for phase, skip in ((phases[0], 0), ("without", 0), *((feed, SETTLE_SEC) for feed, _ in FEEDS)):
         good, n = met(rows, phase, target, skip)
-        print(f"| {phase:15} | {f'{good} of {n} ({100 * good / max(n, 1):.0f} %)':28} | {batch_share(rows, phase, skip):<29.2f} |")
+        print(f"| {phase:15} | {f'{good} of {n} ({100 * good / max(n, 1):.0f} %)':28} | "
+              f"{batch_share(rows, phase, skip):<29.2f} |")
     os.makedirs(f"{a.output}/raw", exist_ok=True)
     with open(f"{a.output}/raw/balance.csv", "w", newline="") as f:
         w = csv.writer(f, lineterminator="\n")

@@ -260,7 +260,8 @@ class _Direction:
 
 
 def pair_streams(path, port):
-    """The same for HTTP/2: a request is a stream, from the first byte of its headers to the last byte of its response."""
+    """The same for HTTP/2: a request is a stream, from the first byte of its headers to the last byte of its
+    response."""
     result = Exchanges()
     connections = {}
     data = read(path)

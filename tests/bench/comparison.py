@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Compares qosd, and requests as pairs of system calls, which is how eBeeMetrics measures them, with a packet capture: of the
-same unit with the same load in the same windows of a second, from a server that is mostly idle to one that is saturated."""
+"""Compares qosd, and requests as pairs of system calls, which is how eBeeMetrics measures them, with a packet capture:
+of the same unit with the same load in the same windows of a second, from a server that is mostly idle to one that is
+saturated."""
 
 import math
 import os
@@ -32,7 +33,8 @@ MINIMUM_SAMPLES = 5
 
 
 def workloads():
-    """Yields name, title, server, number of connections, arguments of load.c, and the function that finds requests in a capture."""
+    """Yields name, title, server, number of connections, arguments of load.c, and the function that finds requests in a
+    capture."""
     yield "http-close", "HTTP, a connection per request", Nginx, 32, ("http", "/", ("--per-connection", "1")), pair
     yield "http", "HTTP, kept connections", Nginx, 32, ("http", "/", ()), pair
     yield "grpc", "gRPC", Grpc, 8, ("grpc", "/lab.Words/One", ()), pair_streams
@@ -40,8 +42,8 @@ def workloads():
 
 
 class Pairings:
-    """Runs pairings.c for as long as the "with" block. After it, samples() returns the samples of a pairing, each with its
-    end and its duration, in order."""
+    """Runs pairings.c for as long as the "with" block. After it, samples() returns the samples of a pairing, each with
+    its end and its duration, in order."""
 
     def __init__(self, unit):
         self.directory = unit.directory
@@ -85,7 +87,8 @@ def is_there(truth, statistic):
 
 
 def fastest(unit, connections, what):
-    """Returns the maximum rate in requests per second, with all connections busy: the best of some attempts, as some may be disturbed."""
+    """Returns the maximum rate in requests per second, with all connections busy: the best of some attempts, as some
+    may be disturbed."""
     protocol, path, options = what
     rate = 500
     for _ in range(TRIES):

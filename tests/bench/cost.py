@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Measures the cost of observing: the run time of the BPF programs as the kernel counts it, and the CPU time of server and
-client per request, with and without qosd."""
+"""Measures the cost of observing: the run time of the BPF programs as the kernel counts it, and the CPU time of server
+and client per request, with and without qosd."""
 
 import contextlib
 import json
@@ -27,8 +27,8 @@ BUDGET_UNOBSERVED = .012
 # Probes, their title, and the factor of the budgets, which are for requests alone
 PROBES = ((["requests"], "requests", 1), (["requests", "cpu", "block", "memory"], "all probes", 2))
 WITH_ALL_PROBES = "nginx", "redis-p1", "redis-p16"
-# Server and load generator share one CPU: the placement of two processes on two CPUs by the scheduler, which changes from
-# second to second, has no effect.
+# Server and load generator share one CPU: the placement of two processes on two CPUs by the scheduler, which changes
+# from second to second, has no effect.
 CPU = os.cpu_count() - 1
 
 
@@ -40,12 +40,14 @@ def workloads(directory):
     properties = (f"CPUAffinity={CPU}",)
 
     def wrk(*cpus):
-        return lambda unit: [[*pin(cpu), "wrk", "-t1", "-c16", "-d3600s", f"http://{unit.address}:{unit.port}/"] for cpu in cpus]
+        return lambda unit: [[*pin(cpu), "wrk", "-t1", "-c16", "-d3600s", f"http://{unit.address}:{unit.port}/"]
+                             for cpu in cpus]
 
     def benchmark(pipeline, local=False):
         def commands(unit):
             server = ["-s", unit.path] if local else ["-h", unit.address, "-p", str(unit.port)]
-            return [[*pin(CPU), "redis-benchmark", *server, "-t", "get", "-c", "50", "-n", "2000000000", "-P", str(pipeline)]]
+            return [[*pin(CPU), "redis-benchmark", *server, "-t", "get", "-c", "50", "-n", "2000000000", "-P",
+                     str(pipeline)]]
         return commands
 
     def datagrams(unit):
@@ -96,8 +98,8 @@ class Load:
 
 
 def run_nsec(pids):
-    """Returns the CPU time of all threads of these processes. The kernel's own work for a packet is part of it, unless it
-    accounts for interrupts by themselves (CONFIG_IRQ_TIME_ACCOUNTING)."""
+    """Returns the CPU time of all threads of these processes. The kernel's own work for a packet is part of it, unless
+    it accounts for interrupts by themselves (CONFIG_IRQ_TIME_ACCOUNTING)."""
     spent = 0
     for pid in pids:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -135,7 +137,8 @@ def cpu_per_request(unit, observed, generators, probes, rounds, seconds):
     """Returns the CPU time per request of unit, while observed is attached (B), and while it is not (A).
 
     The order is B A A B A A: each B is compared with the next A, less than a second later, as the speed of a virtual
-    machine drifts by several percent a second. A comparison of this A with the next one shows the error that remains."""
+    machine drifts by several percent a second. A comparison of this A with the next one shows the error that
+    remains."""
     samples = {"observed": [], "without": [], "again": []}
     pids = [*unit.pids(), *(g.pid() for g in generators)]
 
@@ -164,8 +167,10 @@ def cpu_per_request(unit, observed, generators, probes, rounds, seconds):
 
 
 def calibrate(directory):
-    """Returns nanoseconds of what programs do most often, by calibration.c: they depend on the machine, and on the hour."""
-    return json.loads(subprocess.run([f"{directory}/calibration", f"{directory}/calibration.bpf.o"], check=True, text=True,
+    """Returns nanoseconds of what programs do most often, by calibration.c: they depend on the machine, and on the
+    hour."""
+    return json.loads(subprocess.run([f"{directory}/calibration", f"{directory}/calibration.bpf.o"], check=True,
+                                     text=True,
                                      stdout=subprocess.PIPE).stdout)
 
 
@@ -177,7 +182,8 @@ class Programs:
         self.tracepoint = tracepoint
 
     def __enter__(self):
-        self._process = subprocess.Popen([f"{self.unit.directory}/programs", self.unit.control_group(), self.tracepoint], text=True,
+        self._process = subprocess.Popen([f"{self.unit.directory}/programs", self.unit.control_group(),
+                                          self.tracepoint], text=True,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.nothing = json.loads(self._process.stdout.readline())
         return self

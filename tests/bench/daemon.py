@@ -25,8 +25,10 @@ EXPORTER_CONF = "/run/qosd-exporter.conf.d/50-bench.conf"
 SCRAPE_PAUSE = 0.5
 # By name: Accept, and Accept-Encoding. Prometheus takes the first one
 FORMS = {
-    "binary, gzip": ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", "gzip"),
-    "binary": ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", "identity"),
+    "binary, gzip": ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
+                     "gzip"),
+    "binary": ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
+               "identity"),
     "text, gzip": ("text/plain;version=0.0.4", "gzip"),
     "text": ("text/plain;version=0.0.4", "identity"),
 }
@@ -106,7 +108,8 @@ def scrapes(number):
             for _ in range(number):
                 time.sleep(SCRAPE_PAUSE)
                 all_of_them.append(scrape(*form))
-            result.append({"name": name, "size": all_of_them[-1].size, "p50": statistics.median(s.nsec for s in all_of_them),
+            result.append({"name": name, "size": all_of_them[-1].size,
+                           "p50": statistics.median(s.nsec for s in all_of_them),
                            "daemonNsec": daemon.read()[2] / number, "exporterNsec": exporter.read()[2] / number})
     finally:
         os.unlink(EXPORTER_CONF)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Measures how often diagnoses are right: runs each of the cases of tests/scenarios/test_diagnose.py, test_failures.py and
-test_healthy.py several times, and compares the first finding with what the unit suffers from. A test repeats a diagnosis if the machine
-was busy; here the first one counts.
+"""Measures how often diagnoses are right: runs each of the cases of tests/scenarios/test_diagnose.py, test_failures.py
+and test_healthy.py several times, and compares the first finding with what the unit suffers from. A test repeats a
+diagnosis if the machine was busy; here the first one counts.
 
 This is a separate program, because tests and benchmarks have modules of the same names."""
 
@@ -64,12 +64,13 @@ def result(case, number, path, ok, said):
             "verdict": reply["findings"][0]["kind"] if kinds else reply["verdict"] if reply else "failed",
             # Less than half of the CPU time was idle: a finding about other users of the CPUs is right then
             "noise": bool(reply) and bool(test_diagnose.noise(reply)),
-            "why": kept.get("why") or ("" if ok else "".join(said.split("\n  --- ")[0].strip().splitlines()[-1:])), "reply": reply}
+            "why": kept.get("why") or ("" if ok else "".join(said.split("\n  --- ")[0].strip().splitlines()[-1:])),
+            "reply": reply}
 
 
 def run(runs, say, globs=()):
-    """Runs all scenarios in each round, so that other load on the machine affects all of them. In the virtual machine these are the ones that
-    need it."""
+    """Runs all scenarios in each round, so that other load on the machine affects all of them. In the virtual machine
+    these are the ones that need it."""
     cases = [c for c in test_diagnose.CASES
              if bool(c.needs_vm) == scenario.in_vm and (not globs or any(fnmatch.fnmatch(c.name, g) for g in globs))]
     results = []
@@ -82,7 +83,8 @@ def run(runs, say, globs=()):
             for number in range(runs):
                 for case in cases:
                     path = f"{directory}/{case.name}.json"
-                    test = scenario.Test(lambda c=case, p=path: once(c, p), case.deadline, own_daemon=True, quiet=None, vm=False, needs_vm=None,
+                    test = scenario.Test(lambda c=case, p=path: once(c, p), case.deadline, own_daemon=True, quiet=None,
+                                         vm=False, needs_vm=None,
                                          nightly=False, reboots=False, needs_program=None)
 
                     def report(running, ok, said, c=case, p=path):
@@ -93,7 +95,8 @@ def run(runs, say, globs=()):
 
 
 def say(r):
-    print(f"  {r['scenario']}: {', '.join(r['said'])}{'' if r['right'] else ' (wrong: ' + str(r['why']) + ')'}", flush=True)
+    print(f"  {r['scenario']}: {', '.join(r['said'])}{'' if r['right'] else ' (wrong: ' + str(r['why']) + ')'}",
+          flush=True)
 
 
 def main():

@@ -105,7 +105,8 @@ def program_name(name):
 
 
 class Process:
-    """CPU time and voluntary context switches, which are wake-ups, of all threads of a process since the object was created."""
+    """CPU time and voluntary context switches, which are wake-ups, of all threads of a process since the object was
+    created."""
 
     def __init__(self, process):
         self.process = process

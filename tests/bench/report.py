@@ -60,7 +60,8 @@ def counts_table(levels):
             continue
         c = level["counts"]
         rows.append([level["title"], f"{level['rate']:,.0f}", f"{c['capture']:,}",
-                     "" if c["server"] is None else f"{c['server']:,}", f"{c['client']:,}" + ("" if c["clientExact"] else " *"),
+                     "" if c["server"] is None else f"{c['server']:,}",
+                     f"{c['client']:,}" + ("" if c["clientExact"] else " *"),
                      "absent" if c["qosd"] is None else f"{c['qosd']:,}", verdict(count_ok(level))])
     return table(["load", "exchanges/s", "capture", "server", "client", "qosd", ""], rows)
 
@@ -91,7 +92,8 @@ INSTRUMENT_TITLES = {"qosd": "qosd", "accept_close": "accept to close", "read_se
 
 def errors_of(level, instrument, statistic):
     """Returns the errors of all windows; None for a window in which the instrument has no figure."""
-    return [comparison.error(r) for r in level.get("rows", []) if (r["instrument"], r["statistic"]) == (instrument, statistic)]
+    return [comparison.error(r) for r in level.get("rows", [])
+            if (r["instrument"], r["statistic"]) == (instrument, statistic)]
 
 
 def largest(errors):
@@ -104,7 +106,8 @@ def worst(level, instrument, statistic):
         return ""       # too few requests for a truth
     if None not in errors:
         return percent(largest(errors))
-    return "absent" if largest(errors) is None else f"{percent(largest(errors))}, absent in {errors.count(None)} of {len(errors)}"
+    return ("absent" if largest(errors) is None
+            else f"{percent(largest(errors))}, absent in {errors.count(None)} of {len(errors)}")
 
 
 def comparison_table(levels):
@@ -136,7 +139,8 @@ def by_books(r):
 
 
 def calibration_line(results):
-    """Says how fast the machine was: nanoseconds of one measurement are comparable with those of another by this only."""
+    """Says how fast the machine was: nanoseconds of one measurement are comparable with those of another by this
+    only."""
     names = results[0]["calibration"]
     said = [f"{name} {duration(statistics.median(r['calibration'][name] for r in results))}" for name in names]
     for name in ("tracing", "cgroup_skb"):
@@ -173,7 +177,8 @@ def programs_table(results):
                   duration(p["netNsecPerExchange"])] for p in r["bpf"]["programs"]]
         rows += [[r["title"], f"*nothing ({name})*", "", duration(ns), ""]
                  for name, ns in r["bpf"]["nothing"].items()]
-    return table(["load", "program", "runs an exchange", "a run, gross", "an exchange, net"], rows) + calibration_line(results)
+    return table(["load", "program", "runs an exchange", "a run, gross", "an exchange, net"],
+                 rows) + calibration_line(results)
 
 
 # ---- daemon -------------------------------------------------------------------------------------------------------
@@ -201,7 +206,8 @@ def answers_table(result):
 
 
 def scrapes_table(result):
-    return table(["64 units, all probes", "size", size(BUDGET_SCRAPE_SIZE), "p50", duration(BUDGET_SCRAPE_NSEC), "CPU of the daemon",
+    return table(["64 units, all probes", "size", size(BUDGET_SCRAPE_SIZE), "p50", duration(BUDGET_SCRAPE_NSEC),
+                  "CPU of the daemon",
                   duration(BUDGET_SCRAPE_DAEMON_NSEC), "CPU of the exporter"],
                  [[s["name"], size(s["size"]), verdict(s["size"] <= BUDGET_SCRAPE_SIZE),
                    duration(s["p50"]), verdict(s["p50"] <= BUDGET_SCRAPE_NSEC),
@@ -211,7 +217,8 @@ def scrapes_table(result):
 
 SECTIONS = {
     "accuracy": lambda r: {"counts": counts_table(r), "accuracy": accuracy_table(r, "capture", BINNED),
-                           "phases": accuracy_table(r, "capture", PHASES), "client": accuracy_table(r, "client", BINNED)},
+                           "phases": accuracy_table(r, "capture", PHASES),
+                           "client": accuracy_table(r, "client", BINNED)},
     "comparison": lambda r: {"comparison": comparison_table(r)},
     "cost": lambda r: {"cost": cost_table(r), "bpf": bpf_table(r), "programs": programs_table(r)},
     "daemon": lambda r: {"wakeups": watch_table(r), "memory": memory_table(r), "answers": answers_table(r),
@@ -224,8 +231,9 @@ def sections(results, circumstances):
     filled = {}
     for part, result in results.items():
         c = circumstances[part]
-        filled[f"{part}-measured"] = f"Measured {c['date']}, in {c['took']}. Load average before: {c['load']}; CPU time that the host kept " \
-            f"for others: {c['stolen']}."
+        filled[f"{part}-measured"] = (
+            f"Measured {c['date']}, in {c['took']}. Load average before: {c['load']}; CPU time that the host kept "
+            f"for others: {c['stolen']}.")
         filled.update(SECTIONS[part](result))
     return filled
 
@@ -255,7 +263,8 @@ def write_raw_accuracy(accuracy, directory):
     write_csv(f"{directory}/counts.csv",
               ["load", "rate", "packets", "connections", "repeated", "capture", "server", "client", "qosd", "void"],
               [[level["name"], level["rate"], level["packets"], level["connections"], level["repeated"],
-                level["counts"]["capture"], level["counts"]["server"], level["counts"]["client"], level["counts"]["qosd"], len(level["void"])]
+                level["counts"]["capture"], level["counts"]["server"], level["counts"]["client"],
+                level["counts"]["qosd"], len(level["void"])]
                for level in accuracy if "counts" in level])
     header = ["metric", "lower", "upper", "qosd", "capture"]
     write_csv(f"{directory}/histograms.csv", ["load", *header],
@@ -287,7 +296,8 @@ def write_raw_daemon(daemon, directory):
               [[a["way"], a["name"], t] for a in daemon["answers"] for t in a["times"]])
 
 
-WRITE_RAW = {"accuracy": write_raw_accuracy, "comparison": write_raw_comparison, "cost": write_raw_cost, "daemon": write_raw_daemon}
+WRITE_RAW = {"accuracy": write_raw_accuracy, "comparison": write_raw_comparison, "cost": write_raw_cost,
+             "daemon": write_raw_daemon}
 
 
 # ---- plots --------------------------------------------------------------------------------------------------------

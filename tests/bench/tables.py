@@ -16,15 +16,18 @@ def table(header, rows):
 
 
 def confusion_table(results):
-    """Each row is what units suffer from, each column what the first finding was: numbers of diagnoses. Where other units had the CPUs, and
-    that was found besides what is right, it is in a column of its own."""
+    """Each row is what units suffer from, each column what the first finding was: numbers of diagnoses. Where other
+    units had the CPUs, and that was found besides what is right, it is in a column of its own."""
     busy, order = "cpu, busy machine", {"nothing": 1, "unknown": 2, "failed": 3}
-    said = [busy if r["right"] and r["verdict"] == "cpu" and r["noise"] and "cpu" not in r["suffers"] else r["verdict"] for r in results]
-    truths, verdicts = (sorted(set(keys), key=lambda k: (order.get(k, 0), k)) for keys in ([r["truth"] for r in results], said))
+    said = [busy if r["right"] and r["verdict"] == "cpu" and r["noise"]
+            and "cpu" not in r["suffers"] else r["verdict"] for r in results]
+    truths, verdicts = (sorted(set(keys), key=lambda k: (order.get(k, 0), k))
+                        for keys in ([r["truth"] for r in results], said))
     rows = []
     for truth in truths:
         mine = [v for r, v in zip(results, said) if r["truth"] == truth]
-        rows.append([truth, *(mine.count(v) or "" for v in verdicts), f"{sum(r['right'] for r in results if r['truth'] == truth)} of {len(mine)}"])
+        rows.append([truth, *(mine.count(v) or "" for v in verdicts),
+                     f"{sum(r['right'] for r in results if r['truth'] == truth)} of {len(mine)}"])
     return table(["suffers from", *verdicts, "right"], rows)
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Measures the cost of thresholds in the daemon, and the delay of their events: 64 units with eight thresholds each, idle, and while all
-of them serve requests; then the time from a request to the event for the threshold that it violates. Prints both, and writes the raw
-data. Runs on the running system, as root; it needs gcc, clang, and qosd installed. Does not judge the results."""
+"""Measures the cost of thresholds in the daemon, and the delay of their events: 64 units with eight thresholds each,
+idle, and while all of them serve requests; then the time from a request to the event for the threshold that it
+violates. Prints both, and writes the raw data. Runs on the running system, as root; it needs gcc, clang, and qosd
+installed. Does not judge the results."""
 
 import argparse
 import csv
@@ -73,7 +74,8 @@ class Asking:
 
 
 def news(unit):
-    """Returns a generator of the states of the threshold from now on; raises TimeoutError if there is no event for TOLD_SEC."""
+    """Returns a generator of the states of the threshold from now on; raises TimeoutError if there is no event for
+    TOLD_SEC."""
     replies = qosd._call("Monitor", {"units": [unit]}, timeout=TOLD_SEC, more=True)
     next(replies)
     # Other thresholds of the unit have events, too
@@ -126,7 +128,8 @@ def main():
 
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
-        subprocess.run([*workload.COMPILE, "-Wno-unused-parameter", f"{workload.HERE}/../scenarios/server.c", "-o", f"{directory}/server", "-pthread"],
+        subprocess.run([*workload.COMPILE, "-Wno-unused-parameter", f"{workload.HERE}/../scenarios/server.c", "-o",
+                        f"{directory}/server", "-pthread"],
                        check=True)
         with open(TEMPLATE, "w") as f:
             f.write(f"[Service]\nType=notify\nNotifyAccess=all\nExecStart={directory}/server --mode=thread --port=%i\n")
@@ -156,11 +159,14 @@ def main():
         print(f"{missed} of {a.crossings} crossings were not reported")
     if not times:
         return
-    print(f"{len(times)} crossings reported after a median of {statistics.median(times) * 1000:.1f} ms, p99 {quantile(times, .99) * 1000:.1f} ms,"
+    print(f"{len(times)} crossings reported after a median of {statistics.median(times) * 1000:.1f} ms, p99 "
+          f"{quantile(times, .99) * 1000:.1f} ms,"
           f" at most {times[-1] * 1000:.1f} ms; {sum(t <= .105 for t in times)} within 105 ms")
     os.makedirs(f"{a.output}/raw", exist_ok=True)
-    for name, header, content in (("thresholds", ["what", "units", "thresholds each", "seconds", "wake-ups", "CPUs"], rows),
-                                  ("crossings", ["seconds from the request to the event"], [[f"{t:.6f}"] for t in times])):
+    for name, header, content in (("thresholds", ["what", "units", "thresholds each", "seconds", "wake-ups", "CPUs"],
+                                   rows),
+                                  ("crossings", ["seconds from the request to the event"],
+                                   [[f"{t:.6f}"] for t in times])):
         with open(f"{a.output}/raw/{name}.csv", "w", newline="") as f:
             w = csv.writer(f, lineterminator="\n")
             w.writerow(header)

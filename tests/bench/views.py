@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Views of libqosd that are read while they are written to: ten million reads of Redis' under a load that takes all it can get. Prints, and
-writes, in how many the count was not the sum of the buckets, and how long reading p99 took. On the running system, as root; it needs gcc,
-Redis, and qosd with libqosd's header installed. Asserts nothing."""
+"""Views of libqosd that are read while they are written to: ten million reads of Redis' under a load that takes all it
+can get. Prints, and writes, in how many the count was not the sum of the buckets, and how long reading p99 took. On the
+running system, as root; it needs gcc, Redis, and qosd with libqosd's header installed. Asserts nothing."""
 
 import argparse
 import csv
@@ -27,7 +27,8 @@ def run(*command, check=True):
 
 
 def read(directory, window, reads):
-    p = subprocess.Popen([f"{directory}/reader", "view", UNIT, str(reads), str(window)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    p = subprocess.Popen([f"{directory}/reader", "view", UNIT, str(reads), str(window)], text=True,
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     p.stdout.readline()
     return json.loads(p.communicate("\n")[0])
 
@@ -41,20 +42,26 @@ def main():
 
     with tempfile.TemporaryDirectory() as directory:
         workload.compile_helpers(directory)
-        run(*workload.COMPILE, "-Wno-unused-parameter", f"{workload.HERE}/../scenarios/reader.c", "-o", f"{directory}/reader", "-lqosd", "-lsystemd")
-        run("systemd-run", "--quiet", "--collect", f"--unit={UNIT}", "--service-type=notify", "redis-server", "--port", str(PORT), "--save", "",
+        run(*workload.COMPILE, "-Wno-unused-parameter", f"{workload.HERE}/../scenarios/reader.c", "-o",
+            f"{directory}/reader", "-lqosd", "-lsystemd")
+        run("systemd-run", "--quiet", "--collect", f"--unit={UNIT}", "--service-type=notify", "redis-server", "--port",
+            str(PORT), "--save", "",
             "--appendonly", "no", "--supervised", "systemd")
         client = None
         try:
             run("qosctl", "attach", UNIT)
             run("redis-cli", "-p", str(PORT), "set", "key", "x" * 100)
-            client = subprocess.Popen([f"{directory}/load", "--port", str(PORT), "--connections", "20", "--requests", str(10**9), "redis", "key"],
+            client = subprocess.Popen([f"{directory}/load", "--port", str(PORT), "--connections", "20", "--requests",
+                                       str(10**9), "redis", "key"],
                                       stdout=subprocess.DEVNULL)
             for name, window in WINDOWS:
                 got = read(directory, window, a.reads // len(WINDOWS))
-                rate = json.loads(run("qosctl", "status", UNIT, "--window=10s", "--json=short"))["requests"]["server"]["rate"]
-                rows.append((name, got["reads"], got["again"], got["torn"], got["backward"], got["medianTime"], got["p99Time"], round(rate)))
-                print(f"{name:6} {got['reads']:9,} reads, {got['torn']} torn, {got['again']} said to try again; median {got['medianTime'] / 1000:.2f} us,"
+                rate = json.loads(run("qosctl", "status", UNIT, "--window=10s",
+                                      "--json=short"))["requests"]["server"]["rate"]
+                rows.append((name, got["reads"], got["again"], got["torn"], got["backward"], got["medianTime"],
+                             got["p99Time"], round(rate)))
+                print(f"{name:6} {got['reads']:9,} reads, {got['torn']} torn, {got['again']} said to try again; median "
+                      f"{got['medianTime'] / 1000:.2f} us,"
                       f" p99 {got['p99Time'] / 1000:.2f} us; {rate:,.0f} requests/s", flush=True)
         finally:
             if client:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Measures the cost of observing what a unit waits for: with qosd, and with other tools for the same purpose, on the same work, in turns.
-Prints a table, and writes a plot and the raw data. Runs on the running system, as root; it needs qosd, Redis, gcc, clang, bpftool,
-libbpf-tools and bpftrace. Does not judge the results."""
+"""Measures the cost of observing what a unit waits for: with qosd, and with other tools for the same purpose, on the
+same work, in turns. Prints a table, and writes a plot and the raw data. Runs on the running system, as root; it needs
+qosd, Redis, gcc, clang, bpftool, libbpf-tools and bpftrace. Does not judge the results."""
 
 import argparse
 import csv
@@ -63,11 +63,12 @@ def switches(unit):
 
 
 def kernels_pid(unit):
-    """Returns the PID of the main process of a unit in the initial PID namespace, which BPF programs compare, and which differs in
-    a container. The process is identified by its start time."""
+    """Returns the PID of the main process of a unit in the initial PID namespace, which BPF programs compare, and which
+    differs in a container. The process is identified by its start time."""
     with open(f"/proc/{main_pid(unit)}/stat") as f:
         ticks = int(f.read().rpartition(")")[2].split()[19])
-    said = subprocess.run(["bpftrace", "-q", "-e", 'iter:task { printf("%d %d %llu\\n", ctx->task->tgid, ctx->task->pid, '
+    said = subprocess.run(["bpftrace", "-q", "-e",
+                           'iter:task { printf("%d %d %llu\\n", ctx->task->tgid, ctx->task->pid, '
                            'ctx->task->start_boottime); }'], check=True, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL).stdout
     rows = [list(map(int, line.split())) for line in said.splitlines() if line.count(" ") == 2]
@@ -102,7 +103,8 @@ class Tool:
         self.command = command
 
     def __enter__(self):
-        self._process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + READY_SEC
         seen = None
         while True:
@@ -130,7 +132,8 @@ class Tool:
 
 
 def bpftool(*arguments):
-    return json.loads(subprocess.run(["bpftool", "-j", *arguments], check=True, text=True, stdout=subprocess.PIPE).stdout)
+    return json.loads(subprocess.run(["bpftool", "-j", *arguments], check=True, text=True,
+                                     stdout=subprocess.PIPE).stdout)
 
 
 def instruments(unit):
@@ -147,7 +150,8 @@ def instruments(unit):
     yield "wakeuptime", lambda: Tool("wakeuptime-libbpf", "-p", str(pid), "3600")
     yield "biolatency", lambda: Tool("biolatency-libbpf", "-Q", "3600", "1")
     yield "bpftrace, off-CPU", lambda: Tool("bpftrace", "-q", "-e", off)
-    yield "system calls, as Prism", lambda: Tool(f"{unit.directory}/pairings", f"{unit.directory}/tracer.bpf.o", unit.control_group())
+    yield "system calls, as Prism", lambda: Tool(f"{unit.directory}/pairings", f"{unit.directory}/tracer.bpf.o",
+                                                 unit.control_group())
 
 
 def loads(directory):
@@ -198,7 +202,8 @@ def books(unit, tracepoint, make, slices):
     with cost.Programs(unit, tracepoint) as p:
         with make() as instrument:
             ours = {i for process in instrument.processes() for i in qosd.programs(process)}
-            maps = {m for program in bpftool("prog", "list") if program["id"] in ours for m in program.get("map_ids", [])}
+            maps = {m for program in bpftool("prog", "list") if program["id"] in ours
+                    for m in program.get("map_ids", [])}
             memory = sum(m["bytes_memlock"] for m in bpftool("map", "list") if m["id"] in maps)
             turns = []
             for _ in range(slices):
@@ -245,7 +250,8 @@ def measure(directory, rounds, seconds, slices, say):
                     except (RuntimeError, qosd.Error) as e:
                         say(f"{title}: {what}: {e}")
                         continue
-                    r = {"load": name, "title": title, "what": what, "difference": cost.spread(pairs), "unrest": cost.spread(unrest),
+                    r = {"load": name, "title": title, "what": what, "difference": cost.spread(pairs),
+                         "unrest": cost.spread(unrest),
                          "nsec": statistics.median(took), "bpf": bpf, "memory": memory}
                     results.append(r)
                     say(f"{title}: {what}: {report.percent(r['difference']['median'])}, BPF {bpf:.0f} ns a turn")
@@ -254,7 +260,8 @@ def measure(directory, rounds, seconds, slices, say):
 
 
 def table(results):
-    return report.table(["load", "a turn takes", "instrument", "more CPU time a turn", "95 % sure", "A against A", "BPF a turn, net", "maps"], [
+    return report.table(["load", "a turn takes", "instrument", "more CPU time a turn", "95 % sure", "A against A",
+                         "BPF a turn, net", "maps"], [
         [r["title"], report.duration(r["nsec"]), r["what"], report.percent(r["difference"]["median"]),
          f"{report.percent(r['difference']['low'])} to {report.percent(r['difference']['high'])}",
          f"{report.percent(r['unrest']['low'])} to {report.percent(r['unrest']['high'])}",
@@ -266,12 +273,15 @@ def plot(results, path):
     titles = list(dict.fromkeys(r["title"] for r in results))
     d = report.Drawing(left + width + 90, top + row * (len(results) + 2 * len(titles)) + 20)
     d.text(20, 28, "What it costs to see the waits", size=17, weight="bold")
-    d.text(20, 48, "CPU time of the whole machine per turn, with the instrument against without: median and its 95 % interval", fill=report.SOFT)
+    d.text(20, 48,
+           "CPU time of the whole machine per turn, with the instrument against without: median and its 95 % interval",
+           fill=report.SOFT)
     most = max(max(r["difference"]["high"] for r in results), .01) * 1.1
     y = top
     for title in titles:
         ours = [r for r in results if r["title"] == title]
-        d.text(20, y + 14, f"{title}: {report.duration(statistics.median(r['nsec'] for r in ours))} a turn", weight="bold")
+        d.text(20, y + 14, f"{title}: {report.duration(statistics.median(r['nsec'] for r in ours))} a turn",
+               weight="bold")
         y += row
         for r in ours:
             low, median, high = (max(0, r["difference"][k]) / most * width for k in ("low", "median", "high"))
@@ -296,7 +306,8 @@ def main():
         os.chmod(directory, 0o755)
         compile_helpers(directory)
         try:
-            results, raw = measure(directory, *((3, .2, 2) if a.quick else (15, .3, 5)), lambda text: print(text, flush=True))
+            results, raw = measure(directory, *((3, .2, 2) if a.quick else (15, .3, 5)),
+                                   lambda text: print(text, flush=True))
         finally:
             if os.path.exists(DISK_FILE):
                 os.unlink(DISK_FILE)

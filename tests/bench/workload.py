@@ -33,11 +33,13 @@ def compile_helpers(directory):
     for name, libraries in HELPERS.items():
         subprocess.run(COMPILE + [f"{HERE}/{name}.c", "-o", f"{directory}/{name}"] + libraries, check=True)
     # clang -target bpf does not search this directory for headers
-    multiarch = subprocess.run(["gcc", "-print-multiarch"], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
+    multiarch = subprocess.run(["gcc", "-print-multiarch"], check=True, text=True,
+                               stdout=subprocess.PIPE).stdout.strip()
     machine = os.uname().machine
     for name in OBJECTS:
         subprocess.run(["clang", "-std=gnu11", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra",
-                        f"-D__TARGET_ARCH_{ARCHITECTURES.get(machine, machine)}", "-isystem", f"/usr/include/{multiarch}",
+                        f"-D__TARGET_ARCH_{ARCHITECTURES.get(machine, machine)}", "-isystem",
+                        f"/usr/include/{multiarch}",
                         "-c", f"{HERE}/{name}.bpf.c", "-o", f"{directory}/{name}.bpf.o"], check=True)
 
 
@@ -66,8 +68,8 @@ class Network:
             f"ip -n {self.NAME} link set clients up",
         ):
             subprocess.run(command.split(), check=True)
-        # With one connection per request, a client would run out of ports after a second or two. /proc/sys of the container
-        # is read-only.
+        # With one connection per request, a client would run out of ports after a second or two. /proc/sys of the
+        # container is read-only.
         subprocess.run(["nsenter", f"--net=/run/netns/{self.NAME}", "unshare", "--mount", "sh", "-c",
                         "mount -t proc proc /mnt && cd /mnt/sys/net/ipv4 && echo 1024 65535 >ip_local_port_range && "
                         "echo 1 >tcp_tw_reuse"], check=True)
@@ -142,8 +144,8 @@ class Unit:
 
 
 class Nginx(Unit):
-    """Configured as by Debian's package, except for the log, which would be a large part of the cost, and for the limit of
-    requests per connection, at which load generators count errors."""
+    """Configured as by Debian's package, except for the log, which would be a large part of the cost, and for the limit
+    of requests per connection, at which load generators count errors."""
 
     def __init__(self, directory, workers="auto", properties=(), directives=""):
         super().__init__("nginx", directory, properties)
@@ -195,7 +197,8 @@ class Redis(Unit):
         self.path = f"{directory}/redis"
 
     def command(self):
-        return ["redis-server", "--bind", self.address, "--port", str(self.port), "--unixsocket", self.path, "--save", "", "--appendonly", "no",
+        return ["redis-server", "--bind", self.address, "--port", str(self.port), "--unixsocket", self.path, "--save",
+                "", "--appendonly", "no",
                 "--daemonize", "no", "--logfile", "/dev/null", "--protected-mode", "no"]
 
     def ask(self, *words):
@@ -260,7 +263,8 @@ class Known(Unit):
                 "--output", self.records, *self.options]
 
     def reads(self):
-        """Returns the times at which the server has read requests, by the client's port and the number of the request; after stop()."""
+        """Returns the times at which the server has read requests, by the client's port and the number of the request;
+        after stop()."""
         times = array("Q")
         with open(self.records, "rb") as f:
             times.frombytes(f.read())

@@ -115,9 +115,11 @@ class Test(unittest.TestCase):
         self.assertEqual(compare(old, LIVE), [])
 
     def test_all_is_read(self):
-        for name, type_ in {"org.qosd.QoS method Get input unit": "string", "org.qosd.QoS method Get input window": "?int",
+        for name, type_ in {"org.qosd.QoS method Get input unit": "string",
+                            "org.qosd.QoS method Get input window": "?int",
                             "org.qosd.QoS type Quality exact": "", "org.qosd.QoS error NotAttached unit": "string",
-                            "org.qosd1.Manager method Snapshot": "(st)->(a{sv})", "org.qosd1.Requests property ServerCount": "t read",
+                            "org.qosd1.Manager method Snapshot": "(st)->(a{sv})",
+                            "org.qosd1.Requests property ServerCount": "t read",
                             "org.qosd1.Unit signal ThresholdCrossed": "()->(ssssdddttta(sdd))"}.items():
             self.assertEqual(LIVE.get(name), type_, name)
 
@@ -131,8 +133,10 @@ class Test(unittest.TestCase):
                 self.assertEqual(len(compare(LIVE, LIVE | {name: "[]" + type_})), 1, name)
 
     def test_additions(self):
-        varlink = {"org.qosd.QoS method New": "", "org.qosd.QoS method New input unit": "string", "org.qosd.QoS method Get input new": "?int",
-                   "org.qosd.QoS method Get output new": "int", "org.qosd.QoS type Quality new": "", "org.qosd.QoS error New": ""}
+        varlink = {"org.qosd.QoS method New": "", "org.qosd.QoS method New input unit": "string",
+                   "org.qosd.QoS method Get input new": "?int",
+                   "org.qosd.QoS method Get output new": "int", "org.qosd.QoS type Quality new": "",
+                   "org.qosd.QoS error New": ""}
         dbus = {"org.qosd1.Manager method New": "(s)->()", "org.qosd1.Requests property New": "t read"}
         self.assertEqual(compare(LIVE, LIVE | varlink | dbus), [])
         self.assertEqual(len(compare(LIVE, LIVE | {"org.qosd.QoS method Get input new": "int"})), 1)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A fleet of two hosts, each with nginx, qosd and its exporter, and a Prometheus that scrapes both: what it has of all requests together
-is compared with what qosd has on each host, integer by integer, and with a capture of the network between them.
+"""A fleet of two hosts, each with nginx, qosd and its exporter, and a Prometheus that scrapes both: what it has of all
+requests together is compared with what qosd has on each host, integer by integer, and with a capture of the network
+between them.
 
 Runs on the first host, which reaches both as root over ssh: "tests/lab/lab fleet" makes them."""
 
@@ -30,7 +31,8 @@ URLS = [f"http://{a}:{port}/" for a, port in zip(ADDRESSES, PORTS)]
 UNIT = "nginx.service"
 FIRST_BYTE = f'qosd_requests_server_first_byte_seconds{{unit="{UNIT}"}}'
 # The first host serves as fast as it can, the second one 200 requests a second: what comes sooner waits
-NGINX = [f"server {{ listen {port}; root /var/www/html; index index.nginx-debian.html; }}\n{more}" for port, more in zip(PORTS, (
+NGINX = [f"server {{ listen {port}; root /var/www/html; index index.nginx-debian.html; }}\n{more}"
+         for port, more in zip(PORTS, (
     "", "limit_req_zone $server_port zone=slow:1m rate=200r/s;\nlimit_req zone=slow burst=1000;\n"))]
 # Requests to each, and on how many connections
 LOADS = (20000, 8), (600, 16)
@@ -52,7 +54,8 @@ def qosctl(hosts, *words):
 
 class Wire:
     def __init__(self, address, port):
-        self.process = subprocess.Popen(["ssh", f"root@{address}", f"{SOURCES}/fleet/wire.py {INTERFACE} {port}"], text=True,
+        self.process = subprocess.Popen(["ssh", f"root@{address}", f"{SOURCES}/fleet/wire.py {INTERFACE} {port}"],
+                                        text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         equal(self.process.stdout.readline(), "ready\n", "the capture")
 
@@ -109,7 +112,8 @@ class Alertmanager:
         """By name, unit, threshold and instance."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.PORT}/api/v2/alerts", timeout=20) as r:
-                return {tuple(a["labels"].get(k) for k in ("alertname", "unit", "threshold", "instance")) for a in json.load(r)}
+                return {tuple(a["labels"].get(k) for k in ("alertname", "unit", "threshold", "instance"))
+                        for a in json.load(r)}
         except (urllib.error.URLError, ConnectionError):
             return set()
 
@@ -125,16 +129,19 @@ class Prometheus:
         with open(f"{directory}/prometheus.yml", "w") as f:
             f.write("global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
                     f"rule_files: [{SOURCES}/../docs/prometheus/qosd.rules.yml]\n"
-                    f"alerting:\n  alertmanagers:\n    - static_configs: [{{targets: ['127.0.0.1:{Alertmanager.PORT}']}}]\n"
+                    f"alerting:\n  alertmanagers:\n    - static_configs: [{{targets: "
+                    f"['127.0.0.1:{Alertmanager.PORT}']}}]\n"
                     "scrape_configs:\n  - job_name: qosd\n"
                     f"    static_configs: [{{targets: [{', '.join(f'{a}:10478' for a in ADDRESSES)}]}}]\n")
-        run("systemd-run", "--quiet", "--collect", "--unit=fleet-prometheus", "prometheus", f"--config.file={directory}/prometheus.yml",
+        run("systemd-run", "--quiet", "--collect", "--unit=fleet-prometheus", "prometheus",
+            f"--config.file={directory}/prometheus.yml",
             "--log.level=warn", f"--web.listen-address=0.0.0.0:{self.PORT}", f"--storage.tsdb.path={directory}/data",
             "--enable-feature=native-histograms")
 
     def results(self, text):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.PORT}/api/v1/query?query={urllib.parse.quote(text)}", timeout=20) as r:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.PORT}/api/v1/query?query={urllib.parse.quote(text)}",
+                                        timeout=20) as r:
                 return json.load(r)["data"]["result"]
         except (urllib.error.URLError, ConnectionError):
             return []
@@ -184,7 +191,8 @@ def compare_buckets(prometheus):
 
         # A scrape with the limit of before is followed by one with this
         time_of_restart = time.time()
-        wait_for("both are scraped", lambda: prometheus.results(f"count(timestamp(qosd_up) > {time_of_restart}) == {len(HOSTS)}"), 30)
+        wait_for("both are scraped",
+                 lambda: prometheus.results(f"count(timestamp(qosd_up) > {time_of_restart}) == {len(HOSTS)}"), 30)
         h, numbers = wait_for("Prometheus has all requests", stored, 30)
         got = native_buckets(h)
         schema = round(-math.log2(max(upper - lower for lower, upper in got if lower is not None)))
@@ -192,7 +200,8 @@ def compare_buckets(prometheus):
         equal(schema, min(finest), f"schema with --buckets-max={limit}")
         equal({upper: n for (_, upper), n in got.items()}, coarser(both, schema), f"buckets with --buckets-max={limit}")
         check(abs(float(h["sum"]) - both["sum"] / SEC) < 1e-9 * both["count"], "sum of all durations")
-        print(f"--buckets-max={limit}: {' + '.join(map(str, numbers))} buckets, {len(got)} of schema {schema} in the sum, all "
+        print(f"--buckets-max={limit}: {' + '.join(map(str, numbers))} buckets, {len(got)} of schema {schema} in the "
+              "sum, all "
               f"{sum(got.values())} requests equal")
 
 
@@ -200,17 +209,21 @@ def compare_quantiles(prometheus, wires):
     """The quantile of the sum is that of all requests, as they were on the wire."""
     for wire, (number, _) in zip(wires, LOADS):
         equal(len(wire), number, "requests in the capture")
-    wait_for("Prometheus has all requests", lambda: prometheus.results(f"histogram_count(sum({FIRST_BYTE})) == {sum(map(len, wires))}"), 30)
+    wait_for("Prometheus has all requests",
+             lambda: prometheus.results(f"histogram_count(sum({FIRST_BYTE})) == {sum(map(len, wires))}"), 30)
     truth = nearest_rank(sorted(wires[0] + wires[1]), .99) / SEC
     of_sum = prometheus.value(f"histogram_quantile(0.99, sum({FIRST_BYTE}))")
     of_qosctl = qosctl(HOSTS, "status", UNIT, "--window=total")["requests"]["server"]["firstByte"]["p99"] / SEC
     each = [float(r["value"][1]) for r in prometheus.results(f"histogram_quantile(0.99, {FIRST_BYTE})")]
     mean = sum(each) / len(each)
-    print(f"p99 of the time to first byte: {truth * 1e3:.3f} ms on the wire, {of_sum * 1e3:.3f} ms of the sum in Prometheus, "
-          f"{of_qosctl * 1e3:.3f} ms in qosctl status; the mean of both hosts' p99 ({', '.join(f'{v * 1e3:.3f}' for v in each)} ms) "
+    print(f"p99 of the time to first byte: {truth * 1e3:.3f} ms on the wire, {of_sum * 1e3:.3f} ms of the sum in "
+          "Prometheus, "
+          f"{of_qosctl * 1e3:.3f} ms in qosctl status; the mean of both hosts' p99 "
+          f"({', '.join(f'{v * 1e3:.3f}' for v in each)} ms) "
           f"is {mean * 1e3:.3f} ms")
     for name, value in ("Prometheus", of_sum), ("qosctl", of_qosctl):
-        check(abs(bucket(value) - bucket(truth)) <= 1, f"p99 of {name} is {bucket(value) - bucket(truth)} buckets from the truth")
+        check(abs(bucket(value) - bucket(truth)) <= 1,
+              f"p99 of {name} is {bucket(value) - bucket(truth)} buckets from the truth")
     check(abs(bucket(mean) - bucket(truth)) > 1, "the hosts are too similar for this test")
 
 
@@ -256,16 +269,19 @@ def main():
     wait_for("both are scraped", lambda: len(prometheus.results("qosd_objective_requests_total == 0")) == 2, 30)
     wires = [Wire(a, port) for a, port in zip(ADDRESSES, PORTS)]
     # From the other host, through the network
-    clients = [subprocess.Popen(["ssh", f"root@{ADDRESSES[1 - i]}", "h2load", "--h1", "-n", str(n), "-c", str(c), URLS[i]],
+    clients = [subprocess.Popen(["ssh", f"root@{ADDRESSES[1 - i]}", "h2load", "--h1", "-n", str(n), "-c", str(c),
+                                 URLS[i]],
                                 stdout=subprocess.PIPE, text=True) for i, (n, c) in enumerate(LOADS)]
     for client, (number, _) in zip(clients, LOADS):
         out, _ = client.communicate(timeout=180)
         check(f"{number} succeeded, 0 failed" in out, out)
     wires = [w.stop() for w in wires]
     for h, (number, _) in zip(HOSTS, LOADS):
-        wait_for("qosd has all requests", lambda: qosctl([h], "histogram", UNIT, "requests.server.firstByte", "--window=total")["count"] >= number)
+        wait_for("qosd has all requests", lambda: qosctl([h], "histogram", UNIT, "requests.server.firstByte",
+                                                         "--window=total")["count"] >= number)
 
-    failed, parts = 0, ((compare_quantiles, prometheus, wires), (compare_buckets, prometheus), (check_alert, alertmanager),
+    failed, parts = 0, ((compare_quantiles, prometheus, wires), (compare_buckets, prometheus),
+                        (check_alert, alertmanager),
                         (check_dashboard, prometheus))
     for part, *with_what in parts:
         try:

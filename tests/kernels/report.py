@@ -5,8 +5,9 @@
     report.py [--document FILE] [--baseline FILE [--update]] OUTPUT...
 
 Prints a table of programs and kernels, programs that exceed a limit, and how many passed. A program passes on a kernel
-that loads it within the limits below. --document: also writes the table between the two marks in FILE. --baseline: FILE has the
-instructions of each program on some series of kernels ("6.12", "6.12-rt"), and a program that takes a tenth more fails.
+that loads it within the limits below. --document: also writes the table between the two marks in FILE. --baseline: FILE
+has the instructions of each program on some series of kernels ("6.12", "6.12-rt"), and a program that takes a tenth
+more fails.
 --update: writes the figures of these kernels to FILE instead of comparing them."""
 
 import argparse
@@ -17,7 +18,8 @@ import sys
 INSTRUCTIONS_MAX = 300_000
 # An attach must not bring down a small machine
 MEMORY_MAX_KIB = 512 * 1024
-# Growth beyond the baseline: point releases and compilers change less than a tenth, or for small programs less than this number
+# Growth beyond the baseline: point releases and compilers change less than a tenth, or for small programs less than
+# this number
 GROWTH_MAX = 0.10
 GROWTH_MIN = 200
 # Minimum number of instructions of programs in the table of the document

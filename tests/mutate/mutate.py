@@ -69,9 +69,11 @@ def make_tree(tree):
 
 def failed_tests(build, number, *arguments):
     """Names of the tests that fail with this mutation (0: none)."""
-    environment = {k: v for k, v in os.environ.items() if k != "QOSD_MUTANT"} | ({"QOSD_MUTANT": str(number)} if number else {})
+    environment = {k: v for k, v in os.environ.items() if k != "QOSD_MUTANT"} | ({"QOSD_MUTANT": str(number)} if number
+                                                                                 else {})
     try:
-        r = subprocess.run(["meson", "test", "-C", build, "--no-rebuild", *arguments], env=environment, stdin=subprocess.DEVNULL,
+        r = subprocess.run(["meson", "test", "-C", build, "--no-rebuild", *arguments], env=environment,
+                           stdin=subprocess.DEVNULL,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT * 60, check=False)
     except subprocess.TimeoutExpired:
         return [f"all tests together, which take more than {LIMIT} min"]
@@ -82,7 +84,8 @@ def failed_tests(build, number, *arguments):
 
 
 def list_tests(build):
-    out = subprocess.run(["meson", "test", "-C", build, "--no-rebuild", "--list", "--suite", "unit", "--suite", "contract"],
+    out = subprocess.run(["meson", "test", "-C", build, "--no-rebuild", "--list", "--suite", "unit", "--suite",
+                          "contract"],
                          stdout=subprocess.PIPE, text=True, check=True).stdout
     return sorted(set(re.findall(r" / (\S+)$", out, re.MULTILINE)) - SOURCE_TESTS)
 
@@ -90,7 +93,8 @@ def list_tests(build):
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--check", action="store_true", help="only check that the changes fit the code")
-    p.add_argument("--directory", default="/var/tmp/qosd-mutate", help="where the tree and the build are made (default: %(default)s)")
+    p.add_argument("--directory", default="/var/tmp/qosd-mutate",
+                   help="where the tree and the build are made (default: %(default)s)")
     p.add_argument("pattern", nargs="*", help="only mutations of these names")
     arguments = p.parse_args()
 

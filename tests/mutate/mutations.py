@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Changes of the code that tests have to notice.
 
-Each replaces text that is in its file once. MUTANT in the new text is 1 while this mutation is on trial, and 0 otherwise. The tests that link the
-code are tried first, then all unit and contract tests. What runs in the kernel alone is not here: the same headers are, where tests compile them."""
+Each replaces text that is in its file once. MUTANT in the new text is 1 while this mutation is on trial, and 0
+otherwise. The tests that link the code are tried first, then all unit and contract tests. What runs in the kernel alone
+is not here: the same headers are, where tests compile them."""
 
 from dataclasses import dataclass
 
@@ -26,7 +27,8 @@ MUTATIONS = [
              "= pending > 0 ? pending : 1;", "= pending > 0 && !MUTANT ? pending : 1;",
              ("test-exchange", "test-pipeline")),
     Mutation("the last arrival is the first one", "bpf/protocols/exchange.h",
-             "last_at = x->n_marks == 1 ? x->tail_at : x->mark_at[0];", "last_at = x->n_marks == 1 && !MUTANT ? x->tail_at : x->mark_at[0];",
+             "last_at = x->n_marks == 1 ? x->tail_at : x->mark_at[0];",
+             "last_at = x->n_marks == 1 && !MUTANT ? x->tail_at : x->mark_at[0];",
              ("test-exchange",)),
     Mutation("304 has a body", "bpf/protocols/http1.h",
              "code == 204 || code == 304 ||", "code == 204 || (code == 304 && !MUTANT) ||",
@@ -35,16 +37,20 @@ MUTATIONS = [
              "if (p->flags & RESP_NEGATIVE) /* null */", "if (p->flags & RESP_NEGATIVE && !MUTANT) /* null */",
              ("test-pipeline",)),
     Mutation("the longest TLS record is refused", "bpf/protocols/tls-record.h",
-             "if (major != 3 || length == 0 || length > TLS_RECORD_MAX)", "if (major != 3 || length == 0 || length > TLS_RECORD_MAX - MUTANT)",
+             "if (major != 3 || length == 0 || length > TLS_RECORD_MAX)",
+             "if (major != 3 || length == 0 || length > TLS_RECORD_MAX - MUTANT)",
              ("test-tls-record",)),
     Mutation("the sum of equal samples has one of them", "bpf/core/window-record.h",
-             "__sync_fetch_and_add(&u->sums[distribution], nsec * n);", "__sync_fetch_and_add(&u->sums[distribution], nsec * (MUTANT ? 1 : n));",
+             "__sync_fetch_and_add(&u->sums[distribution], nsec * n);",
+             "__sync_fetch_and_add(&u->sums[distribution], nsec * (MUTANT ? 1 : n));",
              ("test-window",)),
     Mutation("a checkpoint is not corrected", "bpf/core/window-record.h",
-             "__sync_fetch_and_add(&c->sums[distribution], -nsec);", "__sync_fetch_and_add(&c->sums[distribution], MUTANT ? 0 : -nsec);",
+             "__sync_fetch_and_add(&c->sums[distribution], -nsec);",
+             "__sync_fetch_and_add(&c->sums[distribution], MUTANT ? 0 : -nsec);",
              ("test-window",)),
     Mutation("the rank of a quantile is one more", "src/model/distribution.c",
-             "return MAX((uint64_t) ceil(n * q - 1e-9), UINT64_C(1));", "return MAX((uint64_t) ceil(n * q - 1e-9) + MUTANT, UINT64_C(1));",
+             "return MAX((uint64_t) ceil(n * q - 1e-9), UINT64_C(1));",
+             "return MAX((uint64_t) ceil(n * q - 1e-9) + MUTANT, UINT64_C(1));",
              ("test-window",)),
     Mutation("a merged step of the history forgets missed runs", "src/model/history-step.c",
              "s->missed = s->missed || later->missed;", "s->missed = s->missed || (later->missed && !MUTANT);",
@@ -57,7 +63,8 @@ MUTATIONS = [
              "(!is_clear(rule, value) ||", "((!is_clear(rule, value) && !MUTANT) ||",
              ("test-threshold",)),
     Mutation("one request is enough for a verdict", "src/model/diagnosis.c",
-             "enough = f->rate * f->covered >= 10.0 * NSEC_PER_SEC;", "enough = f->rate * f->covered >= (MUTANT ? 1.0 : 10.0) * NSEC_PER_SEC;",
+             "enough = f->rate * f->covered >= 10.0 * NSEC_PER_SEC;",
+             "enough = f->rate * f->covered >= (MUTANT ? 1.0 : 10.0) * NSEC_PER_SEC;",
              ("test-diagnosis",)),
     Mutation("one unit more than UnitsMax= is attached", "src/core/attach/attach.c",
              "if (m->units.n >= m->config.units_max ||", "if (m->units.n >= m->config.units_max + MUTANT ||",
@@ -87,16 +94,19 @@ MUTATIONS = [
              "adopted = r >= 0 && same && units;", "adopted = r >= 0 && same && units && !MUTANT;",
              ("test-figures",)),
     Mutation("everybody sees peers", "src/server/varlink-connection.c",
-             "return c->uid == 0 || manager_uid_owns_attached(", "return MUTANT || c->uid == 0 || manager_uid_owns_attached(",
+             "return c->uid == 0 || manager_uid_owns_attached(",
+             "return MUTANT || c->uid == 0 || manager_uid_owns_attached(",
              ("test-varlink-clients",)),
     Mutation("a user may have any number of views", "src/server/varlink-get.c",
              "if (v->n >= VIEWS_PER_USER_MAX)", "if (v->n >= VIEWS_PER_USER_MAX && !MUTANT)",
              ("test-varlink-clients",), survives="a view is a map in the kernel: the scenario libqosd.limit_of_views"),
     Mutation("an attach lasts a thousand times as long", "src/server/varlink-attach.c",
-             "USEC_INFINITY : p.duration / NSEC_PER_USEC;", "USEC_INFINITY : p.duration / (MUTANT ? 1 : NSEC_PER_USEC);",
+             "USEC_INFINITY : p.duration / NSEC_PER_USEC;",
+             "USEC_INFINITY : p.duration / (MUTANT ? 1 : NSEC_PER_USEC);",
              ("test-varlink-clients",)),
     Mutation("the exit status of the measured command is lost", "src/qosctl/measure.c",
-             "return WIFEXITED(status) ? WEXITSTATUS(status) :", "return WIFEXITED(status) ? (MUTANT ? 0 : WEXITSTATUS(status)) :",
+             "return WIFEXITED(status) ? WEXITSTATUS(status) :",
+             "return WIFEXITED(status) ? (MUTANT ? 0 : WEXITSTATUS(status)) :",
              ("test-qosctl",)),
     Mutation("equal rows of top are in no order", "src/qosctl/top.c",
              "c = c ?: strverscmp(x->unit, y->unit);", "c = c ?: MUTANT ? 0 : strverscmp(x->unit, y->unit);",

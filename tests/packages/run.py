@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The life of the packages in a plain system: installed without what they recommend, upgraded and downgraded under load, removed and
-purged. Requests are counted by the clients that make them, and files compared with those that were there before.
+"""The life of the packages in a plain system: installed without what they recommend, upgraded and downgraded under
+load, removed and purged. Requests are counted by the clients that make them, and files compared with those that were
+there before.
 
-Runs as root in that system, with the directories of the packages and of an older version: "tests/lab/lab deb" makes them."""
+Runs as root in that system, with the directories of the packages and of an older version: "tests/lab/lab deb" makes
+them."""
 
 import glob
 import http.client
@@ -40,7 +42,8 @@ SERVICES = {"qosd.service": "active", "qosd.socket": "active", "qosd-root.socket
 PACKAGES = "qosd", "qosd-exporter", "qos-balance", "libqosd0", "libqosd-dev"
 # What changes by itself, or whenever any package is installed
 VOLATILE = ("/var/log", "/var/cache", "/var/lib/apt", "/var/lib/dpkg", "/var/lib/qosd-build", "/var/lib/systemd/timers",
-            "/var/lib/systemd/random-seed", "/var/lib/private", "/var/tmp", "/tmp", "/etc/ld.so.cache", "/etc/passwd-", "/etc/group-", "/etc/shadow-",
+            "/var/lib/systemd/random-seed", "/var/lib/private", "/var/tmp", "/tmp", "/etc/ld.so.cache", "/etc/passwd-",
+            "/etc/group-", "/etc/shadow-",
             "/etc/gshadow-", "/etc/.pwd.lock", "/usr/src/qosd", "/var/lib/nginx", "/root", "/var/lib/systemd/catalog")
 FAILED = []
 DEADLINE = 60
@@ -81,7 +84,8 @@ def version():
 
 
 def snapshot():
-    """Every file of the system with its type, mode, owner and size, or its target; and what of qosd is in volatile file systems."""
+    """Every file of the system with its type, mode, owner and size, or its target; and what of qosd is in volatile file
+    systems."""
     found = {}
     for base, directories, files in os.walk("/", topdown=True):
         directories[:] = [d for d in directories if not os.path.ismount(os.path.join(base, d))
@@ -92,7 +96,8 @@ def snapshot():
                 continue
             s = os.lstat(path)
             found[path] = (stat.filemode(s.st_mode), s.st_uid, s.st_gid,
-                           os.readlink(path) if stat.S_ISLNK(s.st_mode) else s.st_size if stat.S_ISREG(s.st_mode) else 0)
+                           os.readlink(path) if stat.S_ISLNK(s.st_mode) else s.st_size if stat.S_ISREG(s.st_mode)
+                           else 0)
     for base in "/run", "/sys/fs/bpf", "/dev/shm":
         for path in glob.glob(f"{base}/**", recursive=True):
             if "qos" in path or base == "/sys/fs/bpf":
@@ -111,7 +116,8 @@ def installed():
 def difference(before, after, others):
     """What has changed but for the files of other packages."""
     files = set(run("dpkg-query", "--listfiles", *(p.split()[0] for p in others)).splitlines()) if others else ()
-    return [f"{path}: {before.get(path)} before, {after.get(path)} after" for path in sorted(before.keys() | after.keys())
+    return [f"{path}: {before.get(path)} before, {after.get(path)} after"
+            for path in sorted(before.keys() | after.keys())
             if before.get(path) != after.get(path) and path not in files]
 
 
@@ -123,7 +129,8 @@ class Load:
         self.lock = threading.Lock()
         self.stopped = False
         self.failures = []
-        self.threads = [threading.Thread(target=self.requests, args=(unit, keep)) for unit in PORTS for keep in (True, False)]
+        self.threads = [threading.Thread(target=self.requests, args=(unit, keep)) for unit in PORTS
+                        for keep in (True, False)]
         for t in self.threads:
             t.start()
 
@@ -157,7 +164,8 @@ def listed(verb):
 
 
 def totals():
-    return {unit: json.loads(run("qosctl", "show", unit, "--window=total", "--json=short"))["requests"]["server"]["count"] for unit in PORTS}
+    return {unit: json.loads(run("qosctl", "show", unit, "--window=total",
+                                 "--json=short"))["requests"]["server"]["count"] for unit in PORTS}
 
 
 def holds():
@@ -220,7 +228,8 @@ def fresh(directory):
 
 
 def exchange(directory, done):
-    """Other packages over those that are installed, with requests before, during and after that; returns all requests so far."""
+    """Other packages over those that are installed, with requests before, during and after that; returns all requests
+    so far."""
     before, rules, old = holds(), thresholds(), version()
     equal(before.keys(), PORTS.keys(), "units")
     equal(len(rules), len(PORTS), "number of thresholds")
@@ -264,10 +273,12 @@ def main():
     run("systemctl", "enable", "--now", "qosd-report.socket")
     apt("remove", *PACKAGES)
     check_gone()
-    equal([p for p in ("/run/qosd", "/run/varlink/registry/org.qosd.QoS", "/run/systemd/report/org.qosd") if os.path.lexists(p)], [], "what is left after removal")
+    equal([p for p in ("/run/qosd", "/run/varlink/registry/org.qosd.QoS", "/run/systemd/report/org.qosd")
+           if os.path.lexists(p)], [], "what is left after removal")
     with socket.create_connection(("127.0.0.1", PORTS[NGINX])):
         pass
-    check(os.path.exists(f"/etc/systemd/system/{WEB}.d/50-qos.conf"), "configuration goes with a purge, and not with a removal")
+    check(os.path.exists(f"/etc/systemd/system/{WEB}.d/50-qos.conf"),
+          "configuration goes with a purge, and not with a removal")
 
     print("Install again", flush=True)
     install(packages)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The installation from source, with the commands of README.md as they stand there, and without what packages recommend: everything
-runs, and nothing is left after the commands that remove it."""
+"""The installation from source, with the commands of README.md as they stand there, and without what packages
+recommend: everything runs, and nothing is left after the commands that remove it."""
 
 import os
 import re
@@ -20,7 +20,8 @@ def read_commands():
 
 def shell(commands, directory):
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "APT_CONFIG": os.path.join(directory, "apt.conf")}
-    r = subprocess.run(["bash", "-euxc", "\n".join(commands)], cwd=directory, env=environment, capture_output=True, text=True, timeout=1500)
+    r = subprocess.run(["bash", "-euxc", "\n".join(commands)], cwd=directory, env=environment, capture_output=True,
+                       text=True, timeout=1500)
     assert r.returncode == 0, f"exit status {r.returncode} of {commands}: {r.stdout[-2000:]}{r.stderr[-2000:]}"
 
 
@@ -48,7 +49,8 @@ def test(run, snapshot, difference, wait_for):
         run("pkg-config", "--exists", "libqosd")
         run("qosctl", "attach", "nginx")
         run("python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1/').read()")
-        wait_for(lambda: run("qosctl", "show", "nginx", "-P", "requests.server.count", "--value", "--window=total").strip() == "1",
+        wait_for(lambda: run("qosctl", "show", "nginx", "-P", "requests.server.count", "--value",
+                             "--window=total").strip() == "1",
                  "the request is counted")
 
         shell(removal, directory)

@@ -3,10 +3,11 @@
 
     grpc_client.py PORT METHOD NUMBER [CODES]
 
-METHOD is a method of lab.Words, or with a slash one of any service; with several, separated by commas, calls take turns. CODES are the
-status codes that the calls request from the server, in turn; the default is 14 (UNAVAILABLE) for 7 of 100 calls, and 0 for the others.
-Calls of Hang and Stalled end after a line on standard input: with "release" the server completes them, with "cancel" the client cancels
-them. With CERTIFICATE= in the environment the client uses TLS, and expects this certificate of the server."""
+METHOD is a method of lab.Words, or with a slash one of any service; with several, separated by commas, calls take
+turns. CODES are the status codes that the calls request from the server, in turn; the default is 14 (UNAVAILABLE) for 7
+of 100 calls, and 0 for the others. Calls of Hang and Stalled end after a line on standard input: with "release" the
+server completes them, with "cancel" the client cancels them. With CERTIFICATE= in the environment the client uses TLS,
+and expects this certificate of the server."""
 
 import itertools
 import json
@@ -18,7 +19,8 @@ import grpc
 
 AT_ONCE = 50    # calls on one connection
 port, method, number = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-codes = [int(c) for c in sys.argv[4].split(",")] if len(sys.argv) > 4 else [14 if n % 15 == 3 else 0 for n in range(100)]
+codes = [int(c) for c in sys.argv[4].split(",")] if len(sys.argv) > 4 else [14 if n % 15 == 3 else 0
+                                                                            for n in range(100)]
 options = [("grpc.use_local_subchannel_pool", 1), ("grpc.ssl_target_name_override", "localhost")]
 
 
@@ -32,7 +34,8 @@ def connect():
 channels = [connect() for _ in range(2)]
 make = {"Download": "unary_stream", "Stalled": "unary_stream", "Upload": "stream_unary", "Talk": "stream_stream"}
 streaming = make.get(method, "").endswith("stream")
-callables = [getattr(c, make.get(method, "unary_unary"))(m if "/" in m else f"/lab.Words/{m}") for m in method.split(",") for c in channels]
+callables = [getattr(c, make.get(method, "unary_unary"))(m if "/" in m else f"/lab.Words/{m}")
+             for m in method.split(",") for c in channels]
 ended = Counter()
 
 
@@ -70,5 +73,6 @@ for first in range(0, number, AT_ONCE):
     for c in calls:
         finish(c)
 print(json.dumps(ended), flush=True)
-# All calls have ended. On a busy machine, a regular exit of the interpreter may wait forever for a thread of grpcio 1.51
+# All calls have ended. On a busy machine, a regular exit of the interpreter may wait forever for a thread of grpcio
+# 1.51
 os._exit(0)

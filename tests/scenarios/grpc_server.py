@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A gRPC server without a schema. A message has two numbers as text, "CODE MESSAGES": the status code with which the call ends, and the
-number of messages that Download sends.
+"""A gRPC server without a schema. A message has two numbers as text, "CODE MESSAGES": the status code with which the
+call ends, and the number of messages that Download sends.
 
     grpc_server.py PORT [ADDRESS]
 

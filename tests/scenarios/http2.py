@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An HTTP/2 client with which a test controls each frame, and if needed each byte of it. With an SSL context, it uses TLS."""
+"""An HTTP/2 client with which a test controls each frame, and if needed each byte of it. With an SSL context, it uses
+TLS."""
 
 import base64
 import random
@@ -70,7 +71,8 @@ class Client:
         self.socket.close()
 
     def begin(self):
-        self.send(PREFACE + frame(SETTINGS, 0, 0, self.settings) + frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", 0x70000000)))
+        self.send(PREFACE + frame(SETTINGS, 0, 0, self.settings)
+                  + frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", 0x70000000)))
 
     def send(self, data):
         """Sends data; with a seed in pieces of random size, each in a segment of its own."""
@@ -83,7 +85,8 @@ class Client:
         """Returns the number of a new stream, and the frames of a request on it."""
         self.last += 2
         self.streams[self.last] = Stream()
-        block = self.encoder.encode([(":method", method), (":scheme", "http"), (":authority", "x"), (":path", path), *fields])
+        block = self.encoder.encode([(":method", method), (":scheme", "http"), (":authority", "x"), (":path", path),
+                                     *fields])
         pieces = min(pieces, len(block))
         cuts = [len(block) * i // pieces for i in range(pieces + 1)]
         parts = [block[a:b] for a, b in zip(cuts, cuts[1:])]

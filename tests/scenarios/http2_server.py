@@ -96,7 +96,8 @@ class Connection(asyncio.Protocol):
             self.h2.reset_stream(e.stream_id, h2.errors.ErrorCodes.NO_ERROR)
 
     def head_of(self, stream, status, *fields, end=False):
-        self.h2.send_headers(stream, [(":status", str(status)), ("x-serial", str(time.monotonic_ns())), *fields], end_stream=end)
+        self.h2.send_headers(stream, [(":status", str(status)), ("x-serial", str(time.monotonic_ns())), *fields],
+                             end_stream=end)
 
     def send(self, stream, data, end):
         """Sends as much as the windows of the stream and the connection allow, and the rest when they are updated."""

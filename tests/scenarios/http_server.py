@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A server of HTTP/1.x that does what the path of a request says, also what servers rarely do. A thread per connection."""
+"""A server of HTTP/1.x that does what the path of a request says, also what servers rarely do. A thread per
+connection."""
 
 import os
 import socket

@@ -4,10 +4,10 @@
 
     phases.py PORT COMPUTE SLEEP LOCK PIPE [handed]
 
-For each request of 64 bytes it computes, sleeps, waits for a lock that another process holds, waits for that process to write to a pipe,
-and sends a response; the arguments are the times for this in ms. When a client has disconnected, the server writes to a file how long it
-was in each of these calls and how long it ran, in nanoseconds as JSON. With "handed", one thread reads requests, and another one sends
-the responses."""
+For each request of 64 bytes it computes, sleeps, waits for a lock that another process holds, waits for that process to
+write to a pipe, and sends a response; the arguments are the times for this in ms. When a client has disconnected, the
+server writes to a file how long it was in each of these calls and how long it ran, in nanoseconds as JSON. With
+"handed", one thread reads requests, and another one sends the responses."""
 
 import fcntl
 import json

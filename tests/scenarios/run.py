@@ -4,22 +4,25 @@
 
     run.py [--vm] [--nightly] [--part PART] [--shared] [--probes PROBES] [--results FILE] [GLOB...]
 
-Prints a line for each test, with the number of tests that have ended, the number of all tests, and the seconds since the start. The output
-of a failed test follows its line.
+Prints a line for each test, with the number of tests that have ended, the number of all tests, and the seconds since
+the start. The output of a failed test follows its line.
 
 --vm: only the tests of the smoke test, with small loads.
 --nightly: also tests that are marked as nightly. Without it, these run only if a GLOB matches their name.
---part: only the tests of this part: "together", "own-daemon", or "quiet". By default all of them, one part after the other.
---shared: only tests that no other run with this option has begun. The lab empties the directory of their names (CLAIMS) before.
---probes: those of which the programs are kept loaded for tests that run side by side, by default all that such tests have.
---results: appends a line of JSON for each test to FILE: its name, result, seconds, CPU seconds (of the test, its clients and its units,
-without qosd), and the output if it failed.
+--part: only the tests of this part: "together", "own-daemon", or "quiet". By default all of them, one part after the
+other.
+--shared: only tests that no other run with this option has begun. The lab empties the directory of their names (CLAIMS)
+before.
+--probes: those of which the programs are kept loaded for tests that run side by side, by default all that such tests
+have.
+--results: appends a line of JSON for each test to FILE: its name, result, seconds, CPU seconds (of the test, its
+clients and its units, without qosd), and the output if it failed.
 
-Tests that do not disturb each other run side by side, in the order of their last durations, long ones first. Then those run one at a time
-that need an instance of qosd for themselves; the lab runs these on a second system meanwhile, and on the first one once that has no others.
-Then those that need an idle machine: first
-those that leave it idle enough for three others, then one at a time. Tests that reboot the machine come last: the process creates the file
-BOOT_AGAIN and exits, and has to be started again after the reboot to continue."""
+Tests that do not disturb each other run side by side, in the order of their last durations, long ones first. Then those
+run one at a time that need an instance of qosd for themselves; the lab runs these on a second system meanwhile, and on
+the first one once that has no others. Then those that need an idle machine: first those that leave it idle enough for
+three others, then one at a time. Tests that reboot the machine come last: the process creates the file BOOT_AGAIN and
+exits, and has to be started again after the reboot to continue."""
 
 import argparse
 import contextlib
@@ -78,7 +81,8 @@ def copy_tools(directory):
 
 
 class Running:
-    """A test that runs in a process group of its own. booted: the state before the reboot, if this is the part after it."""
+    """A test that runs in a process group of its own. booted: the state before the reboot, if this is the part after
+    it."""
 
     def __init__(self, test, serial, booted=None):
         self.test = test
@@ -113,7 +117,8 @@ class Running:
         except scenario.Failed as e:
             # The last line of the test itself, not that of a helper
             where = [f for f in traceback.extract_tb(e.__traceback__) if "test_" in f.filename][-1:]
-            self.said.write(f"{e}\n" + "".join(f"  at {os.path.basename(f.filename)}:{f.lineno}: {f.line}\n" for f in where))
+            self.said.write(f"{e}\n"
+                            + "".join(f"  at {os.path.basename(f.filename)}:{f.lineno}: {f.line}\n" for f in where))
         except BaseException:
             traceback.print_exc(file=self.said)
         finally:
@@ -149,7 +154,8 @@ class Running:
             name = os.path.basename(path)
             if os.path.isfile(path):
                 self.said.write(f"  --- {name}\n")
-                self.said.write(quiet("qosctl", "--no-pager", "status", name, "--window=total", "--json=short", timeout=5))
+                self.said.write(quiet("qosctl", "--no-pager", "status", name, "--window=total", "--json=short",
+                                      timeout=5))
 
     @property
     def late(self):
@@ -203,7 +209,8 @@ class Running:
             quiet("systemctl", "kill", "--kill-whom=all", "--signal=SIGKILL", *units)
             quiet("systemctl", "stop", *units)
             quiet("systemctl", "reset-failed", *units)
-        for path in (glob.glob(f"{scenario.UNIT_DIR}/{self.prefix}*") + glob.glob(f"/etc/systemd/system/{self.prefix}*") +
+        for path in (glob.glob(f"{scenario.UNIT_DIR}/{self.prefix}*")
+                     + glob.glob(f"/etc/systemd/system/{self.prefix}*") +
                      glob.glob(f"/etc/systemd/system/*.wants/{self.prefix}*")):
             shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
         for path in glob.glob(f"/run/{self.prefix}*"):
@@ -242,7 +249,8 @@ def run_some(tests, at_once, report, shared=False):
                 said = time.monotonic()
             if time.monotonic() - said > SILENCE_MAX:
                 said = time.monotonic()
-                print("     running: " + ", ".join(f"{r.test.name} (since {said - r.started:.0f} s)" for r in running), flush=True)
+                print("     running: " + ", ".join(f"{r.test.name} (since {said - r.started:.0f} s)" for r in running),
+                      flush=True)
     finally:
         for r in running:
             r.end()
@@ -250,8 +258,8 @@ def run_some(tests, at_once, report, shared=False):
 
 @contextlib.contextmanager
 def programs_loaded(probes=PROBES):
-    """Keeps a unit attached, so that not each test has to wait for the verifier, which takes a second, and 20 in the VM. Tests
-    that run alone do without, and find no programs loaded."""
+    """Keeps a unit attached, so that not each test has to wait for the verifier, which takes a second, and 20 in the
+    VM. Tests that run alone do without, and find no programs loaded."""
     # Remove units of runs that were killed; a run that is still active holds the lock of its file
     for left in glob.glob(f"{scenario.UNIT_DIR}/scn*-keeper.service"):
         with contextlib.suppress(OSError), open(left) as f:
@@ -281,7 +289,8 @@ def programs_loaded(probes=PROBES):
 
 
 def programs_refused():
-    """Returns the reasons of the kernel for the BPF programs that it rejects, by name, including those with a fallback."""
+    """Returns the reasons of the kernel for the BPF programs that it rejects, by name, including those with a
+    fallback."""
     with programs_loaded():
         return {p["program"]: p["reason"] for p in scenario.qosctl_json("probes")
                 if p.get("reason") and p["state"] != "attached"}
@@ -402,7 +411,8 @@ def main():
 
     def record(test, result, output=None, **took):
         if results_file:
-            results_file.write(json.dumps({"name": test.name, "result": result, **took, **({"output": output} if output else {})}) + "\n")
+            results_file.write(json.dumps({"name": test.name, "result": result, **took,
+                                           **({"output": output} if output else {})}) + "\n")
             results_file.flush()
 
     def report(running, ok, said):
@@ -410,7 +420,8 @@ def main():
         results[word] += 1
         if ok:
             seconds[running.test.name] = round(running.seconds, 1)
-        record(running.test, word, said if not ok else None, seconds=round(running.seconds, 3), cpu=round(running.cpu, 3))
+        record(running.test, word, said if not ok else None, seconds=round(running.seconds, 3),
+               cpu=round(running.cpu, 3))
         print(f"{word:4} {running.test.name} ({running.seconds:.1f} s) "
               f"[{results['ok'] + results['FAIL']}/{len(tests)}, {time.monotonic() - begun:.0f} s]", flush=True)
         if not ok:

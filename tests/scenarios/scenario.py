@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Helpers of the scenario tests: units under test, clients that count requests, faulty links, and the interfaces of qosd to
-its users (qosctl, Varlink, D-Bus). Standard library only."""
+"""Helpers of the scenario tests: units under test, clients that count requests, faulty links, and the interfaces of
+qosd to its users (qosctl, Varlink, D-Bus). Standard library only."""
 
 import json
 import os
@@ -54,20 +54,22 @@ class Test:
         self.needs_program = needs_program
 
 
-def test(deadline=30, own_daemon=False, quiet=None, vm=False, needs_vm=None, nightly=False, reboots=False, needs_program=None):
+def test(deadline=30, own_daemon=False, quiet=None, vm=False, needs_vm=None, nightly=False, reboots=False,
+         needs_program=None):
     """Marks a function as a test.
 
-    own_daemon: the test restarts or configures qosd, or counts attached units, so that no other test may run at the same time.
-    quiet: what else may run at the same time, as the test measures times, or changes a setting of the whole machine. "alone": nothing, and
-    no programs are loaded when it begins; "loaded": nothing, and they are loaded; "light": tests that use as little CPU time as this one.
-    vm: the test is part of the smoke test in the VM, too; "nightly": only in nightly runs, as another test runs the same BPF programs.
-    needs_vm: the reason why the test cannot run in a container.
-    nightly: the test takes minutes, and runs only in nightly runs, or if it is selected by name.
-    reboots: the test is called with None; then the machine reboots, and the test is called with the value that it returned (as JSON).
-    needs_program: a BPF program that the test depends on, and that some kernels reject. If the kernel of the machine does, the test runs
-    only in the VM."""
+    own_daemon: the test restarts or configures qosd, or counts attached units, so that no other test may run at the
+    same time. quiet: what else may run at the same time, as the test measures times, or changes a setting of the whole
+    machine. "alone": nothing, and no programs are loaded when it begins; "loaded": nothing, and they are loaded;
+    "light": tests that use as little CPU time as this one. vm: the test is part of the smoke test in the VM, too;
+    "nightly": only in nightly runs, as another test runs the same BPF programs. needs_vm: the reason why the test
+    cannot run in a container. nightly: the test takes minutes, and runs only in nightly runs, or if it is selected by
+    name. reboots: the test is called with None; then the machine reboots, and the test is called with the value that it
+    returned (as JSON). needs_program: a BPF program that the test depends on, and that some kernels reject. If the
+    kernel of the machine does, the test runs only in the VM."""
     def register(function):
-        TESTS.append(Test(function, deadline, own_daemon, quiet, vm or bool(needs_vm or needs_program), needs_vm, nightly, reboots,
+        TESTS.append(Test(function, deadline, own_daemon, quiet, vm or bool(needs_vm or needs_program), needs_vm,
+                          nightly, reboots,
                           needs_program))
         return function
     return register
@@ -98,9 +100,9 @@ def within(got, want, ratio, floor, what):
 
 
 def measurement(measure, attempts=3):
-    """Compares times of qosd with those of a client, as accurately as qosd promises. That is no test but a measurement, for parts of a run
-    in which a machine is idle: the client measures too long times while other processes have its CPU. Therefore it fails only if the times
-    differ in all attempts. Failures of another kind are final."""
+    """Compares times of qosd with those of a client, as accurately as qosd promises. That is no test but a measurement,
+    for parts of a run in which a machine is idle: the client measures too long times while other processes have its
+    CPU. Therefore it fails only if the times differ in all attempts. Failures of another kind are final."""
     for attempt in range(attempts):
         try:
             return measure()
@@ -110,8 +112,8 @@ def measurement(measure, attempts=3):
 
 
 def patience():
-    """Returns the factor by which timeouts are longer than on an idle machine: other parts of a run, and other labs, use the CPUs, too. (The
-    load average is a minute late.)"""
+    """Returns the factor by which timeouts are longer than on an idle machine: other parts of a run, and other labs,
+    use the CPUs, too. (The load average is a minute late.)"""
     return 6 if in_vm else 3
 
 
@@ -189,7 +191,8 @@ def write_unit(name, text, directory=UNIT_DIR):
 
 
 def is_stopped(thread):
-    """The thread that a signal wakes up may have to wait for a CPU before it stops the others, which run on until then."""
+    """The thread that a signal wakes up may have to wait for a CPU before it stops the others, which run on until
+    then."""
     try:
         with open(f"/proc/{thread}/stat") as f:
             name, state = f.read().split("(", 1)[1].rsplit(") ", 1)
@@ -200,12 +203,14 @@ def is_stopped(thread):
 
 
 class Unit:
-    """A service with a unit file. It is not started by the constructor. The runner removes it at the end of the test."""
+    """A service with a unit file. It is not started by the constructor. The runner removes it at the end of the
+    test."""
 
     def __init__(self, command, name=None, type="notify", settings="", unit_settings=""):
         self.name = name or unit_name()
         write_unit(self.name, f"[Unit]\nDescription=Unit under test\nStartLimitIntervalSec=0\n{unit_settings}\n"
-                              f"[Service]\nType={type}\nNotifyAccess=all\nTimeoutStartSec=60s\nTimeoutStopSec=10s\nExecStart={command}\n{settings}\n")
+                              f"[Service]\nType={type}\nNotifyAccess=all\nTimeoutStartSec=60s\nTimeoutStopSec=10s\n"
+                              f"ExecStart={command}\n{settings}\n")
 
     def start(self):
         systemctl("start", self.name)
@@ -256,7 +261,8 @@ class Server(Unit):
         self.options = dict(options, port=self.port)
         if netns:
             settings += f"\nNetworkNamespacePath=/run/netns/{netns}"
-        super().__init__(server_command(program, **self.options), name=name, settings=settings, unit_settings=unit_settings)
+        super().__init__(server_command(program, **self.options), name=name, settings=settings,
+                         unit_settings=unit_settings)
 
 
 def _options(options):
@@ -286,7 +292,8 @@ class Client:
                 if size in server.options:
                     options.setdefault(size, server.options[size])
         self.process = subprocess.Popen(nsenter(netns) + [f"{tools}/client"] + _options(dict(options, port=port)),
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True)
 
     def wait(self, timeout=60):
         timeout *= patience()
@@ -345,8 +352,8 @@ def smaller(n):
 # ---- network namespaces and the faulty link between them ----------------------------------------------------------
 
 class Cable:
-    """Two network namespaces (.a for clients, .b for the server) and a relay between them with faults: drop=, duplicate=,
-    reorder= and drop_handshake= per thousand packets, delay_us=, seed=."""
+    """Two network namespaces (.a for clients, .b for the server) and a relay between them with faults: drop=,
+    duplicate=, reorder= and drop_handshake= per thousand packets, delay_us=, seed=."""
 
     count = 0
 
@@ -372,7 +379,8 @@ class Cable:
         equal(self.process.stdout.readline(), "ready\n", "the relay")
 
     def counter(self, name, side=None):
-        """Returns a counter of the kernel's network stack in one of the namespaces, by default in that of the server."""
+        """Returns a counter of the kernel's network stack in one of the namespaces, by default in that of the
+        server."""
         for line in run(*nsenter(side or self.b), "nstat", "-asz", name).stdout.splitlines():
             if line.startswith(name + " "):
                 return int(line.split()[1])
@@ -491,7 +499,8 @@ def count(unit):
 
 
 def expect_total(unit, want, metric="requests.server.count", what=None, up_to=None):
-    """Waits until the total reaches the number. Fails if it does not, or exceeds up_to, which by default is the same number."""
+    """Waits until the total reaches the number. Fails if it does not, or exceeds up_to, which by default is the same
+    number."""
     deadline = time.monotonic() + 3 * patience()
     while True:
         got = total(unit, metric)
@@ -616,7 +625,8 @@ def varlink_error(method, **parameters):
     fail(f"{method} {parameters} went well: {r}")
 
 
-# ---- D-Bus ------------------------------------------------------------------------------------------------------------
+# ---- D-Bus
+# ------------------------------------------------------------------------------------------------------------
 
 def busctl_call(method, signature="", *arguments, path="/org/qosd1", interface="org.qosd1.Manager", ok=True):
     """Returns what the method returned, as a list."""
@@ -629,7 +639,8 @@ def busctl_call(method, signature="", *arguments, path="/org/qosd1", interface="
 
 def dbus_error(method, *arguments, path="/org/qosd1", interface="org.qosd1.Manager", user=None):
     """Returns the name of the error that a call fails with. busctl shows only its text, dbus-send its name."""
-    words = ["dbus-send", "--system", "--print-reply", "--dest=org.qosd1", path, f"{interface}.{method}"] + list(arguments)
+    words = ["dbus-send", "--system", "--print-reply", "--dest=org.qosd1", path,
+             f"{interface}.{method}"] + list(arguments)
     r = run(*as_user(user), *words, ok=False)
     check(r.returncode != 0, f"{method} {arguments} went well: {r.stdout}")
     check(r.stderr.startswith("Error "), f"dbus-send said: {r.stderr}")
@@ -656,7 +667,8 @@ def plain(value):
     return value
 
 
-# ---- qosd itself --------------------------------------------------------------------------------------------------------
+# ---- qosd itself
+# --------------------------------------------------------------------------------------------------------
 
 def qosd_pid():
     return int(unit_property("qosd.service", "MainPID"))
@@ -695,7 +707,8 @@ def kill_qosd():
 
 
 def configure_qosd(text):
-    """Writes a drop-in of qosd.conf, or removes it. Stops and starts qosd, so that no state is left, as it would be after a restart."""
+    """Writes a drop-in of qosd.conf, or removes it. Stops and starts qosd, so that no state is left, as it would be
+    after a restart."""
     path = os.path.join(QOSD_CONF_DIR, "99-scenario.conf")
     if text:
         os.makedirs(QOSD_CONF_DIR, exist_ok=True)
@@ -714,7 +727,8 @@ def fresh_qosd():
 
 
 def preload_qosd(environment, *settings):
-    """Writes a drop-in of qosd.service with environment variables and other settings, or removes it. Stops and starts qosd."""
+    """Writes a drop-in of qosd.service with environment variables and other settings, or removes it. Stops and starts
+    qosd."""
     path = os.path.join(QOSD_DROP_IN_DIR, "99-scenario.conf")
     if environment or settings:
         os.makedirs(QOSD_DROP_IN_DIR, exist_ok=True)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A client that prepares statements on a MySQL server. It implements the protocol, as no library for that is on all machines.
+"""A client that prepares statements on a MySQL server. It implements the protocol, as no library for that is on all
+machines.
 
-    statements.py (PORT | PATH) NUMBER READY    executes NUMBER statements, creates the file READY, and keeps the idle connection open"""
+    statements.py (PORT | PATH) NUMBER READY    executes NUMBER statements, creates the file READY, and keeps the idle
+    connection open"""
 
 import socket
 import struct
@@ -23,7 +25,8 @@ class Connection:
         self.read = self.socket.makefile("rb").read
         self.packet()
         # CLIENT_LONG_PASSWORD, CLIENT_PROTOCOL_41, CLIENT_SECURE_CONNECTION, CLIENT_PLUGIN_AUTH; utf8
-        self.say(struct.pack("<IIB23x", 1 | 0x200 | 0x8000 | 0x80000, 1 << 24, 33) + b"root\0\0mysql_native_password\0", number=1)
+        self.say(struct.pack("<IIB23x", 1 | 0x200 | 0x8000 | 0x80000, 1 << 24, 33) + b"root\0\0mysql_native_password\0",
+                 number=1)
         assert self.packet()[0] == 0, "login refused"
 
     def say(self, payload, number=0):

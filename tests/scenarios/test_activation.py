@@ -33,10 +33,12 @@ class Activated:
 
 
 def complete(unit, n):
-    """Checks that the unit has n requests, each with the time of its arrival, and that no request or connection is left."""
+    """Checks that the unit has n requests, each with the time of its arrival, and that no request or connection is
+    left."""
     name = unit if isinstance(unit, str) else unit.name
     expect_total(name, n)
-    figures = wait_for("all is closed", lambda: (lambda f: f if f["inFlight"] == 0 and lookup(f, "connections.open") == 0 else None)
+    figures = wait_for("all is closed",
+                       lambda: (lambda f: f if f["inFlight"] == 0 and lookup(f, "connections.open") == 0 else None)
                        (server_figures(name)))
     for d in ("latency", "firstByte", "queue", "service"):
         equal(figures[d]["count"], n, f"{d}.count")
@@ -54,7 +56,8 @@ def first_request_starts_the_service():
     figures = complete(s, 1)
     check(figures["queue"]["max"] >= 400 * MSEC, f"queue.max {figures['queue']['max']}")
     most = said["latency"]["max"] - 400 * MSEC
-    check(figures["service"]["max"] <= most, f"service.max {figures['service']['max']}, of which the client saw {most} at most")
+    check(figures["service"]["max"] <= most,
+          f"service.max {figures['service']['max']}, of which the client saw {most} at most")
     equal(figures["bytesIn"], 64, "bytesIn")
     equal(lookup(figures, "connections.accepted"), 1, "accepted")
     load(s.port, connections=8, number=400, per_connection=3)
@@ -71,7 +74,9 @@ def in_flight_while_it_starts():
     t.say("send")
     try:
         # The queue is read anew after 20 ms only
-        figures = wait_for("five wait", lambda: (f := server_figures(s.name))["inFlight"] == lookup(f, "connections.acceptQueue") == 5 and f)
+        figures = wait_for("five wait",
+                           lambda: (f := server_figures(s.name)) and f["inFlight"] == 5 and
+                           lookup(f, "connections.acceptQueue") == 5 and f)
         check(figures["oldestInFlight"] > 0, "no oldestInFlight")
         equal(count(s.name), 0, "count")
     finally:
@@ -97,7 +102,8 @@ def socket_opened_after_the_attach():
 
 @test()
 def socket_of_another_name():
-    """A socket of another name that activates the service by Service= is found, also if it is started after the attach."""
+    """A socket of another name that activates the service by Service= is found, also if it is started after the
+    attach."""
     s = Activated()
     other = unit_name("other", "")
     port = unused_port()
@@ -114,7 +120,8 @@ def socket_of_another_name():
     write_unit(third + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nService={s.name}\n")
     s.service.stop()
     systemctl("start", third + ".socket")
-    wait_for("the listener of the third socket is known", lambda: lookup(server_figures(s.name), "connections.acceptQueueMax") > 4096)
+    wait_for("the listener of the third socket is known",
+             lambda: lookup(server_figures(s.name), "connections.acceptQueueMax") > 4096)
     load(port, connections=4, number=100, per_connection=1)
     complete(s, 201)
 
@@ -147,7 +154,8 @@ def restarts():
 
 @test()
 def socket_moves():
-    """The socket listens at another address after an edit: requests there are the service's, those at the old one are not."""
+    """The socket listens at another address after an edit: requests there are the service's, those at the old one are
+    not."""
     s = Activated().open()
     attach(s.name)
     load(s.port, connections=2, number=20)
@@ -168,13 +176,14 @@ def socket_moves():
 
 @test(own_daemon=True, deadline=60)
 def twenty_activations_under_load():
-    """No request is lost when a service exits after some requests and the next connection starts it again, while qosd is
-    restarted."""
+    """No request is lost when a service exits after some requests and the next connection starts it again, while qosd
+    is restarted."""
     lives = f"/run/{scenario.prefix}-lives"
     s = Activated(mode="serial", exit_after=40, settings=f"ExecStartPre=/bin/sh -c 'echo >>{lives}'").open()
     attach(s.name)
     c = Client(s.port, connections=8, number=840, per_connection=1)
-    wait_for("the service has been started some times", lambda: os.path.exists(lives) and os.path.getsize(lives) >= 6, 20)
+    wait_for("the service has been started some times", lambda: os.path.exists(lives) and os.path.getsize(lives) >= 6,
+             20)
     systemctl("restart", "qosd.service")
     r = c.wait()
     equal(r["answered"], 840, "responses")
@@ -188,7 +197,8 @@ def many_addresses_in_one_socket():
     """All IP listeners of a socket are the service's: IPv4, IPv6 and dual stack, beside Unix sockets, whatever
     FileDescriptorName= is."""
     v4, v6, dual = (unused_port() for _ in range(3))
-    s = Activated(listen=[f"127.0.0.1:{v4}", f"[::1]:{v6}", dual, f"/run/{scenario.prefix}.sock", f"@{scenario.prefix}"],
+    s = Activated(listen=[f"127.0.0.1:{v4}", f"[::1]:{v6}", dual, f"/run/{scenario.prefix}.sock",
+                          f"@{scenario.prefix}"],
                   socket="FileDescriptorName=http\nBacklog=77").open()
     attach(s.name)
     wait_for("all three listeners are the service's",
@@ -238,14 +248,16 @@ def one_socket_for_two_services():
     equal(count(a.name), 70, "count of the one")
     equal(count(b.name), 70, "count of the other")
     for u in (a, b):
-        wait_for("nothing is open", lambda: lookup(server_figures(u.name), "connections.open") == 0 and server_figures(u.name)["inFlight"] == 0)
+        wait_for("nothing is open", lambda: lookup(server_figures(u.name), "connections.open") == 0
+                 and server_figures(u.name)["inFlight"] == 0)
     # One of the two is detached: its requests are not recorded at all
     qosctl("detach", b.name)
     frozen(a.service, True)
     load(a.port, connections=4, number=50, per_connection=2)
     frozen(a.service, False)
     load(a.port, connections=1, number=0)
-    f = wait_for("nothing is open", lambda: (lambda f: f if lookup(f, "connections.open") == 0 and f["inFlight"] == 0 else None)
+    f = wait_for("nothing is open",
+                 lambda: (lambda f: f if lookup(f, "connections.open") == 0 and f["inFlight"] == 0 else None)
                  (server_figures(a.name)))
     equal(f["count"], 70, "count of the one when only the other responded")
     equal(f["clientAborts"], 0, "clientAborts")
@@ -271,8 +283,8 @@ def one_address_for_two_sockets():
 
 @test()
 def waiting_when_attached():
-    """Requests that have arrived, but are not accepted yet at the attach are counted. Those from before the attach have no
-    latency."""
+    """Requests that have arrived, but are not accepted yet at the attach are counted. Those from before the attach have
+    no latency."""
     go = f"/run/{scenario.prefix}-go"
     s = Activated(accept_when=go).open()
     s.service.start()
@@ -313,7 +325,8 @@ time.sleep(60)
 def accepted_when_another_is_attached():
     """A request that arrived before the attach has no latency, even if it is read after another unit was attached."""
     port = unused_port()
-    program, accept, accepted, read = (f"/run/{scenario.prefix}-{what}" for what in ("program", "accept", "accepted", "read"))
+    program, accept, accepted, read = (f"/run/{scenario.prefix}-{what}"
+                                       for what in ("program", "accept", "accepted", "read"))
     with open(program, "w") as f:
         f.write(SLOW_READER)
     u = Unit(f"/usr/bin/python3 {program} {port} {accept} {accepted} {read}", type="exec").start()

@@ -8,7 +8,8 @@ import socket
 import time
 
 import scenario
-from scenario import Client, Unit, attach, check, equal, kill_qosd, qosd_pid, test, unit_name, unit_property, unused_port, wait_for, wait_qosd
+from scenario import (Client, Unit, attach, check, equal, kill_qosd, qosd_pid, test, unit_name, unit_property,
+                      unused_port, wait_for, wait_qosd)
 
 
 class Victim(Unit):
@@ -52,7 +53,8 @@ def frozen(units):
 
 class Balance(Unit):
     def __init__(self, victim, batch, by="freeze"):
-        arguments = f"--unit={victim.name} --target=100ms --quantile=0.9 --by={by} --verbose {' '.join(u.name for u in batch)}"
+        arguments = (f"--unit={victim.name} --target=100ms --quantile=0.9 --by={by} --verbose "
+                     f"{' '.join(u.name for u in batch)}")
         self.guard = Unit(f"qos-balance --release {arguments}", name=unit_name("guard"), type="oneshot")
         super().__init__(f"qos-balance {arguments}", unit_settings=f"OnFailure={self.guard.name}")
 
@@ -94,7 +96,8 @@ def killed_at_any_moment():
         b.kill("SIGKILL" if i % 4 else "SIGTERM", "main" if i % 2 else "all")
         wait_for("qos-balance has ended", lambda: unit_property(b.name, "ActiveState") in ("inactive", "failed"), 20)
         wait_for(f"the batch units run after {i + 1} ends", lambda: frozen(batch) == ["running"] * 2, 20)
-        wait_for("the unit of OnFailure= has ended", lambda: unit_property(b.guard.name, "ActiveState") == "inactive", 20)
+        wait_for("the unit of OnFailure= has ended", lambda: unit_property(b.guard.name, "ActiveState") == "inactive",
+                 20)
         equal(frozen(batch), ["running"] * 2, f"the batch units after {i + 1} ends")
     asking.end()
 
@@ -104,7 +107,8 @@ def without_figures_nothing_is_held_back():
     victim, batch = Victim().start(), batch_units(1)
     b = Balance(victim, batch).start()
     asking = Asking(victim, slow=True)
-    wait_for("the batch unit is frozen", lambda: frozen(batch) == ["frozen"] and steps(b, "level=0/10") >= 5, 30, pause=0.1)
+    wait_for("the batch unit is frozen", lambda: frozen(batch) == ["frozen"] and steps(b, "level=0/10") >= 5, 30,
+             pause=0.1)
     for _ in range(2):
         pid = qosd_pid()
         lost = steps(b, "No metrics of")
@@ -185,13 +189,17 @@ def only_as_a_service():
     batch = batch_units(1)
     r = scenario.run("qos-balance", "--unit=nonsense", "--target=1ms", batch[0].name, ok=False)
     check(r.returncode != 0 and "OnFailure=" in r.stderr, f"it runs outside of a service: {r}")
-    for arguments, word in ((["--target=soon", "--unit=x", "y"], "soon"), (["--target=4000s", "--unit=x", "y"], "4000s"), (["--quantile=2", "y"], "2"), (["--by=force", "y"], "force"),
+    for arguments, word in ((["--target=soon", "--unit=x", "y"], "soon"),
+                            (["--target=4000s", "--unit=x", "y"], "4000s"), (["--quantile=2", "y"], "2"),
+                            (["--by=force", "y"], "force"),
                             (["--unit=x", "--target=1ms"], "batch"), (["y"], "--target")):
         r = scenario.run("qos-balance", *arguments, ok=False)
         equal(r.returncode, 2, f"exit status of {arguments}")
         check(word in r.stderr, f"{arguments}: {r.stderr}")
     # The same unit by a name without suffix
-    r = scenario.run("qos-balance", f"--unit={batch[0].name.removesuffix('.service')}", "--target=1ms", batch[0].name, ok=False)
-    check(r.returncode == 1 and "is the unit to be protected" in r.stderr, f"it throttles the unit to be protected: {r}")
+    r = scenario.run("qos-balance", f"--unit={batch[0].name.removesuffix('.service')}", "--target=1ms", batch[0].name,
+                     ok=False)
+    check(r.returncode == 1 and "is the unit to be protected" in r.stderr,
+          f"it throttles the unit to be protected: {r}")
     # Releasing units that are not frozen, or do not exist, succeeds
     scenario.run("qos-balance", "--release", batch[0].name, "nonsense.service")

@@ -4,14 +4,16 @@
 import json
 import os
 
-from scenario import Unit, as_user, attach, check, equal, kill_qosd, lookup, qosctl, run, snapshot, test, varlink, wait_for
+from scenario import (Unit, as_user, attach, check, equal, kill_qosd, lookup, qosctl, run, snapshot, test, varlink,
+                      wait_for)
 
 BLOCK = 65536
 
-# Writes and reads past the page cache, in steps. A step begins when the file go-STEP exists, and ends with a file done-STEP that
-# has the kernel's counters of the process. All blocks of the file of data are allocated before the first step.
-# The development kernel runs no BPF program in an interrupt above a process of its supervisor, and does not count that. So that
-# requests end above no such process, others keep all CPUs busy meanwhile, with a priority behind that of the program.
+# Writes and reads past the page cache, in steps. A step begins when the file go-STEP exists, and ends with a file
+# done-STEP that has the kernel's counters of the process. All blocks of the file of data are allocated before the first
+# step. The development kernel runs no BPF program in an interrupt above a process of its supervisor, and does not count
+# that. So that requests end above no such process, others keep all CPUs busy meanwhile, with a priority behind that of
+# the program.
 PROGRAM = r"""
 import ctypes, mmap, os, socket, struct, sys, time
 
@@ -117,8 +119,8 @@ def block(unit, window="total"):
 
 
 def counted(unit, before, **more):
-    """Returns the figures once they have this many more requests than before: the kernel wakes up the process first, and then is done
-    with the request, maybe on another CPU."""
+    """Returns the figures once they have this many more requests than before: the kernel wakes up the process first,
+    and then is done with the request, maybe on another CPU."""
     def figures():
         f = block(unit)
         return f if all(f[key] - before[key] >= n for key, n in more.items()) else None
@@ -127,7 +129,8 @@ def counted(unit, before, **more):
 
 @test(deadline=60, quiet="alone", vm="nightly")
 def direct():
-    """Each request past the page cache is counted once, with its bytes, times and device, and only for the unit that made it."""
+    """Each request past the page cache is counted once, with its bytes, times and device, and only for the unit that
+    made it."""
     u = Disk("write-100", "read-70", "write-30")
     other = Disk("write-40")
     attach(u, "--probes=block")
@@ -148,9 +151,11 @@ def direct():
         equal(figures[d]["count"] - before.get(d, {}).get("count", 0), n, f"{d}.count")
         h = varlink("Histogram", unit=u.name, metric=f"contention.block.{d}", window=0)
         equal((h["count"], sum(b["count"] for b in h["buckets"])), (figures[d]["count"],) * 2, f"buckets of {d}")
-        check(h["buckets"][-1]["lower"] < figures[d]["max"] <= h["buckets"][-1]["upper"], f"{d}: {figures[d]}, {h['buckets']}")
+        check(h["buckets"][-1]["lower"] < figures[d]["max"] <= h["buckets"][-1]["upper"],
+              f"{d}: {figures[d]}, {h['buckets']}")
     check(figures["readDevice"]["p50"] > 0, "the device took no time")
-    equal(figures["sectors"], (figures["readBytes"] + figures["writeBytes"] + figures["discardBytes"]) // 512, "sectors")
+    equal(figures["sectors"], (figures["readBytes"] + figures["writeBytes"] + figures["discardBytes"]) // 512,
+          "sectors")
 
     names = {d["device"] for d in figures["devices"]}
     for key in ("reads", "writes", "readBytes", "writeBytes", "deviceTime"):
@@ -171,7 +176,8 @@ def direct():
 
 @test(deadline=60, quiet="alone", vm="nightly")
 def merges():
-    """What a unit submits is done as requests or merged with one, as the kernel counts it for the disk; a single one is not merged."""
+    """What a unit submits is done as requests or merged with one, as the kernel counts it for the disk; a single one is
+    not merged."""
     u = Disk("write-20", "submit-32")
     attach(u, "--probes=block")
     u.start()
@@ -179,23 +185,27 @@ def merges():
     before = block(u)
     u.go("write-20")
     figures = counted(u, before, writes=20)
-    equal((figures["writes"] - before["writes"], figures["merges"] - before["merges"]), (20, 0), "writes and merges one by one")
+    equal((figures["writes"] - before["writes"], figures["merges"] - before["merges"]), (20, 0),
+          "writes and merges one by one")
 
     disk, = (d["device"] for d in figures["devices"] if d["writes"] > 0)
     with open(f"/sys/block/{disk}/stat") as f:
         merged = int(f.read().split()[5])
     u.go("submit-32")
-    after = wait_for("all is counted", lambda: (f := block(u))["writes"] + f["merges"] - figures["writes"] - figures["merges"] >= 32 and f)
+    after = wait_for("all is counted", lambda: (f := block(u))["writes"]
+                     + f["merges"] - figures["writes"] - figures["merges"] >= 32 and f)
     with open(f"/sys/block/{disk}/stat") as f:
         merged = int(f.read().split()[5]) - merged
     equal(after["writes"] + after["merges"] - figures["writes"] - figures["merges"], 32, "writes and merges")
-    check(0 < after["merges"] - figures["merges"] <= merged, f"{after['merges'] - figures['merges']} merges, the disk has {merged}")
+    check(0 < after["merges"] - figures["merges"] <= merged,
+          f"{after['merges'] - figures['merges']} merges, the disk has {merged}")
     equal(sum(d["merges"] for d in after["devices"]), after["merges"], "merges of all devices")
 
 
 @test(deadline=60, quiet="alone")
 def a_while_without():
-    """Requests that a unit makes while the probe is off for it, but on for another unit, are not in its figures later."""
+    """Requests that a unit makes while the probe is off for it, but on for another unit, are not in its figures
+    later."""
     u, other = Disk("write-10", "write-20", "write-30"), Disk("write-40")
     attach(other, "--probes=block")
     attach(u, "--probes=cpu,block")
@@ -228,9 +238,11 @@ def resources():
         check(d["device"] in rows, f"no {d['device']} in {out}")
         equal(rows[d["device"]][header.index("WRITES")], str(d["writes"]), "WRITES")
     check("minor faults" in out, f"no memory in {out}")
-    equal(json.loads(qosctl("resources", u.name, "--window=total", "--json=short").stdout)["block"]["writes"], figures["writes"], "writes")
+    equal(json.loads(qosctl("resources", u.name, "--window=total", "--json=short").stdout)["block"]["writes"],
+          figures["writes"], "writes")
 
-    theirs = json.loads(run(*as_user(65534), "qosctl", "resources", u.name, "--window=total", "--json=short").stdout)["block"]
+    theirs = json.loads(run(*as_user(65534), "qosctl", "resources", u.name, "--window=total",
+                            "--json=short").stdout)["block"]
     equal(theirs["writes"], figures["writes"], "writes, for another user")
     check("devices" not in theirs, f"devices for another user: {theirs}")
 
@@ -257,7 +269,8 @@ def flushes():
 
 @test(deadline=60)
 def share():
-    """The share of a device is the unit's part of all bytes that were transferred, also by units that are not attached."""
+    """The share of a device is the unit's part of all bytes that were transferred, also by units that are not
+    attached."""
     a, b = Disk("write-30"), Disk("write-90")
     attach(a, "--probes=block")
     a.start()
@@ -292,7 +305,8 @@ def nested():
 def writeback():
     """Writeback is counted for the unit that dirtied the pages, where the io controller is on."""
     path = f"/var/tmp/qosd-writeback-{os.getpid()}"
-    u = Unit(f"/bin/sh -c 'dd if=/dev/zero of={path} bs=64k count=64 2>/dev/null; systemd-notify --ready; exec sleep 1000'",
+    u = Unit(f"/bin/sh -c 'dd if=/dev/zero of={path} bs=64k count=64 2>/dev/null; systemd-notify --ready; exec "
+             "sleep 1000'",
              settings="IOAccounting=yes\nIOWeight=100")
     attach(u, "--probes=block")
     u.start()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Clients of the system bus that send more calls than they should: what root waits for is the CPU time of the daemon between a call of
-root's and its reply, as the kernel accounts it."""
+"""Clients of the system bus that send more calls than they should: what root waits for is the CPU time of the daemon
+between a call of root's and its reply, as the kernel accounts it."""
 
 import contextlib
 import json
@@ -11,7 +11,8 @@ import threading
 import time
 
 import scenario
-from scenario import Failed, Talk, Varlink, check, daemon_is_well, equal, fail, load, qosctl, qosd_pid, run, start_served, systemctl, test, wait_for
+from scenario import (Failed, Talk, Varlink, check, daemon_is_well, equal, fail, load, qosctl, qosd_pid, run,
+                      start_served, systemctl, test, wait_for)
 from test_clients import LIMIT, as_nobody, cpu
 
 NAME = b"org.qosd1"
@@ -99,8 +100,9 @@ PING = (NAME, b"/org/qosd1", b"org.freedesktop.DBus.Peer", b"Ping")
 
 
 def calls_of_root(server, attack, longest=ROUNDS // 2):
-    """Root's call after each attack: the daemon's time for both, as the daemon reads what others sent while they send. longest: which one the
-    limit is for. The median: the longest are those in which other tests have emptied the caches."""
+    """Root's call after each attack: the daemon's time for both, as the daemon reads what others sent while they send.
+    longest: which one the limit is for. The median: the longest are those in which other tests have emptied the
+    caches."""
     pid = qosd_pid()
     root, took = Bus(), []
     call = (NAME, b"/org/qosd1", b"org.qosd1.Manager", b"GetUnit", server.name.encode())
@@ -146,8 +148,8 @@ def attach_more(n, command="true", *probes):
 
 @test(own_daemon=True, deadline=180)
 def replies_with_many_units():
-    """Clients that read all objects of 201 units, or all of 1600 thresholds, all the time: made in one go, such a reply takes some 70 ms, or
-    40."""
+    """Clients that read all objects of 201 units, or all of 1600 thresholds, all the time: made in one go, such a reply
+    takes some 70 ms, or 40."""
     s = start_served(mode="thread")
     with Varlink(timeout=20) as v:
         for name in attach_more(200):
@@ -188,8 +190,9 @@ def calls_without_reply():
 
 @test(own_daemon=True, deadline=120)
 def memory_of_a_flood():
-    """Clients that send the largest calls that are queued, and calls with the largest replies, and leave: what the daemon took for them is
-    given back. What stays is less than one such reply has, 2 MiB, and what the allocator keeps beside it."""
+    """Clients that send the largest calls that are queued, and calls with the largest replies, and leave: what the
+    daemon took for them is given back. What stays is less than one such reply has, 2 MiB, and what the allocator keeps
+    beside it."""
     start_served(mode="thread")
     attach_more(200)
 
@@ -218,8 +221,8 @@ def memory_of_a_flood():
 
 @test(own_daemon=True, deadline=120)
 def signals_of_many_units():
-    """The values of 201 units that subscribers get each second are sent in several turns: a call that is sent when the first one arrives has
-    its reply before the last one."""
+    """The values of 201 units that subscribers get each second are sent in several turns: a call that is sent when the
+    first one arrives has its reply before the last one."""
     s = start_served(mode="thread")
     for name in attach_more(200, "exec sleep infinity", "requests", "cpu"):
         systemctl("start", "--no-block", name)
@@ -246,7 +249,8 @@ class Signals:
     """PropertiesChanged of a unit's object, as busctl sees them pass by."""
 
     def __init__(self, unit):
-        path = run("busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "GetUnit", "s", unit.name).stdout.split('"')[1]
+        path = run("busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "GetUnit", "s",
+                   unit.name).stdout.split('"')[1]
         self.process = subprocess.Popen(
             ["busctl", "monitor", "--json=short", f"--match=type='signal',member='PropertiesChanged',path='{path}'",
              "--match=type='signal',path='/test'"], stdout=subprocess.PIPE, text=True)
@@ -282,8 +286,8 @@ OVERVIEW = "Rate", "ErrorRate", "LatencyP50NSec", "LatencyP99NSec", "InFlight", 
 
 @test(deadline=60)
 def overview_of_a_unit():
-    """User interfaces get eight values of a unit in signals, not more than once a second, and only while one has subscribed: the
-    requests that clients have in flight, the times that they take, and what thresholds say."""
+    """User interfaces get eight values of a unit in signals, not more than once a second, and only while one has
+    subscribed: the requests that clients have in flight, the times that they take, and what thresholds say."""
     s = start_served(mode="thread", delay_us=20000)
     qosctl("set-threshold", s.name, "crowd: requests.server.inFlight > 2")
     signals = Signals(s)
@@ -294,7 +298,8 @@ def overview_of_a_unit():
     subscriber.wait()
     load(s, connections=4, number=400)
     wait_for("there is a rate", lambda: (signals.last("Rate") or 0) > 0)
-    wait_for("clients see what is signalled", lambda: (signals.last("LatencyP50NSec") or 0) >= 20000000 and signals.last("State") == "ok")
+    wait_for("clients see what is signalled",
+             lambda: (signals.last("LatencyP50NSec") or 0) >= 20000000 and signals.last("State") == "ok")
     slow = start_served(mode="thread", delay_us=5000000)
     qosctl("set-threshold", slow.name, "crowd: requests.server.inFlight > 2")
     others = Signals(slow)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The exact counts of kernels.*, while twice as many threads as there are CPUs compute: on the newest kernel tasks are preempted in the
-programs, and the kernel skips runs of these."""
+"""The exact counts of kernels.*, while twice as many threads as there are CPUs compute: on the newest kernel tasks are
+preempted in the programs, and the kernel skips runs of these."""
 
 import contextlib
 import os

@@ -125,8 +125,8 @@ def anonymous_memory():
 
 @test(own_daemon=True, deadline=60)
 def flood_of_a_user():
-    """A user that sends calls all the time, on as many connections as allowed, does not delay root's calls, and the memory of the
-    replies is freed."""
+    """A user that sends calls all the time, on as many connections as allowed, does not delay root's calls, and the
+    memory of the replies is freed."""
     s = start_served(mode="thread")
     fresh = [Varlink() for _ in range(2)]
     with as_nobody():
@@ -169,8 +169,8 @@ def cpu(pid):
 
 @test(own_daemon=True, deadline=60)
 def large_messages():
-    """What root waits for behind a message of the largest size, 128 KiB, with as many elements as it can have: the CPU time of the daemon
-    between both and root's reply."""
+    """What root waits for behind a message of the largest size, 128 KiB, with as many elements as it can have: the CPU
+    time of the daemon between both and root's reply."""
     s = start_served(mode="thread")
     pid = qosd_pid()
 
@@ -180,8 +180,10 @@ def large_messages():
         return (begin + f",{element}" * ((131000 - len(begin) - len(end)) // (len(element) + 1)) + end).encode()
 
     with Varlink() as root:
-        for what in (("GetMany", "units", '"a"'), ("GetMany", "units", "1"), ("Get", "metrics", '"a"'), ("Get", "metrics", "[]"),
-                     ("Get", "metrics", '"requests.server.count"'), ("Subscribe", "units", '"a"'), ("Monitor", "units", f'"{s.name}"'),
+        for what in (("GetMany", "units", '"a"'), ("GetMany", "units", "1"), ("Get", "metrics", '"a"'),
+                     ("Get", "metrics", "[]"),
+                     ("Get", "metrics", '"requests.server.count"'), ("Subscribe", "units", '"a"'),
+                     ("Monitor", "units", f'"{s.name}"'),
                      ("History", "metrics", '"a"'), ("Attach", "probes", '"cpu"'), ("Attach", "exclude", '"http:/a"')):
             took = []
             for _ in range(5):
@@ -194,15 +196,17 @@ def large_messages():
                 equal(root.call("Get", unit=s.name)["unit"], s.name, "unit of root's snapshot")
                 took.append(cpu(pid) - begin)
                 v.close()
-            check(sorted(took)[2] <= LIMIT, f"CPU time of the daemon with {what}: {[round(t / 1e6, 1) for t in took]} ms")
+            check(sorted(took)[2] <= LIMIT,
+                  f"CPU time of the daemon with {what}: {[round(t / 1e6, 1) for t in took]} ms")
     equal(qosd_pid(), pid, "process of qosd")
     daemon_is_well()
 
 
 @test(own_daemon=True, deadline=90)
 def large_messages_of_many_users():
-    """A person with many user ids, each of which has some connections with a large message, complete or not: those beyond 64 MiB are
-    disconnected with an error, which is logged, and the memory is freed. Other calls of users, and all of root, are served meanwhile."""
+    """A person with many user ids, each of which has some connections with a large message, complete or not: those
+    beyond 64 MiB are disconnected with an error, which is logged, and the memory is freed. Other calls of users, and
+    all of root, are served meanwhile."""
     s = start_served(mode="thread")
     call = b'{"method":"org.qosd.QoS.GetStatus","parameters":{}'
     refused, held = [], []
@@ -219,7 +223,8 @@ def large_messages_of_many_users():
                 if not reply or b"ENOBUFS" in reply:
                     refused.append(reply)
         held += clients
-    check(len(refused) > 100 and any(refused), f"{len(refused)} of {len(held)} were refused, {sum(map(bool, refused))} with an error")
+    check(len(refused) > 100 and any(refused),
+          f"{len(refused)} of {len(held)} were refused, {sum(map(bool, refused))} with an error")
     check(anonymous_memory() < 160 * 1024, f"{anonymous_memory()} KiB of memory")
     with as_nobody():
         check("units" in varlink("GetStatus"), "a call of another user is not served")
@@ -242,8 +247,8 @@ def large_messages_of_many_users():
 
 @test(own_daemon=True, deadline=60)
 def a_thousand_connections():
-    """Of many connections at once those above the limit are refused, and others are served. Once they are closed, no file
-    descriptor is left."""
+    """Of many connections at once those above the limit are refused, and others are served. Once they are closed, no
+    file descriptor is left."""
     s = start_served(mode="thread")
     pid = qosd_pid()
     first = Varlink()
@@ -315,8 +320,8 @@ def limit_of_connections_per_user():
 
 @test(own_daemon=True, deadline=90)
 def programs_of_a_user_stay_for_a_while():
-    """Programs that an unprivileged user's attach has loaded are kept for a while after the detach: if the user attaches and detaches
-    repeatedly, they are loaded once only, which takes seconds of CPU time."""
+    """Programs that an unprivileged user's attach has loaded are kept for a while after the detach: if the user
+    attaches and detaches repeatedly, they are loaded once only, which takes seconds of CPU time."""
     fresh_qosd()
     s = Server(settings="User=nobody\nDelegate=yes\n", mode="thread").start()
     with as_nobody():
@@ -369,7 +374,8 @@ def figures_are_everybodys():
     with as_nobody(), Varlink() as v:
         equal(v.call("Get", unit=s.name, window=0)["totals"]["requests.server.count"], 100, "count over varlink")
         check(v.collect("ListMetrics"), "no metrics")
-    run(*as_user(NOBODY), "busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Snapshot", "st", s.name, 10000000000)
+    run(*as_user(NOBODY), "busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Snapshot", "st", s.name,
+        10000000000)
 
 
 @test()
@@ -483,8 +489,8 @@ def own_control_group():
 
 @test()
 def own_control_group_not_all_probes():
-    """The owner of a control group may not use probes that slow down all processes of the machine, and the owner's diagnosis runs
-    without them."""
+    """The owner of a control group may not use probes that slow down all processes of the machine, and the owner's
+    diagnosis runs without them."""
     s = Server(mode="thread", settings="User=nobody\nDelegate=yes").start()
     path = s.control_group
     with as_nobody():
@@ -495,7 +501,8 @@ def own_control_group_not_all_probes():
             fail(f"nobody attached {path} with {probes}")
         except VarlinkError as e:
             equal((e.name, e.parameters["probe"]), (VARLINK + "ProbeNotPermitted", probes[-1]), "error")
-        equal(scenario.dbus_error("AttachUnit", f"string:{path}", f"array:string:{probes[-1]}", "uint64:0", "boolean:true", user=NOBODY),
+        equal(scenario.dbus_error("AttachUnit", f"string:{path}", f"array:string:{probes[-1]}", "uint64:0",
+                                  "boolean:true", user=NOBODY),
               scenario.DBUS_ERROR + "ProbeNotPermitted", "error over D-Bus")
     check(path not in listed() and s.name not in listed(), "the unit is attached")
 
@@ -503,7 +510,8 @@ def own_control_group_not_all_probes():
         d = Varlink()
     d.send("Diagnose", {"unit": path, "window": 10 * scenario.SEC})
     with Varlink() as root:
-        probes = wait_for("the diagnosis has a hold", lambda: [h["probes"] for u in root.collect("List") if u["unit"] in (path, s.name) for h in u["holds"]])
+        probes = wait_for("the diagnosis has a hold", lambda: [h["probes"] for u in root.collect("List")
+                                                               if u["unit"] in (path, s.name) for h in u["holds"]])
     equal(probes, [["requests", "cpu", "block"]], "probes of the diagnosis")
     d.close()
     wait_for("the hold of the diagnosis has ended", lambda: path not in listed())
@@ -534,7 +542,8 @@ def own_control_group_and_the_administrator():
     equal(holds_of(s), [("administrator", 0), ("administrator", NOBODY)], "holds")
     load(s, connections=4, number=100)
     expect_total(s, 100)
-    for method, parameters in (("ClearThreshold", {"name": "busy"}), ("SetThreshold", {"threshold": "busy: requests.server.rate > 5"})):
+    for method, parameters in (("ClearThreshold", {"name": "busy"}),
+                               ("SetThreshold", {"threshold": "busy: requests.server.rate > 5"})):
         try:
             v.call(method, unit=path, **parameters)
             fail(f"{method} of the administrator's threshold")
@@ -581,8 +590,8 @@ def stream():
             check(x["window"] == 1000000000, f"window {x['window']}")
             seq[x["unit"]] = x["seq"]
             times.setdefault(x["unit"], []).append(time.monotonic())
-        # The first snapshot is sent at once, the others at the interval or later on a busy machine, never earlier. Those sent
-        # during the load have waited in the socket, so the time is that since the call
+        # The first snapshot is sent at once, the others at the interval or later on a busy machine, never earlier.
+        # Those sent during the load have waited in the socket, so the time is that since the call
         took = time.monotonic() - begin
         for name, t in times.items():
             check(4 <= len(t) <= took / 0.2 + 2,

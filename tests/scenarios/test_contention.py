@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where the time of a unit's threads goes, compared with threads that wait for known things, and with the kernel's run time
-(cpu.stat) and time in the run queue (schedstat)."""
+"""Where the time of a unit's threads goes, compared with threads that wait for known things, and with the kernel's run
+time (cpu.stat) and time in the run queue (schedstat)."""
 
 import os
 import time
@@ -9,11 +9,14 @@ import scenario
 from scenario import (Unit, attach, check, equal, fail, kill_qosd, load, lookup, qosctl, run, snapshot, start_served,
                       systemctl, test, unit_name, varlink, wait_for, wait_qosd, within)
 
-STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
+STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory",
+          "child", "stopped", "other")
 
 # Arguments of the waiter, and the states of the threads of each
-KINDS = {"sleep": {"sleep": 1}, "pipe": {"pipe": 1}, "socket": {"socket": 1}, "accept": {"socket": 1}, "poll": {"poll": 1},
-         "epoll": {"poll": 1}, "select": {"poll": 1}, "eventfd": {"poll": 1}, "mutex": {"lock": 1}, "inherit": {"lock": 1},
+KINDS = {"sleep": {"sleep": 1}, "pipe": {"pipe": 1}, "socket": {"socket": 1}, "accept": {"socket": 1},
+         "poll": {"poll": 1},
+         "epoll": {"poll": 1}, "select": {"poll": 1}, "eventfd": {"poll": 1}, "mutex": {"lock": 1},
+         "inherit": {"lock": 1},
          "condition": {"park": 1}, "semaphore": {"park": 1}, "flock": {"lock": 1}, "child": {"child": 1, "sleep": 1},
          "vfork": {"child": 1, "sleep": 1}, "barrier": {"park": 1}, "aio": {"poll": 1}}
 
@@ -23,7 +26,8 @@ def waiter(*wishes, settings="", **options):
 
 
 def expected(*wishes):
-    """Returns the threads by state. The first thread waits for signals, and each mutex is held by a thread that sleeps."""
+    """Returns the threads by state. The first thread waits for signals, and each mutex is held by a thread that
+    sleeps."""
     states = {"sleep": 1}
     for wish in wishes:
         kind, _, n = wish.partition(":")
@@ -71,13 +75,15 @@ ALL = [f"{kind}:{n}" for n, kind in enumerate(KINDS, 1)]
 
 @test(vm="nightly")
 def every_state():
-    """Threads that wait in each state that can last are counted in that state, for a unit that is attached before it starts."""
+    """Threads that wait in each state that can last are counted in that state, for a unit that is attached before it
+    starts."""
     u = waiter(*ALL)
     attach(u, "--probes=cpu")
     u.start()
     want = expected(*ALL)
     c = settled(u, want)
-    equal(sum(want.values()), int(run("sh", "-c", f"cat /sys/fs/cgroup{u.control_group}/cgroup.threads | wc -l").stdout), "threads")
+    equal(sum(want.values()),
+          int(run("sh", "-c", f"cat /sys/fs/cgroup{u.control_group}/cgroup.threads | wc -l").stdout), "threads")
     check(all(n == 0 for n in contention(u, "100ms")["waits"].values()), "waits in a window in which nothing happens")
     check(c["runQueueLatency"]["count"] == 0, "a thread has run")
     u.stop()
@@ -127,8 +133,8 @@ def stopped_and_frozen():
 
 
 def kernel_accounts(unit):
-    """Returns run time and time in the run queue of the unit's present threads, run time of all its threads, and the time that the host
-    has stolen from this machine's CPUs, in nanoseconds."""
+    """Returns run time and time in the run queue of the unit's present threads, run time of all its threads, and the
+    time that the host has stolen from this machine's CPUs, in nanoseconds."""
     ran = waited = 0
     for thread in unit.threads():
         with open(f"/proc/{thread}/schedstat") as f:
@@ -143,7 +149,8 @@ def kernel_accounts(unit):
 
 
 def compare(unit, begin, end, first, last, lives):
-    """Compares the differences of two snapshots and of two readings of the kernel's, each pair taken while the unit was stopped."""
+    """Compares the differences of two snapshots and of two readings of the kernel's, each pair taken while the unit was
+    stopped."""
     spent = {s: last["time"][s] - first["time"][s] for s in STATES}
     # qosd's time of a running thread includes the time that the host has stolen, and the kernel's does not
     stolen = end[3] - begin[3]
@@ -178,8 +185,8 @@ def run_for(unit, seconds, do=lambda: None):
 
 @test(deadline=60)
 def as_the_kernel_says():
-    """Run time and time in the run queue are those of cpu.stat and schedstat, for threads that compete for CPUs, that sleep and wake
-    thousands of times per second, and that wake each other."""
+    """Run time and time in the run queue are those of cpu.stat and schedstat, for threads that compete for CPUs, that
+    sleep and wake thousands of times per second, and that wake each other."""
     for wishes in (("burn:3",), ("work:4",), ("wake:2",), ("burn:1", "work:2", "wake:1")):
         u = waiter(*wishes).start()
         attach(u, "--probes=cpu")
@@ -214,12 +221,14 @@ def threads_that_come_and_go():
 
 @test()
 def waits_are_counted():
-    """Of two threads that wake each other in turn, each wait in futex(2), each wake and each context switch is counted once."""
+    """Of two threads that wake each other in turn, each wait in futex(2), each wake and each context switch is counted
+    once."""
     u = waiter("wake:1")
     attach(u, "--probes=cpu")
     u.start()
     first = contention(u)
-    wait_for("the threads have woken each other", lambda: contention(u)["waits"]["park"] > first["waits"]["park"] + 1000)
+    wait_for("the threads have woken each other",
+             lambda: contention(u)["waits"]["park"] > first["waits"]["park"] + 1000)
     u.kill("SIGSTOP")
     c = contention(u)
     waits = c["waits"]["park"] + c["waits"]["lock"]
@@ -229,7 +238,8 @@ def waits_are_counted():
     check(c["wakeUps"] <= c["runQueueLatency"]["count"] + 8, f"{c['wakeUps']} wake-ups, {c['runQueueLatency']}")
     h = varlink("Histogram", unit=u.name, metric="contention.runQueueLatency", window=0)
     equal((h["count"], sum(b["count"] for b in h["buckets"])), (c["runQueueLatency"]["count"],) * 2, "buckets")
-    check("p50" in qosctl("histogram", u.name, "contention.runQueueLatency", "--window=total").stdout, "no p50 in the output of qosctl")
+    check("p50" in qosctl("histogram", u.name, "contention.runQueueLatency", "--window=total").stdout,
+          "no p50 in the output of qosctl")
 
 
 @test()
@@ -258,14 +268,17 @@ def moved_elsewhere():
 
 @test()
 def in_sub_groups():
-    """Threads in control groups below that of the unit count, whether the groups are made before or after the attach."""
+    """Threads in control groups below that of the unit count, whether the groups are made before or after the
+    attach."""
     # The shell keeps the FIFO open for writing, so that it does not read an end of file
-    script = ('exec 3<>/run/%n.fifo; mkdir -p $G/early/deep; sh -c "echo \\$\\$ > $G/early/deep/cgroup.procs; exec sleep 1000" & '
+    script = ('exec 3<>/run/%n.fifo; mkdir -p $G/early/deep; sh -c "echo \\$\\$ > $G/early/deep/cgroup.procs; exec '
+              'sleep 1000" & '
               'systemd-notify --ready; read x <&3; mkdir $G/late; '
               'sh -c "echo \\$\\$ > $G/late/cgroup.procs; exec sleep 1000" & read x <&3')
     name = unit_name()
     os.mkfifo(f"/run/{name}.fifo")
-    u = Unit("/bin/sh -c 'G=/sys/fs/cgroup/system.slice/%n; " + script.replace("$", "$$").replace("%n", name) + "'", name=name,
+    u = Unit("/bin/sh -c 'G=/sys/fs/cgroup/system.slice/%n; " + script.replace("$", "$$").replace("%n", name) + "'",
+             name=name,
              settings="Delegate=yes\nNotifyAccess=all")
     u.start()
     attach(u, "--probes=cpu")
@@ -316,9 +329,11 @@ def units_in_units():
     # Time in the map of the service is not in that of the slice as well, now that the former is merged into the latter
     for window in ("1s", "10s"):
         c = contention(slice, window)
-        check(c["threadTime"] <= 5 * c["covered"] + 1000000, f"more thread time than five threads have in {window}: {c['threadTime']} in {c['covered']}")
+        check(c["threadTime"] <= 5 * c["covered"] + 1000000,
+              f"more thread time than five threads have in {window}: {c['threadTime']} in {c['covered']}")
     after = contention(slice)
-    equal(after["threadTime"] - before["threadTime"], 5 * (after["covered"] - before["covered"]), "thread time over the detach")
+    equal(after["threadTime"] - before["threadTime"], 5 * (after["covered"] - before["covered"]),
+          "thread time over the detach")
     qosctl("detach", slice)
     attach(u, "--probes=cpu")
     settled(u, {"sleep": 3})

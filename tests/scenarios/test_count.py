@@ -7,7 +7,8 @@ import subprocess
 
 import scenario
 from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, expect_total, load, lookup, qosctl,
-                      qosctl_json, run, server_command, server_figures, smaller, snapshot, start_served, test, total, unused_port, wait_for)
+                      qosctl_json, run, server_command, server_figures, smaller, snapshot, start_served, test, total,
+                      unused_port, wait_for)
 
 
 def quiet_after(server):
@@ -101,13 +102,14 @@ def multipath_listener():
     quiet_after(s)
     load(s, connections=16, number=100)
     f = server_figures(s)
-    equal((f["count"], f["clientAborts"], f["errors"]), (2600, 0, {"reset": 0, "timeout": 0}), "count, clientAborts, errors")
+    equal((f["count"], f["clientAborts"], f["errors"]), (2600, 0, {"reset": 0, "timeout": 0}),
+          "count, clientAborts, errors")
 
 
 @test()
 def overlapping():
-    """Requests that arrive during another one, in a protocol that no parser knows: their connections are unparsed, and others are
-    measured as before. Where there are no others, there is no count and no quantile."""
+    """Requests that arrive during another one, in a protocol that no parser knows: their connections are unparsed, and
+    others are measured as before. Where there are no others, there is no count and no quantile."""
     s = start_served(mode="thread", delay_us=20000)
     load(s, connections=2, number=20)
     equal(lookup(snapshot(s), "requests.quality"), "exchanges", "quality before")
@@ -117,9 +119,11 @@ def overlapping():
             t.say("send")
         for _ in range(4):
             t.say("take")
-        x = wait_for("it is noticed", lambda: (lambda x: x if lookup(x, "requests.quality") == "partial" else None)(snapshot(s)))
+        x = wait_for("it is noticed",
+                     lambda: (lambda x: x if lookup(x, "requests.quality") == "partial" else None)(snapshot(s)))
         # Of each connection the first request, which was alone then
-        equal((lookup(x, "requests.server.count"), lookup(x, "requests.server.unparsed.connections")), (22, 2), "count, unparsed connections")
+        equal((lookup(x, "requests.server.count"), lookup(x, "requests.server.unparsed.connections")), (22, 2),
+              "count, unparsed connections")
         check(0 < lookup(x, "requests.server.unparsed.share") < 1, f"share {lookup(x, 'requests.server.unparsed')}")
     t.end()
     load(s, connections=2, number=20)
@@ -137,7 +141,8 @@ def overlapping():
     x = wait_for("it is noticed", lambda: (lambda x: x if lookup(x, "requests.quality") == "overlapping" else None)
                  (snapshot(s)))
     # The threshold has no value any more, which is no reason for it to end
-    slow = wait_for("there is no value", lambda: (t := qosctl_json("list-thresholds", s.name)[0]).get("value") is None and t)
+    slow = wait_for("there is no value",
+                    lambda: (t := qosctl_json("list-thresholds", s.name)[0]).get("value") is None and t)
     equal(slow["state"], "violated", f"state of {slow}")
     f = lookup(x, "requests.server")
     for metric in ("count", "rate", "latency.p50", "latency.mean", "firstByte.p50", "service.p50"):
@@ -155,7 +160,8 @@ def ways_to_read():
                             ({"read": "peek", "request": 3000}, {"segments": 3, "segment_us": 300}),
                             ({"read": "splice", "request": 20000}, {}),
                             ({"read": "splice", "request": 100}, {"segments": 2, "segment_us": 300}),
-                            ({"read": "waitall", "request": 9000, "mode": "thread"}, {"segments": 6, "segment_us": 300}),
+                            ({"read": "waitall", "request": 9000, "mode": "thread"},
+                             {"segments": 6, "segment_us": 300}),
                             ({"chunk": 1, "request": 50}, {}),
                             ({"chunk": 7, "request": 5000, "mode": "thread"}, {}),
                             ({"chunk": 4096, "request": 300000}, {}),
@@ -268,9 +274,11 @@ def one_and_then_silence():
 
 @test(deadline=60)
 def one_way():
-    """A server without responses: what clients have sent is not in flight while they are silent, nor aborted at the end."""
+    """A server without responses: what clients have sent is not in flight while they are silent, nor aborted at the
+    end."""
     port, path = scenario.unused_port(), f"/run/{scenario.prefix}-sink"
-    tcp = scenario.Unit(f"/usr/bin/socat -u TCP-LISTEN:{port},fork,reuseaddr,bind=127.0.0.1 OPEN:/dev/null", type="exec")
+    tcp = scenario.Unit(f"/usr/bin/socat -u TCP-LISTEN:{port},fork,reuseaddr,bind=127.0.0.1 OPEN:/dev/null",
+                        type="exec")
     unix = scenario.Unit(f"/usr/bin/socat -u UNIX-LISTEN:{path},fork OPEN:/dev/null", type="exec")
     for u in tcp, unix:
         attach(u)
@@ -289,14 +297,17 @@ def one_way():
             check("oldestInFlight" not in f, f"in flight: {f}")
         equal(server_figures(tcp)["connections"]["open"], 1, "open connections")
     f = wait_for("it is closed", lambda: (f := server_figures(tcp))["connections"]["open"] == 0 and f)
-    equal((f["count"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "count, clientAborts, errors")
+    equal((f["count"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}),
+          "count, clientAborts, errors")
 
     # A client that closes at once has aborted nothing either
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", port), timeout=20) as a:
             a.sendall(b"metric 1 1\n")
-    f = wait_for("they are closed", lambda: (f := server_figures(tcp))["connections"]["accepted"] >= 21 and f["connections"]["open"] == 0 and f)
-    equal((f["count"], f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, 0, {"reset": 0, "timeout": 0}), "what they leave behind")
+    f = wait_for("they are closed", lambda: (f := server_figures(tcp))["connections"]["accepted"] >= 21
+                 and f["connections"]["open"] == 0 and f)
+    equal((f["count"], f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, 0, {"reset": 0, "timeout": 0}),
+          "what they leave behind")
 
     # Lines that go on and on: ten seconds after the first one
     with socket.create_connection(("127.0.0.1", port), timeout=20) as a:
@@ -525,7 +536,8 @@ def killed_workers():
         wait_for("four are in flight", lambda: server_figures(s)["inFlight"] == 4)
         main = s.main_pid
         # What has arrived is in flight, also before there is a worker for it
-        children = wait_for("a worker for each", lambda: len(c := run("pgrep", "-P", main, ok=False).stdout.split()) == 4 and c)
+        children = wait_for("a worker for each",
+                            lambda: len(c := run("pgrep", "-P", main, ok=False).stdout.split()) == 4 and c)
         run("kill", "-KILL", *children, ok=False)
         wait_for("none is in flight", lambda: server_figures(s)["inFlight"] == 0)
         t.end()

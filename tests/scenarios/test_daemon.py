@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The daemon itself: what it leaves in the kernel, its limits, how it runs without a part of the kernel, and with PID 1 and
-the bus restarted or stopped."""
+"""The daemon itself: what it leaves in the kernel, its limits, how it runs without a part of the kernel, and with PID 1
+and the bus restarted or stopped."""
 
 import contextlib
 import ctypes
@@ -16,13 +16,15 @@ import time
 
 import scenario
 from scenario import (DBUS_ERROR, Client, Server, Talk, Varlink, attach, check, configure_qosd, count, daemon_is_well,
-                      dbus_attach_error, equal, expect_total, fail, fresh_qosd, kill_qosd, listed, load, preload_qosd, programs,
+                      dbus_attach_error, equal, expect_total, fail, fresh_qosd, kill_qosd, listed, load, preload_qosd,
+                      programs,
                       qosctl, qosd_pid, run, smaller, snapshot, start_served, systemctl, test, unit_property, varlink,
                       varlink_error, wait_for, wait_qosd, wake_ups)
 from test_views import metrics
 
 
-# ---- what is in the kernel --------------------------------------------------------------------------------------------
+# ---- what is in the kernel
+# --------------------------------------------------------------------------------------------
 
 def bpf_list(kind):
     return json.loads(run("bpftool", "--json", kind, "list").stdout)
@@ -45,8 +47,8 @@ def descriptors_of(pids):
 
 
 def ours():
-    """Returns the ids of programs, maps and links of qosd: those that it or the descriptor store holds, and those that these
-    use. (Others may use BPF on the machine at the same time, with programs of the same names.)"""
+    """Returns the ids of programs, maps and links of qosd: those that it or the descriptor store holds, and those that
+    these use. (Others may use BPF on the machine at the same time, with programs of the same names.)"""
     ids = descriptors_of([p for p in (qosd_pid(), 1) if p])
     # PID 1 has programs of its own, on control groups, which use no map of qosd
     own = descriptors_of([qosd_pid()]) if qosd_pid() else {"prog": set(), "map": set(), "link": set()}
@@ -66,7 +68,8 @@ def ours():
     return ids
 
 
-# The number of bpf(2) by architecture, and its commands BPF_PROG_GET_FD_BY_ID, BPF_MAP_GET_FD_BY_ID, BPF_LINK_GET_FD_BY_ID
+# The number of bpf(2) by architecture, and its commands BPF_PROG_GET_FD_BY_ID, BPF_MAP_GET_FD_BY_ID,
+# BPF_LINK_GET_FD_BY_ID
 BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 280)
 GET_FD_BY_ID = {"prog": 13, "map": 14, "link": 30}
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -99,7 +102,8 @@ NOTHING = {"prog": [], "map": [], "link": []}
 
 @test(own_daemon=True, vm="nightly")
 def stopping_leaves_nothing():
-    """After systemctl stop no program, map or link of qosd is left in the kernel, no file, and no descriptor in the store."""
+    """After systemctl stop no program, map or link of qosd is left in the kernel, no file, and no descriptor in the
+    store."""
     s = start_served(mode="thread")
     t = Talk(s, connections=3)
     t.say("run 3")
@@ -125,8 +129,8 @@ def stopping_leaves_nothing():
 
 
 def map_element(command, map, key, value=0):
-    """Looks up, updates or deletes an element of a map with keys of 32 bits and values of 64. Returns the value, or None
-    if there is no element."""
+    """Looks up, updates or deletes an element of a map with keys of 32 bits and values of 64. Returns the value, or
+    None if there is no element."""
     key, value = ctypes.c_uint32(key), ctypes.c_uint64(value)
     if bpf(command, "=IIQQ", map, 0, ctypes.addressof(key), ctypes.addressof(value) if command != DELETE else 0) < 0:
         equal(ctypes.get_errno(), errno.ENOENT, "error of a map")
@@ -143,8 +147,8 @@ def statistic(name):
 
 @test(own_daemon=True)
 def control_group_that_was_not_noted():
-    """If the program that records the owner of a new control group has failed, as it had no memory or could not run, the daemon finds
-    the group later, so that its requests count."""
+    """If the program that records the owner of a new control group has failed, as it had no memory or could not run,
+    the daemon finds the group later, so that its requests count."""
     s = start_served(mode="process", settings="Delegate=yes")
     own = descriptors_of([qosd_pid()])["map"]
     maps = {m["name"]: bpf(GET_FD_BY_ID["map"], "=III", m["id"], 0, 0) for m in bpf_list("map")
@@ -161,7 +165,8 @@ def control_group_that_was_not_noted():
         equal(map_element(LOOKUP, maps["groups"], child), None, "owner of the child group after its deletion")
         lost = statistic("QOS_STATISTIC_LOST_GROUPS")
         map_element(UPDATE, maps["statistics"], lost, map_element(LOOKUP, maps["statistics"], lost) + 1)
-        wait_for("the unit owns the child group again", lambda: snapshot(s) and map_element(LOOKUP, maps["groups"], child) == owner)
+        wait_for("the unit owns the child group again",
+                 lambda: snapshot(s) and map_element(LOOKUP, maps["groups"], child) == owner)
     finally:
         for fd in (parent, child, *maps.values()):
             os.close(fd)
@@ -170,7 +175,8 @@ def control_group_that_was_not_noted():
 
 @test(own_daemon=True, vm="nightly")
 def nothing_attached_nothing_loaded():
-    """Without an attached unit no program is loaded: the first attach loads the programs, and the last detach unloads them."""
+    """Without an attached unit no program is loaded: the first attach loads the programs, and the last detach unloads
+    them."""
     fresh_qosd()
     equal(sorted(ours()["prog"]), [], "programs with nothing attached")
     check(all(p["state"] != "attached" for p in programs()), "a program is attached")
@@ -285,7 +291,8 @@ def one_unit_too_many():
 
 @test(own_daemon=True, deadline=120)
 def as_many_units_as_may_be():
-    """As many units as UnitsMax= allows by default, 256, can be attached, are counted, and are attached again after a crash."""
+    """As many units as UnitsMax= allows by default, 256, can be attached, are counted, and are attached again after a
+    crash."""
     fresh_qosd()
     s = start_served(mode="thread")
     names = [scenario.unit_name() for _ in range(255)]
@@ -307,7 +314,8 @@ def as_many_units_as_may_be():
     wait_for("all are attached again", lambda: len(listed()) == 256)
     load(s, connections=16, number=1000)
     expect_total(s, 2000)
-    # The states of all units are read from PID 1 after a crash, though the bus allows 128 pending calls per connection only
+    # The states of all units are read from PID 1 after a crash, though the bus allows 128 pending calls per connection
+    # only
     pid = qosd_pid()
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -325,12 +333,13 @@ def as_many_units_as_may_be():
     equal(listed(), [], "units after detach --all")
 
 
-# ---- when a part of the kernel is missing -------------------------------------------------------------------------------
+# ---- when a part of the kernel is missing
+# -------------------------------------------------------------------------------
 
 @test(own_daemon=True, deadline=480, nightly=True)
 def each_program_refused():
-    """If the kernel refuses any one of the programs, the daemon runs without it, reports which one and why, and each metric is
-    either right or absent."""
+    """If the kernel refuses any one of the programs, the daemon runs without it, reports which one and why, and each
+    metric is either right or absent."""
     fresh_qosd()    # no programs for the probes of other units
     s = start_served(mode="thread")
     names = [p["program"] for p in programs() if p["state"] == "attached"]
@@ -354,14 +363,15 @@ def each_program_refused():
 
 @test(own_daemon=True, deadline=120)
 def served_while_programs_load():
-    """While the programs for the first attach are loaded, which takes the kernel as long as it likes, all clients are served. The attach
-    ends when requests are counted, or when the unit is detached meanwhile."""
+    """While the programs for the first attach are loaded, which takes the kernel as long as it likes, all clients are
+    served. The attach ends when requests are counted, or when the unit is detached meanwhile."""
     kept, gone = Server(mode="thread").start(), Server(mode="thread").start()
     hold = f"/run/{scenario.prefix}-hold"
     preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "HOLD_PROGRAMS": hold})
     try:
         with open(hold, "w"):
-            attaches = [subprocess.Popen(["qosctl", "attach", u.name], stderr=subprocess.PIPE, text=True) for u in (kept, gone)]
+            attaches = [subprocess.Popen(["qosctl", "attach", u.name], stderr=subprocess.PIPE, text=True)
+                        for u in (kept, gone)]
         wait_for("both are attached", lambda: {kept.name, gone.name} <= set(listed()))
         daemon_is_well()
         check("requests" not in varlink("Get", unit=kept.name), "a snapshot has requests")
@@ -395,8 +405,8 @@ def served_while_programs_load():
 
 @test(own_daemon=True, deadline=120)
 def unsupported_kernels():
-    """On a kernel that is too old, or locked down so that programs cannot read memory, the daemon starts, logs the reason in one
-    message, and reports it to clients that attach units."""
+    """On a kernel that is too old, or locked down so that programs cannot read memory, the daemon starts, logs the
+    reason in one message, and reports it to clients that attach units."""
     s = start_served(mode="thread")
     lockdown = f"/run/{scenario.prefix}-lockdown"
     os.mkdir(lockdown)
@@ -425,8 +435,8 @@ def unsupported_kernels():
 
 
 def without(name, names, whole):
-    """Checks the metrics of a unit that is started before the attach, and of one that is started after it, without one program.
-    Returns whether requests are counted."""
+    """Checks the metrics of a unit that is started before the attach, and of one that is started after it, without one
+    program. Returns whether requests are counted."""
     old, new = Server(mode="thread").start(), Server(mode="thread")
     r = qosctl("attach", old.name, new.name, ok=False)
     states = {p["program"]: p for p in programs()}
@@ -457,7 +467,8 @@ def without(name, names, whole):
 
         now = wait_for(f"the connections are closed, without {name}", settled)
         for metric, want in (("requests.server.count", 201), ("requests.server.protocols.tcp", 201),
-                             ("requests.server.bytesOut", 201 * 128), ("requests.server.connections.accepted", connects),
+                             ("requests.server.bytesOut", 201 * 128),
+                             ("requests.server.connections.accepted", connects),
                              ("requests.server.errors.reset", 0), ("requests.server.errors.timeout", 0),
                              ("requests.server.clientAborts", 0), ("requests.server.connections.listenDrops", 0),
                              ("requests.server.connections.retransmits", 0)):
@@ -471,27 +482,31 @@ def without(name, names, whole):
             check((201 - unseen) * each <= n <= 201 * each, f"{metric}: {n} instead of {201 * each} without {name}")
         # The program's absence disables what the program is documented to provide, and nothing else
         missing = sorted(set(whole) - set(now))
-        check(len(missing) <= 11 or any(word in states[name]["provides"] for word in ("latency", "durations", "contention")),
+        check(len(missing) <= 11
+              or any(word in states[name]["provides"] for word in ("latency", "durations", "contention")),
               f"without {name}, which provides \"{states[name]['provides']}\", these are missing: {missing}")
         check(len(missing) < len(whole), f"no metric is left without {name}")
         if name == "requests_content":
             # Absent instead of 0, as contents are not parsed
-            equal(missing, [f"requests.server.{m}" for m in ("blocking", "intended.count", "protocols.dns", "protocols.grpc", "protocols.http1", "protocols.http2",
-                                                          "protocols.memcached", "protocols.redis", "protocols.tls", "protocols.unix", "statusUnknown", "streams")],
+            equal(missing, [f"requests.server.{m}" for m in ("blocking", "intended.count", "protocols.dns",
+                                                             "protocols.grpc", "protocols.http1", "protocols.http2",
+                                                          "protocols.memcached", "protocols.redis", "protocols.tls",
+                                                             "protocols.unix", "statusUnknown", "streams")],
                   f"missing without {name}")
     return "requests.server.count" in now
 
 
 def metrics_of(unit):
-    """Returns the unit's metrics but those that are present by chance: quantiles of the waits for a CPU, if there were enough, and
-    pressure, if the kernel's files were read before."""
+    """Returns the unit's metrics but those that are present by chance: quantiles of the waits for a CPU, if there were
+    enough, and pressure, if the kernel's files were read before."""
     return {name: value for name, value in metrics(snapshot(unit)).items()
-            if name.endswith("runQueueLatency.count") or not name.startswith(("contention.runQueueLatency.", "contention.pressure."))}
+            if name.endswith("runQueueLatency.count")
+            or not name.startswith(("contention.runQueueLatency.", "contention.pressure."))}
 
 
 def another_build():
-    """Makes a qosd with programs that do the same, but differ in their bytes: a line of the source in their debug information is
-    another one, and one program has another name. Returns its path."""
+    """Makes a qosd with programs that do the same, but differ in their bytes: a line of the source in their debug
+    information is another one, and one program has another name. Returns its path."""
     path = re.search(r"path=(\S+)", unit_property("qosd.service", "ExecStart"))[1]
     with open(path, "rb") as f:
         data = f.read()
@@ -507,8 +522,9 @@ def another_build():
 
 @test(own_daemon=True)
 def upgraded():
-    """After an upgrade to other programs, units are attached with their thresholds, and totals begin anew, which is logged. No object of
-    the old build is left in the kernel, even if the new one does not know its name. A restart of the same build keeps the totals."""
+    """After an upgrade to other programs, units are attached with their thresholds, and totals begin anew, which is
+    logged. No object of the old build is left in the kernel, even if the new one does not know its name. A restart of
+    the same build keeps the totals."""
     s = start_served(mode="thread")
     t = Talk(s, connections=3)
     t.say("run 10")
@@ -539,10 +555,12 @@ def upgraded():
         t.say("run 10")
         expect_total(s, 30)
         equal(threshold(), ("slow", 30, 30), "requests of the threshold since the upgrade")
-        said = run("journalctl", "-u", "qosd.service", f"--since=@{int(before)}", "-o", "cat", "--no-pager", "-p", "notice").stdout
+        said = run("journalctl", "-u", "qosd.service", f"--since=@{int(before)}", "-o", "cat", "--no-pager", "-p",
+                   "notice").stdout
         check("anew" in said or "afresh" in said, f"the journal has no message that totals begin anew: {said}")
         unknown = [line for line in said.splitlines() if "unknown descriptor" in line]
-        check(len(unknown) == 1 and "Removed 2 unknown descriptors" in unknown[0], f"messages about unknown descriptors: {unknown}")
+        check(len(unknown) == 1 and "Removed 2 unknown descriptors" in unknown[0],
+              f"messages about unknown descriptors: {unknown}")
         systemctl("restart", "qosd.service")
         wait_qosd()
         t.say("run 10")
@@ -555,17 +573,20 @@ def upgraded():
     t.end()
 
 
-# ---- living with PID 1 and the bus ------------------------------------------------------------------------------------------
+# ---- living with PID 1 and the bus
+# ------------------------------------------------------------------------------------------
 
 @test(own_daemon=True)
 def manager_reexecuted():
-    """daemon-reexec and daemon-reload of PID 1 under load lose no request, and changes of units are noticed afterwards."""
+    """daemon-reexec and daemon-reload of PID 1 under load lose no request, and changes of units are noticed
+    afterwards."""
     s = start_served(mode="prefork")
     pid = qosd_pid()
     c = Client(s, connections=8, duration_ms=60000, think_us=1000)
     systemctl("daemon-reexec")
     systemctl("daemon-reload")
-    wait_for("PID 1 is back", lambda: systemctl("is-system-running", ok=False).stdout.strip() in ("running", "degraded"))
+    wait_for("PID 1 is back",
+             lambda: systemctl("is-system-running", ok=False).stdout.strip() in ("running", "degraded"))
     r = c.stop()
     equal(qosd_pid(), pid, "process of qosd")
     expect_total(s, r["answered"])
@@ -610,8 +631,8 @@ def links_of(name, pid):
 
 @test(own_daemon=True)
 def unloaded_and_loaded_while_the_manager_is_stopped():
-    """Programs of a probe stay in the descriptor store until PID 1 has processed their removal. A unit that is attached meanwhile uses
-    them, and does not load them once more, which would count twice."""
+    """Programs of a probe stay in the descriptor store until PID 1 has processed their removal. A unit that is attached
+    meanwhile uses them, and does not load them once more, which would count twice."""
     s = Server(mode="thread")
     attach(s, "--probes=requests")
     pid = qosd_pid()
@@ -650,7 +671,8 @@ def bus_restarted():
         wait_for("qosd is on the bus again",
                  lambda: run("busctl", "call", "org.qosd1", "/org/qosd1", "org.freedesktop.DBus.Peer", "Ping",
                              ok=False).returncode == 0, 20, pause=0.2)
-        wait_for("PID 1 is on the bus", lambda: run("busctl", "status", "org.freedesktop.systemd1", ok=False).returncode == 0, 20)
+        wait_for("PID 1 is on the bus",
+                 lambda: run("busctl", "status", "org.freedesktop.systemd1", ok=False).returncode == 0, 20)
         r = c.stop()
         equal(qosd_pid(), pid, "process of qosd")
         expect_total(s, r["answered"])
@@ -675,8 +697,8 @@ def bus_restarted():
 
 @test(own_daemon=True)
 def accounting_and_filters_of_the_manager():
-    """IPAccounting= and IPAddressDeny= of an attached unit work as for a twin that is not attached, also after a daemon-reload,
-    and qosd's counts are right."""
+    """IPAccounting= and IPAddressDeny= of an attached unit work as for a twin that is not attached, also after a
+    daemon-reload, and qosd's counts are right."""
     settings = "IPAccounting=yes\nIPAddressDeny=any\nIPAddressAllow=::1\n"
     s, twin = (Server(address="::", mode="thread", settings=settings).start() for _ in range(2))
 
@@ -686,7 +708,8 @@ def accounting_and_filters_of_the_manager():
         return int(value) if value.isdigit() else None
 
     def speaks(address, answered, number=1):
-        """Sends requests to both units, and checks that PID 1 counts the same for both. Returns whether it has counted."""
+        """Sends requests to both units, and checks that PID 1 counts the same for both. Returns whether it has
+        counted."""
         before = [bytes_in(u) for u in (s, twin)]
         for u in (s, twin):
             r = load(u, expect_all=False, address=address, connections=min(number, 4), number=number, timeout_ms=300)
@@ -695,7 +718,8 @@ def accounting_and_filters_of_the_manager():
         equal([a is None for a in after], [after[0] is None] * 2, "whether PID 1 has data")
         if None not in before + after:
             mine, its = (a - b for a, b in zip(after, before))
-            # A request of 64 bytes, and the headers of TCP (with timestamps) and IP; acknowledgements may be in the same segment
+            # A request of 64 bytes, and the headers of TCP (with timestamps) and IP; acknowledgements may be in the
+            # same segment
             least = answered * (64 + 32 + (40 if ":" in address else 20))
             check(mine >= least and abs(mine - its) <= 0.2 * its + 500,
                   f"PID 1 counts {mine} bytes in for {number} requests, and {its} for the twin")
@@ -814,8 +838,8 @@ def statistics():
 
 @test(quiet="alone")
 def statistics_of_programs():
-    """With kernel.bpf_stats_enabled on, probes have the number of runs and their mean time. With it off they have neither, and
-    qosctl prints how to turn it on."""
+    """With kernel.bpf_stats_enabled on, probes have the number of runs and their mean time. With it off they have
+    neither, and qosctl prints how to turn it on."""
     s = start_served(mode="thread")
     with statistics() as old:
         load(s, connections=4, number=1000)
@@ -824,15 +848,16 @@ def statistics_of_programs():
         check(any(p.get("runTimeMean", 0) > 0 for p in probes), "no time per run")
         check(varlink("GetStatus")["statisticsEnabled"], "statisticsEnabled")
     if old.strip() == "0":
-        check("bpf_stats_enabled" in qosctl("probes").stdout + qosctl("probes").stderr, "no hint how to get the time of a run")
+        check("bpf_stats_enabled" in qosctl("probes").stdout + qosctl("probes").stderr,
+              "no hint how to get the time of a run")
         check(not varlink("GetStatus")["statisticsEnabled"], "statisticsEnabled")
     equal(varlink("GetStatus")["drops"], 0, "events that could not be recorded")
 
 
 @test(quiet="alone")
 def what_a_unit_costs():
-    """The overhead of a unit is part of the run time that the kernel counts for all programs, which includes runs for other units, and
-    the beginning of each run, before the unit is known."""
+    """The overhead of a unit is part of the run time that the kernel counts for all programs, which includes runs for
+    other units, and the beginning of each run, before the unit is known."""
     s = Server(mode="thread")
     attach(s, "--probes=requests,cpu")
     s.start()
@@ -851,15 +876,16 @@ def what_a_unit_costs():
     cost = m["cost"]["share"] * m["covered"]
     check(kernel / 5 < cost < kernel, f"{cost} ns, of {kernel} ns that the kernel has counted for all programs")
     whole = snapshot(s)
-    check(whole["cost"]["share"] * whole["covered"] >= .999 * cost, f"{whole['cost']} of {whole['covered']} ns, {cost} ns of it while it was under load")
+    check(whole["cost"]["share"] * whole["covered"] >= .999 * cost,
+          f"{whole['cost']} of {whole['covered']} ns, {cost} ns of it while it was under load")
     equal(snapshot(idle, "1s")["cost"]["share"], 0, "cost of a unit that does nothing")
     wait_for("the load is not in the window any more", lambda: snapshot(s, "1s")["cost"]["share"] == 0)
 
 
 @test(own_daemon=True)
 def memory_of_maps():
-    """The documented budgets of memory hold: at most 640 KiB for a unit with the probe "requests", 1 MiB with all probes, and 4 KiB
-    for a socket."""
+    """The documented budgets of memory hold: at most 640 KiB for a unit with the probe "requests", 1 MiB with all
+    probes, and 4 KiB for a socket."""
     fresh_qosd()
     a, b = Server(mode="thread").start(), Server(mode="thread").start()
     attach(a, "--probes=requests")
@@ -876,6 +902,7 @@ def memory_of_maps():
     one = varlink("GetStatus")
     attach(b, "--probes=requests,cpu,block,memory")
     two = varlink("GetStatus")
-    check(two["mapMemory"] - one["mapMemory"] <= 1024 * 1024, f"a second unit with all probes takes {two['mapMemory'] - one['mapMemory']} bytes")
+    check(two["mapMemory"] - one["mapMemory"] <= 1024 * 1024,
+          f"a second unit with all probes takes {two['mapMemory'] - one['mapMemory']} bytes")
     qosctl("detach", b.name)
     qosctl("detach", a.name)

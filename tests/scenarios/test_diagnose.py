@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Diagnoses of units, compared with faults that are known, as each unit is set up to suffer from them. Nothing else may run meanwhile,
-as the CPU time of other tests would be a finding, too."""
+"""Diagnoses of units, compared with faults that are known, as each unit is set up to suffer from them. Nothing else may
+run meanwhile, as the CPU time of other tests would be a finding, too."""
 
 import collections
 import contextlib
@@ -35,8 +35,8 @@ helper = None
 
 
 def prepare():
-    """Loads the programs before there is a fault, as the verifier needs a second of CPU time for them. The unit itself is attached by
-    the diagnosis."""
+    """Loads the programs before there is a fault, as the verifier needs a second of CPU time for them. The unit itself
+    is attached by the diagnosis."""
     global helper
     if not helper:
         helper = Unit("/bin/sleep infinity", type="exec").start()
@@ -44,8 +44,8 @@ def prepare():
 
 
 def calm(look, attempts=4):
-    """Returns a diagnosis, which is repeated if other processes on the machine wanted the CPUs, as that is a true finding. It is not
-    repeated because of other findings."""
+    """Returns a diagnosis, which is repeated if other processes on the machine wanted the CPUs, as that is a true
+    finding. It is not repeated because of other findings."""
     for attempt in range(attempts):
         d = look()
         if not any(f["kind"] == "cpu" for f in d["findings"]):
@@ -66,13 +66,15 @@ def found(d, kind):
 
 
 def noise(d):
-    """Returns the kinds of findings that other processes on the machine may cause: {"cpu"}, unless half of the unit's CPUs were idle."""
+    """Returns the kinds of findings that other processes on the machine may cause: {"cpu"}, unless half of the unit's
+    CPUs were idle."""
     f = d["figures"]
     return {"cpu"} if scenario.in_vm or f.get("idleCpus", 0) < 0.5 * f.get("cpus", 0) else set()
 
 
 def only(d, *kinds):
-    """Checks that these kinds are found, and no others but those of noise(). Returns the findings in the order of the arguments."""
+    """Checks that these kinds are found, and no others but those of noise(). Returns the findings in the order of the
+    arguments."""
     got = {f["kind"] for f in d["findings"]}
     check(set(kinds) <= got <= set(kinds) | noise(d), f"not {kinds}: {said(d)}")
     equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
@@ -135,7 +137,8 @@ def benchmark(u, connections=20, command=("-t", "get")):
     """Runs its body while redis-benchmark runs, on a CPU of its own."""
     os.setpriority(os.PRIO_PROCESS, 0, -10)
     with on_cpu(other_cpu()):
-        p = subprocess.Popen(["redis-benchmark", "-p", str(u.port), "-c", str(connections), "-n", "1000000000", "-q", *command],
+        p = subprocess.Popen(["redis-benchmark", "-p", str(u.port), "-c", str(connections), "-n", "1000000000", "-q",
+                              *command],
                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
@@ -146,14 +149,15 @@ def benchmark(u, connections=20, command=("-t", "get")):
 
 def hog(cpu=0, settings="", processes=1):
     loops = "while :; do :; done & " * processes
-    return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("hog"), type="exec", settings=FIRST + settings + f"CPUAffinity={cpu}").start()
+    return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("hog"), type="exec",
+                settings=FIRST + settings + f"CPUAffinity={cpu}").start()
 
 
 # ---- what units are made to suffer from -------------------------------------------------------------------------
 #
-# Each case sets up a unit with a fault, yields it, is sent its diagnosis, and checks that. A case with a baseline yields the unit
-# several times, with options; then the last diagnosis is judged. Cases are tests, and the rows of the table of confusions in the
-# benchmark (tests/bench/diagnosis.py).
+# Each case sets up a unit with a fault, yields it, is sent its diagnosis, and checks that. A case with a baseline
+# yields the unit several times, with options; then the last diagnosis is judged. Cases are tests, and the rows of the
+# table of confusions in the benchmark (tests/bench/diagnosis.py).
 
 CASES = []
 
@@ -167,7 +171,8 @@ class Case:
         self.truth = kinds[0] if kinds else "nothing"
         self.kinds = set(kinds)         # kinds of findings that are required
         self.also = set(also)           # kinds that may be found, too
-        self.fails = fails              # the unit does not serve: that has to be the first finding, whatever else there is
+        # The unit does not serve: that has to be the first finding, whatever else there is
+        self.fails = fails
 
     def judge(self, d):
         """Checks that the findings are those required, and no others but those allowed and those of noise()."""
@@ -218,7 +223,8 @@ def cpu_hog():
 
 @case("cpu")
 def hog_that_has_ended():
-    """A unit that takes the CPU of Redis ends while the diagnosis goes on, so that its control group is gone at the end."""
+    """A unit that takes the CPU of Redis ends while the diagnosis goes on, so that its control group is gone at the
+    end."""
     u, other = redis(cpu=0), hog()
     group = "/sys/fs/cgroup" + scenario.unit_property(other.name, "ControlGroup")
 
@@ -261,7 +267,8 @@ def broker():
     with benchmark(u, connections=100, command=("-P", "16", "XADD", "stream", "MAXLEN", "1000", "*", *fields)):
         d = yield u
     f = found(d, "limit")
-    check(f.get("state") == "running" and f["resource"] in (f"process {u.main_pid}", f"thread redis-server ({u.main_pid})"), f"what saturates: {f}")
+    check(f.get("state") == "running"
+          and f["resource"] in (f"process {u.main_pid}", f"thread redis-server ({u.main_pid})"), f"what saturates: {f}")
 
 
 @case("limit", quiet="light")
@@ -386,13 +393,14 @@ def hot_turn():
         d = yield s
     f = found(d, "lock")
     equal((f["state"], f["certainty"]), ("park", "possible"), f"what it waits for: {f}")
-    check("toiler:hot_turn" in f["resource"] and "released by toiler (" in f["text"], f"the condition variable and the thread that signals it: {f}")
+    check("toiler:hot_turn" in f["resource"] and "released by toiler (" in f["text"],
+          f"the condition variable and the thread that signals it: {f}")
 
 
 @case("lock", also=("cpu", "limit"))
 def one_file():
-    """Threads wait for the kernel's lock of a file that each response is written to. The file is in memory, so that no thread waits for
-    a disk, and writing takes CPU time as well."""
+    """Threads wait for the kernel's lock of a file that each response is written to. The file is in memory, so that no
+    thread waits for a disk, and writing takes CPU time as well."""
     path = f"/run/{scenario.prefix}.file"
     s = Toiler(sync=path, sync_size=16 << 20)
     try:
@@ -403,7 +411,8 @@ def one_file():
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     f = found(d, "lock")
-    check(f["state"] == "disk" and f["resource"].startswith("lock in ") and "released by toiler (" in f["text"], f"the lock and its holder: {f}")
+    check(f["state"] == "disk" and f["resource"].startswith("lock in ") and "released by toiler (" in f["text"],
+          f"the lock and its holder: {f}")
 
 
 @contextlib.contextmanager
@@ -412,25 +421,33 @@ def postgresql():
     prepare()
     directory, binaries, port = f"/run/{scenario.prefix}-pg", "/usr/lib/postgresql/17/bin", unused_port()
     scenario.run("install", "-d", "-o", "postgres", directory)
-    scenario.run("runuser", "-u", "postgres", "--", f"{binaries}/initdb", "-D", f"{directory}/data", "-A", "trust", "--no-sync", timeout=60)
-    u = Unit(f"{binaries}/postgres -D {directory}/data -k {directory} -c listen_addresses=127.0.0.1 -p {port} -c fsync=off -c autovacuum=off",
+    scenario.run("runuser", "-u", "postgres", "--", f"{binaries}/initdb", "-D", f"{directory}/data", "-A", "trust",
+                 "--no-sync", timeout=60)
+    u = Unit(f"{binaries}/postgres -D {directory}/data -k {directory} -c listen_addresses=127.0.0.1 -p {port} -c "
+             "fsync=off -c autovacuum=off",
              settings=FIRST + "User=postgres\nEnvironment=LC_ALL=C").start()
 
     def ask(sql):
-        return scenario.run(f"{binaries}/psql", "-h", directory, "-p", port, "-U", "postgres", "-At", "-c", sql).stdout.strip()
-    ask("create table accounts (id int primary key, n int); insert into accounts select i, 0 from generate_series(1, 1000) i")
+        return scenario.run(f"{binaries}/psql", "-h", directory, "-p", port, "-U", "postgres", "-At", "-c",
+                            sql).stdout.strip()
+    ask("create table accounts (id int primary key, n int); insert into accounts select i, 0 from "
+        "generate_series(1, 1000) i")
 
     @contextlib.contextmanager
     def load(script, clients=1, name="load"):
         with open(f"{directory}/{name}", "w") as f:
             f.write(script)
         os.setpriority(os.PRIO_PROCESS, 0, -10)
-        p = subprocess.Popen([f"{binaries}/pgbench", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-n", "-f", f"{directory}/{name}", "-c", str(clients),
-                              "-T", "60", "postgres"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        p = subprocess.Popen([f"{binaries}/pgbench", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-n", "-f",
+                              f"{directory}/{name}", "-c", str(clients),
+                              "-T", "60", "postgres"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL,
                              env=dict(os.environ, PGAPPNAME=name))
         try:
             # psql has another application_name
-            wait_for("all clients are connected", lambda: int(ask(f"select count(*) from pg_stat_activity where application_name = '{name}'")) == clients, 10)
+            wait_for("all clients are connected",
+                     lambda: int(ask("select count(*) from pg_stat_activity where application_name "
+                                     f"= '{name}'")) == clients, 10)
             yield
         finally:
             p.kill()
@@ -445,7 +462,8 @@ def postgresql():
 def rows():
     """Clients of PostgreSQL update different rows, and do not wait for each other."""
     with postgresql() as u:
-        with u.load("\\set id random(1, 1000)\nbegin;\nupdate accounts set n = n + 1 where id = :id;\n\\sleep 5 ms\nend;\n", clients=6):
+        with u.load("\\set id random(1, 1000)\nbegin;\nupdate accounts set n = n + 1 where id = :id;\n\\sleep 5 "
+                    "ms\nend;\n", clients=6):
             yield u
 
 
@@ -455,28 +473,36 @@ def row_of_postgresql():
     with postgresql() as u:
         with u.load("begin;\nupdate accounts set n = n + 1 where id = 1;\n\\sleep 30 ms\nend;\n", name="holder"), \
                 u.load("update accounts set n = n + 1 where id = 1;\n\\sleep 5 ms\n", name="writer"):
-            holder, writer = (u.ask(f"select pid from pg_stat_activity where application_name = '{name}'") for name in ("holder", "writer"))
+            holder, writer = (u.ask(f"select pid from pg_stat_activity where application_name = '{name}'")
+                              for name in ("holder", "writer"))
             d = yield u
     f = found(d, "lock")
-    equal((f["certainty"], f["state"], f["resource"]), ("possible", "poll", f"a signal to process {writer}"), f"what it waits for: {f}")
+    equal((f["certainty"], f["state"], f["resource"]), ("possible", "poll", f"a signal to process {writer}"),
+          f"what it waits for: {f}")
     check(f"released by postgres ({holder})" in f["text"], f"the holder of the row is {holder}: {f}")
 
 
 @contextlib.contextmanager
 def mariadb():
-    """Yields a MariaDB server with a table. session() runs a client of it, which repeats its statements; numbers are pauses in seconds
-    between them. At the end of each round the client waits until the server has executed all statements."""
+    """Yields a MariaDB server with a table. session() runs a client of it, which repeats its statements; numbers are
+    pauses in seconds between them. At the end of each round the client waits until the server has executed all
+    statements."""
     prepare()
     directory, port = f"/run/{scenario.prefix}-maria", unused_port()
     scenario.run("install", "-d", "-o", "mysql", directory)
-    scenario.run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={directory}/data", "--skip-test-db", timeout=60)
-    u = Unit(f"/usr/sbin/mariadbd --no-defaults --datadir={directory}/data --socket={directory}/socket --port={port} --bind-address=127.0.0.1 "
-             "--skip-networking=0 --skip-grant-tables --skip-ssl --innodb-flush-log-at-trx-commit=0", settings=FIRST + "User=mysql").start()
-    client = ["mariadb", "--no-defaults", "--skip-ssl", "-B", "-N", "-D", "mysql", "-S", f"{directory}/socket", "--protocol=socket"]
+    scenario.run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={directory}/data", "--skip-test-db",
+                 timeout=60)
+    u = Unit(f"/usr/sbin/mariadbd --no-defaults --datadir={directory}/data --socket={directory}/socket --port={port} "
+             "--bind-address=127.0.0.1 "
+             "--skip-networking=0 --skip-grant-tables --skip-ssl --innodb-flush-log-at-trx-commit=0",
+             settings=FIRST + "User=mysql").start()
+    client = ["mariadb", "--no-defaults", "--skip-ssl", "-B", "-N", "-D", "mysql", "-S", f"{directory}/socket",
+              "--protocol=socket"]
 
     def ask(sql):
         return scenario.run(*client, "-e", sql).stdout.strip()
-    ask("create table accounts (id int primary key, n int) engine=innodb; insert into accounts select seq, 0 from seq_1_to_1000")
+    ask("create table accounts (id int primary key, n int) engine=innodb; insert into accounts select seq, 0 from "
+        "seq_1_to_1000")
 
     @contextlib.contextmanager
     def session(name, *steps):
@@ -501,7 +527,9 @@ def mariadb():
         t = threading.Thread(target=speak, daemon=True)
         t.start()
         try:
-            wait_for("the client is connected", lambda: ask(f"select count(*) from information_schema.processlist where user = '{name}'") == "1", 10)
+            wait_for("the client is connected",
+                     lambda: ask(f"select count(*) from information_schema.processlist where user = '{name}'") == "1",
+                     10)
             yield
         finally:
             stop.set()
@@ -542,19 +570,23 @@ def rows_of_mariadb():
 
 
 def ss_limits(u, netns=None):
-    """Returns what TCP waited for on all connections of a server, according to ss(8). busy: milliseconds with data to send; window: those
-    of them in which the receive window of the client was the limit; connections; full: those of them with a full send buffer."""
+    """Returns what TCP waited for on all connections of a server, according to ss(8). busy: milliseconds with data to
+    send; window: those of them in which the receive window of the client was the limit; connections; full: those of
+    them with a full send buffer."""
     limits = collections.Counter()
     for _ in range(20):
-        out = scenario.run(*scenario.nsenter(netns), "ss", "-tinmHO", "state", "established", f"sport = :{u.port}").stdout
-        limits.update(busy=sum(map(int, re.findall(r"\bbusy:(\d+)ms", out))), window=sum(map(int, re.findall(r"\brwnd_limited:(\d+)ms", out))))
+        out = scenario.run(*scenario.nsenter(netns), "ss", "-tinmHO", "state", "established",
+                           f"sport = :{u.port}").stdout
+        limits.update(busy=sum(map(int, re.findall(r"\bbusy:(\d+)ms", out))),
+                      window=sum(map(int, re.findall(r"\brwnd_limited:(\d+)ms", out))))
         for limit, queued in re.findall(r"\btb(\d+),f\d+,w(\d+),", out):
             limits.update(connections=1, full=int(queued) >= int(limit))
     return limits
 
 
 def ss_counts(u, seconds=2):
-    """Returns how often ss(8) shows each flag of the connections of a server: which of them have unsent data, and why."""
+    """Returns how often ss(8) shows each flag of the connections of a server: which of them have unsent data, and
+    why."""
     counts = collections.Counter()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -577,8 +609,8 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), functools.parti
 
 @contextlib.contextmanager
 def fetching(port, path, n=2):
-    """Runs its body while clients send requests on connections that they keep. Yields the list of the seconds that each response
-    took, which is appended to."""
+    """Runs its body while clients send requests on connections that they keep. Yields the list of the seconds that each
+    response took, which is appended to."""
     times, over = [], threading.Event()
 
     def fetch():
@@ -602,7 +634,8 @@ def fetching(port, path, n=2):
 
 
 def head_and_body(option):
-    """Yields the unit. Returns its diagnosis, the median of the seconds that a response took the client, and ss_counts()."""
+    """Yields the unit. Returns its diagnosis, the median of the seconds that a response took the client, and
+    ss_counts()."""
     with tempfile.TemporaryDirectory(dir="/run") as path:
         os.chmod(path, 0o755)
         with open(f"{path}/index.html", "w") as f:
@@ -666,10 +699,11 @@ def far_away(options, load, congestion="reno"):
 
 @case("sendBuffer", quiet="light")
 def small_send_buffer():
-    """The contents of a small send buffer are in flight for 40 ms. The response is written in parts, as a single write may exceed the
-    size of the buffer."""
+    """The contents of a small send buffer are in flight for 40 ms. The response is written in parts, as a single write
+    may exceed the size of the buffer."""
     d, limits = yield from far_away(dict(response=60000, parts=30, sndbuf=8192), dict(connections=4))
-    check(limits["full"] > limits["connections"] / 2 and limits["window"] < limits["busy"] / 2, f"what TCP waited for: {limits}")
+    check(limits["full"] > limits["connections"] / 2 and limits["window"] < limits["busy"] / 2,
+          f"what TCP waited for: {limits}")
     f = found(d, "sendBuffer")
     equal(f["certainty"], "certain", f"certainty: {f}")
     check("SO_SNDBUF" in f["text"], f"the remedy: {f}")
@@ -683,7 +717,8 @@ def slow_start():
 
 @case("network", quiet="light")
 def slow_path_bbr():
-    """With BBR, each connection has one response of ten times the initial congestion window, with segments that are paced."""
+    """With BBR, each connection has one response of ten times the initial congestion window, with segments that are
+    paced."""
     yield from slow_path("bbr")
 
 
@@ -726,8 +761,8 @@ def quota_too_small():
 
 
 def without_room(limit):
-    """Each response reads pages of a mapped file that is larger than the memory of the unit, from a disk that is slow: a page that takes
-    long to read is what a unit waits for, even if its own work takes long on an emulated CPU."""
+    """Each response reads pages of a mapped file that is larger than the memory of the unit, from a disk that is slow:
+    a page that takes long to read is what a unit waits for, even if its own work takes long on an emulated CPU."""
     with files(1) as (path,):
         scenario.run("dd", "if=/dev/urandom", f"of={path}", "bs=1M", "count=64", "conv=fsync", timeout=60)
         # Pages in memory are charged to the control group that has written them
@@ -776,7 +811,8 @@ def own_syncs():
 
 def writer(*paths):
     """Starts a unit that keeps the disk busy with writes."""
-    loops = "".join(f"while :; do dd if=/dev/zero of={p} bs=4M count=16 oflag=direct conv=fsync,notrunc status=none; done & " for p in paths)
+    loops = "".join(f"while :; do dd if=/dev/zero of={p} bs=4M count=16 oflag=direct conv=fsync,notrunc "
+                    "status=none; done & " for p in paths)
     return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("writer"), type="exec").start()
 
 
@@ -790,7 +826,8 @@ def busy_neighbour_on_the_disk():
             d = yield s
         other.stop()
     f = found(d, "disk")
-    equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name), f"the device, and the unit that uses it: {said(d)}")
+    equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name),
+          f"the device, and the unit that uses it: {said(d)}")
 
 
 @case("cpu", "dependency")
@@ -800,7 +837,8 @@ def two_faults():
     s, other = Toiler(ask=slow.port, cpu_us=5000, settings="CPUAffinity=0"), hog()
     with on_cpu(other_cpu()), loaded(s, connections=1):
         d = yield s
-    equal((found(d, "cpu")["unit"], found(d, "dependency")["resource"]), (other.name, f"127.0.0.1:{slow.port}"), f"both: {said(d)}")
+    equal((found(d, "cpu")["unit"], found(d, "dependency")["resource"]), (other.name, f"127.0.0.1:{slow.port}"),
+          f"both: {said(d)}")
 
 
 def waiter(*what):
@@ -811,7 +849,8 @@ def waiter(*what):
 
 @case("lock", quiet="light")
 def batch_behind_a_mutex():
-    """In a unit that is no server, four threads wait for a mutex that a fifth does not release, and a sixth one works at times."""
+    """In a unit that is no server, four threads wait for a mutex that a fifth does not release, and a sixth one works
+    at times."""
     u = waiter("mutex:4", "work:1")
     d = yield u
     f = found(d, "lock")
@@ -836,13 +875,15 @@ def batch_beside_a_writer():
     prepare()
     with files(5) as (path, *others):
         other = writer(*others)
-        u = Unit(f"/bin/sh -c 'while :; do dd if=/dev/zero of={path} bs=4k count=1 conv=fsync,notrunc status=none; done'",
+        u = Unit(f"/bin/sh -c 'while :; do dd if=/dev/zero of={path} bs=4k count=1 conv=fsync,notrunc "
+                 "status=none; done'",
                  type="exec", settings=FIRST).start()
         d = yield u
         other.stop()
         u.stop()
     f = found(d, "disk")
-    equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name), f"the device, and the unit that uses it: {said(d)}")
+    equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name),
+          f"the device, and the unit that uses it: {said(d)}")
 
 
 @case()
@@ -902,8 +943,10 @@ def caddy():
     """Starts a server in Go. The runtime of Go has a thread for each CPU, and further ones that wait."""
     prepare()
     port = unused_port()
-    u = Unit(f"/usr/bin/caddy respond --listen 127.0.0.1:{port} hello", type="exec", settings=FIRST + "Environment=HOME=/tmp").start()
-    wait_for("caddy listens", lambda: scenario.run("curl", "-s", f"http://127.0.0.1:{port}/", ok=False).stdout == "hello", 10)
+    u = Unit(f"/usr/bin/caddy respond --listen 127.0.0.1:{port} hello", type="exec",
+             settings=FIRST + "Environment=HOME=/tmp").start()
+    wait_for("caddy listens",
+             lambda: scenario.run("curl", "-s", f"http://127.0.0.1:{port}/", ok=False).stdout == "hello", 10)
     u.port = port
     return u
 
@@ -928,7 +971,8 @@ def nginx(server):
         f.write(f"daemon off; pid {directory}/pid; error_log stderr; worker_processes 2; events {{}}\n"
                 f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; {server} }} }}\n")
     u = Unit(f"/usr/sbin/nginx -c {directory}/conf", type="exec", settings=FIRST).start()
-    wait_for("nginx listens", lambda: scenario.run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/", ok=False).returncode == 0, 10)
+    wait_for("nginx listens", lambda: scenario.run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/",
+                                                   ok=False).returncode == 0, 10)
     u.port = port
     return u
 
@@ -944,8 +988,8 @@ def nginx_before_a_slow_server():
     equal(found(d, "dependency")["resource"], f"127.0.0.1:{port}", f"the dependency: {said(d)}")
 
 
-# Three processes that call accept() under a lock of that kind, as those of Apache and Postfix do. With "work", one more holds another lock
-# of that kind all the time, and a fifth waits for that.
+# Three processes that call accept() under a lock of that kind, as those of Apache and Postfix do. With "work", one more
+# holds another lock of that kind all the time, and a fifth waits for that.
 TAKES_TURNS = """
 import ctypes, fcntl, mmap, os, socket, sys, time
 s, kind = socket.create_server(('127.0.0.1', int(sys.argv[1]))), sys.argv[3]
@@ -1022,7 +1066,8 @@ def requested(u, path, holds=lambda f: f.get("oldestInFlight", 0) > 2 * scenario
     scenario.attach(u, "--probes=requests,cpu")
     with socket.create_connection(("127.0.0.1", u.port)) as s:
         s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        yield wait_for("the request has been there for a while", lambda: (f := scenario.server_figures(u)) and holds(f) and f)
+        yield wait_for("the request has been there for a while",
+                       lambda: (f := scenario.server_figures(u)) and holds(f) and f)
 
 
 def takes_turns(kind, *options):
@@ -1076,11 +1121,12 @@ KINDS = ("flock", "fcntl", "futex", "robust", "semaphore")
 
 @test(deadline=60)
 def turns_beside_a_lock():
-    """A process that waits for the lock of another one that sleeps is not idle, beside processes that accept connections in turns by a lock of
-    the same kind. The waits begin before the unit is attached, and after that."""
+    """A process that waits for the lock of another one that sleeps is not idle, beside processes that accept
+    connections in turns by a lock of the same kind. The waits begin before the unit is attached, and after that."""
     for kind in KINDS:
         u = takes_turns(kind, "work")
-        wait_for(f"{kind}: two processes are idle, one is not", lambda: states(u) == ["lock", "park", "park", "sleep", "socket"])
+        wait_for(f"{kind}: two processes are idle, one is not",
+                 lambda: states(u) == ["lock", "park", "park", "sleep", "socket"])
         scenario.systemctl("restart", u.name)
         wait_for(f"{kind}: the same after a restart", lambda: states(u) == ["lock", "park", "park", "sleep", "socket"])
         u.stop()
@@ -1130,13 +1176,15 @@ def nginx_before_a_server_that_hangs():
     with requested(u, "/late"):
         d = yield u
     f = found(d, "dependency")
-    equal((f["resource"], f["unit"]), (f"127.0.0.1:{s.port}", s.name), f"the dependency that does not respond: {said(d)}")
+    equal((f["resource"], f["unit"]), (f"127.0.0.1:{s.port}", s.name),
+          f"the dependency that does not respond: {said(d)}")
     check("does not respond" in d["summary"], f"summary: {said(d)}")
 
 
 @case(quiet="light")
 def busy_dns():
-    """A DNS server that is not saturated has no finding, and a mean time to first byte, though phases of UDP requests are not measured."""
+    """A DNS server that is not saturated has no finding, and a mean time to first byte, though phases of UDP requests
+    are not measured."""
     u = unbound()
     queries = f"/run/{scenario.prefix}-queries"
     with open(queries, "w") as f:
@@ -1189,22 +1237,25 @@ def rivals_in_a_slice():
     with benchmark(u):
         whole, part = diagnose(slice), diagnose(u)
     figures = whole["figures"]
-    check(figures["runQueueOwn"] > 10 * figures["runQueueOthers"], f"waits for units in the slice and outside of it: {said(whole)}")
+    check(figures["runQueueOwn"] > 10 * figures["runQueueOthers"],
+          f"waits for units in the slice and outside of it: {said(whole)}")
     check(all(f["kind"] != "cpu" for f in whole["findings"]), f"units outside of the slice have its CPU: {said(whole)}")
-    check(all(n["unit"] not in (u.name, other.name) for n in whole.get("users", []) if "unit" in n), f"units of the slice as CPU occupants: {said(whole)}")
+    check(all(n["unit"] not in (u.name, other.name) for n in whole.get("users", []) if "unit" in n),
+          f"units of the slice as CPU occupants: {said(whole)}")
     equal(found(part, "cpu")["unit"], other.name, f"CPU occupant, for the service: {said(part)}")
 
 
 @test(deadline=240, quiet="light")
 def by_its_history():
-    """A diagnosis compares a unit with its history, without a saved baseline. A fault that the unit has had all the time is found as well,
-    and a time in which a threshold was violated is not compared with."""
+    """A diagnosis compares a unit with its history, without a saved baseline. A fault that the unit has had all the
+    time is found as well, and a time in which a threshold was violated is not compared with."""
     slow = backend(20000)
     well, never, known = Toiler(cpu_us=5000, settings="CPUAffinity=0"), Toiler(ask=slow.port), Toiler(ask=slow.port)
     for u in (well, never, known):
         scenario.attach(u, "--probes=requests,cpu,block,memory")
     qosctl("set-threshold", known.name, "slow: requests.server.firstByte.mean > 10ms over 1s")
-    with on_cpu(other_cpu()), loaded(well, connections=1, think_us=20000), loaded(never, connections=1, think_us=5000), \
+    with on_cpu(other_cpu()), loaded(well, connections=1, think_us=20000), loaded(never, connections=1,
+                                                                                  think_us=5000), \
             loaded(known, connections=1, think_us=5000):
         wait_for("a threshold is violated", lambda: qosctl("is-ok", known.name, ok=False).returncode == 1, 20)
         # Three steps are needed; the first one may be too short, and the last one is not complete
@@ -1212,7 +1263,8 @@ def by_its_history():
         for u, cited in ((never, True), (known, False)):
             d = calm(lambda: diagnose(u))
             equal(found(d, "dependency")["resource"], f"127.0.0.1:{slow.port}", f"the fault from the start: {said(d)}")
-            equal(("; usually: " in d["text"], "baselineSource" in d), (cited, cited), f"whether the history is the baseline: {said(d)}")
+            equal(("; usually: " in d["text"], "baselineSource" in d), (cited, cited),
+                  f"whether the history is the baseline: {said(d)}")
         # What others on the machine add to the baseline is less than two of them do
         other = hog(processes=2)
         d = diagnose(well)
@@ -1220,11 +1272,14 @@ def by_its_history():
         equal(f["unit"], other.name, f"the CPU occupant: {f}")
         check("; usually: " in d["text"], f"no baseline in the text: {said(d)}")
         check(1.5 * d["baseline"]["firstByte"] <= d["figures"]["firstByte"], f"not worse than normal: {said(d)}")
-        check(d["baseline"]["threads"]["runQueue"] < d["figures"]["threads"]["runQueue"], f"threads in the run queue, baseline: {json.dumps(d['baseline'])}")
+        check(d["baseline"]["threads"]["runQueue"] < d["figures"]["threads"]["runQueue"],
+              f"threads in the run queue, baseline: {json.dumps(d['baseline'])}")
         period = d["baselineSource"]
-        check(30 * scenario.SEC <= period["covered"] + 10 * scenario.SEC and period["until"] <= d["timestamp"] - SECONDS * 10**6
+        check(30 * scenario.SEC <= period["covered"] + 10 * scenario.SEC
+              and period["until"] <= d["timestamp"] - SECONDS * 10**6
               and period["since"] < period["until"], f"period of the baseline: {period}")
-        check("Compared with its history, " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout, "no baseline in the output of qosctl")
+        check("Compared with its history, " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout,
+              "no baseline in the output of qosctl")
 
 
 @test(deadline=90)
@@ -1233,7 +1288,8 @@ def contention_in_the_history():
     s = Toiler(idle=50)
     scenario.attach(s, "--probes=requests,cpu,block,memory")
     wait_for("two steps have passed", lambda: steps(s) >= 2, 60, pause=0.2)
-    for step in scenario.varlink("History", unit=s.name, metrics=["contention.threads.park", "contention.shares.park"])["steps"][1:]:
+    for step in scenario.varlink("History", unit=s.name,
+                                 metrics=["contention.threads.park", "contention.shares.park"])["steps"][1:]:
         scenario.within(scenario.lookup(step, "contention.threads.park"), 50, 0.01, 0, "threads that park")
         check(scenario.lookup(step, "contention.shares.park") > 0.9, f"their share: {step}")
 
@@ -1279,7 +1335,8 @@ def interrupted():
         passed = time.monotonic() - begin
     equal(p.returncode, 0, "exit status")
     equal(found(d, "dependency")["resource"], f"127.0.0.1:{b.port}", f"the peer: {said(d)}")
-    check(2 <= d["figures"]["covered"] / scenario.SEC <= passed + 1, f"an interval of {d['figures']['covered']} ns after {passed} s")
+    check(2 <= d["figures"]["covered"] / scenario.SEC <= passed + 1,
+          f"an interval of {d['figures']['covered']} ns after {passed} s")
     wait_for("no hold is left", lambda: u.name not in scenario.listed())
 
 
@@ -1290,6 +1347,7 @@ def not_for_everybody():
     for attached in (False, True):
         if attached:
             scenario.attach(s, "--probes=requests,cpu,block,memory")
-        r = scenario.run(*scenario.as_user(65534), "qosctl", "--no-ask-password", "diagnose", s.name, "--for=1s", ok=False)
+        r = scenario.run(*scenario.as_user(65534), "qosctl", "--no-ask-password", "diagnose", s.name, "--for=1s",
+                         ok=False)
         check(r.returncode == 1 and not r.stdout, f"as nobody, attached: {attached}: {r}")
     equal(holds(s), ["administrator"], "holds")

@@ -7,10 +7,12 @@ import struct
 import time
 
 import scenario
-from scenario import (MSEC, Unit, attach, check, equal, expect_total, lookup, run, server_figures, smaller, snapshot, test,
+from scenario import (MSEC, Unit, attach, check, equal, expect_total, lookup, run, server_figures, smaller, snapshot,
+                      test,
                       unused_port, wait_for)
 
-# Responds to a query after as many milliseconds as its ID says. Reads the length apart, as unbound does, or all that there is
+# Responds to a query after as many milliseconds as its ID says. Reads the length apart, as unbound does, or all that
+# there is
 SERVER = """
 import asyncio, struct, sys
 async def respond(writer, query):
@@ -67,13 +69,15 @@ def expect_queries(u, n):
     expect_total(u, n)
     f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f)
     equal(scenario.protocols(f), {"dns": n}, "protocols")
-    equal((f["latency"]["count"], f["errors"]["reset"], f["clientAborts"]), (n, 0, 0), "latency.count, errors.reset, clientAborts")
+    equal((f["latency"]["count"], f["errors"]["reset"], f["clientAborts"]), (n, 0, 0),
+          "latency.count, errors.reset, clientAborts")
     equal(lookup(snapshot(u), "requests.quality"), "exact", "quality")
     return f
 
 
 def queried_unbound(*options):
-    """Starts unbound, and has dnsperf with these options send it queries. Returns the unit and the number of responses."""
+    """Starts unbound, and has dnsperf with these options send it queries. Returns the unit and the number of
+    responses."""
     port, path = unused_port(), f"/run/{scenario.unit_name('unbound', '.conf')}"
     with open(path, "w") as f:
         f.write(f"""server:

@@ -9,7 +9,8 @@ import socket
 import subprocess
 
 import scenario
-from scenario import (Client, Talk, Unit, attach, check, equal, expect_total, kill_qosd, load, lookup, qosctl, run, server_command,
+from scenario import (Client, Talk, Unit, attach, check, equal, expect_total, kill_qosd, load, lookup, qosctl, run,
+                      server_command,
                       server_figures, smaller, snapshot, test, unused_port, varlink, varlink_error, wait_for)
 from test_activation import Activated, inetd
 from test_redis import command
@@ -55,7 +56,8 @@ def ab(port, number, host="127.0.0.1", connections=4, path="/", keepalive=True):
 
 
 def endpoints(unit, window="total"):
-    """Returns the endpoints of the unit by their address, and those with excluded requests by the address and " excluded"."""
+    """Returns the endpoints of the unit by their address, and those with excluded requests by the address and "
+    excluded"."""
     rows = server_figures(unit, window).get("endpoints", [])
     named = {("others" if r.get("rest") else r["listen"]) + (" excluded" if r.get("excluded") else ""): r for r in rows}
     equal(len(named), len(rows), f"endpoints with different names in {rows}")
@@ -67,8 +69,8 @@ def counts(unit):
 
 
 def expect_counts(unit, want, what, timed=True):
-    """Checks the count of each endpoint, that the figures of the endpoints that are not excluded add up to those of the unit, and that
-    nothing is in flight."""
+    """Checks the count of each endpoint, that the figures of the endpoints that are not excluded add up to those of the
+    unit, and that nothing is in flight."""
     def settled():
         f = server_figures(unit)
         return counts(unit) == want and f["inFlight"] == 0
@@ -89,7 +91,8 @@ def expect_counts(unit, want, what, timed=True):
 
 @test(vm="nightly")
 def exact_by_port():
-    """Each port of a unit has exactly its own requests, also after a restart of the unit that opens the ports in another order."""
+    """Each port of a unit has exactly its own requests, also after a restart of the unit that opens the ports in
+    another order."""
     a, b, c = unused_ports(3)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}", f"{c}"])).start()
     want = {f"127.0.0.1:{a}": 0, f"127.0.0.1:{b}": 0, f"*:{c}": 0}
@@ -138,8 +141,10 @@ def same_port_on_both_families():
     expect_counts(u, want, "of both families")
     name = f"requests.server[:{port}]."
     values = varlink("Get", unit=u.name, window=0, metrics=[
-        name + "count", name + "latency.count", name + "latency.p50", name + "latency.p99", f"requests.server[*:{port}].count",
-        f"requests.server[[::]:{port}].count", f"requests.server[127.0.0.1:{port}].count", "requests.server.count"])["values"]
+        name + "count", name + "latency.count", name + "latency.p50", name + "latency.p99",
+        f"requests.server[*:{port}].count",
+        f"requests.server[[::]:{port}].count", f"requests.server[127.0.0.1:{port}].count",
+        "requests.server.count"])["values"]
     p50 = values.pop(name + "latency.p50")
     equal(values, {name + "count": 50, name + "latency.count": 50, f"requests.server[*:{port}].count": 30,
                    f"requests.server[[::]:{port}].count": 20, "requests.server.count": 50}, "metrics by name")
@@ -153,7 +158,8 @@ def same_port_on_both_families():
 
 @test()
 def named_metrics():
-    """Metrics of an endpoint are read by name, [ADDRESS:PORT] or [:PORT], and invalid names are refused with NoSuchMetric."""
+    """Metrics of an endpoint are read by name, [ADDRESS:PORT] or [:PORT], and invalid names are refused with
+    NoSuchMetric."""
     a, b = unused_ports(2)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
     ab(a, 12)
@@ -162,16 +168,19 @@ def named_metrics():
     row = endpoints(u)[f"127.0.0.1:{b}"]
     for key in ("count", "inFlight", "clientAborts", "bytesIn", "latency.p99", "errors.reset"):
         for selector in (f":{b}", f"127.0.0.1:{b}"):
-            equal(qosctl("show", u.name, "--window=total", "--value", "-P", f"requests.server[{selector}].{key}").stdout.strip(),
+            equal(qosctl("show", u.name, "--window=total", "--value", "-P",
+                         f"requests.server[{selector}].{key}").stdout.strip(),
                   str(lookup(row, key)), key)
     # Without a value: too few requests for the quantile, addresses without a listener, and requests of a client
     for name in (f"requests.server[:{a}].latency.p99", "requests.server[:1].count", f"requests.server[*:{b}].count",
                  f"requests.client[:{b}].count"):
         equal(qosctl("show", u.name, "--window=total", "-P", name).stdout, f"{name}=\n", name)
-    for name in ("requests.server[].count", f"requests.server[:{b}]", f"requests.server[:{b}].", "requests.server[:0].count",
+    for name in ("requests.server[].count", f"requests.server[:{b}]", f"requests.server[:{b}].",
+                 "requests.server[:0].count",
                  "requests.server[:65536].count", "requests.server[a.service].count", f"requests[:{b}].server.count",
                  f"requests.server[:{b}].nonsense", f"requests.server[:{b}].queue.p99", f"requests.server[:{b}].aborts",
-                 f"requests.client[:{b}].clientAborts", "requests.server[1.2.3:80].count", "requests.server[::1:80].count",
+                 f"requests.client[:{b}].clientAborts", "requests.server[1.2.3:80].count",
+                 "requests.server[::1:80].count",
                  "requests.server]:80[.count", "x" * 300, "requests.server[" + "1" * 5000 + "].count"):
         equal(varlink_error("Get", unit=u.name, metrics=[name]), "NoSuchMetric", name)
         check(qosctl("show", u.name, "-P", name, ok=False).returncode == 1, f"exit status of show -P {name[:40]}")
@@ -179,7 +188,8 @@ def named_metrics():
           "org.varlink.service.InvalidParameter", "too many")
     h = varlink("Histogram", unit=u.name, metric=f"requests.server[:{b}].latency", window=0)
     equal((h["count"], h["schema"], sum(x["count"] for x in h["buckets"])), (600, 3, 600), "the histogram")
-    equal(varlink_error("Histogram", unit=u.name, metric="requests.server[:1].latency", window=0), "NotMeasured", "of nothing")
+    equal(varlink_error("Histogram", unit=u.name, metric="requests.server[:1].latency", window=0), "NotMeasured",
+          "of nothing")
     equal(varlink_error("Histogram", unit=u.name, metric=f"requests.server[:{b}].queue"), "NoSuchMetric", "of a phase")
     equal(varlink_error("History", unit=u.name, metrics=[f"requests.server[:{b}].rate"]), "NoHistory", "over time")
     # In windows without figures by endpoint, qosctl status names the windows that have them
@@ -215,7 +225,8 @@ def attached_under_load():
         names = [f"{listen}:{port}" for port in u.ports]
         clients = [Client(port, connections=3, number=10**9) for port in u.ports]
         for port in u.ports:
-            wait_for("load", lambda: run("ss", "-tnH", "state", "established", f"sport = :{port}").stdout.count("\n") == 3)
+            wait_for("load",
+                     lambda: run("ss", "-tnH", "state", "established", f"sport = :{port}").stdout.count("\n") == 3)
         attach(u)
         wait_for("both are counted", lambda: set(counts(u)) == set(names) and all(n > 100 for n in counts(u).values()))
         for c in clients:
@@ -260,7 +271,8 @@ def excluded_from_the_beginning():
 
 @test(deadline=60)
 def excluded_under_load():
-    """While a port is excluded and included under load, each request counts on one side, as configured when it is recorded."""
+    """While a port is excluded and included under load, each request counts on one side, as configured when it is
+    recorded."""
     u = attach(Two()).start()
     a, b = u.ports
     c = Client(b, connections=8, number=10**9)
@@ -286,7 +298,8 @@ def excluded_under_load():
 
 @test()
 def connections_of_others_stay_there():
-    """A connection to an endpoint in the entry others stays there when the targets of all connections are found anew."""
+    """A connection to an endpoint in the entry others stays there when the targets of all connections are found
+    anew."""
     ports = unused_ports(12)
     u = attach(Nginx([f"127.0.0.1:{p}" for p in ports])).start()
     want = dict.fromkeys([f"127.0.0.1:{p}" for p in ports[:8]] + ["others"], 0)
@@ -305,7 +318,8 @@ def connections_of_others_stay_there():
 
 @test()
 def in_flight_moves_with_it():
-    """Requests in flight move to the other side when a port is excluded or included, whether their connections are accepted or not."""
+    """Requests in flight move to the other side when a port is excluded or included, whether their connections are
+    accepted or not."""
     for number, wait in enumerate(("answer_when", "accept_when")):
         go = f"/run/{scenario.prefix}-go-{number}"
         s = scenario.start_served(mode="thread", **{wait: go})
@@ -335,7 +349,8 @@ def in_flight_moves_with_it():
 def pipeline_moves_with_it():
     """All requests of a pipeline are excluded with their port."""
     port = unused_port()
-    u = attach(Unit(f"/usr/bin/redis-server --port {port} --save '' --supervised systemd", settings="Environment=LC_ALL=C")).start()
+    u = attach(Unit(f"/usr/bin/redis-server --port {port} --save '' --supervised systemd",
+                    settings="Environment=LC_ALL=C")).start()
     with socket.create_connection(("127.0.0.1", port)) as s:
         s.sendall(command("BLPOP", "nothing", 0) + command("PING") * 9)
         wait_for("all are in flight", lambda: server_figures(u)["inFlight"] == 10)
@@ -351,8 +366,8 @@ def pipeline_moves_with_it():
 
 @test()
 def excluded_while_systemd_listens():
-    """A port can be excluded if only PID 1 has its listener: of a service that is started by the first request, and of instances, one
-    for each connection."""
+    """A port can be excluded if only PID 1 has its listener: of a service that is started by the first request, and of
+    instances, one for each connection."""
     s = Activated().open()
     unit = s.name
     attach(unit)
@@ -400,20 +415,23 @@ def path_by_name():
         for _ in range(12):
             unix_ask(s)
     scenario.expect_total(u, 12)
-    values = varlink("Get", unit=u.name, window=0, metrics=[f"requests.server[{u.path}].count", f"requests.server[{u.path}x].count"])["values"]
+    values = varlink("Get", unit=u.name, window=0,
+                     metrics=[f"requests.server[{u.path}].count", f"requests.server[{u.path}x].count"])["values"]
     equal(values, {f"requests.server[{u.path}].count": 12}, "by path")
-    equal(varlink("Histogram", unit=u.name, metric=f"requests.server[{u.path}].latency", window=0)["count"], 12, "the histogram")
+    equal(varlink("Histogram", unit=u.name, metric=f"requests.server[{u.path}].latency", window=0)["count"], 12,
+          "the histogram")
 
 
 @test(own_daemon=True, deadline=60)
 def who_leaves_out_what():
-    """The exclusions of all holds apply together, those of the administrator are kept after a crash of qosd, and invalid or too many
-    exclusions are refused."""
+    """The exclusions of all holds apply together, those of the administrator are kept after a crash of qosd, and
+    invalid or too many exclusions are refused."""
     a, b = unused_ports(2)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"]), f"--exclude=port:{a},port:9100").start()
     with scenario.Varlink() as v:
         v.call("Attach", unit=u.name, lease=True, exclude=[f"port:{b}"])
-        equal(sorted(held_without(u)), sorted([sorted([f"port:{a}", "port:9100"], key=lambda x: int(x[5:])), [f"port:{b}"]]), "holds")
+        equal(sorted(held_without(u)),
+              sorted([sorted([f"port:{a}", "port:9100"], key=lambda x: int(x[5:])), [f"port:{b}"]]), "holds")
         n, m = ab(a, 10), ab(b, 20)
         # Port b was observed before it was excluded: both of its endpoints are there
         expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{b}": 0, f"127.0.0.1:{b} excluded": m}, "by both")
@@ -432,8 +450,10 @@ def who_leaves_out_what():
     equal(len(held_without(u)), 1, "holds after a crash")
     n += ab(a, 3)
     m2 += ab(b, 4)
-    expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{b} excluded": m, f"127.0.0.1:{b}": m2}, "after a crash")
-    for what in ("port:", "port:0", "port:65536", "port:-1", "port:+1", "port: 1", "port:1 ", "9100", "http:healthz", "http:/a*", "redis:", "", "port:1x",
+    expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{b} excluded": m, f"127.0.0.1:{b}": m2},
+                  "after a crash")
+    for what in ("port:", "port:0", "port:65536", "port:-1", "port:+1", "port: 1", "port:1 ", "9100", "http:healthz",
+                 "http:/a*", "redis:", "", "port:1x",
                  "port:" + "9" * 4000):
         try:
             varlink("Attach", unit=u.name, exclude=["port:1", what])
@@ -442,10 +462,12 @@ def who_leaves_out_what():
             equal((e.name, e.parameters["exclude"]), (scenario.VARLINK + "InvalidExclude", what), repr(what))
     r = qosctl("attach", u.name, "--exclude=port:9100,nonsense", ok=False)
     check(r.returncode == 2 and "nonsense" in r.stderr and "port:" in r.stderr, f"qosctl said: {r.stderr}")
-    equal(varlink_error("Attach", unit=u.name, exclude=[f"port:{p}" for p in range(1, 18)]), "TooManyExcludes", "too many")
+    equal(varlink_error("Attach", unit=u.name, exclude=[f"port:{p}" for p in range(1, 18)]), "TooManyExcludes",
+          "too many")
     # A hold that is renewed has the exclusions that it was renewed with, without duplicates
     attach(u, "--exclude=port:7,port:7", "--exclude=port:6")
     equal(held_without(u), [["port:6", "port:7"]], "the renewed hold")
     n2 = ab(a, 5)
-    expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{a}": n2, f"127.0.0.1:{b} excluded": m, f"127.0.0.1:{b}": m2},
+    expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{a}": n2, f"127.0.0.1:{b} excluded": m,
+                      f"127.0.0.1:{b}": m2},
                   "with others")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is exported for systems that store metrics: the same numbers that everybody else is shown, and nothing that begins anew
-unless it says so."""
+"""What is exported for systems that store metrics: the same numbers that everybody else is shown, and nothing that
+begins anew unless it says so."""
 
 import math
 import os
@@ -9,7 +9,8 @@ import signal
 import threading
 
 import scenario
-from scenario import (Server, Talk, attach, check, equal, expect_total, load, qosctl, qosd_pid, start_served, test, varlink,
+from scenario import (Server, Talk, attach, check, equal, expect_total, load, qosctl, qosd_pid, start_served, test,
+                      varlink,
                       wait_for, wait_qosd)
 from test_block import BLOCK, Disk, block, counted
 from test_endpoints import Nginx, ab, endpoints, unused_ports
@@ -58,8 +59,8 @@ def equals_the_rest(unit):
 
 @test(own_daemon=True)
 def equals_what_is_shown():
-    """Integer by integer, with all that has been counted, over kill -9 of qosd, a restart of the unit, and a new attach, which is
-    the only one that begins anew."""
+    """Integer by integer, with all that has been counted, over kill -9 of qosd, a restart of the unit, and a new
+    attach, which is the only one that begins anew."""
     s = Server(mode="thread")
     attach(s, "--probes=requests,cpu")
     s.start()
@@ -68,7 +69,8 @@ def equals_what_is_shown():
     e = equals_the_rest(s)
     since = e["attachedSince"]
     equal({h["metric"]: h["count"] for h in e["histograms"] if h["metric"].startswith("requests.server.")},
-          {f"requests.server.{d}": 500 for d in ("latency", "firstByte", "receive", "queue", "service", "answer")}, "distributions")
+          {f"requests.server.{d}": 500 for d in ("latency", "firstByte", "receive", "queue", "service", "answer")},
+          "distributions")
     check("contention.runQueueLatency" in [h["metric"] for h in e["histograms"]], "no distribution of the probe cpu")
 
     pid = qosd_pid()
@@ -92,8 +94,8 @@ def equals_what_is_shown():
 
 @test(deadline=60)
 def responses_that_go_on():
-    """While responses go on, their samples move to longer durations. No bucket falls for it, and all together are the count, of the
-    server and of the client."""
+    """While responses go on, their samples move to longer durations. No bucket falls for it, and all together are the
+    count, of the server and of the client."""
     s = Server(mode="thread", parts=24, gap_us=100000, response=2400)
     attach(s.start())
     c = attach(ClientUnit(port=s.port, connections=3, number=9, response=2400))
@@ -117,7 +119,8 @@ def responses_that_go_on():
             shown[metric] = now
 
     c.start()
-    wait_for("the client has ended", lambda: compare() or scenario.unit_property(c.name, "ActiveState") == "inactive", 40)
+    wait_for("the client has ended", lambda: compare() or scenario.unit_property(c.name, "ActiveState") == "inactive",
+             40)
     expect_total(s, 9)
     compare()
     equal(fallen, {metric for _, metric in moving}, "distributions in which samples have moved")
@@ -157,7 +160,8 @@ def thresholds_are_objectives():
     load(s, connections=4, number=60)
     expect_total(s, 100)
     objectives = export(s.name)[s.name]["objectives"]
-    equal({o["threshold"]: (o["target"], o["good"], o["total"]) for o in objectives}, {"near": (0.99, 0, 60), "far": (0.999, 60, 60)},
+    equal({o["threshold"]: (o["target"], o["good"], o["total"]) for o in objectives},
+          {"near": (0.99, 0, 60), "far": (0.999, 60, 60)},
           "objectives")
     with scenario.Varlink() as v:
         there = {t["threshold"]["name"]: t["threshold"] for t in v.collect("ListThresholds", unit=s.name)}
@@ -184,18 +188,22 @@ def printed_for_prometheus():
         lines = qosctl("metrics", s.name, f"--format={form}").stdout.splitlines()
         samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         equal(samples[f'qosd_requests_server_total{{unit="{s.name}"}}'], "400", "count")
-        equal(samples[f'qosd_requests_server_in_bytes_total{{unit="{s.name}"}}'], str(e["totals"]["requests.server.bytesIn"]), "bytes")
+        equal(samples[f'qosd_requests_server_in_bytes_total{{unit="{s.name}"}}'],
+              str(e["totals"]["requests.server.bytesIn"]), "bytes")
         for h in e["histograms"]:
             name = "qosd_" + re.sub("[A-Z]", lambda m: "_" + m[0].lower(), h["metric"]).replace(".", "_") + "_seconds"
             equal(samples[f'{name}_count{{unit="{s.name}"}}'], str(h["count"]), name)
             # Not "Number of samples of ...", which only its count is
-            description = next(m["description"] for m in catalogue if m["name"] == h["metric"] + ".max").removeprefix("Maximum of ")
+            description = next(m["description"] for m in catalogue
+                               if m["name"] == h["metric"] + ".max").removeprefix("Maximum of ")
             check(f"# HELP {name} {description[0].upper()}{description[1:]}" in lines, f"{name} is described otherwise")
-            equal(samples[f'{name}_sum{{unit="{s.name}"}}'], f"{h['sum'] // scenario.SEC}.{h['sum'] % scenario.SEC:09}", name)
+            equal(samples[f'{name}_sum{{unit="{s.name}"}}'], f"{h['sum'] // scenario.SEC}.{h['sum'] % scenario.SEC:09}",
+                  name)
             buckets = {k.split('le="')[1][:-2]: int(n) for k, n in samples.items() if k.startswith(name + "_bucket")}
             equal(len(buckets), 30, f"buckets of {name}")
             for le, n in buckets.items():
-                equal(n, sum(c for i, c in zip(h["indexes"], h["counts"]) if 2 ** (i / 2 ** h["schema"]) <= float(le)), f"{name} to {le}")
+                equal(n, sum(c for i, c in zip(h["indexes"], h["counts"]) if 2 ** (i / 2 ** h["schema"]) <= float(le)),
+                      f"{name} to {le}")
 
 
 @test()
@@ -214,13 +222,14 @@ ENDPOINT_COUNTERS = "count", "errors.reset", "errors.timeout", "clientAborts", "
 
 def exported_endpoints(unit):
     """By the address, as a varlink client gets them."""
-    return {"others" if e.get("rest") else e["listen"]: e for e in export(unit.name, tables=True)[unit.name].get("endpoints", [])}
+    return {"others" if e.get("rest") else e["listen"]: e
+            for e in export(unit.name, tables=True)[unit.name].get("endpoints", [])}
 
 
 @test(deadline=120, own_daemon=True)
 def endpoints_do_not_fall():
-    """No counter of an endpoint is less than in an export before, whichever of them is busy, also over kill -9 of qosd; at rest all are
-    those of the clients, and of Get. A Unix socket and an excluded endpoint are not among them."""
+    """No counter of an endpoint is less than in an export before, whichever of them is busy, also over kill -9 of qosd;
+    at rest all are those of the clients, and of Get. A Unix socket and an excluded endpoint are not among them."""
     ports = unused_ports(3)
     path = f"/run/{scenario.unit_name('exported', '')}"
     u = Nginx([*(f"127.0.0.1:{p}" for p in ports), f"unix:{path}"])
@@ -232,7 +241,8 @@ def endpoints_do_not_fall():
         sent[port] = ab(port, 100)
     wait_for("they are counted", lambda: {n: e["count"] for n, e in exported_endpoints(u).items()} ==
              {f"127.0.0.1:{p}": 100 for p in ports[:2]})
-    check("endpoints" not in export(u.name)[u.name] and "devices" not in export(u.name)[u.name], "there are tables without a request")
+    check("endpoints" not in export(u.name)[u.name] and "devices" not in export(u.name)[u.name],
+          "there are tables without a request")
 
     before, fallen, exports, total = {}, [], 0, 0
 
@@ -265,7 +275,8 @@ def endpoints_do_not_fall():
     want = {f"127.0.0.1:{p}": sent[p] for p in ports[:2]}
     wait_for("all are counted", lambda: {n: e["count"] for n, e in exported_endpoints(u).items()} == want)
     there, got = exported_endpoints(u), endpoints(u)
-    equal({n for n, e in got.items() if n not in there}, {f"127.0.0.1:{ports[2]} excluded", path}, "endpoints of Get alone")
+    equal({n for n, e in got.items() if n not in there}, {f"127.0.0.1:{ports[2]} excluded", path},
+          "endpoints of Get alone")
     for name, e in there.items():
         for counter in (*ENDPOINT_COUNTERS, "inFlight"):
             equal(scenario.lookup(e, counter), scenario.lookup(got[name], counter), f"{counter} of {name}")
@@ -290,8 +301,10 @@ def devices_of_a_unit():
     before, figures = sums(), block(u)
     writes, reads = u.go("write-50"), u.go("read-20")
     counted(u, figures, writes=50, reads=20)
-    equal([n - b for n, b in zip(sums(), before)], [50, 50 * BLOCK, 20, reads["read_bytes"] - writes["read_bytes"]], "counters")
+    equal([n - b for n, b in zip(sums(), before)], [50, 50 * BLOCK, 20, reads["read_bytes"] - writes["read_bytes"]],
+          "counters")
     there = varlink("Get", unit=u.name, window=0)["contention"]["block"]["devices"]
     equal(devices(), [{k: v for k, v in d.items() if k != "share"} for d in there], "devices")
-    line = f'qosd_contention_block_device_write_bytes_total{{unit="{u.name}",device="{devices()[0]["device"]}"}} {devices()[0]["writeBytes"]}'
+    line = (f'qosd_contention_block_device_write_bytes_total{{unit="{u.name}",device="{devices()[0]["device"]}"}} '
+            f'{devices()[0]["writeBytes"]}')
     check(line in qosctl("metrics", u.name, "--export=everything").stdout.splitlines(), f"{line} is not printed")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What qosd-exporter serves over HTTP: the same numbers as qosctl, in the format that a scraper takes, to each that waits its turn,
-and read by Prometheus itself."""
+"""What qosd-exporter serves over HTTP: the same numbers as qosctl, in the format that a scraper takes, to each that
+waits its turn, and read by Prometheus itself."""
 
 import gzip
 import http.client
@@ -18,7 +18,8 @@ import urllib.parse
 from itertools import pairwise
 
 import scenario
-from scenario import (check, equal, expect_total, fail, load, qosctl, run, start_served, systemctl, test, unit_property, wait_for)
+from scenario import (check, equal, expect_total, fail, load, qosctl, run, start_served, systemctl, test, unit_property,
+                      wait_for)
 
 PORT = 10478
 UNITS = "qosd-exporter.socket", "qosd-exporter.service"
@@ -52,7 +53,8 @@ def serve():
 
 
 def started(number, connections=1):
-    """Returns a server that has served so many requests. Its state is a label, which changes when qosd is notified of the end of its start."""
+    """Returns a server that has served so many requests. Its state is a label, which changes when qosd is notified of
+    the end of its start."""
     s = start_served(mode="thread")
     load(s, connections=connections, number=number)
     expect_total(s, number)
@@ -62,11 +64,13 @@ def started(number, connections=1):
 
 @test()
 def equals_qosctl():
-    """Each sample of requests of a unit at rest is the one that qosctl prints, in both formats; promtool finds nothing to say."""
+    """Each sample of requests of a unit at rest is the one that qosctl prints, in both formats; promtool finds nothing
+    to say."""
     serve()
     s = started(400, connections=4)
     wait_for("no connection is open", lambda: scenario.server_figures(s)["connections"]["open"] == 0)
-    for accept, name, content_type in ((OPENMETRICS, "openmetrics", OPENMETRICS), (PROMETHEUS, "prometheus", PROMETHEUS),
+    for accept, name, content_type in ((OPENMETRICS, "openmetrics", OPENMETRICS),
+                                       (PROMETHEUS, "prometheus", PROMETHEUS),
                                        ("*/*", "prometheus", PROMETHEUS)):
         headers, text = scrape(accept=accept)
         equal(headers["Content-Type"], content_type, f"type for {accept}")
@@ -101,11 +105,13 @@ scrape_configs:
     {scrape}
 """)
         self.unit = scenario.Unit(f"/usr/bin/prometheus --config.file={directory}/prometheus.yml --log.level=warn "
-                                  f"--web.listen-address=127.0.0.1:{self.port} --storage.tsdb.path={directory}/data {' '.join(options)}",
+                                  f"--web.listen-address=127.0.0.1:{self.port} --storage.tsdb.path={directory}/data "
+                                  f"{' '.join(options)}",
                                   type="exec").start()
 
     def results(self, text):
-        r = run("curl", "-s", "-f", f"http://127.0.0.1:{self.port}/api/v1/query?query=" + urllib.parse.quote(text), ok=False)
+        r = run("curl", "-s", "-f", f"http://127.0.0.1:{self.port}/api/v1/query?query=" + urllib.parse.quote(text),
+                ok=False)
         return json.loads(r.stdout)["data"]["result"] if r.returncode == 0 else []
 
     def query(self, text):
@@ -137,7 +143,8 @@ def restart_with(*options):
     drop_in = f"/run/systemd/system/{UNITS[1]}.d"
     if options:
         command = unit_property(UNITS[1], "ExecStart").split("path=")[1].split(" ")[0]
-        scenario.write_unit("50-options.conf", f"[Service]\nExecStart=\nExecStart={command} {' '.join(options)}\n", drop_in)
+        scenario.write_unit("50-options.conf", f"[Service]\nExecStart=\nExecStart={command} {' '.join(options)}\n",
+                            drop_in)
     else:
         os.unlink(f"{drop_in}/50-options.conf")
     systemctl("daemon-reload")
@@ -178,8 +185,10 @@ def configured_by_files():
         configure("[Exporter]\nExport=probes\nExportSeriesMax=many\n")
         equal(set(samples(scrape()[1], s.name)), probes, "metrics with Export=probes")
         equal(samples(scrape()[1])["qosd_series_dropped"], "0", "series that are dropped")
-        wait_for("a message about the line", lambda: "/run/qosd-exporter.conf.d/50-test.conf:3: ExportSeriesMax= must be a number from 0 "
-                 "to 10000000, got 'many', ignoring." in run("journalctl", "-u", UNITS[1], f"--since=@{since:.6f}", "-o", "cat").stdout)
+        wait_for("a message about the line",
+                 lambda: "/run/qosd-exporter.conf.d/50-test.conf:3: ExportSeriesMax= must be a number from 0 "
+                 "to 10000000, got 'many', ignoring." in run("journalctl", "-u", UNITS[1], f"--since=@{since:.6f}",
+                                                             "-o", "cat").stdout)
         configure("[Exporter]\nExportSeriesMax=1\n")
         equal(set(samples(scrape()[1], s.name)), set(), "metrics with ExportSeriesMax=1")
         restart_with("--series-max=0", "--export=requests")
@@ -201,7 +210,8 @@ def all_probes():
     check(not any("contention" in name for name in requests), "there are metrics of other probes")
     restart_with("--export=probes")
     try:
-        equal(set(samples(scrape()[1], s.name)), set(samples(qosctl("metrics", s.name, "--format=prometheus").stdout)), "metrics")
+        equal(set(samples(scrape()[1], s.name)), set(samples(qosctl("metrics", s.name, "--format=prometheus").stdout)),
+              "metrics")
         check(set(samples(scrape()[1], s.name)) > requests, "metrics of requests are missing")
     finally:
         restart_with()
@@ -238,7 +248,8 @@ def native_histograms():
             restart_with(f"--buckets-max={limit}")
         try:
             for metric in "firstByte", "latency":
-                name = "qosd_requests_server_" + ("first_byte" if metric == "firstByte" else metric) + f'_seconds{{unit="{s.name}"}}'
+                name = "qosd_requests_server_" + ("first_byte" if metric == "firstByte"
+                                                  else metric) + f'_seconds{{unit="{s.name}"}}'
                 there = scenario.varlink("Histogram", unit=s.name, metric=f"requests.server.{metric}", window=0)
                 check(len(there["buckets"]) > 29, "the load is too regular for this test")
 
@@ -280,13 +291,15 @@ def dashboards():
     serve()
     directory = os.path.join(scenario.SOURCES, "../../docs/grafana")
     backend = start_served(mode="thread")
-    s = scenario.attach(scenario.Unit(f"/usr/bin/socat TCP-LISTEN:{scenario.unused_port()},fork,reuseaddr TCP:127.0.0.1:{backend.port}",
+    s = scenario.attach(scenario.Unit(f"/usr/bin/socat TCP-LISTEN:{scenario.unused_port()},fork,reuseaddr "
+                                      f"TCP:127.0.0.1:{backend.port}",
                                       type="exec"))
     qosctl("set-threshold", s.name, "slow: requests.server.firstByte.p99 > 30s")
     s.start()
     with open(os.path.join(scenario.UNIT_DIR, s.name)) as f:
         port = int(f.read().split("TCP-LISTEN:")[1].split(",")[0])
-    wait_for("it listens", lambda: run("socat", "-u", "OPEN:/dev/null", f"TCP:127.0.0.1:{port}", ok=False).returncode == 0)
+    wait_for("it listens",
+             lambda: run("socat", "-u", "OPEN:/dev/null", f"TCP:127.0.0.1:{port}", ok=False).returncode == 0)
     p = Prometheus("--enable-feature=native-histograms")
 
     def fill(expression):
@@ -305,7 +318,8 @@ def dashboards():
         check(len(expressions) > 5, f"{name} has few queries")
         for e in expressions:
             if e.endswith("== 0") or "state!=" in e:
-                r = json.loads(run("curl", "-s", f"http://127.0.0.1:{p.port}/api/v1/query?query=" + urllib.parse.quote(e)).stdout)
+                r = json.loads(run("curl", "-s",
+                                   f"http://127.0.0.1:{p.port}/api/v1/query?query=" + urllib.parse.quote(e)).stdout)
                 equal(r["status"], "success", e)
                 continue
             wait_for(f"{name}: {e} has data", lambda: has_data(e), 20)
@@ -337,7 +351,8 @@ def invalid_requests():
     equal(text, "", "body of the response to HEAD")
     check(int(headers["Content-Length"]) > 0, "HEAD gives no length")
     scrape("GET", "/metrics?collect[]=x")
-    for request in (b"\r\n\r\n", b"\0" * 4096, b"GET /metrics\r\n\r\n", b"GET /metrics HTTP/9.9\r\n\r\n", b"GET /metrics HTTP/1.1\r\n\r\n",
+    for request in (b"\r\n\r\n", b"\0" * 4096, b"GET /metrics\r\n\r\n", b"GET /metrics HTTP/9.9\r\n\r\n",
+                    b"GET /metrics HTTP/1.1\r\n\r\n",
                     b"GET /" + b"x" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
                     b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 50000 + b"\r\n",
                     b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n"):
@@ -348,7 +363,8 @@ def invalid_requests():
                 reply = c.recv(65536)
             except OSError:
                 continue
-            check(not reply or (reply.startswith(b"HTTP/1.") and reply[9:12] in (b"200", b"400", b"413", b"414", b"431", b"505")),
+            check(not reply
+                  or (reply.startswith(b"HTTP/1.") and reply[9:12] in (b"200", b"400", b"413", b"414", b"431", b"505")),
                   f"{request[:40]} is replied to with {reply[:80]}")
     equal(samples(scrape()[1])["qosd_up"], "1", "qosd_up")
     equal(unit_property(UNITS[1], "NRestarts"), restarts, "restarts of the exporter")
@@ -356,8 +372,8 @@ def invalid_requests():
 
 @test(deadline=60)
 def stuck_scrapers():
-    """Connections without a request, and ones that do not read their responses, are more than it serves: a scrape is served, and the
-    memory is bounded."""
+    """Connections without a request, and ones that do not read their responses, are more than it serves: a scrape is
+    served, and the memory is bounded."""
     serve()
     scrape()
     restarts = unit_property(UNITS[1], "NRestarts")
@@ -402,7 +418,8 @@ def limit_of_series():
         """How many series of the unit there are, and how many of all are left out."""
         text = scrape()[1]
         there = samples(text, unit.name)
-        whole = {re.sub("_(bucket|sum|count)$", "", k.split("{")[0]) if re.search("_seconds_(bucket|sum|count)[{]", k) else k
+        whole = {re.sub("_(bucket|sum|count)$", "", k.split("{")[0]) if re.search("_seconds_(bucket|sum|count)[{]", k)
+                 else k
                  for k in there}
         return len(whole), int(samples(text)["qosd_series_dropped"])
 
@@ -466,7 +483,8 @@ class Certificates:
     def __init__(self):
         self.directory = tempfile.mkdtemp(prefix="qosd-exporter-")
         for name in "ours", "other":
-            self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+            self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
+                         "2",
                          "-subj", f"/CN=authority {name}", "-addext", "keyUsage=critical,keyCertSign",
                          "-keyout", f"{name}.key", "-out", f"{name}.pem")
 
@@ -477,7 +495,8 @@ class Certificates:
         """days: negative for one that has expired."""
         with open(self.path(f"{name}.ext"), "w") as f:
             f.write(f"subjectAltName=IP:127.0.0.1\nextendedKeyUsage={usage}\nauthorityKeyIdentifier=keyid\n")
-        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
+        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
+                     f"/CN={name}",
                      "-keyout", f"{name}.key", "-out", f"{name}.csr")
         begin, end = (time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + at * 86400))
                       for at in (min(days, 0) - 1, days))
@@ -528,8 +547,8 @@ class Certificates:
 
 @test(own_daemon=True, deadline=90)
 def encrypted():
-    """With a certificate nothing is served in plain text; with authorities, nothing but to clients that have one of theirs, for
-    clients, that is valid. Prometheus scrapes it."""
+    """With a certificate nothing is served in plain text; with authorities, nothing but to clients that have one of
+    theirs, for clients, that is valid. Prometheus scrapes it."""
     serve()
     s = start_served()
     load(s, connections=4, number=400)
@@ -555,7 +574,8 @@ def encrypted():
                 check(b"HTTP" not in data and b"qosd" not in data, "plain text is served")
 
         c.install(certificate="server.pem", key="server.key", authorities="ours.pem")
-        for name, served in ((None, False), ("client", True), ("expired", False), ("stranger", False), ("server", False),
+        for name, served in ((None, False), ("client", True), ("expired", False), ("stranger", False),
+                             ("server", False),
                              ("client", True)):
             text = c.scrape(name)
             equal(text is not None and line in text, served, f"whether {name} is served")
@@ -582,7 +602,8 @@ def encrypted():
 
 @test(own_daemon=True)
 def invalid_credentials():
-    """Never plain text where encryption was meant: it does not start, and says which credential is missing or invalid."""
+    """Never plain text where encryption was meant: it does not start, and says which credential is missing or
+    invalid."""
     serve()
     c = Certificates()
     try:
@@ -631,7 +652,8 @@ def series_of_units(text):
     for name in samples(text):
         unit = re.search('[{,]unit="([^"]*)"', name)
         if unit:
-            found.setdefault(unit[1], set()).add(re.sub("_(bucket|sum|count)(?=[{])", "", re.sub(',?le="[^"]*"', "", name))
+            found.setdefault(unit[1],
+                             set()).add(re.sub("_(bucket|sum|count)(?=[{])", "", re.sub(',?le="[^"]*"', "", name))
                                                  if re.search("_seconds_(bucket|sum|count)[{]", name) else name)
     return found
 
@@ -645,8 +667,9 @@ def held(service):
 
 
 def churn(at_once, rounds, limit, active, leak_max):
-    """Attaches and detaches so many units in each round, some of which are active, and scrapes them. One stays attached: with the last
-    unit qosd unloads its programs, and to load them again takes seconds. leak_max: bytes for each unit."""
+    """Attaches and detaches so many units in each round, some of which are active, and scrapes them. One stays
+    attached: with the last unit qosd unloads its programs, and to load them again takes seconds. leak_max: bytes for
+    each unit."""
     services = "qosd.service", UNITS[1]
     serve()
     stays = start_served(mode="thread")
@@ -692,7 +715,8 @@ def churn(at_once, rounds, limit, active, leak_max):
             if len(kept) < len(series):
                 more = len(list(series.values())[len(kept)])
                 check(limit - n < more, f"there are {n} series, and the next unit has {more}")
-            equal(samples(text, stays.name)[f'qosd_requests_server_total{{unit="{stays.name}"}}'], "100", "requests of the unit that stays")
+            equal(samples(text, stays.name)[f'qosd_requests_server_total{{unit="{stays.name}"}}'], "100",
+                  "requests of the unit that stays")
             call("Detach", names)
             systemctl("stop", *names[:active])
             text = scrape()[1]
@@ -706,13 +730,14 @@ def churn(at_once, rounds, limit, active, leak_max):
         configure(None)
         os.unlink(f"{scenario.UNIT_DIR}/{template}")
         systemctl("daemon-reload")
-    # Pages that are given back and taken again make a difference of a MiB between two rounds, as a buffer that is made once does. A leak
-    # has each round larger than the one before
+    # Pages that are given back and taken again make a difference of a MiB between two rounds, as a buffer that is made
+    # once does. A leak has each round larger than the one before
     half = rounds // 2
     for service, sizes in zip(services, zip(*memory[1:])):
         before, after = sizes[:half - 1], sizes[half - 1:]
         grown = min(after) - min(before)
-        check(grown < leak_max * half * at_once or statistics.median(b - a for a, b in pairwise(sizes)) < leak_max * at_once / 2,
+        check(grown < leak_max * half * at_once
+              or statistics.median(b - a for a, b in pairwise(sizes)) < leak_max * at_once / 2,
               f"{service} has grown by {grown} bytes within {half * at_once} units: {before}, {after}")
     for service, number in zip(services, zip(*files)):
         equal(len(set(number)), 1, f"numbers of open files of {service}, {number}")
@@ -720,8 +745,8 @@ def churn(at_once, rounds, limit, active, leak_max):
 
 @test(own_daemon=True, deadline=90)
 def churned_units():
-    """However many units there are and have been, no more series are exported than ExportSeriesMax= says, those that are missing are
-    counted, and qosd and the exporter keep neither memory nor files of a unit that is gone."""
+    """However many units there are and have been, no more series are exported than ExportSeriesMax= says, those that
+    are missing are counted, and qosd and the exporter keep neither memory nor files of a unit that is gone."""
     churn(64, 8, limit=2000, active=4, leak_max=4096)
 
 

@@ -76,7 +76,8 @@ def all_503():
 
 @test(deadline=60, quiet="light")
 def all_503_on_dbus():
-    """Diagnose() of D-Bus finds the same, with a lease for as long as it takes, for those that may inspect the unit and attach it."""
+    """Diagnose() of D-Bus finds the same, with a lease for as long as it takes, for those that may inspect the unit and
+    attach it."""
     u = Failing(503).start()
 
     def attached():
@@ -85,17 +86,21 @@ def all_503_on_dbus():
     with requests_to(u.port):
         d = scenario.plain(scenario.busctl_call("Diagnose", "st", u.name, 2000000000))
         refused = scenario.dbus_error("Diagnose", f"string:{u.name}", "uint64:2000000000", user=NOBODY)
-        check(refused.rsplit(".", 1)[1] in ("AccessDenied", "InteractiveAuthorizationRequired"), f"error of somebody else: {refused}")
-    equal((d[0], d[3][0]["kind"], d[3][0]["certainty"]), ("found", "errors", "certain"), f"verdict and first finding of {d}")
+        check(refused.rsplit(".", 1)[1] in ("AccessDenied", "InteractiveAuthorizationRequired"),
+              f"error of somebody else: {refused}")
+    equal((d[0], d[3][0]["kind"], d[3][0]["certainty"]), ("found", "errors", "certain"),
+          f"verdict and first finding of {d}")
     check("HTTP 5xx" in d[3][0]["text"] and d[1] and d[2], f"texts of {d}")
     equal(round(d[3][0]["share"], 9), 1, f"share of {d}")
     wait_for("the lease has ended", lambda: not attached())
 
     # A caller that leaves the bus leaves no lease behind
-    calls = [subprocess.Popen(["busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Diagnose", "st", u.name, "60000000000"])
+    calls = [subprocess.Popen(["busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Diagnose", "st",
+                               u.name, "60000000000"])
              for _ in range(16)]
     wait_for("all have a lease", lambda: attached() and len(holds(u)) == 16, 20)
-    equal(scenario.dbus_error("Diagnose", f"string:{u.name}", "uint64:1000000000"), "org.qosd1.Error.TooManyDiagnoses", "error of one more")
+    equal(scenario.dbus_error("Diagnose", f"string:{u.name}", "uint64:1000000000"), "org.qosd1.Error.TooManyDiagnoses",
+          "error of one more")
     for p in calls:
         p.kill()
         p.wait()
@@ -153,8 +158,10 @@ def proxy(back, more=""):
     prepare()
     port, path = unused_port(), f"/run/{unit_name('nginx', '.conf')}"
     with open(path, "w") as f:
-        f.write(f"daemon off; pid /run/{unit_name('nginx', '.pid')}; worker_processes 1; error_log stderr crit;\nevents {{}}\n"
-                f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{back}; {more} }} "
+        f.write(f"daemon off; pid /run/{unit_name('nginx', '.pid')}; worker_processes 1; error_log stderr "
+                f"crit;\nevents {{}}\n"
+                f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass "
+                f"http://127.0.0.1:{back}; {more} }} "
                 "location @instead { return 200 instead; } } }\n")
     u = Unit(f"/usr/sbin/nginx -c {path}", type="exec").start()
     u.port = port
@@ -198,16 +205,20 @@ def failing_upstream():
         wait_for("there are others", lambda: answered() > before + 5)
         well = diagnose(u)
     f = first(d, "errors")
-    equal((f["resource"], f["unit"], f["next"]), (f"127.0.0.1:{back.port}", back.name, f"qosctl diagnose {back.name}"), f"the cause of {f}")
+    equal((f["resource"], f["unit"], f["next"]), (f"127.0.0.1:{back.port}", back.name, f"qosctl diagnose {back.name}"),
+          f"the cause of {f}")
     check(back.name in d["summary"], f"summary of {said(d)}")
     f = found(d, "dependency")
-    equal((f["resource"], f["unit"], f["certainty"], "share" in f), (f"127.0.0.1:{back.port}", back.name, "certain", False), f"the peer of {f}")
+    equal((f["resource"], f["unit"], f["certainty"], "share" in f),
+          (f"127.0.0.1:{back.port}", back.name, "certain", False), f"the peer of {f}")
     share, n = failures_of(f)
     # Those before it has attached the unit, and after the interval, are not in it
     check(share == 100 and passed / 2 < n <= passed, f"{passed} requests of the client, the text has {n}: {f}")
-    scenario.within(d["figures"]["peerStatus5xx"], d["figures"]["status5xx"], 0.1, 1, "errors of the peer and of the unit")
+    scenario.within(d["figures"]["peerStatus5xx"], d["figures"]["status5xx"], 0.1, 1,
+                    "errors of the peer and of the unit")
     # On a busy machine it may wait for its peer, which is a share of its time, and no failure
-    check(not any(f["kind"] == "errors" or f["kind"] == "dependency" and "share" not in f for f in well["findings"]), f"well again: {said(well)}")
+    check(not any(f["kind"] == "errors" or f["kind"] == "dependency" and "share" not in f for f in well["findings"]),
+          f"well again: {said(well)}")
     equal(well["figures"]["peerStatus5xx"], 0, f"figures of {said(well)}")
 
 
@@ -220,7 +231,8 @@ def failing_upstream_with_a_fallback():
         wait_for("there is a response of nginx", answered, 20)
         d = yield u
     f = first(d, "dependency")
-    equal((f["resource"], "unit" in f, d["figures"]["status5xx"]), (f"127.0.0.1:{back.port}", False, 0), f"the peer of {said(d)}")
+    equal((f["resource"], "unit" in f, d["figures"]["status5xx"]), (f"127.0.0.1:{back.port}", False, 0),
+          f"the peer of {said(d)}")
     check(not any(f["kind"] == "errors" for f in d["findings"]), f"errors: {said(d)}")
 
 
@@ -252,7 +264,8 @@ def error_replies():
     server = redis()
     scenario.attach(server)
     run("redis-cli", "-p", str(server.port), "set", "text", "x")
-    for commands, wanted in ((["INCR_text"], 100), (["INCR_text", "PING", "PING"], 33), (["PING", "INCR_number"], None)):
+    for commands, wanted in ((["INCR_text"], 100), (["INCR_text", "PING", "PING"], 33),
+                             (["PING", "INCR_number"], None)):
         u = talking(server.port, *commands)
         d = diagnose(u)
         u.stop()
@@ -305,10 +318,12 @@ def accept_queue_full():
     """Clients of a server that accepts nobody, with room for one."""
     prepare()
     port = unused_port()
-    u = Unit(f"/usr/bin/python3 -c 'import socket, time; s = socket.socket(); s.bind((\"127.0.0.1\", {port})); s.listen(1); time.sleep(1e6)'",
+    u = Unit(f"/usr/bin/python3 -c 'import socket, time; s = socket.socket(); s.bind((\"127.0.0.1\", {port})); "
+             "s.listen(1); time.sleep(1e6)'",
              type="exec").start()
     wait_for("it listens", lambda: f":{port} " in run("ss", "-lnt").stdout)
-    clients = [subprocess.Popen(["python3", "-c", f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"],
+    clients = [subprocess.Popen(["python3", "-c",
+                                 f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"],
                                 stderr=subprocess.DEVNULL) for _ in range(10)]
     try:
         d = yield u
@@ -345,7 +360,8 @@ def stopped_processes():
     n = len(processes(s))
     s.kill("SIGSTOP")
     f = first((yield s), "stopped")
-    check(f" {n} of {n} processes (PID " in f["text"] and f["next"] == f"systemctl kill --signal=SIGCONT {s.name}", f"{f}")
+    check(f" {n} of {n} processes (PID " in f["text"] and f["next"] == f"systemctl kill --signal=SIGCONT {s.name}",
+          f"{f}")
 
 
 @case(quiet="light")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A unit with ten thousand control groups, which are assigned in turns: what root waits for meanwhile, and that all requests are counted
-that were sent once the unit was attached, whatever happened in between. Counts are compared with those of the clients."""
+"""A unit with ten thousand control groups, which are assigned in turns: what root waits for meanwhile, and that all
+requests are counted that were sent once the unit was attached, whatever happened in between. Counts are compared with
+those of the clients."""
 
 import contextlib
 import json
@@ -12,8 +13,10 @@ import sys
 import threading
 import time
 
-from scenario import (SEC, VARLINK, Client, Failed, Unit, Varlink, VarlinkError, attach, check, count, daemon_is_well, equal, expect_total,
-                      fail, kill_qosd, listed, load, lookup, programs, qosctl, qosd_pid, server_command, server_figures, start_served,
+from scenario import (SEC, VARLINK, Client, Failed, Unit, Varlink, VarlinkError, attach, check, count, daemon_is_well,
+                      equal, expect_total,
+                      fail, kill_qosd, listed, load, lookup, programs, qosctl, qosd_pid, server_command, server_figures,
+                      start_served,
                       test, unit_name, unused_port, varlink, wait_for)
 from test_clients import LIMIT, as_nobody, cpu
 
@@ -85,8 +88,8 @@ def same(unit, n, what):
 
 @test(own_daemon=True, deadline=120)
 def calls_of_root_meanwhile():
-    """What root waits for while a user attaches and detaches such a unit: the CPU time of the daemon between a call of root's, sent once the
-    other one is being served, and its reply. All groups at once take a hundred milliseconds."""
+    """What root waits for while a user attaches and detaches such a unit: the CPU time of the daemon between a call of
+    root's, sent once the other one is being served, and its reply. All groups at once take a hundred milliseconds."""
     s, t = start_served(mode="thread"), Tree()
     pid, root, took = qosd_pid(), Varlink(), []
     for _ in range(10):
@@ -109,7 +112,8 @@ def calls_of_root_meanwhile():
 
 @test(own_daemon=True, deadline=120)
 def calls_of_root_while_scanned():
-    """What root waits for, at most, while such a unit gets the probe tls, for which its processes are searched for OpenSSL."""
+    """What root waits for, at most, while such a unit gets the probe tls, for which its processes are searched for
+    OpenSSL."""
     s, t = start_served(mode="thread"), Tree()
     # The programs stay loaded
     attach(s, "--probes=requests,tls")
@@ -127,15 +131,16 @@ def calls_of_root_while_scanned():
             longest.append(max(took))
             v.call("Detach", unit=t.path)
     longest.sort()
-    check(longest[len(longest) // 2] <= LIMIT, f"longest CPU times of the daemon: {[round(t / 1e6, 1) for t in longest]} ms")
+    check(longest[len(longest) // 2] <= LIMIT,
+          f"longest CPU times of the daemon: {[round(t / 1e6, 1) for t in longest]} ms")
     equal(qosd_pid(), pid, "process of qosd")
     daemon_is_well()
 
 
 @test(own_daemon=True, deadline=120)
 def requests_of_all_groups():
-    """Requests that are sent once the unit is attached are counted in all groups, also in those that were created meanwhile, and under load
-    not more than were sent."""
+    """Requests that are sent once the unit is attached are counted in all groups, also in those that were created
+    meanwhile, and under load not more than were sent."""
     start_served(mode="thread")
     t = Tree(n_servers=5)
     clients = [Client(port, connections=4, number=1000000, think_us=1000) for port in t.servers]
@@ -264,7 +269,8 @@ time.sleep(3600)
 
 @test(own_daemon=True, deadline=180)
 def calls_of_root_beside_many_threads():
-    """What root waits for while a user has the 3000 threads of a unit read on 32 connections all the time: never for a whole reading."""
+    """What root waits for while a user has the 3000 threads of a unit read on 32 connections all the time: never for a
+    whole reading."""
     s = start_served(mode="thread")
     # The programs that Diagnose needs stay loaded: loading them takes a hundred milliseconds
     attach(s, "--probes=requests,cpu,memory,block")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Healthy services of many kinds, idle, with little load, and with a client that sends one request after the other: none of their
-diagnoses has a finding. Each is diagnosed again and again with each load, for HEALTHY_SEC seconds if that is in the environment. The
-benchmark (tests/bench/diagnosis.py) makes one diagnosis with each load."""
+"""Healthy services of many kinds, idle, with little load, and with a client that sends one request after the other:
+none of their diagnoses has a finding. Each is diagnosed again and again with each load, for HEALTHY_SEC seconds if that
+is in the environment. The benchmark (tests/bench/diagnosis.py) makes one diagnosis with each load."""
 
 import collections
 import contextlib
@@ -26,8 +26,8 @@ LOADS = {"idle": None, "light": LIGHT_PAUSE_SEC, "closed_loop": 0}
 
 
 def kind(function):
-    """Registers a kind of service. The function yields the unit, and a function that connects a client, and returns one that sends a
-    request and reads its response."""
+    """Registers a kind of service. The function yields the unit, and a function that connects a client, and returns one
+    that sends a request and reads its response."""
     KINDS[function.__name__] = contextlib.contextmanager(function)
     return function
 
@@ -57,7 +57,8 @@ def written(path, text):
 
 @contextlib.contextmanager
 def requests(connect, pause):
-    """Runs its body while a client sends requests, with so many seconds between them. Yields how many had a response."""
+    """Runs its body while a client sends requests, with so many seconds between them. Yields how many had a
+    response."""
     end, state = threading.Event(), {"n": 0}
 
     def go_on():
@@ -124,23 +125,32 @@ def nginx():
 @kind
 def nginx_tls():
     where, port = directory(), unused_port()
-    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{where}/key", "-out", f"{where}/certificate", "-days", "2",
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{where}/key", "-out",
+        f"{where}/certificate", "-days", "2",
         "-subj", "/CN=localhost", timeout=60)
-    written(f"{where}/conf", f"daemon off; pid {where}/pid; error_log stderr; events {{}}\nhttp {{ access_log off; keepalive_requests 1000000;\n"
-            f"server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {where}/certificate; ssl_certificate_key {where}/key; return 200 hello; }} }}\n")
+    written(f"{where}/conf",
+            f"daemon off; pid {where}/pid; error_log stderr; events {{}}\nhttp {{ access_log off; keepalive_requests "
+            "1000000;\n"
+            f"server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {where}/certificate; ssl_certificate_key "
+            f"{where}/key; return 200 hello; }} }}\n")
     u = service(f"/usr/sbin/nginx -c {where}/conf", port)
     context = ssl.create_default_context(cafile=f"{where}/certificate")
-    yield u, lambda: exchange(context.wrap_socket(connected(port), server_hostname="localhost"), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", is_http)
+    yield u, lambda: exchange(context.wrap_socket(connected(port), server_hostname="localhost"),
+                              b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", is_http)
 
 
 def apache(module, settings, mutex="file:{}"):
     where, ports = directory(), (unused_port(), unused_port())
     os.makedirs(f"{where}/www")
     written(f"{where}/www/small", "small")
-    modules = "".join(f"LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n" for m in (f"mpm_{module}", "authz_core"))
+    modules = "".join(f"LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n"
+                      for m in (f"mpm_{module}", "authz_core"))
     # Two sockets to listen on: the processes call accept() under a lock
-    written(f"{where}/conf", f"{modules}ServerName localhost\nUser www-data\nGroup www-data\nPidFile {where}/pid\nDefaultRuntimeDir {where}\n"
-            f"Mutex {mutex.format(where)}\nErrorLog {where}/error\nDocumentRoot {where}/www\nMaxKeepAliveRequests 0\n{settings}\n"
+    written(f"{where}/conf",
+            f"{modules}ServerName localhost\nUser www-data\nGroup www-data\nPidFile {where}/pid\n"
+            f"DefaultRuntimeDir {where}\n"
+            f"Mutex {mutex.format(where)}\nErrorLog {where}/error\nDocumentRoot {where}/www\nMaxKeepAliveRequests 0\n"
+            f"{settings}\n"
             + "".join(f"Listen 127.0.0.1:{p}\n" for p in ports))
     u = service(f"/usr/sbin/apache2 -f {where}/conf -DFOREGROUND", ports[0], settings="SuccessExitStatus=TERM KILL 143")
     u.port = ports[0]
@@ -159,7 +169,8 @@ def apache_event():
 
 @test(deadline=60)
 def apache_prefork_by_lock():
-    """Of the processes of Apache one waits for connections, and those that wait for its lock are idle, whatever kind of lock that is."""
+    """Of the processes of Apache one waits for connections, and those that wait for its lock are idle, whatever kind of
+    lock that is."""
     for mutex in ("fcntl:{}", "flock:{}", "sysvsem", "pthread"):
         u, _ = apache("prefork", "StartServers 4\nMinSpareServers 4\nMaxSpareServers 4", mutex)
         scenario.attach(u, "--probes=requests,cpu")
@@ -190,7 +201,9 @@ def haproxy():
 @kind
 def node():
     where, port = directory(), unused_port()
-    written(f"{where}/server.js", f"require('http').createServer((q, r) => {{ r.setHeader('Content-Length', 5); r.end('hello'); }}).listen({port}, '127.0.0.1');")
+    written(f"{where}/server.js",
+            f"require('http').createServer((q, r) => {{ r.setHeader('Content-Length', 5); r.end('hello'); "
+            f"}}).listen({port}, '127.0.0.1');")
     yield service(f"/usr/bin/node {where}/server.js", port), http(port)
 
 
@@ -238,10 +251,13 @@ def php_fpm():
     where, port = directory(), unused_port()
     fpm = next(f"/usr/sbin/{name}" for name in sorted(os.listdir("/usr/sbin")) if name.startswith("php-fpm"))
     written(f"{where}/script.php", "<?php echo 'hello';")
-    written(f"{where}/conf", f"[global]\nerror_log={where}/log\ndaemonize=no\n[x]\nuser=www-data\nlisten=127.0.0.1:{port}\npm=static\npm.max_children=3\n")
+    written(f"{where}/conf",
+            f"[global]\nerror_log={where}/log\ndaemonize=no\n[x]\nuser=www-data\nlisten=127.0.0.1:{port}\npm=static\n"
+            "pm.max_children=3\n")
     u = service(f"{fpm} -y {where}/conf", port)
     env = dict(os.environ, SCRIPT_FILENAME=f"{where}/script.php", REQUEST_METHOD="GET", SCRIPT_NAME="/script.php")
-    yield u, lambda: lambda: check("hello" in run("cgi-fcgi", "-bind", "-connect", f"127.0.0.1:{port}", env=env).stdout, "response of PHP")
+    yield u, lambda: lambda: check("hello" in run("cgi-fcgi", "-bind", "-connect", f"127.0.0.1:{port}", env=env).stdout,
+                                   "response of PHP")
 
 
 # ---- data -------------------------------------------------------------------------------------------------------
@@ -281,8 +297,10 @@ def mariadb():
         port = int(u.ask("select @@port"))
 
         def connect():
-            p = stack.enter_context(subprocess.Popen(["mariadb", "--no-defaults", "--skip-ssl", "-B", "-N", "-n", "-D", "mysql", "-h", "127.0.0.1",
-                                                      "-P", str(port)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            p = stack.enter_context(subprocess.Popen(["mariadb", "--no-defaults", "--skip-ssl", "-B", "-N", "-n", "-D",
+                                                      "mysql", "-h", "127.0.0.1",
+                                                      "-P", str(port)], text=True, stdin=subprocess.PIPE,
+                                                     stdout=subprocess.PIPE))
             stack.callback(p.kill)
 
             def once():
@@ -378,7 +396,8 @@ def watch_of(name, start):
                         check(not alarms, f"alarm of a healthy service, {load}: {said(d)}")
                     check(pause is None or state["n"] > 0, f"no response, {load}")
     watch.__name__, watch.__module__ = name, __name__
-    test(nightly=True, quiet="light", deadline=120 + len(LOADS) * int(os.environ.get("HEALTHY_SEC", HEALTHY_SEC)) * 2)(watch)
+    test(nightly=True, quiet="light",
+         deadline=120 + len(LOADS) * int(os.environ.get("HEALTHY_SEC", HEALTHY_SEC)) * 2)(watch)
 
 
 for _name, _start in KINDS.items():

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The history of units: History over varlink, qosctl history, qosctl heatmap, and the history after a restart of qosd."""
+"""The history of units: History over varlink, qosctl history, qosctl heatmap, and the history after a restart of
+qosd."""
 
 import glob
 import itertools
 import time
 
 import scenario
-from scenario import (SEC, Talk, attach, check, equal, fresh_qosd, kill_qosd, lookup, qosctl, qosctl_json, qosd_pid, start_served,
+from scenario import (SEC, Talk, attach, check, equal, fresh_qosd, kill_qosd, lookup, qosctl, qosctl_json, qosd_pid,
+                      start_served,
                       systemctl, test, varlink, varlink_error, wait_for, wait_qosd, wake_ups)
 
 STEP = 10 * SEC
@@ -37,8 +39,8 @@ def next_step():
 
 @test(deadline=120)
 def known_load_in_known_steps():
-    """Each step of the history and of the heatmap has exactly the requests that were made in it. Steps of other loads, and files that are
-    broken: tests/contract/test-figures.c."""
+    """Each step of the history and of the heatmap has exactly the requests that were made in it. Steps of other loads,
+    and files that are broken: tests/contract/test-figures.c."""
     s = start_served(mode="thread")
     # In a step of its own, however long the attach takes
     next_step()
@@ -48,18 +50,21 @@ def known_load_in_known_steps():
         t.say(f"run {n}")
         sent.append(2 * n)
         next_step()
-    got = wait_for("both steps have passed", lambda: (got := from_first_request(steps(s)))[1:] and got, 60, pause=0.2)[:2]
+    got = wait_for("both steps have passed", lambda: (got := from_first_request(steps(s)))[1:] and got, 60,
+                   pause=0.2)[:2]
     first = len(steps(s)) - len(from_first_request(steps(s)))
     equal([lookup(g, "requests.server.count") for g in got], sent, "requests by step")
     equal([lookup(g, "requests.server.latency.count") for g in got], sent, "requests in the latency by step")
     equal([lookup(g, "requests.server.protocols.tcp") for g in got], sent, "requests by protocol")
     equal([lookup(g, "requests.server.connections.accepted") for g in got], [2, 0], "connections by step")
-    equal([lookup(g, "requests.server.connections.open") for g in got], [2, 2], "open connections at the end of each step")
+    equal([lookup(g, "requests.server.connections.open") for g in got], [2, 2],
+          "open connections at the end of each step")
     equal([lookup(g, "requests.server.inFlight") for g in got], [0, 0], "requests in flight at the end of each step")
     check(steps(s)[0]["covered"] < STEP, "the step of the attach is covered from its begin")
     equal([g["covered"] for g in got], [STEP] * 2, "time covered by the other steps")
     for a, b in zip(got, got[1:]):
-        check(abs((b["timestamp"] - a["timestamp"]) * 1000 - STEP) < SEC // 100, "steps do not begin where the one before ends")
+        check(abs((b["timestamp"] - a["timestamp"]) * 1000 - STEP) < SEC // 100,
+              "steps do not begin where the one before ends")
 
     # As in snapshots, a quantile needs enough requests: 500 are enough for the 99th percentile, 62 are not
     check(lookup(got[0], "requests.server.latency.p99") is not None, "no p99 of 500 requests")
@@ -91,7 +96,8 @@ def known_load_in_known_steps():
 
 @test(deadline=180, own_daemon=True)
 def kept_over_restart_and_crash():
-    """After a restart and a crash of qosd each step has what it had before, and requests from meanwhile are in the history."""
+    """After a restart and a crash of qosd each step has what it had before, and requests from meanwhile are in the
+    history."""
     fresh_qosd()
     s = start_served(mode="thread")
     t = Talk(s, connections=1)
@@ -145,8 +151,8 @@ def wakes_seldom():
 
 @test()
 def what_is_refused():
-    """Unknown metrics, metrics without a history, and times in the future are refused with a typed error and a message that names
-    the reason."""
+    """Unknown metrics, metrics without a history, and times in the future are refused with a typed error and a message
+    that names the reason."""
     s = start_served(mode="thread")
     now = time.time_ns() // 1000
     equal(varlink_error("History", unit="no-such-unit-at-all"), "NoSuchUnit", "error")
@@ -154,8 +160,10 @@ def what_is_refused():
     equal(varlink_error("History", unit=s.name, metrics=["requests.server.queue"]), "NoHistory", "error")
     equal(varlink_error("History", unit=s.name, metrics=["requests.server.queue.p50"]), "NoHistory", "error")
     equal(varlink_error("History", unit=s.name, metrics=["requests.server.oldestInFlight"]), "NoHistory", "error")
-    for parameter, value in (("since", now + 3600 * 10**6), ("since", -1), ("step", SEC), ("step", 0), ("step", 60 * SEC)):
-        equal(varlink_error("History", unit=s.name, **{parameter: value}), "org.varlink.service.InvalidParameter", f"{parameter}={value}")
+    for parameter, value in (("since", now + 3600 * 10**6), ("since", -1), ("step", SEC), ("step", 0),
+                             ("step", 60 * SEC)):
+        equal(varlink_error("History", unit=s.name, **{parameter: value}), "org.varlink.service.InvalidParameter",
+              f"{parameter}={value}")
     equal(steps(s, since=now), [], "steps since now")
 
     for arguments, status, words in (
@@ -171,5 +179,7 @@ def what_is_refused():
         r = qosctl(*arguments, ok=False)
         equal(r.returncode, status, f"exit status of {arguments}: {r.stderr}")
         check(words in r.stderr, f"{arguments}: {r.stderr}")
-    check("No complete step of 10s is recorded" in qosctl("history", s.name, "--since=now").stdout, "no message about an empty history")
-    check("No complete step of 10s is recorded" in qosctl("heatmap", s.name, "--since=now").stdout, "no message about an empty heatmap")
+    check("No complete step of 10s is recorded" in qosctl("history", s.name, "--since=now").stdout,
+          "no message about an empty history")
+    check("No complete step of 10s is recorded" in qosctl("heatmap", s.name, "--since=now").stdout,
+          "no message about an empty heatmap")

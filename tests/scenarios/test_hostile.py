@@ -14,7 +14,8 @@ import scenario
 import test_tls
 import test_tls_probe
 from http2 import END_HEADERS, END_STREAM, HEADERS, Client as Http2, frame as h2_frame
-from scenario import (Unit, attach, check, equal, lookup, qosctl, qosctl_json, server_figures, smaller, snapshot, test, total,
+from scenario import (Unit, attach, check, equal, lookup, qosctl, qosctl_json, server_figures, smaller, snapshot, test,
+                      total,
                       wait_for)
 from test_http import Nginx, get
 from test_http2 import Nghttpd, Scripted
@@ -90,7 +91,8 @@ def junk_behind_requests():
     equal(server_figures(n)["clientAborts"], 0, "clientAborts")
 
 
-PRIOR = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" + b"\0\0\2\1\5\0\0\0\1\x82\x84",
+PRIOR = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" + b"\0\0\2\1\5\0\0\0\1\x82\x84",
          b"PRI * HTTP/2.0\r\n")
 
 
@@ -111,14 +113,16 @@ def http2_to_http1():
             refused += 1
     n.expect(sent, refused, what="with prior knowledge of HTTP/2")
     f = server_figures(n)
-    equal((f["clientAborts"], f["unparsed"]["connections"], set(scenario.protocols(f))), (0, 0, {"http1"}), "clientAborts, unparsed, protocols")
+    equal((f["clientAborts"], f["unparsed"]["connections"], set(scenario.protocols(f))), (0, 0, {"http1"}),
+          "clientAborts, unparsed, protocols")
     check(f["errors"]["reset"] == 0 and f["latency"]["count"] == sent, f"{f}")
 
 
 @test(deadline=60)
 def requests_behind_the_last_one():
-    """Requests behind one with which the client ends the connection, or that is in error, are one failed request together: no client can
-    have the server fail as often as it likes. Requests behind an empty line, and what looks like another protocol, are of HTTP."""
+    """Requests behind one with which the client ends the connection, or that is in error, are one failed request
+    together: no client can have the server fail as often as it likes. Requests behind an empty line, and what looks
+    like another protocol, are of HTTP."""
     n, r = Nginx(), Redis()
     sent = refused = failed = 0
     last = {b"GET /file HTTP/1.0\r\n\r\n": 0, b"GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n": 0,
@@ -139,7 +143,8 @@ def requests_behind_the_last_one():
         equal(until_end(c).count(b"HTTP/1.1 400"), 1, "responses to a command of Redis")
     sent, refused = sent + 1, refused + 1
     f = wait_for("all is counted", lambda: (f := server_figures(n))["count"] == sent and f)
-    equal((f["status4xx"], f["errors"]["reset"], f["clientAborts"], scenario.protocols(f)), (refused, failed, 0, {"http1": sent}),
+    equal((f["status4xx"], f["errors"]["reset"], f["clientAborts"], scenario.protocols(f)),
+          (refused, failed, 0, {"http1": sent}),
           "4xx, errors.reset, clientAborts, protocols")
     with connect(r.port) as c:
         c.sendall(command("QUIT") + command("PING") * 100)
@@ -250,7 +255,8 @@ def slow_junk(port, request):
 
 
 def junk_between(port, request):
-    """Requests with a response each, then junk where the next request would be, and another request, which gets none."""
+    """Requests with a response each, then junk where the next request would be, and another request, which gets
+    none."""
     with connect(port) as c, contextlib.suppress(ConnectionError):
         for _ in range(3):
             c.sendall(request)
@@ -271,8 +277,9 @@ def half_closed(port, request):
 
 @test(deadline=90)
 def one_a_second():
-    """One client sends 50 requests a second, and another junk once a second, which it does not wait for: all figures stay, in each
-    reading. By the server's own log all requests of the first client are counted, and no more than were responded to."""
+    """One client sends 50 requests a second, and another junk once a second, which it does not wait for: all figures
+    stay, in each reading. By the server's own log all requests of the first client are counted, and no more than were
+    responded to."""
     n = Nginx(log=True)
     for attack in (junk_behind, n.port, get("/file").encode()), (heads, n.port, 200):
         before, logged = total(n), sum(n.logged().values())
@@ -283,7 +290,8 @@ def one_a_second():
                 sent = load.sent
                 while load.sent < sent + 50:
                     r = snapshot(n)["requests"]
-                    check(r["quality"] != "overlapping" and r["server"].get("count", 0) > 0 and "rate" in r["server"] and
+                    check(r["quality"] != "overlapping" and r["server"].get("count", 0) > 0 and "rate" in r["server"]
+                          and
                           r["server"]["latency"].get("p50"), f"quality {r['quality']}: {r['server']}")
         count = wait_for("all is counted", lambda: (x := total(n) - before) >= load.sent and x)
         check(count <= sum(n.logged().values()) - logged, f"{count} requests, the log has {n.logged()}")
@@ -295,8 +303,10 @@ def counted_by_the_log():
     n = Nginx(log=True)
     request = get("/file").encode()
     with Load(n, "/file"):
-        for attack in ((junk_behind, n.port, request, False), (junk_behind, n.port, request * 5, False), (heads, n.port, 200, False),
-                       (slow_junk, n.port, request), (junk_between, n.port, request), (half_closed, n.port, request * 2)):
+        for attack in ((junk_behind, n.port, request, False), (junk_behind, n.port, request * 5, False),
+                       (heads, n.port, 200, False),
+                       (slow_junk, n.port, request), (junk_between, n.port, request),
+                       (half_closed, n.port, request * 2)):
             for _ in range(10):
                 attack[0](*attack[1:])
                 r = snapshot(n)["requests"]
@@ -352,13 +362,14 @@ def memcached():
 
 @test(deadline=60)
 def http2():
-    """Frames that are none, or that the server refuses: it ends each connection with an error, which is one failed request, and the
-    requests of others all count."""
+    """Frames that are none, or that the server refuses: it ends each connection with an error, which is one failed
+    request, and the requests of others all count."""
     n = Nghttpd()
     client = h2.connection.H2Connection()
     client.initiate_connection()
     greeting = client.data_to_send()
-    client.send_headers(1, [(":method", "GET"), (":path", "/file"), (":scheme", "http"), (":authority", "x")], end_stream=True)
+    client.send_headers(1, [(":method", "GET"), (":path", "/file"), (":scheme", "http"), (":authority", "x")],
+                        end_stream=True)
     request = client.data_to_send()
 
     def attack(begin, junk):
@@ -372,13 +383,16 @@ def http2():
 
     failed = 0
     with Http2(n.port) as c:
-        for begin, junk in ((greeting, b"\xff" * 60), (greeting, b"\0\0\4\0\1\0\0\0\1junk"), (greeting, b"\0\0\4\1\5\0\0\0\1" + b"\xff" * 4),
-                            (greeting, request + b"\xff" * 60), (greeting[:24] + b"\xff" * 60, b""), (greeting + request + b"\xff" * 60, b"")):
+        for begin, junk in ((greeting, b"\xff" * 60), (greeting, b"\0\0\4\0\1\0\0\0\1junk"),
+                            (greeting, b"\0\0\4\1\5\0\0\0\1" + b"\xff" * 4),
+                            (greeting, request + b"\xff" * 60), (greeting[:24] + b"\xff" * 60, b""),
+                            (greeting + request + b"\xff" * 60, b"")):
             for _ in range(5):
                 attack(begin, junk)
                 c.ask("/file")
                 failed += 1
-            wait_for(f"a failed request each with {begin + junk}", lambda: server_figures(n)["errors"]["reset"] == failed)
+            wait_for(f"a failed request each with {begin + junk}",
+                     lambda: server_figures(n)["errors"]["reset"] == failed)
         equal((total(n), server_figures(n)["clientAborts"]), (failed, 0), "count, clientAborts")
         is_measured(n, failed)
         for junk in greeting + request + JUNK, greeting[:24] + b"\xff" * 60:
@@ -387,8 +401,9 @@ def http2():
 
 @test(deadline=90)
 def client_role():
-    """A unit as a client, with junk, a tunnel and HTTP/2 on some of its connections: the requests on the others all count, and those that
-    are parsed before. A threshold that is violated stays that, and each reading has all figures."""
+    """A unit as a client, with junk, a tunnel and HTTP/2 on some of its connections: the requests on the others all
+    count, and those that are parsed before. A threshold that is violated stays that, and each reading has all
+    figures."""
     n, h = Nginx(), Nghttpd()
     go, done = f"/run/{n.name}-go", f"/run/{n.name}-done"
     c = attach(program(f"""
@@ -446,8 +461,10 @@ time.sleep(1000)
     with open(done) as f:
         good, junk = map(int, f.read().split())
     check(junk > 10, f"{junk} connections with junk")
-    x = wait_for("all is counted", lambda: (x := lookup(snapshot(c, "total"), "requests.client"))["count"] >= good + junk and x)
-    equal((x["count"], x["latency"]["count"], x["unparsed"]["connections"], x["quality"]), (good + junk, good + junk, junk, "partial"),
+    x = wait_for("all is counted",
+                 lambda: (x := lookup(snapshot(c, "total"), "requests.client"))["count"] >= good + junk and x)
+    equal((x["count"], x["latency"]["count"], x["unparsed"]["connections"], x["quality"]),
+          (good + junk, good + junk, junk, "partial"),
           "count, latencies, unparsed connections, quality")
     # Of each: 40 bytes of junk behind the request, and the response to it
     check(0 < x["unparsed"]["share"] < 0.5 and x["unparsed"]["bytes"] >= 44 * junk, f"{x['unparsed']}")
@@ -464,13 +481,15 @@ time.sleep(1000)
     row, = (r for r in x["peers"] if r["peer"].endswith(f":{h.port}"))
     check("count" not in row, f"streams are counted: {row}")
     # All but what the server may say before the first request
-    check(0 <= row["bytesIn"] + row["bytesOut"] - x["unparsed"]["bytes"] <= 100, f"unparsed bytes {x['unparsed']['bytes']}: {row}")
+    check(0 <= row["bytesIn"] + row["bytesOut"] - x["unparsed"]["bytes"] <= 100,
+          f"unparsed bytes {x['unparsed']['bytes']}: {row}")
 
     # Behind an upgrade from HTTP/1 (101), which is one request with one response
     url = f"http://127.0.0.1:{Scripted().port}/status/404"
     w = attach(Unit(f"/usr/bin/curl -sS --http2 -o /dev/null {url} --next -sS --http2 -o /dev/null {url}", type="exec"))
     run_to_its_end(w)
-    x = wait_for("the upgrade is counted", lambda: (x := lookup(snapshot(w, "total"), "requests.client"))["count"] == 1 and x)
+    x = wait_for("the upgrade is counted",
+                 lambda: (x := lookup(snapshot(w, "total"), "requests.client"))["count"] == 1 and x)
     equal((x["unparsed"]["connections"], x["quality"], x["inFlight"], x["aborts"]), (1, "partial", 0, 0),
           "unparsed connections, quality, in flight, aborts of a client that upgrades")
 
@@ -539,8 +558,8 @@ def greet_and_junk(u, version):
 
 @test(deadline=120)
 def failed_handshakes():
-    """A TLS handshake that is not completed is one failed request, of the side that ended it. The requests of others all count, and a
-    threshold that is violated stays that."""
+    """A TLS handshake that is not completed is one failed request, of the side that ended it. The requests of others
+    all count, and a threshold that is violated stays that."""
     u = test_tls.served(idle=300)
     qosctl("set-threshold", u.name, "busy: requests.server.rate > 10 over 1s")
     ends = {other_version: "reset", greet_and_junk: "reset", distrust: "abort", greet_and_leave: "abort"}
@@ -553,21 +572,23 @@ def failed_handshakes():
                     attack(u, version)
                 failed[who] += n
                 wait_for(f"each counts with {attack.__name__} and {version}",
-                         lambda: (f := server_figures(u))["errors"]["reset"] == failed["reset"] and f["clientAborts"] == failed["abort"])
+                         lambda: (f := server_figures(u))["errors"]["reset"] == failed["reset"]
+                         and f["clientAborts"] == failed["abort"])
                 equal(qosctl_json("list-thresholds", u.name)[0]["state"], "violated", f"state with {attack.__name__}")
                 r = snapshot(u, "2s")["requests"]
                 check(r["quality"] == "exchanges" and "p50" in r["server"]["latency"], f"{r}")
     test_tls.expect_total(u, a.sent + b.sent)
     f = server_figures(u)
-    equal((f["protocols"]["tls"], f["protocols"]["tcp"], f["latency"]["count"]), (a.sent + b.sent, 0, a.sent + b.sent), "of TLS, others, latencies")
+    equal((f["protocols"]["tls"], f["protocols"]["tcp"], f["latency"]["count"]), (a.sent + b.sent, 0, a.sent + b.sent),
+          "of TLS, others, latencies")
     equal((f["errors"]["reset"], f["clientAborts"], f["unparsed"]["connections"], f["inFlight"]),
           (failed["reset"], failed["abort"], 0, 0), "errors.reset, clientAborts, unparsed connections, in flight")
 
 
 @test(deadline=120)
 def junk_inside_tls():
-    """With the plaintext: junk behind requests is a request with an error, as without TLS, and records that are none end a connection in
-    one failed request. What others send is exact, and a threshold that is violated stays that."""
+    """With the plaintext: junk behind requests is a request with an error, as without TLS, and records that are none
+    end a connection in one failed request. What others send is exact, and a threshold that is violated stays that."""
     u = test_tls.Nginx(idle=300)
     test_tls_probe.watched(u)
     u.listens()
@@ -606,7 +627,8 @@ def junk_inside_tls():
     sent += a.sent + b.sent
     test_tls.expect_total(u, before["count"] + sent)
     f = wait_for("all have failed", lambda: (f := server_figures(u))["errors"]["reset"] == broken and f)
-    equal((f["protocols"]["http1"] - before["protocols"]["http1"], f["status4xx"], f["clientAborts"], f["unparsed"]["connections"], f["inFlight"]),
+    equal((f["protocols"]["http1"] - before["protocols"]["http1"], f["status4xx"], f["clientAborts"],
+           f["unparsed"]["connections"], f["inFlight"]),
           (sent, refused, 0, 0, 0), "of HTTP, refused, clientAborts, unparsed connections, in flight")
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""qosctl with several hosts, over ssh itself. Two of them are this machine by other addresses, so that all is there twice."""
+"""qosctl with several hosts, over ssh itself. Two of them are this machine by other addresses, so that all is there
+twice."""
 
 import json
 import os
@@ -17,7 +18,8 @@ class Sshd:
         run("install", "-d", "/run/sshd")
         for name in ("host", "key"):
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{self.directory}/{name}")
-        self.unit = scenario.Unit(f"/usr/sbin/sshd -D -e -f /dev/null -p {self.port} -h {self.directory}/host -o ListenAddress=127.0.0.1"
+        self.unit = scenario.Unit(f"/usr/sbin/sshd -D -e -f /dev/null -p {self.port} -h {self.directory}/host -o "
+                                  "ListenAddress=127.0.0.1"
                                   f" -o ListenAddress=::1 -o UsePAM=no -o StrictModes=no -o PidFile=none"
                                   f" -o AuthorizedKeysFile={self.directory}/key.pub", type="notify").start()
         with open(f"{self.directory}/ssh", "w") as f:
@@ -27,7 +29,8 @@ class Sshd:
         self.hosts = [f"root@127.0.0.1:{self.port}", f"root@[::1]:{self.port}"]
 
     def qosctl(self, hosts, *arguments, **more):
-        return qosctl("-H", ",".join(hosts), *arguments, env=os.environ | {"SYSTEMD_SSH": f"{self.directory}/ssh"}, **more)
+        return qosctl("-H", ",".join(hosts), *arguments, env=os.environ | {"SYSTEMD_SSH": f"{self.directory}/ssh"},
+                      **more)
 
 
 def buckets(reply):
@@ -52,10 +55,12 @@ def several_hosts():
             equal(r.returncode, status, f"exit status with {hosts}: {r.stderr}")
             both = json.loads(r.stdout)
             equal(buckets(both), {k: 2 * n for k, n in buckets(one).items()}, "buckets")
-            equal((both["count"], both["sum"], both["schema"]), (2 * one["count"], 2 * one["sum"], one["schema"]), "count, sum, schema")
+            equal((both["count"], both["sum"], both["schema"]), (2 * one["count"], 2 * one["sum"], one["schema"]),
+                  "count, sum, schema")
             equal([(h["host"], h["count"]) for h in both["hosts"]], [(h, 2000) for h in d.hosts], "hosts")
             check((nobody in r.stderr) == (status == 1), f"what is said: {r.stderr}")
-            equal(all(line.startswith(f"{nobody}: ") for line in r.stderr.splitlines()), True, f"messages without a host: {r.stderr}")
+            equal(all(line.startswith(f"{nobody}: ") for line in r.stderr.splitlines()), True,
+                  f"messages without a host: {r.stderr}")
 
     r = json.loads(d.qosctl(d.hosts, "status", s.name, "--window=total", "--json=short").stdout)
     own = scenario.server_figures(s)
@@ -67,9 +72,11 @@ def several_hosts():
     for verb in "status", "list":
         text = d.qosctl([*d.hosts, nobody], verb, s.name, ok=False)
         equal(text.returncode, 1, f"exit status of {verb}: {text.stderr}")
-        equal([sum(line.startswith(h) for line in text.stdout.splitlines()) for h in d.hosts], [1, 1], f"rows of {verb}: {text.stdout}")
+        equal([sum(line.startswith(h) for line in text.stdout.splitlines()) for h in d.hosts], [1, 1],
+              f"rows of {verb}: {text.stdout}")
 
-    items = [json.loads(line) for line in d.qosctl(d.hosts, "diagnose", s.name, "--for=1s", "--json=short", ok=False).stdout.splitlines()]
+    items = [json.loads(line) for line in d.qosctl(d.hosts, "diagnose", s.name, "--for=1s", "--json=short",
+                                                   ok=False).stdout.splitlines()]
     equal([(i["host"], i["unit"]) for i in items], [(h, s.name) for h in d.hosts], "diagnoses")
     run("rm", "-rf", d.directory)
 

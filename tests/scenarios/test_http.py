@@ -11,7 +11,8 @@ import struct
 import subprocess
 
 import scenario
-from scenario import (SOURCES, Cable, Unit, attach, check, equal, expect_total, nsenter, qosctl, run, server_figures, smaller,
+from scenario import (SOURCES, Cable, Unit, attach, check, equal, expect_total, nsenter, qosctl, run, server_figures,
+                      smaller,
                       snapshot, systemctl, test, total, unused_port, wait_for)
 
 
@@ -23,7 +24,8 @@ class Http(Unit):
         if attach_first:
             attach(self)
         self.start()
-        wait_for("the server listens", lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
+        wait_for("the server listens",
+                 lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
 
     def connect(self):
         return Client(self.port)
@@ -62,12 +64,14 @@ class Nginx(Http):
         with open(f"{self.directory}/nginx.conf", "w") as f:
             f.write(f"worker_processes 2; pid {self.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
                     f"http {{ log_format line '$status $request_method $uri';\n"
-                    f"access_log {f'{self.directory}/log line' if log else 'off'}; sendfile on; keepalive_requests 1000000; client_max_body_size 1m;\n"
+                    f"access_log {f'{self.directory}/log line' if log else 'off'}; sendfile on; keepalive_requests "
+                    "1000000; client_max_body_size 1m;\n"
                     f"server {{ listen {self.port}; root {self.directory};\n"
                     f" location /bad {{ return 503 'bad'; }} location /status {{ stub_status; }} }} }}\n")
         namespace = f"NetworkNamespacePath=/run/netns/{netns}" if netns else ""
         super().__init__(f"/usr/sbin/nginx -c {self.directory}/nginx.conf -g 'daemon off;'", name=name, type="exec",
-                         settings=f"ExecReload=/bin/kill -HUP $MAINPID\nExecStopPost=/bin/rm -r {self.directory}\n{namespace}")
+                         settings="ExecReload=/bin/kill -HUP $MAINPID\nExecStopPost=/bin/rm -r "
+                                  f"{self.directory}\n{namespace}")
         self.begin(attach_first)
 
     def logged(self):
@@ -150,14 +154,16 @@ def get(path, method="GET", fields=""):
 
 @test(deadline=60)
 def pipelined():
-    """Each request of a pipeline counts, with its status, whatever the length of the pipeline and the kind of its requests."""
+    """Each request of a pipeline counts, with its status, whatever the length of the pipeline and the kind of its
+    requests."""
     n = Nginx()
     seed = random.Random(3)
     sent = missing = bad = 0
     for at_once in list(range(1, 17)) + [60]:
         with n.connect() as c:
             for _ in range(smaller(20)):
-                kinds = [seed.choice([("GET", "/file", 200), ("HEAD", "/large", 200), ("GET", "/none", 404), ("HEAD", "/none", 404),
+                kinds = [seed.choice([("GET", "/file", 200), ("HEAD", "/large", 200), ("GET", "/none", 404),
+                                      ("HEAD", "/none", 404),
                                       ("GET", "/large", 200)]) if seed.random() > .07 else ("GET", "/bad", 503)
                          for _ in range(at_once)]
                 c.send("".join(get(path, method) for method, path, _ in kinds))
@@ -175,7 +181,8 @@ def pipelined():
 
 @test(deadline=60)
 def load():
-    """Counts are those of ab with keep-alive and without, and failures are counted. A reload of nginx under load loses none."""
+    """Counts are those of ab with keep-alive and without, and failures are counted. A reload of nginx under load loses
+    none."""
     n = Nginx()
     sent = 0
     for options in ("-k",), ("-k", "-i"), ():
@@ -190,7 +197,8 @@ def load():
             equal(c.ask(get("/bad" if status == 503 else "/file"))[0], status, "status")
     sent += 1000
     n.expect(sent, status5xx=70, what="of which 7 % failed")
-    p = subprocess.Popen(["ab", "-q", "-k", "-r", "-n", str(smaller(20000)), "-c", "8", f"http://127.0.0.1:{n.port}/file"],
+    p = subprocess.Popen(["ab", "-q", "-k", "-r", "-n", str(smaller(20000)), "-c", "8",
+                          f"http://127.0.0.1:{n.port}/file"],
                          stdout=subprocess.PIPE, text=True)
     for _ in range(3):
         before = total(n)
@@ -216,10 +224,12 @@ def cut_anywhere():
             for i in range(smaller(40)):
                 status = seed.choice([200, 204, 304, 404])
                 body = seed.choice(["", "GET / HTTP/1.1\r\n\r\n", "x" * 700])
-                chunked = "".join("%x;a=b\r\n%s\r\n" % (len(p), p) for p in (body[:5], body[5:]) if p) + "0\r\nA: b\r\n\r\n"
+                chunked = "".join("%x;a=b\r\n%s\r\n" % (len(p), p) for p in (body[:5], body[5:])
+                                  if p) + "0\r\nA: b\r\n\r\n"
                 method = seed.choice(["GET", "POST", "HEAD", "PATCH"])
                 data = (get(f"/status/{status}", method) if method in ("GET", "HEAD") else
-                        get(f"/status/{status}", method, f"cOnTeNt-LeNgTh: {len(body)}\r\n") + body if seed.random() < .5 else
+                        get(f"/status/{status}", method, f"cOnTeNt-LeNgTh: {len(body)}\r\n") + body
+                        if seed.random() < .5 else
                         get(f"/status/{status}", method, "Transfer-Encoding: Chunked\r\n") + chunked).encode()
                 if i > 0 and seed.random() < .2:
                     data = b"\r\n" + data.replace(b"Host: x\r\n", b"Host: x\r\nX-Folded: a\r\n b\r\n")
@@ -235,12 +245,14 @@ def cut_anywhere():
 
 @test(vm="nightly")
 def bodies():
-    """Requests count once whether bodies have a length, are chunked, end with the connection, or are absent, and whatever their size."""
+    """Requests count once whether bodies have a length, are chunked, end with the connection, or are absent, and
+    whatever their size."""
     s = Server()
     sent = 0
     with s.connect() as c:
         for method, path, length in (("GET", "/size/5", 5), ("GET", "/size/0", 0), ("HEAD", "/size/5000", 0),
-                                     ("GET", "/size/1000000", 1000000), ("GET", "/chunked/0", 0), ("GET", "/chunked/20", 19020),
+                                     ("GET", "/size/1000000", 1000000), ("GET", "/chunked/0", 0),
+                                     ("GET", "/chunked/20", 19020),
                                      ("GET", "/size/5", 5)):
             equal(len(c.ask(get(path, method), method == "HEAD")[1]), length, f"length of the body of {path}")
             sent += 1
@@ -288,7 +300,8 @@ def long_answers_are_in_flight():
 
 @test()
 def interim_and_early_answers():
-    """Interim responses do not end a request, and a response before the end of the request's body counts for that request."""
+    """Interim responses do not end a request, and a response before the end of the request's body counts for that
+    request."""
     s = Server()
     sent = 0
     with s.connect() as c:
@@ -355,13 +368,16 @@ def tunnels():
         c.ask(get("/h2c", fields="Upgrade: h2c\r\nConnection: Upgrade\r\n"))
         c.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         c.take(24)
-    x = wait_for("the connection is abandoned", lambda: (x := snapshot(s)["requests"])["server"]["unparsed"]["connections"] == 1 and x)
-    equal((x["quality"], x["server"]["count"], x["server"]["protocols"].get("tcp", 0)), ("partial", 3, 0), "quality, count, of tcp")
+    x = wait_for("the connection is abandoned",
+                 lambda: (x := snapshot(s)["requests"])["server"]["unparsed"]["connections"] == 1 and x)
+    equal((x["quality"], x["server"]["count"], x["server"]["protocols"].get("tcp", 0)), ("partial", 3, 0),
+          "quality, count, of tcp")
 
 
 @test()
 def streams():
-    """A stream of server-sent events counts at the head of its response, and is not in flight afterwards, however long it lasts."""
+    """A stream of server-sent events counts at the head of its response, and is not in flight afterwards, however long
+    it lasts."""
     s = Server()
     with s.connect() as c, s.connect() as d:
         for e in (c, d):
@@ -371,7 +387,8 @@ def streams():
         for e in (c, d):
             e.until(b"data: 9\n\r\n")
         f = s.expect(2, streams=2, what="with streams that go on")
-        check(f["latency"]["max"] < 250_000_000 and f["answer"]["max"] < 250_000_000, f"the stream is in the latency: {f['latency']}")
+        check(f["latency"]["max"] < 250_000_000 and f["answer"]["max"] < 250_000_000,
+              f"the stream is in the latency: {f['latency']}")
     f = s.expect(2, streams=2, what="when the clients have closed")
     equal(f["clientAborts"], 0, "clientAborts")
     with s.connect() as c:
@@ -388,7 +405,8 @@ def attached_while_loaded():
     with n.connect() as idle, n.connect() as half:
         idle.ask(get("/file"))
         half.send(get("/file")[:-1])
-        load = subprocess.Popen(["wrk", "-t1", "-c16", "-d3s", f"http://127.0.0.1:{n.port}/file"], stdout=subprocess.DEVNULL)
+        load = subprocess.Popen(["wrk", "-t1", "-c16", "-d3s", f"http://127.0.0.1:{n.port}/file"],
+                                stdout=subprocess.DEVNULL)
         wait_for("load", lambda: n.requests() > 100)
         before = n.requests()
         attach(n)
@@ -443,7 +461,8 @@ def not_http_after_all():
 
 
 def refused(port, what, before=()):
-    """Sends bytes that are no request, after requests. Returns the status of the response to them, or 0 if that is not HTTP."""
+    """Sends bytes that are no request, after requests. Returns the status of the response to them, or 0 if that is not
+    HTTP."""
     with Client(port) as c:
         for request in before:
             equal(c.ask(request)[0], 200, "status")
@@ -464,9 +483,11 @@ class Apache(Http):
         os.makedirs(self.directory)
         with open(f"{self.directory}/file", "wb") as f:
             f.write(b"f" * 3000)
-        modules = "".join(f"LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n" for m in ("mpm_event", "authz_core"))
+        modules = "".join(f"LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n"
+                          for m in ("mpm_event", "authz_core"))
         with open(f"{self.directory}/conf", "w") as f:
-            f.write(f"{modules}Listen 127.0.0.1:{self.port}\nServerName x\nPidFile {self.directory}/pid\nErrorLog {self.directory}/log\n"
+            f.write(f"{modules}Listen 127.0.0.1:{self.port}\nServerName x\nPidFile {self.directory}/pid\nErrorLog "
+                    f"{self.directory}/log\n"
                     f"DefaultRuntimeDir {self.directory}\nDocumentRoot {self.directory}\n")
         super().__init__(f"/usr/sbin/apache2 -f {self.directory}/conf -DFOREGROUND", name=name, type="exec",
                          settings=f"ExecStopPost=/bin/rm -r {self.directory}")
@@ -475,11 +496,13 @@ class Apache(Http):
 
 @test(deadline=60)
 def refused_requests():
-    """Bytes that are not parsed as a request, but that the server refuses with an HTTP response, count with the status of that."""
+    """Bytes that are not parsed as a request, but that the server refuses with an HTTP response, count with the status
+    of that."""
     for server in Nginx, Apache:
         s = server()
         statuses = []
-        for what in (b"FOO BAR BAZ\r\n\r\n", b"GE<T / HTTP/1.1\r\nHost: x\r\n\r\n", b"get\t/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        for what in (b"FOO BAR BAZ\r\n\r\n", b"GE<T / HTTP/1.1\r\nHost: x\r\n\r\n",
+                     b"get\t/ HTTP/1.1\r\nHost: x\r\n\r\n",
                      b"get / HTTP/1.1\r\nHost: x\r\n\r\n",
                      b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", b"\x01\x02\x03\x04\r\n\r\n",
                      b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"):
@@ -498,7 +521,9 @@ def refused_requests():
         equal(refused(s.port, hello.read()), 400, "status")
         expect_total(s, len(statuses) + 1)
         f = server_figures(s)
-        equal((scenario.protocols(f), f["status4xx"]), ({"http1": len(statuses) + 1}, sum(400 <= n < 500 for n in statuses) + 1), "protocols, 4xx")
-        equal((f["inFlight"], f["errors"]["reset"], f["connections"]["accepted"]), (0, 0, 15), "in flight, resets, accepted")
+        equal((scenario.protocols(f), f["status4xx"]),
+              ({"http1": len(statuses) + 1}, sum(400 <= n < 500 for n in statuses) + 1), "protocols, 4xx")
+        equal((f["inFlight"], f["errors"]["reset"], f["connections"]["accepted"]), (0, 0, 15),
+              "in flight, resets, accepted")
         equal((f["clientAborts"], f["connections"]["listenDrops"]), (0, 0), "aborts, drops")
         s.stop()

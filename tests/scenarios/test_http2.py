@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""HTTP/2 without TLS, and gRPC: one request per stream. nginx, nghttpd and the gRPC library, compared with the counts of their
-clients, and a client and a server that send arbitrary frames."""
+"""HTTP/2 without TLS, and gRPC: one request per stream. nginx, nghttpd and the gRPC library, compared with the counts
+of their clients, and a client and a server that send arbitrary frames."""
 
 import contextlib
 import json
@@ -34,12 +34,14 @@ class Http2(Unit):
         attach(self)
 
     def listens(self):
-        wait_for("the server listens", lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
+        wait_for("the server listens",
+                 lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
 
     def connect(self, **options):
         return http2.Client(self.port, **options)
 
-    def expect(self, count, status4xx=0, status5xx=0, grpc=None, what="", in_flight=0, reset=0, aborts=0, protocols=None):
+    def expect(self, count, status4xx=0, status5xx=0, grpc=None, what="", in_flight=0, reset=0, aborts=0,
+               protocols=None):
         """Checks the figures of the server, and that all of its requests were parsed. Returns the figures."""
         expect_total(self, count, what=f"count {what}")
         f = wait_for(f"{in_flight} are in flight {what}",
@@ -47,7 +49,8 @@ class Http2(Unit):
         equal(scenario.protocols(f), protocols or {self.protocol: count}, f"protocols {what}")
         # A server of gRPC only need not have counts by HTTP status
         none = 0 if self.protocol == "grpc" else None
-        equal((f.get("status4xx", none), f["errors"].get("status5xx", none)), (status4xx, status5xx), f"4xx, 5xx {what}")
+        equal((f.get("status4xx", none), f["errors"].get("status5xx", none)), (status4xx, status5xx),
+              f"4xx, 5xx {what}")
         equal(f["errors"].get("grpc"), grpc, f"errors.grpc {what}")
         equal((f["errors"]["reset"], f["clientAborts"]), (reset, aborts), f"errors.reset, clientAborts {what}")
         equal(f["latency"]["count"], count, f"latency.count {what}")
@@ -58,7 +61,8 @@ class Http2(Unit):
 class Scripted(Http2):
     def __init__(self, attach_first=True):
         self.port = unused_port()
-        super().__init__(f"/usr/bin/python3 -B {SOURCES}/http2_server.py {self.port}", settings="SuccessExitStatus=TERM KILL")
+        super().__init__(f"/usr/bin/python3 -B {SOURCES}/http2_server.py {self.port}",
+                         settings="SuccessExitStatus=TERM KILL")
         self.begin(attach_first)
 
 
@@ -86,8 +90,8 @@ class Nginx(Http2):
         self.begin(attach_first)
 
     def logged(self, want=None):
-        """The number of requests of HTTP/2, and of those that failed with 503. Lines are written when a stream is freed, which is not
-        before its response has left."""
+        """The number of requests of HTTP/2, and of those that failed with 503. Lines are written when a stream is
+        freed, which is not before its response has left."""
         def read():
             with open(f"{self.directory}/log") as f:
                 lines = f.read().splitlines()
@@ -105,7 +109,8 @@ class Nghttpd(Http2):
         for path, size in (("file", 3000), ("style", 500), ("large", 300000)):
             with open(f"{self.directory}/{path}", "wb") as f:
                 f.write(b"f" * size)
-        super().__init__(f"/usr/sbin/nghttpd --no-tls -n 2 -b 64 -d {self.directory} {' '.join(options)} {self.port}", name=name,
+        super().__init__(f"/usr/sbin/nghttpd --no-tls -n 2 -b 64 -d {self.directory} {' '.join(options)} {self.port}",
+                         name=name,
                          type="exec")
         self.begin()
 
@@ -122,7 +127,8 @@ class Grpc(Http2):
         self.begin(attach_first)
 
     def client(self, method, number, codes=None):
-        return subprocess.Popen([sys.executable, "-B", f"{SOURCES}/grpc_client.py", str(self.port), method, str(number)] +
+        return subprocess.Popen([sys.executable, "-B", f"{SOURCES}/grpc_client.py", str(self.port), method,
+                                 str(number)] +
                                 ([",".join(map(str, codes))] if codes else []),
                                 env=dict(os.environ, **{"CERTIFICATE": self.certificate} if self.certificate else {}),
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -140,9 +146,11 @@ def h2load(server, number, clients=4, streams=100, paths=("/file",), address="12
     with open(f"/run/{scenario.prefix}-paths", "w") as f:
         f.writelines(f"http://{address}:{server.port}{p}\n" for p in paths)
     out = run(*nsenter(netns), "h2load", "-n", number, "-c", clients, "-m", streams, "-i", f.name, timeout=200).stdout
-    requests = re.search(r"^requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored", out, re.M)
+    requests = re.search(r"^requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored",
+                         out, re.M)
     check(requests, f"output of h2load: {out}")
-    codes = [int(n) for n in re.search(r"^status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", out, re.M).groups()]
+    codes = [int(n)
+             for n in re.search(r"^status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", out, re.M).groups()]
     if all_end:
         equal((int(requests[1]), int(requests[2])), (number, 0), f"requests that h2load completed, and others: {out}")
     return {"2xx": codes[0], "3xx": codes[1], "4xx": codes[2], "5xx": codes[3]}
@@ -163,7 +171,8 @@ def exact_or_said(unit, want, up_to=None):
 
 @test(deadline=60)
 def hundred_streams_at_once():
-    """Requests and failures are those that h2load and nginx count, with up to 100 connections, and 100 streams on each."""
+    """Requests and failures are those that h2load and nginx count, with up to 100 connections, and 100 streams on
+    each."""
     n = Nginx()
     sent = bad = 0
     for clients, streams, each in ((1, 1, 200), (4, 100, 5000), (16, 10, 600), (100, 100, 100)):
@@ -201,8 +210,8 @@ def lost_elements():
 
 @test(vm="nightly", quiet="alone")
 def without_memory():
-    """If the kernel has no memory for the state of a connection, the failures are counted by map, and the quality is not exact. With memory
-    for the first of the two parts of the state, connections with few streams are exact."""
+    """If the kernel has no memory for the state of a connection, the failures are counted by map, and the quality is
+    not exact. With memory for the first of the two parts of the state, connections with few streams are exact."""
     before = lost_elements()
     n = Nginx()
     with option_memory(4096):
@@ -216,11 +225,13 @@ def without_memory():
     n = Nginx()
     with option_memory(12000):
         equal(h2load(n, 400, 1, 20)["2xx"], 400, "responses")
-        equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (0, "exact"), "drops and quality with few streams")
+        equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (0, "exact"),
+              "drops and quality with few streams")
         equal(h2load(n, 400, 1, 100)["2xx"], 400, "responses")
     equal(lost_elements().get("h2_mores", 0) - before.get("h2_mores", 0), 1, "connections without h2_mores")
     expect_total(n, 800)
-    equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (1, "exchanges"), "drops and quality with many streams")
+    equal((snapshot(n)["drops"], snapshot(n)["requests"]["quality"]), (1, "exchanges"),
+          "drops and quality with many streams")
 
 
 @test()
@@ -248,7 +259,8 @@ def cut_anywhere(server=Scripted):
     seed = random.Random(8)
     sent, statuses = 0, []
     for number, (first, options) in enumerate((({}, {}), ({"seed": 1}, {}), ({"seed": 2}, {"header_table_size": 0}),
-                                               ({}, {"header_table_size": 100}), ({"seed": 3}, {"header_table_size": 65536}))):
+                                               ({}, {"header_table_size": 100}),
+                                               ({"seed": 3}, {"header_table_size": 65536}))):
         with s.connect(**first, **options) as c:
             for _ in range(smaller(20)):
                 streams, data = [], b""
@@ -284,13 +296,14 @@ def cut_anywhere(server=Scripted):
 
 @test(vm="nightly")
 def all_kinds_of_answers(server=Scripted):
-    """All kinds of responses count once: with interim responses, trailers, headers in several frames, bodies of all sizes, and before
-    the request's body."""
+    """All kinds of responses count once: with interim responses, trailers, headers in several frames, bodies of all
+    sizes, and before the request's body."""
     s = server()
     sent = 0
     with s.connect() as c:
         for _ in range(smaller(20)):
-            for path in ("/interim", "/trailers/10", "/trailers/100000", "/size/0", "/size/1", "/size/16384", "/size/400000",
+            for path in ("/interim", "/trailers/10", "/trailers/100000", "/size/0", "/size/1", "/size/16384",
+                         "/size/400000",
                          "/headers/1", "/headers/600", "/ping"):
                 r = c.ask(path)
                 equal((r.status, r.end), (200, "end"), f"response to {path}")
@@ -323,7 +336,8 @@ def all_kinds_of_answers(server=Scripted):
 
 @test()
 def streams_in_flight(server=Scripted):
-    """Streams without a response are in flight, with their age, on all connections, until they are released or the server is killed."""
+    """Streams without a response are in flight, with their age, on all connections, until they are released or the
+    server is killed."""
     s = server()
     clients = [s.connect() for _ in range(3)]
     held = [(c, c.start("/hang")) for c in clients for _ in range(10)]
@@ -365,7 +379,8 @@ def streams_in_flight(server=Scripted):
 
 @test()
 def long_streams_beside_short_ones(server=Scripted):
-    """Streams that last for as long as their connection are in flight, while other streams on the connection are counted."""
+    """Streams that last for as long as their connection are in flight, while other streams on the connection are
+    counted."""
     s = server()
     sent = bad = 0
     for number in 1, 12, 90:
@@ -390,13 +405,15 @@ def nothing_is_asked(server=Scripted):
     with s.connect() as c, s.connect(begin=False) as mute, s.connect(begin=False) as half:
         half.send(http2.PREFACE[:20])
         for n in range(smaller(200)):
-            c.send(http2.frame(http2.PING, 0, 0, b"12345678") + http2.frame(http2.PRIORITY, 0, 2 * n + 1, b"\0\0\0\0\1") +
+            c.send(http2.frame(http2.PING, 0, 0, b"12345678")
+                   + http2.frame(http2.PRIORITY, 0, 2 * n + 1, b"\0\0\0\0\1") +
                    http2.frame(http2.SETTINGS, 0, 0, http2.settings({http2.HEADER_TABLE_SIZE: 20 * n})) +
                    http2.frame(http2.WINDOW_UPDATE, 0, 0, b"\0\0\0\1"))
             while c.read()[:2] != (http2.PING, http2.ACK):
                 pass
         f = server_figures(s)
-        equal((f["inFlight"], f["count"], f["errors"]["reset"], f["clientAborts"]), (0, 0, 0, 0), "in flight, count, errors")
+        equal((f["inFlight"], f["count"], f["errors"]["reset"], f["clientAborts"]), (0, 0, 0, 0),
+              "in flight, count, errors")
         c.last = 2 * smaller(200) + 1
         equal(c.ask("/status/404").status, 404, "status")
         # The identifier of a new stream must not be lower than that of the last one: a connection error
@@ -439,8 +456,8 @@ def held_back(server=Scripted):
 
 @test()
 def broken_off(server=Scripted):
-    """A stream that the server resets after the beginning of its response counts once, and is not in flight. Other streams on the
-    connection count on."""
+    """A stream that the server resets after the beginning of its response counts once, and is not in flight. Other
+    streams on the connection count on."""
     s = server()
     with s.connect() as c:
         for n in range(10):
@@ -507,8 +524,8 @@ def clients_that_give_up(server=Scripted):
 
 @test()
 def answers_out_of_order(server=Scripted):
-    """Each stream has its own latency, in whatever order responses are sent: at least what the server measures of it, and at most what the
-    client does."""
+    """Each stream has its own latency, in whatever order responses are sent: at least what the server measures of it,
+    and at most what the client does."""
     s = server()
     with s.connect() as c:
         # The later the request, the sooner the response
@@ -516,7 +533,8 @@ def answers_out_of_order(server=Scripted):
         streams = c.wait_all([c.start(f"/late/{ms}/{200 if ms % 2 else 503}") for ms in delays])
         f = s.expect(len(delays), 0, sum(ms % 2 == 0 for ms in delays), what="with responses in another order")
         least, most, head = (sorted(times) for times in zip(*((int(r.body), r.took, r.headed) for r in streams)))
-        for name, of in (("max", lambda t: t[-1]), ("p50", lambda t: t[(len(t) - 1) // 2]), ("mean", lambda t: sum(t) / len(t))):
+        for name, of in (("max", lambda t: t[-1]), ("p50", lambda t: t[(len(t) - 1) // 2]),
+                         ("mean", lambda t: sum(t) / len(t))):
             # The middle of a bucket is not more than 3 % from its ends
             for metric, upper in ("latency", most), ("firstByte", head):
                 check(0.97 * of(least) <= f[metric][name] <= 1.03 * of(upper),
@@ -525,7 +543,8 @@ def answers_out_of_order(server=Scripted):
         slow = c.wait_all([c.start(f"/slow/{ms}") for ms in (900, 700, 800)])
         f = s.expect(len(delays) + 3, 0, sum(ms % 2 == 0 for ms in delays), what="with responses in parts")
         longest = max(int(r.body) for r in slow)
-        check(longest <= f["latency"]["max"] <= max(r.took for r in slow), f"latency.max {f['latency']['max']}, of the server {longest}")
+        check(longest <= f["latency"]["max"] <= max(r.took for r in slow),
+              f"latency.max {f['latency']['max']}, of the server {longest}")
         # The head left between the arrival of the request and when the client read it
         check(longest - max(r.headed for r in slow) <= f["answer"]["max"] <= max(r.took for r in slow),
               f"{f['answer']}, of the server {longest}")
@@ -557,8 +576,10 @@ def going_away():
 
 @contextlib.contextmanager
 def h2load_of(server, number, path, streams):
-    """Runs its body while h2load sends requests on four connections, until it has all responses or its connections are closed."""
-    p = subprocess.Popen(["h2load", "-n", str(number), "-c", "4", "-m", str(streams), f"http://127.0.0.1:{server.port}{path}"],
+    """Runs its body while h2load sends requests on four connections, until it has all responses or its connections are
+    closed."""
+    p = subprocess.Popen(["h2load", "-n", str(number), "-c", "4", "-m", str(streams),
+                          f"http://127.0.0.1:{server.port}{path}"],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield p
@@ -569,7 +590,8 @@ def h2load_of(server, number, path, streams):
 
 @test(deadline=60)
 def reloads():
-    """When nginx is reloaded under load, so that workers exit and others start, the count is exactly that of its log."""
+    """When nginx is reloaded under load, so that workers exit and others start, the count is exactly that of its
+    log."""
     n = Nginx()
     for _ in range(3):
         with h2load_of(n, 10000000, "/file", 20) as p:
@@ -609,7 +631,8 @@ def restarts():
 
 @test()
 def upgrades():
-    """On a connection that is upgraded from HTTP/1.1 the request of the upgrade counts once, and so does each stream."""
+    """On a connection that is upgraded from HTTP/1.1 the request of the upgrade counts once, and so does each
+    stream."""
     s = Scripted()
     with s.connect(begin=False) as c:
         r = c.upgrade("/status/200")
@@ -649,7 +672,8 @@ def joined_late(server=Scripted):
         equal(half.wait(stream).status, 503, "status")
         sent = bad = missing = 0
         for n in range(50):
-            path, status = [("/status/200", 200), ("/status/503", 503), ("/status/404", 404), ("/size/50000", 200)][n % 4]
+            path, status = [("/status/200", 200), ("/status/503", 503), ("/status/404", 404),
+                            ("/size/50000", 200)][n % 4]
             for c in idle, half, busy:
                 equal(c.ask(path).status, status, "status")
                 sent, bad, missing = sent + 1, bad + (status == 503), missing + (status == 404)
@@ -660,7 +684,8 @@ def joined_late(server=Scripted):
         exact_or_said(s, sent, sent + 4)
         f = server_figures(s)
         for name, want in (("errors.status5xx", (None, bad, bad + 1)), ("status4xx", (None, missing))):
-            check(lookup(f, name) in want, f"{name} on connections older than the attach: {lookup(f, name)}, not of {want}")
+            check(lookup(f, name) in want,
+                  f"{name} on connections older than the attach: {lookup(f, name)}, not of {want}")
     # An attach without open connections has all figures
     qosctl("detach", s.name)
     s.attach()
@@ -672,7 +697,8 @@ def joined_late(server=Scripted):
 
 @test(deadline=60)
 def attached_again(server=Scripted):
-    """On a connection with an open stream that is older than the second attach, requests are counted from that attach on."""
+    """On a connection with an open stream that is older than the second attach, requests are counted from that attach
+    on."""
     s = server()
     # Another attached unit keeps the programs and the state of sockets
     scenario.start_served(mode="thread")
@@ -695,7 +721,8 @@ def attached_again(server=Scripted):
 
 @test(deadline=150)
 def attached_while_loaded():
-    """An attach while h2load has streams open counts those with responses from then on, unless the quality is not exact."""
+    """An attach while h2load has streams open counts those with responses from then on, unless the quality is not
+    exact."""
     n = Nginx(attach_first=False)
     # The load lasts longer than an attach on a machine that runs other tests
     with h2load_of(n, 400000, "/file", 50) as p:
@@ -710,8 +737,8 @@ def attached_while_loaded():
     s = snapshot(n)
     if s["requests"]["quality"] == "exact":
         got = total(n)
-        # Some requests from before the attach have their responses after it, and some later ones are on connections of which only
-        # one direction is recognised yet
+        # Some requests from before the attach have their responses after it, and some later ones are on connections of
+        # which only one direction is recognised yet
         check(end - after - 2 * 4 * 50 <= got <= end - before, f"{got} counted, nginx {end - after} to {end - before}")
         check(lookup(s, "requests.server.errors.status5xx") in (None, 0), "failures without a failed request")
         # Requests on new connections are counted exactly
@@ -752,7 +779,8 @@ def on_a_slow_cable():
 
 @test(own_daemon=True)
 def a_program_refused():
-    """If the kernel refuses a program, the others, which are then loaded one by one, still share the state of connections."""
+    """If the kernel refuses a program, the others, which are then loaded one by one, still share the state of
+    connections."""
     try:
         scenario.preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": "requests_retransmit"})
         n = Nginx()

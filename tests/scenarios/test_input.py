@@ -61,7 +61,8 @@ def units_without_control_group():
 @test()
 @unchanged
 def shells_of_others():
-    """The error for a template, or for a service that is "active (exited)" beside one, names the instance to attach instead."""
+    """The error for a template, or for a service that is "active (exited)" beside one, names the instance to attach
+    instead."""
     name = unit_name("pg", "")
     write_unit(name + "@.service", "[Service]\nType=exec\nExecStart=/bin/sleep infinity\n")
     write_unit(name + ".service", "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n")
@@ -87,7 +88,8 @@ def invalid_names():
             equal(error, "InvalidUnitName", f"error for {name[:40]!r}")
         for method in ("Detach", "Get"):
             error = varlink_error(method, unit=name)
-            check(error in ("InvalidUnitName", "NoSuchUnit" if method == "Get" else "NotAttached"), f"{method} {name[:40]!r}: {error}")
+            check(error in ("InvalidUnitName", "NoSuchUnit" if method == "Get" else "NotAttached"),
+                  f"{method} {name[:40]!r}: {error}")
         if len(name) < 1000 and "\x01" not in name:
             error = dbus_attach_error(name)
             check(error in (DBUS_ERROR + "InvalidUnitName", DBUS_ERROR + "NoSuchUnit"), f"{name[:40]!r}: {error}")
@@ -124,12 +126,14 @@ def unknown_probes():
 def windows():
     s = start_served()
     load(s, number=20)
-    good = [100000000 * n for n in range(1, 11)] + [1000000000 * n for n in range(2, 11)] + [60000000000, 300000000000, 0]
+    good = [100000000 * n for n in range(1, 11)] + [1000000000 * n for n in range(2, 11)] + [60000000000, 300000000000,
+                                                                                             0]
     for window in good:
         r = varlink("Get", unit=s.name, window=window)
         if window:
             equal(r["window"], window, "window")
-    for window in (1, 99999999, 150000000, 1100000000, 1500000000, 11000000000, 61000000000, 2 ** 63 - 1, -1, -10000000000):
+    for window in (1, 99999999, 150000000, 1100000000, 1500000000, 11000000000, 61000000000, 2 ** 63 - 1, -1,
+                   -10000000000):
         equal(varlink_error("Get", unit=s.name, window=window), INVALID_PARAMETER, f"error for a window of {window}")
     for window in ("10s", 1.5, [], True, {}):
         equal(varlink_error("Get", unit=s.name, window=window), INVALID_PARAMETER, f"error for the window {window!r}")
@@ -150,7 +154,8 @@ def windows():
 def numbers_out_of_range():
     s = start_served()
     for duration in (-1, -2 ** 63):
-        equal(varlink_error("Attach", unit=s.name, duration=duration), INVALID_PARAMETER, f"error for duration {duration}")
+        equal(varlink_error("Attach", unit=s.name, duration=duration), INVALID_PARAMETER,
+              f"error for duration {duration}")
     for interval in (-1, 1, 2 ** 63 - 1):
         with Varlink() as v:
             v.send("Subscribe", {"units": [s.name], "interval": interval}, more=True)
@@ -159,7 +164,8 @@ def numbers_out_of_range():
             check(m is not None and (m.get("error") == INVALID_PARAMETER or interval > 0), f"interval {interval}: {m}")
     with Varlink() as v:
         # Beyond the range of integers, in valid JSON (libsystemd parses numbers beyond the range of double as null)
-        v.send_raw(f'{{"method":"org.qosd.QoS.Get","parameters":{{"unit":"{s.name}","window":1{"0" * 300}}}}}\0'.encode())
+        v.send_raw('{"method":"org.qosd.QoS.Get","parameters":'
+                   f'{{"unit":"{s.name}","window":1{"0" * 300}}}}}\0'.encode())
         m = v.receive()
         check(m is None or "error" in m, f"a window of 10^300 ns: {m}")
     for arguments in (["--for=-1s"], ["--for=nonsense"], ["--for="]):
@@ -203,20 +209,25 @@ def not_attached():
     s = Server(mode="thread").start()
     for method in ("Get", "Detach"):
         equal(varlink_error(method, unit=s.name), "NotAttached", f"error of {method}")
-    equal(varlink_error("Histogram", unit=s.name, metric="requests.server.latency"), "NotAttached", "error of Histogram")
-    equal(dbus_error("DetachUnit", f"string:{s.name}", "boolean:false"), DBUS_ERROR + "NotAttached", "D-Bus error of DetachUnit")
+    equal(varlink_error("Histogram", unit=s.name, metric="requests.server.latency"), "NotAttached",
+          "error of Histogram")
+    equal(dbus_error("DetachUnit", f"string:{s.name}", "boolean:false"), DBUS_ERROR + "NotAttached",
+          "D-Bus error of DetachUnit")
     equal(dbus_error("GetUnit", f"string:{s.name}"), DBUS_ERROR + "NotAttached", "D-Bus error of GetUnit")
-    equal(dbus_error("Snapshot", f"string:{s.name}", "uint64:10000000000"), DBUS_ERROR + "NotAttached", "D-Bus error of Snapshot")
+    equal(dbus_error("Snapshot", f"string:{s.name}", "uint64:10000000000"), DBUS_ERROR + "NotAttached",
+          "D-Bus error of Snapshot")
     for name in "no-such-unit-at-all", "template@.service", "/no/such/group":
         for method in ("Get", "Mark", "History"):
             equal(varlink_error(method, unit=name), "NoSuchUnit", f"error of {method} of {name}")
-        equal(varlink_error("Histogram", unit=name, metric="requests.server.latency"), "NoSuchUnit", f"error of Histogram of {name}")
+        equal(varlink_error("Histogram", unit=name, metric="requests.server.latency"), "NoSuchUnit",
+              f"error of Histogram of {name}")
         for method in ("List", "ListThresholds", "Export"):
             with scenario.Varlink() as v:
                 v.send(method, {"unit": name}, more=True)
                 equal(v.receive().get("error"), scenario.VARLINK + "NoSuchUnit", f"error of {method} of {name}")
         equal(dbus_error("GetUnit", f"string:{name}"), DBUS_ERROR + "NoSuchUnit", f"D-Bus error of GetUnit of {name}")
-        equal(dbus_error("Snapshot", f"string:{name}", "uint64:10000000000"), DBUS_ERROR + "NoSuchUnit", f"D-Bus error of Snapshot of {name}")
+        equal(dbus_error("Snapshot", f"string:{name}", "uint64:10000000000"), DBUS_ERROR + "NoSuchUnit",
+              f"D-Bus error of Snapshot of {name}")
         equal(qosctl("show", name, ok=False).returncode, 4, f"exit status of show of {name}")
     equal(qosctl("status", s.name, ok=False).returncode, 3, "exit status of status")
     check(qosctl("show", s.name, ok=False).returncode in (1, 3), "exit status of show")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Requests that wait by intent are no latency, and one of the same kind that is stuck is found. The client knows which are which."""
+"""Requests that wait by intent are no latency, and one of the same kind that is stuck is found. The client knows which
+are which."""
 
 import contextlib
 import http.client
@@ -7,7 +8,8 @@ import threading
 import time
 
 import scenario
-from scenario import MSEC, SEC, Unit, attach, check, equal, qosctl, qosctl_json, server_figures, test, total, unused_port, wait_for
+from scenario import (MSEC, SEC, Unit, attach, check, equal, qosctl, qosctl_json, server_figures, test, total,
+                      unused_port, wait_for)
 
 
 class Polled(Unit):
@@ -50,11 +52,13 @@ class Polled(Unit):
 
     @contextlib.contextmanager
     def polls(self, n, seconds, verb="poll"):
-        """Such requests, which have all been read when this yields the list of the times of those that have got their response."""
+        """Such requests, which have all been read when this yields the list of the times of those that have got their
+        response."""
         # Without a fast one
         with self.turn:
             before, times = server_figures(self)["inFlight"], []
-        threads = [threading.Thread(target=lambda: times.append(self.get(f"/{verb}/{seconds}")), daemon=True) for _ in range(n)]
+        threads = [threading.Thread(target=lambda: times.append(self.get(f"/{verb}/{seconds}")), daemon=True)
+                   for _ in range(n)]
         for t in threads:
             t.start()
         # Short ones may have ended before
@@ -91,7 +95,8 @@ def mean_of(times, f):
 
 @test(deadline=60)
 def event_loop():
-    """A long poll that another request ends, in an event loop, is not in the latency; a slow request of the same length is."""
+    """A long poll that another request ends, in an event loop, is not in the latency; a slow request of the same length
+    is."""
     u = Polled("loop")
     attach(u)
     u.start()
@@ -109,7 +114,8 @@ def event_loop():
 
 @test(deadline=60)
 def threads():
-    """With a thread for each request: an event and a timeout end a long poll, the end of a lock and of a sleep do not."""
+    """With a thread for each request: an event and a timeout end a long poll, the end of a lock and of a sleep do
+    not."""
     u = Polled("threads")
     attach(u, "--probes=requests,cpu")
     u.start()
@@ -150,7 +156,8 @@ def watch():
 
 @test(deadline=90)
 def stuck():
-    """Of a unit with long polls the oldest request in flight is not one of these, until one waits for far longer than they do."""
+    """Of a unit with long polls the oldest request in flight is not one of these, until one waits for far longer than
+    they do."""
     u = Polled("loop")
     attach(u)
     u.start()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Requests count, with the times of their phases, in whatever way a server reads them and writes its responses."""
 
-from scenario import (MSEC, Server, Talk, attach, check, count, equal, expect_total, load, lookup, server_figures, smaller,
+from scenario import (MSEC, Server, Talk, attach, check, count, equal, expect_total, load, lookup, server_figures,
+                      smaller,
                       start_served, test, total, wait_for)
 from test_count import quiet_after
 
@@ -9,8 +10,8 @@ DELAY = 30 * MSEC
 
 
 def exact(s, number=400, connections=(1, 4, 32), **client):
-    """Checks that all requests count, with their bytes and the time of each phase, on few and many connections, which are kept or not.
-    Returns the figures."""
+    """Checks that all requests count, with their bytes and the time of each phase, on few and many connections, which
+    are kept or not. Returns the figures."""
     requests = total(s)
     first = requests
     for n in connections:
@@ -35,7 +36,8 @@ def slow(s, phase="service", least=DELAY, number=24, **client):
     check(figures[phase]["mean"] >= least, f"{phase}.mean {figures[phase]['mean']} with {s.options}")
     # With the time that the server takes in both phases, this would be longer than what the client has seen
     both = figures["queue"]["mean"] + figures["service"]["mean"]
-    check(both <= said["latency"]["mean"], f"queue and service {both} with {s.options}, the client's {said['latency']['mean']}")
+    check(both <= said["latency"]["mean"],
+          f"queue and service {both} with {s.options}, the client's {said['latency']['mean']}")
 
 
 def served(**options):
@@ -75,8 +77,8 @@ def uring_answers():
 
 @test(deadline=60)
 def uring_without_descriptors():
-    """Requests count if their connections are only in io_uring's table of direct descriptors, if a thread of the kernel or a worker of
-    io_uring reads and writes, and if io_uring calls listen()."""
+    """Requests count if their connections are only in io_uring's table of direct descriptors, if a thread of the kernel
+    or a worker of io_uring reads and writes, and if io_uring calls listen()."""
     for options in ({"direct": True},
                     {"direct": True, "oneshot": True, "read": "readv"},
                     {"direct": True, "read": "multishot", "answer": "send-zc", "response": 20000},
@@ -92,8 +94,8 @@ def uring_without_descriptors():
 
 @test()
 def uring_attached_later():
-    """Connections that are in no table of files at the attach are found when they are read: their requests count from the attach on,
-    and only the first one lacks the time of its arrival."""
+    """Connections that are in no table of files at the attach are found when they are read: their requests count from
+    the attach on, and only the first one lacks the time of its arrival."""
     for options in ({"direct": True, "read": "multishot"}, {"sqpoll": True, "direct": True}, {"async": True}):
         s = Server(program="uring", **options).start()
         t = Talk(s, connections=4)
@@ -160,12 +162,14 @@ def uring_age_without_descriptors():
 @test(deadline=60)
 def reads():
     for options, client in (({"read": "recvmmsg", "request": 900}, {}),
-                            ({"read": "recvmmsg", "request": 3000, "mode": "thread"}, {"segments": 3, "segment_us": 200}),
+                            ({"read": "recvmmsg", "request": 3000, "mode": "thread"},
+                             {"segments": 3, "segment_us": 200}),
                             ({"read": "readv", "request": 900}, {}),
                             ({"read": "trunc", "request": 3000}, {"segments": 2, "segment_us": 200}),
                             ({"read": "tee", "request": 9000}, {"segments": 2, "segment_us": 200}),
                             ({"read": "splice", "request": 9000, "mode": "thread"}, {}),
-                            ({"read": "waitall", "request": 9000, "mode": "thread"}, {"segments": 4, "segment_us": 200}),
+                            ({"read": "waitall", "request": 9000, "mode": "thread"},
+                             {"segments": 4, "segment_us": 200}),
                             ({"read": "lowat", "request": 9000, "mode": "thread"}, {"segments": 4, "segment_us": 200}),
                             ({"read": "lowat", "request": 5000}, {"segments": 2, "segment_us": 200}),
                             ({"read": "zerocopy", "request": 20480, "mode": "thread"}, {"zerocopy": True}),
@@ -189,7 +193,8 @@ def answers():
 
 @test(deadline=60)
 def sockets_that_are_shared():
-    """Requests count if the server uses a copy of the socket's descriptor, inherits it, or receives it from another process."""
+    """Requests count if the server uses a copy of the socket's descriptor, inherits it, or receives it from another
+    process."""
     for options in ({"answer": "dup"}, {"answer": "dup", "mode": "fork"},
                     {"answer": "pass"}, {"answer": "pass", "mode": "prefork"},
                     {"mode": "pass"}, {"mode": "pass", "answer": "dup"},

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Each request counts, whatever its protocol. The lab also runs these tests on the newest kernel of Debian's archive."""
+"""Each request counts, whatever its protocol. The lab also runs these tests on the newest kernel of Debian's
+archive."""
 
 import contextlib
 import os
@@ -11,7 +12,8 @@ import scenario
 import test_http2
 import test_tls
 import test_tls_probe
-from scenario import (Talk, Varlink, attach, check, equal, expect_total, lookup, qosctl_json, qosd_pid, run, server_figures,
+from scenario import (Talk, Varlink, attach, check, equal, expect_total, lookup, qosctl_json, qosd_pid, run,
+                      server_figures,
                       snapshot, start_served, test, unused_port, wait_for)
 from test_apps import ab_completed
 from test_missed import misses
@@ -22,8 +24,9 @@ REQUESTS = 12000
 
 
 def is_clean(u, protocol, count, up_to=None):
-    """Checks that all requests count, without errors, drops, and with their protocol. Since Linux 7.0 the kernel skips runs of a program
-    that is preempted on the same CPU: if any were skipped, a request may lack its protocol, and drops are at most the skipped runs."""
+    """Checks that all requests count, without errors, drops, and with their protocol. Since Linux 7.0 the kernel skips
+    runs of a program that is preempted on the same CPU: if any were skipped, a request may lack its protocol, and drops
+    are at most the skipped runs."""
     expect_total(u, count, up_to=up_to)
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
     wait_for("no connection is open", lambda: server_figures(u)["connections"]["open"] == 0)
@@ -52,7 +55,8 @@ def count_http1(load):
     u.start()
     wait_for("the server listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
     with load:
-        completed = sum(ab_completed(run("ab", "-q", "-k", "-n", REQUESTS // 3, "-c", 32, f"http://127.0.0.1:{port}/", timeout=200).stdout)
+        completed = sum(ab_completed(run("ab", "-q", "-k", "-n", REQUESTS // 3, "-c", 32, f"http://127.0.0.1:{port}/",
+                                         timeout=200).stdout)
                         for _ in range(3))
     equal(completed, REQUESTS, "requests that ab completed")
     is_clean(u, "http1", REQUESTS)
@@ -62,7 +66,8 @@ def count_http2(load):
     """Up to 250 streams at a time on a connection, for which its state needs both parts, h2_conns and h2_mores."""
     u = test_http2.Nginx()
     with load:
-        n = sum(sum(test_http2.h2load(u, 1000, clients, streams).values()) for clients, streams in ((1, 1), (2, 100), (1, 250)))
+        n = sum(sum(test_http2.h2load(u, 1000, clients, streams).values())
+                for clients, streams in ((1, 1), (2, 100), (1, 250)))
     equal(n, 3000, "requests that h2load completed")
     is_clean(u, "http2", n)
 
@@ -89,15 +94,16 @@ def count_redis(load):
     n = 0
     with load:
         for pipelined in 1, 16:
-            run("redis-benchmark", "-q", "-p", port, "-n", REQUESTS // 2, "-c", 16, "-P", pipelined, "-t", "get", timeout=200)
+            run("redis-benchmark", "-q", "-p", port, "-n", REQUESTS // 2, "-c", 16, "-P", pipelined, "-t", "get",
+                timeout=200)
             # redis-benchmark requests the configuration
             n += REQUESTS // 2 + 2
     is_clean(u, "redis", n)
 
 
 def count_unix(load):
-    """Redis on a Unix socket, where requests are not parsed, so that the two for the configuration, which are sent together, count as
-    one."""
+    """Redis on a Unix socket, where requests are not parsed, so that the two for the configuration, which are sent
+    together, count as one."""
     path = f"/run/{scenario.unit_name('redis', '.sock')}"
     u = redis_unit(f"--port 0 --unixsocket {path}")
     wait_for("the server listens", lambda: os.path.exists(path))
@@ -118,7 +124,8 @@ def count_tls(load):
             if http2:
                 n = test_tls_probe.h2load(u, port, 600, 2, 100, ["/small"])[0]
             else:
-                n = ab_completed(run("ab", "-q", "-k", "-n", 1200, "-c", 8, f"https://127.0.0.1:{port}/small", timeout=200).stdout)
+                n = ab_completed(run("ab", "-q", "-k", "-n", 1200, "-c", 8, f"https://127.0.0.1:{port}/small",
+                                     timeout=200).stdout)
             equal(n, 600 if http2 else 1200, "requests that the client completed")
             is_clean(u, "http2" if http2 else "http1", n)
 
@@ -131,7 +138,8 @@ def count_tls_records(load):
     n = 0
     with load:
         for version in test_tls.VERSIONS:
-            n += ab_completed(run("ab", "-q", "-k", "-n", 600, "-c", 8, f"https://127.0.0.1:{u.ports[version]}/small", timeout=200).stdout)
+            n += ab_completed(run("ab", "-q", "-k", "-n", 600, "-c", 8, f"https://127.0.0.1:{u.ports[version]}/small",
+                                  timeout=200).stdout)
     equal(n, 600 * len(test_tls.VERSIONS), "requests that ab completed")
     is_clean(u, "tls", n)
 
@@ -199,23 +207,27 @@ def udp():
 
 @test(vm=True, deadline=120)
 def sockets_of_many_processes():
-    """Figures of sockets, as accept queues and the age of requests, are right if several processes have a socket open, or none yet. They
-    are read by iterators over sockets, or over the files of all processes where the kernel refuses the former."""
+    """Figures of sockets, as accept queues and the age of requests, are right if several processes have a socket open,
+    or none yet. They are read by iterators over sockets, or over the files of all processes where the kernel refuses
+    the former."""
     s = start_served(mode="prefork", workers=4, backlog=20)
     programs = {p["program"]: p for p in scenario.programs()}
     for name, alternative in (("requests_oldest", "units_walk_tcp"), ("requests_unix_open", "units_walk_unix")):
         if programs[name]["state"] == "attached":
             equal(programs[alternative]["state"], "idle", f"state of {alternative}")
         else:
-            equal((programs[name]["state"], programs[alternative]["state"]), ("idle", "attached"), f"states of {name} and {alternative}")
-            check(alternative in programs[name]["reason"], f"{name} does not name {alternative}: {programs[name]['reason']}")
+            equal((programs[name]["state"], programs[alternative]["state"]), ("idle", "attached"),
+                  f"states of {name} and {alternative}")
+            check(alternative in programs[name]["reason"],
+                  f"{name} does not name {alternative}: {programs[name]['reason']}")
     equal([o.get("degraded") for o in qosctl_json("list") if o["unit"] == s.name], [None], "degraded")
 
     s.kill("SIGSTOP")
     t = Talk(s, connections=5)
     t.say("send")
     # The queue is read anew after 20 ms only
-    f = wait_for("five wait to be accepted", lambda: (f := server_figures(s))["inFlight"] == lookup(f, "connections.acceptQueue") == 5 and f)
+    f = wait_for("five wait to be accepted",
+                 lambda: (f := server_figures(s))["inFlight"] == lookup(f, "connections.acceptQueue") == 5 and f)
     equal(lookup(f, "connections.acceptQueueMax"), 20, "acceptQueueMax")
     check(f["oldestInFlight"] > 0, "no oldestInFlight")
     s.kill("SIGCONT")
@@ -247,7 +259,8 @@ def sockets_of_many_processes():
 
 @test(vm="nightly")
 def varlink_sockets_are_marked():
-    """Where sockets have extended attributes, which they do since Linux 7.0, those of varlink have their role in one."""
+    """Where sockets have extended attributes, which they do since Linux 7.0, those of varlink have their role in
+    one."""
     with socket.socket(socket.AF_UNIX) as own:
         try:
             os.setxattr(own.fileno(), "user.test", b"1")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""libqosd: programs read snapshots and views, take leases and watch thresholds with it. What a view returns is right, or an error."""
+"""libqosd: programs read snapshots and views, take leases and watch thresholds with it. What a view returns is right,
+or an error."""
 
 import contextlib
 import json
@@ -11,7 +12,8 @@ import socket
 import subprocess
 
 import scenario
-from scenario import (SEC, Client, Server, Varlink, attach, check, count, equal, expect_total, kill_qosd, listed, load, qosctl, smaller, snapshot, start_served,
+from scenario import (SEC, Client, Server, Varlink, attach, check, count, equal, expect_total, kill_qosd, listed, load,
+                      qosctl, smaller, snapshot, start_served,
                       systemctl, test, wait_for, wait_qosd, write_unit, unit_name, qosd_pid, varlink)
 from test_clients import NOBODY, as_nobody
 
@@ -23,7 +25,8 @@ class Reader:
 
     def __init__(self, verb, *arguments, uid=None):
         rights = {"user": uid, "group": uid, "extra_groups": []} if uid else {}
-        self.process = subprocess.Popen([f"{scenario.tools}/reader", verb] + [str(a) for a in arguments], stdin=subprocess.PIPE,
+        self.process = subprocess.Popen([f"{scenario.tools}/reader", verb] + [str(a) for a in arguments],
+                                        stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **rights)
 
     def line(self, timeout=30):
@@ -187,10 +190,12 @@ def readings_of_one_moment():
         load(s, number=10 * (i + 1))
         expect_total(s, 10 * (i + 1))
     got = once("read", 0, *[s.name for s in units])
-    equal([(o["unit"], o["count"]) for o in got], [(s.name, 10 * (i + 1)) for i, s in enumerate(units)], "units and counts")
+    equal([(o["unit"], o["count"]) for o in got], [(s.name, 10 * (i + 1)) for i, s in enumerate(units)],
+          "units and counts")
     equal(len({o["timestamp"] for o in got}), 1, "number of timestamps")
     check(all(o["rate"] > 0 for o in got), f"rates: {got}")
-    equal({(o["nonsense"], o["word"]) for o in got}, {("ENODATA", "EDOM")}, "errors of an unknown metric, and of one that is no number")
+    equal({(o["nonsense"], o["word"]) for o in got}, {("ENODATA", "EDOM")},
+          "errors of an unknown metric, and of one that is no number")
     got = once("read", 0, units[0].name, "nonsense.service")
     equal([got["failed"], got["error"]], ["read", "ENOENT"], "a unit that does not exist")
     check("nonsense.service" in got["message"], f"the message: {got}")
@@ -254,7 +259,8 @@ def a_watcher_over_a_crash():
 
 @test(own_daemon=True)
 def a_full_listen_queue():
-    """Programs of users, too, wait until the daemon takes their connection while others have filled the queue of its socket."""
+    """Programs of users, too, wait until the daemon takes their connection while others have filled the queue of its
+    socket."""
     s = start_served(mode="thread")
     load(s, number=100)
     expect_total(s, 100)

@@ -5,7 +5,8 @@ import contextlib
 import os
 
 import scenario
-from scenario import (QOSD_CONF_DIR, Server, Unit, Varlink, check, configure_qosd, equal, expect_total, listed, load, patience, qosctl, run,
+from scenario import (QOSD_CONF_DIR, Server, Unit, Varlink, check, configure_qosd, equal, expect_total, listed, load,
+                      patience, qosctl, run,
                       systemctl, test, unit_name, unused_port, varlink, wait_for, write_unit)
 from test_activation import Activated, inetd
 from test_xqos import drop_in, holds, journal_has, reload
@@ -21,7 +22,8 @@ def held(unit):
 
 
 def wait_held(unit, *types, what=""):
-    wait_for(f"{unit.name} is held by {types or 'nobody'}{what}", lambda: set(held(unit)) == set(types), FOUND * patience())
+    wait_for(f"{unit.name} is held by {types or 'nobody'}{what}", lambda: set(held(unit)) == set(types),
+             FOUND * patience())
 
 
 @contextlib.contextmanager
@@ -40,9 +42,10 @@ def write_configuration(text):
 
 @test(own_daemon=True, deadline=120)
 def found_before_and_after():
-    """Units that listen when qosd starts, and those that begin to do so later, are attached with the default probes; a unit that does not listen
-    is not. Requests count, also over restarts of qosd and of the unit."""
-    early, late, silent = Server(mode="thread").start(), Server(mode="thread"), Unit("/bin/sleep infinity", type="exec").start()
+    """Units that listen when qosd starts, and those that begin to do so later, are attached with the default probes; a
+    unit that does not listen is not. Requests count, also over restarts of qosd and of the unit."""
+    early, late, silent = Server(mode="thread").start(), Server(mode="thread"), Unit("/bin/sleep infinity",
+                                                                                     type="exec").start()
     with observing(AUTO + "DefaultProbes=requests\n"):
         wait_held(early, "configuration")
         load(early, number=7)
@@ -52,7 +55,8 @@ def found_before_and_after():
         equal(set(held(late)) | set(held(silent)), set(), "holds of what does not listen")
         late.start()
         wait_held(late, "configuration")
-        check(f"Held by: Observe=auto in {PATH}\n" in qosctl("status", late.name).stdout, "status does not name the file")
+        check(f"Held by: Observe=auto in {PATH}\n" in qosctl("status", late.name).stdout,
+              "status does not name the file")
         late.restart()
         load(late, number=3)
         expect_total(late, 3)
@@ -80,25 +84,29 @@ def switched_by_a_reload():
         since = float(run("date", "+%s.%N").stdout)
         write_configuration(AUTO)
         wait_held(s, "administrator", "configuration")
-        equal(qosctl("detach", s.name).stderr, f"'{s.name}' stays attached by Observe=auto: {PATH}.\n", "standard error of detach")
+        equal(qosctl("detach", s.name).stderr, f"'{s.name}' stays attached by Observe=auto: {PATH}.\n",
+              "standard error of detach")
         r = qosctl("detach", s.name, ok=False)
         equal((r.returncode, r.stderr),
-              (1, f"Failed to detach '{s.name}': '{s.name}' is attached by Observe=auto in '{PATH}', from which Observe=no in [X-QoS] of its unit "
+              (1, f"Failed to detach '{s.name}': '{s.name}' is attached by Observe=auto in '{PATH}', from which "
+                  "Observe=no in [X-QoS] of its unit "
                "file excludes it.\n"), "detach")
         n, memory = len(listed()), varlink("GetStatus")["mapMemoryPerUnit"]
         wait_for("the journal says what it costs", lambda: journal_has(
-            f" attached by Observe=auto in '{PATH}': at least {n * memory / (1 << 20):.1f}M of memory", since), FOUND * patience())
+            f" attached by Observe=auto in '{PATH}': at least {n * memory / (1 << 20):.1f}M of memory", since),
+                 FOUND * patience())
         write_configuration("[QoS]\nObserve=no\n")
         wait_held(s, what=", as it is switched off")
         write_configuration("[QoS]\nObserve=maybe\n")
-        wait_for("the value is rejected", lambda: journal_has("Observe= must be 'auto' or 'no', got 'maybe', ignoring.", since))
+        wait_for("the value is rejected",
+                 lambda: journal_has("Observe= must be 'auto' or 'no', got 'maybe', ignoring.", since))
         equal(held(s), {}, "holds")
 
 
 @test(own_daemon=True, deadline=120)
 def sockets_and_exclusions():
-    """A socket unit stands for the service that it starts, one with Accept=yes for itself. Observe=no in a unit file is obeyed, also when it
-    comes later."""
+    """A socket unit stands for the service that it starts, one with Accept=yes for itself. Observe=no in a unit file is
+    obeyed, also when it comes later."""
     activated, each, excluded = Activated(), inetd(unit_name("inetd", ""), unused_port()), Server(mode="thread")
     path = drop_in(excluded, "[X-QoS]\nObserve=no\n")
     reload()
@@ -144,4 +152,5 @@ def leaves_a_quarter():
                 os.unlink(os.path.join(scenario.UNIT_DIR, s.name))
         reload()
         wait_held(late, "configuration")
-        equal(run("journalctl", "-u", "qosd.service", "-o", "cat", "--no-pager", f"--since=@{since}").stdout.count(text), 1, "times that it is said")
+        equal(run("journalctl", "-u", "qosd.service", "-o", "cat", "--no-pager",
+                  f"--since=@{since}").stdout.count(text), 1, "times that it is said")

@@ -24,7 +24,8 @@ CLIENTS = {
 
 def read_examples():
     """Commands of the examples that are marked to be run, by page."""
-    for path in sorted(glob.glob(os.path.join(SOURCES, "../../docs/*.[1-8]")) + [os.path.join(SOURCES, "../../docs/org.qosd1.5.in")]):
+    for path in sorted(glob.glob(os.path.join(SOURCES, "../../docs/*.[1-8]"))
+                       + [os.path.join(SOURCES, "../../docs/org.qosd1.5.in")]):
         with open(path) as f:
             text = f.read()
         for block in re.findall(r'^\.\\" test: run\n\.nf\n(.*?)^\.fi', text, re.M | re.S):
@@ -101,7 +102,8 @@ def examples():
     ran = []
     with busy() as directory, cleaned_up():
         for page, commands in read_examples():
-            r = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=directory, stdin=subprocess.DEVNULL, capture_output=True,
+            r = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=directory, stdin=subprocess.DEVNULL,
+                               capture_output=True,
                                text=True, timeout=60 * patience())
             if r.returncode != 0:
                 fail(f"{page}: status {r.returncode} of\n{commands}{r.stdout[-1000:]}{r.stderr[-1000:]}")

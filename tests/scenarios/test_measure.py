@@ -4,7 +4,8 @@
 import json
 
 import scenario
-from scenario import (Client, Server, Talk, Varlink, VarlinkError, attach, check, equal, expect_total, listed, load, lookup, qosctl,
+from scenario import (Client, Server, Talk, Varlink, VarlinkError, attach, check, equal, expect_total, listed, load,
+                      lookup, qosctl,
                       start_served, test)
 
 
@@ -93,9 +94,11 @@ def marks():
         e, parameters = error("Mark", unit=servers[4].name)
         equal((e, parameters["limit"]), ("TooManyMarks", 4), "error")
         load(servers[0], connections=1, number=5)
-        equal(lookup(v.call("Get", unit=servers[0].name, sinceMark=True), "requests.server.count"), 5, "requests since the mark")
+        equal(lookup(v.call("Get", unit=servers[0].name, sinceMark=True), "requests.server.count"), 5,
+              "requests since the mark")
         v.call("Mark", unit=servers[0].name)
-        equal(lookup(v.call("Get", unit=servers[0].name, sinceMark=True), "requests.server.count"), 0, "requests since the new mark")
+        equal(lookup(v.call("Get", unit=servers[0].name, sinceMark=True), "requests.server.count"), 0,
+              "requests since the new mark")
         qosctl("detach", servers[0].name)
         attach(servers[0])
         equal(error("Get", unit=servers[0].name, sinceMark=True)[0], "NotMarked", "error after a detach")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""memcached, with its text and its binary protocol: qosd counts each request that has a response, however many are pipelined."""
+"""memcached, with its text and its binary protocol: qosd counts each request that has a response, however many are
+pipelined."""
 
 import os
 import socket
@@ -7,7 +8,8 @@ import struct
 import time
 
 import scenario
-from scenario import (Unit, attach, check, equal, expect_total, run, server_figures, snapshot, systemctl, test, unused_port,
+from scenario import (Unit, attach, check, equal, expect_total, run, server_figures, snapshot, systemctl, test,
+                      unused_port,
                       wait_for)
 
 GET, SET, DELETE, QUIT, GETQ, NOOP, GETK, GETKQ, STAT, SETQ, DELETEQ, QUITQ = (
@@ -29,12 +31,14 @@ class Memcached(Unit):
         return s
 
     def expect(self, more, what):
-        """Checks that qosd has counted this many more requests since the previous call, all of memcached, with no error and none in flight."""
+        """Checks that qosd has counted this many more requests since the previous call, all of memcached, with no error
+        and none in flight."""
         self.expected += more
         expect_total(self, self.expected, what=what)
         f = wait_for("nothing is in flight", lambda: (f := server_figures(self))["inFlight"] == 0 and f)
         equal(scenario.protocols(f), {"memcached": self.expected}, f"protocols {what}")
-        equal((f["latency"]["count"], f["clientAborts"], f["errors"]["reset"]), (self.expected, 0, 0), f"latencies, clientAborts, errors {what}")
+        equal((f["latency"]["count"], f["clientAborts"], f["errors"]["reset"]), (self.expected, 0, 0),
+              f"latencies, clientAborts, errors {what}")
         equal(snapshot(self)["requests"]["quality"], "exact", f"quality {what}")
 
 
@@ -52,7 +56,8 @@ def receive(s, want):
 
 
 def request(opcode, key=b"", extras=b"", value=b""):
-    return struct.pack(">BBHBBHIIQ", 0x80, opcode, len(key), len(extras), 0, 0, len(key) + len(extras) + len(value), 0, 0) + extras + key + value
+    return struct.pack(">BBHBBHIIQ", 0x80, opcode, len(key), len(extras), 0, 0, len(key) + len(extras) + len(value), 0,
+                       0) + extras + key + value
 
 
 def responses(s, number):
@@ -68,7 +73,8 @@ def responses(s, number):
 
 @test(deadline=60)
 def text():
-    """The text protocol: pipelines, gets of several keys, large values, noreply, invalid commands, quiet meta commands."""
+    """The text protocol: pipelines, gets of several keys, large values, noreply, invalid commands, quiet meta
+    commands."""
     m = Memcached()
     large = b"x\r\nEND\r\n" * 12800
     value = b"VALUE k 0 5\r\nhello\r\n"
@@ -83,7 +89,8 @@ def text():
         s.sendall(b"get k nothing k\r\ngets nothing\r\n" * 20)
         receive(s, (value * 2 + b"END\r\nEND\r\n") * 20)
         m.expect(40, "after gets of several keys")
-        s.sendall(b"set k 0 0 5 noreply\r\nhello\r\ndelete nothing noreply\r\nincr nothing 1 noreply\r\n" * 30 + b"get k\r\n")
+        s.sendall(b"set k 0 0 5 noreply\r\nhello\r\ndelete nothing noreply\r\nincr nothing 1 noreply\r\n" * 30
+                  + b"get k\r\n")
         receive(s, value + b"END\r\n")
         m.expect(1, "after sets that want no response")
         s.sendall(b"set k 0 0 5 noreply\r\nhello\r\n" * 30)
@@ -93,7 +100,8 @@ def text():
         receive(s, (b"STORED\r\nVALUE large 0 %d\r\n%s\r\n" % (len(large), large) + value + b"END\r\n") * 5)
         m.expect(10, "after 100 KB")
         s.sendall(b"\r\nset k 0 0 x\r\nbogus\r\nset k 0 0 2\r\nabcd\r\n")
-        receive(s, b"ERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\nCLIENT_ERROR bad data chunk\r\nERROR\r\n")
+        receive(s, b"ERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\nCLIENT_ERROR bad data "
+                   b"chunk\r\nERROR\r\n")
         m.expect(5, "after mistakes")
         # memcached responds to this command long before it has received all of the value
         too_large = b"set k 0 0 4000000\r\n" + b"x" * 4000000 + b"\r\n"
@@ -143,7 +151,8 @@ def error_replies():
 
 @test(deadline=60)
 def text_in_pieces():
-    """The count is exact wherever a pipeline is split into segments, also while several connections are in the middle of one."""
+    """The count is exact wherever a pipeline is split into segments, also while several connections are in the middle
+    of one."""
     m = Memcached()
     pipeline = b"get k\r\nset k 0 0 12 noreply\r\nget k\r\nget k\r\nset k 0 0 12\r\nget k\r\nget k\r\nget k nothing\r\n"
     value = b"VALUE k 0 12\r\nget k\r\nget k\r\nEND\r\n"
@@ -218,8 +227,8 @@ def binary():
 
 @test(deadline=60)
 def one_that_waits():
-    """The latency of a request to a stopped server is at least the pause and at most what the client measures; that of earlier requests
-    is not affected."""
+    """The latency of a request to a stopped server is at least the pause and at most what the client measures; that of
+    earlier requests is not affected."""
     m = Memcached()
     pause = 0.3
     with m.connect() as s:
@@ -236,14 +245,16 @@ def one_that_waits():
         waited = time.monotonic() - begin
         m.expect(1, "after one that waited")
         longest = server_figures(m)["latency"]["max"] / 1e9
-        check(pause <= longest <= waited, f"the longest latency is {longest}, the pause was {pause}, the client has waited for {waited}")
+        check(pause <= longest <= waited,
+              f"the longest latency is {longest}, the pause was {pause}, the client has waited for {waited}")
         # The 50 requests before it were fast
         check(server_figures(m)["latency"]["p90"] / 1e9 < pause, "latencies of others")
 
 
 @test(deadline=60)
 def other_lines():
-    """Connections to another server whose first line looks like a request of memcached are counted as plain exchanges."""
+    """Connections to another server whose first line looks like a request of memcached are counted as plain
+    exchanges."""
     port = unused_port()
     r = Unit(f"/usr/bin/redis-server --port {port} --save '' --bind 127.0.0.1 --supervised systemd")
     attach(r)
@@ -251,7 +262,9 @@ def other_lines():
     n = 0
     for first in (b"get k\r\n", b"ping\r\n", b"get k\r\nget k\r\n"):
         with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
-            for line, response in ((first, None), (b"get k\r\n", b"$-1\r\n")) + ((b"get k\r\n", b"$-1\r\n"),) * 20 + ((b"incr i 1\r\n", None),):
+            for line, response in ((first, None), (b"get k\r\n",
+                                                   b"$-1\r\n")) + ((b"get k\r\n",
+                                                                    b"$-1\r\n"),) * 20 + ((b"incr i 1\r\n", None),):
                 s.sendall(line)
                 if response:
                     receive(s, response)
@@ -308,6 +321,7 @@ def client():
         os.unlink(path)
     number = 1 + 100 + 58 * 5 + 2 + 1
     m.expect(number, "of the server")
-    f = wait_for("nothing is in flight", lambda: (f := scenario.lookup(snapshot(c), "requests.client"))["inFlight"] == 0 and f)
+    f = wait_for("nothing is in flight",
+                 lambda: (f := scenario.lookup(snapshot(c), "requests.client"))["inFlight"] == 0 and f)
     equal((f["count"], f["latency"]["count"], f["aborts"], f["errors"]), (number, number, 0, scenario.peer_errors()),
           "count, latencies, aborts and errors of the client")

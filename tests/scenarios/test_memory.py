@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Page faults, reclaim, memory pressure and CPU quota of units, compared with the kernel's counters for the process and its control group."""
+"""Page faults, reclaim, memory pressure and CPU quota of units, compared with the kernel's counters for the process and
+its control group."""
 
 import os
 
 from scenario import MSEC, SEC, Unit, attach, check, equal, kill_qosd, lookup, programs, snapshot, test, wait_for
 
-# Runs the steps of its arguments, such as touch-2000, which causes 2000 page faults. A step begins when its go file exists. When it is
-# done, the program creates the done file and blocks on a FIFO, so that /proc/PID/stat and qosd can be compared at rest.
+# Runs the steps of its arguments, such as touch-2000, which causes 2000 page faults. A step begins when its go file
+# exists. When it is done, the program creates the done file and blocks on a FIFO, so that /proc/PID/stat and qosd can
+# be compared at rest.
 PROGRAM = r"""
 import mmap, os, resource, socket, sys, threading, time
 
@@ -68,7 +70,8 @@ class Toucher(Unit):
         for step in steps:
             os.mkfifo(self.directory + "/wait-" + step)
         self.waiting = None
-        super().__init__(f"/usr/bin/python3 {self.directory}/program {self.directory} {' '.join(steps)}", settings=settings)
+        super().__init__(f"/usr/bin/python3 {self.directory}/program {self.directory} {' '.join(steps)}",
+                         settings=settings)
 
     def go(self, step):
         if self.waiting:
@@ -89,8 +92,8 @@ class Toucher(Unit):
         return self.stat()[0]
 
     def faults(self):
-        """Returns the kernel's counts of minor and major faults. They include threads that have ended and children that were waited
-        for."""
+        """Returns the kernel's counts of minor and major faults. They include threads that have ended and children that
+        were waited for."""
         s = self.stat()
         return int(s[7]) + int(s[8]), int(s[9]) + int(s[10])
 
@@ -158,7 +161,8 @@ def attach_later():
 
 @test(deadline=60, quiet="alone")
 def a_while_without():
-    """Faults while the unit is attached without the memory probe are not counted, also once the probe is enabled again."""
+    """Faults while the unit is attached without the memory probe are not counted, also once the probe is enabled
+    again."""
     u = Toucher("touch-100", "touch-3000", "touch-200")
     attach(u, "--probes=cpu,memory")
     u.start()
@@ -176,7 +180,8 @@ def a_while_without():
 
 @test(deadline=60)
 def absent():
-    """Metrics whose programs the kernel does not support are absent, and the program has a reason; the others are there."""
+    """Metrics whose programs the kernel does not support are absent, and the program has a reason; the others are
+    there."""
     u = Toucher("touch-10")
     attach(u, "--probes=memory")
     u.start()
@@ -238,7 +243,8 @@ def quota_and_pressure():
 
     wait_for("it is throttled", lambda: stat()["nr_throttled"] >= 10, 30, pause=0.2)
 
-    # The snapshot is taken between two reads of cpu.stat. Its value is at most a second old, and never ahead of the file
+    # The snapshot is taken between two reads of cpu.stat. Its value is at most a second old, and never ahead of the
+    # file
     def compared():
         low, f = stat(), figures()
         before = f["quota"]["throttledPeriods"]
@@ -256,9 +262,11 @@ def quota_and_pressure():
 
 @test(deadline=120, quiet="loaded", needs_vm="how much may be dirty is a matter of the whole machine")
 def slowed_writers():
-    """dirtyThrottles counts how often a process that writes faster than the disk was throttled, and dirtyThrottleTime how long."""
+    """dirtyThrottles counts how often a process that writes faster than the disk was throttled, and dirtyThrottleTime
+    how long."""
     path, limits = f"/var/tmp/qosd-dirty-{os.getpid()}", "/proc/sys/vm/dirty_bytes"
-    u = Unit(f"/bin/sh -c 'systemd-notify --ready; while :; do dd if=/dev/zero of={path} bs=64k count=512 2>/dev/null; done'")
+    u = Unit(f"/bin/sh -c 'systemd-notify --ready; while :; do dd if=/dev/zero of={path} bs=64k count=512 "
+             "2>/dev/null; done'")
     attach(u, "--probes=memory")
     with open(limits) as f:
         before = f.read().strip()

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs of programs that the kernel skips, as it does since Linux 7.0 where a program at a tracepoint is preempted. Older kernels skip
-none, and each figure is exact."""
+"""Runs of programs that the kernel skips, as it does since Linux 7.0 where a program at a tracepoint is preempted.
+Older kernels skip none, and each figure is exact."""
 
 import platform
 import re
 
 import scenario
-from scenario import Unit, attach, check, equal, expect_total, qosctl_json, run, server_figures, smaller, snapshot, test, wait_for
+from scenario import (Unit, attach, check, equal, expect_total, qosctl_json, run, server_figures, smaller, snapshot,
+                      test, wait_for)
 
 from test_endpoints import Nginx, endpoints, unused_ports
 
@@ -23,7 +24,8 @@ def misses():
 
 
 def is_said(s, before, exact):
-    """Checks that quality reflects skipped runs, and that there are no drops without them. Returns the skipped runs by program."""
+    """Checks that quality reflects skipped runs, and that there are no drops without them. Returns the skipped runs by
+    program."""
     now = misses()
     skipped = {name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)}
     if not skipped:
@@ -61,11 +63,13 @@ def keep_alive():
 def unix():
     """The count of requests on a Unix socket is that of Redis itself."""
     path = f"/run/{scenario.prefix}-redis-missed.sock"
-    u = attach(Unit(f"/usr/bin/redis-server --port 0 --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C"))
+    u = attach(Unit(f"/usr/bin/redis-server --port 0 --unixsocket {path} --save '' --supervised systemd",
+                    settings="Environment=LC_ALL=C"))
     u.start()
     before = misses()
     run("redis-benchmark", "-q", "-s", path, "-c", 16, "-n", number(), "-t", "get", timeout=120)
-    calls = sum(int(n) for n in re.findall(r":calls=(\d+),", run("redis-cli", "-s", path, "info", "commandstats").stdout))
+    calls = sum(int(n)
+                for n in re.findall(r":calls=(\d+),", run("redis-cli", "-s", path, "info", "commandstats").stdout))
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
     s = snapshot(u)
     got = s["requests"]["server"]["count"]

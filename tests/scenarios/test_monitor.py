@@ -46,8 +46,8 @@ class Monitored:
 
 @test(vm="nightly", deadline=150)
 def readings_as_json():
-    """Prints a snapshot of each unit per interval. Units that are attached later are included; when the only unit is detached, qosctl
-    exits with an error."""
+    """Prints a snapshot of each unit per interval. Units that are attached later are included; when the only unit is
+    detached, qosctl exits with an error."""
     a = start_served()
     m = Monitored(a.name, "--window=total", "--json=short")
     seen = {}
@@ -88,7 +88,8 @@ def readings_for_people():
     for _ in range(8):
         line = m.line()
         check(line[columns[0]:].startswith("active "), f"the state is below its header:\n{header}\n{line}")
-        check(line[:columns[1]].endswith("/s") and line[columns[1]] == " ", f"the rate is below its header:\n{header}\n{line}")
+        check(line[:columns[1]].endswith("/s") and line[columns[1]] == " ",
+              f"the rate is below its header:\n{header}\n{line}")
         units.append(line.split()[1])
     equal(sorted(units), sorted([a.name, b.name] * 4), "lines of units")
     m.stop()
@@ -102,13 +103,18 @@ def readings_for_people():
 
 @test(deadline=120)
 def what_is_no_interval():
-    for arguments, message in ((["monitor", "--interval=0"], "100ms to 1d"), (["monitor", "--interval=99ms"], "100ms to 1d"),
-                               (["monitor", "--interval=2d"], "100ms to 1d"), (["monitor", "--interval="], "100ms to 1d"),
-                               (["monitor", "--interval=-1s"], "100ms to 1d"), (["monitor", "--interval=fast"], "100ms to 1d"),
-                               (["list", "--interval=1s"], "Option --interval= is not supported"), (["monitor", "--window=1s"], "--window= requires --interval="),
+    for arguments, message in ((["monitor", "--interval=0"], "100ms to 1d"),
+                               (["monitor", "--interval=99ms"], "100ms to 1d"),
+                               (["monitor", "--interval=2d"], "100ms to 1d"),
+                               (["monitor", "--interval="], "100ms to 1d"),
+                               (["monitor", "--interval=-1s"], "100ms to 1d"),
+                               (["monitor", "--interval=fast"], "100ms to 1d"),
+                               (["list", "--interval=1s"], "Option --interval= is not supported"),
+                               (["monitor", "--window=1s"], "--window= requires --interval="),
                                (["monitor", "--interval=1s", "--window=0"], "window")):
         r = qosctl(*arguments, ok=False)
         equal(r.returncode, 2, f"{arguments}: exit status")
         check(message in r.stderr, f"{arguments}: {r.stderr}")
     r = qosctl("monitor", "--interval=1s", "no-such-unit.service", ok=False)
-    check(r.returncode in (3, 4) and "no-such-unit.service" in r.stderr, f"a unit that is not there: {r.returncode} {r.stderr}")
+    check(r.returncode in (3, 4) and "no-such-unit.service" in r.stderr,
+          f"a unit that is not there: {r.returncode} {r.stderr}")

@@ -7,7 +7,8 @@ import ssl
 import subprocess
 
 import scenario
-from scenario import (SOURCES, Unit, attach, check, equal, expect_total, lookup, run, server_figures, snapshot, test, total,
+from scenario import (SOURCES, Unit, attach, check, equal, expect_total, lookup, run, server_figures, snapshot, test,
+                      total,
                       unused_port, wait_for)
 from test_http import Client
 
@@ -40,7 +41,8 @@ class Caddy(Unit):
 
 
 def figures(unit, quality, **protocols):
-    """Checks that each request has its protocol and its latency, and that there are no errors. Returns the server's figures."""
+    """Checks that each request has its protocol and its latency, and that there are no errors. Returns the server's
+    figures."""
     n = sum(protocols.values())
     expect_total(unit, n)
     f = server_figures(unit)
@@ -54,7 +56,8 @@ def figures(unit, quality, **protocols):
 def server_in_go():
     u = Caddy()
     f = server_figures(u)
-    equal({e["listen"] for e in f["endpoints"]}, {f"[::]:{u.port}", f"[::]:{u.tls_port}"}, "endpoints before there is a connection")
+    equal({e["listen"] for e in f["endpoints"]}, {f"[::]:{u.port}", f"[::]:{u.tls_port}"},
+          "endpoints before there is a connection")
     check(f["connections"]["acceptQueueMax"] > 0, f"acceptQueueMax: {f['connections']}")
 
     clients = [Client(u.port) for _ in range(4)]
@@ -73,13 +76,15 @@ def server_in_go():
 
     for _ in range(3):
         url = f"http://127.0.0.1:{u.port}/"
-        r = subprocess.run(["curl", "-s", "--http2-prior-knowledge", "-w", "%{http_version}\n", "-o", "/dev/null"] + [url] * 4,
+        r = subprocess.run(["curl", "-s", "--http2-prior-knowledge", "-w", "%{http_version}\n", "-o", "/dev/null"]
+                           + [url] * 4,
                            capture_output=True, text=True, timeout=20)
         equal(r.returncode, 0, r.stderr)
     figures(u, "exact", http1=40, http2=12)
 
     context = ssl.create_default_context(cafile=u.certificate)
-    clients = [context.wrap_socket(socket.create_connection(("127.0.0.1", u.tls_port), timeout=10), server_hostname="localhost")
+    clients = [context.wrap_socket(socket.create_connection(("127.0.0.1", u.tls_port), timeout=10),
+                                   server_hostname="localhost")
                for _ in range(4)]
     for _ in range(5):
         for s in clients:
@@ -133,13 +138,15 @@ def accepted_after_the_attach():
             c.socket.close()
         expect_total(u, 6)
         f = server_figures(u)
-        equal((scenario.protocols(f), f["errors"]["status5xx"], f["status4xx"]), ({"http1": 6}, 3, 3), "protocols, 5xx, 4xx")
+        equal((scenario.protocols(f), f["errors"]["status5xx"], f["status4xx"]), ({"http1": 6}, 3, 3),
+              "protocols, 5xx, 4xx")
         equal(snapshot(u)["requests"]["quality"], "exact", "quality")
 
 
 @test()
 def both_sides():
-    """Requests on a connection with MPTCP on both sides are not counted; quality is partial, and the connection is in unparsed."""
+    """Requests on a connection with MPTCP on both sides are not counted; quality is partial, and the connection is in
+    unparsed."""
     for first in False, True:
         u = Server("mptcp")
         if first:
@@ -157,8 +164,10 @@ def both_sides():
             equal(c.ask("GET /status/500 HTTP/1.1\r\nHost: x\r\n\r\n")[0], 500, "status")
         x = wait_for("it is noticed", lambda: (x := snapshot(u))["requests"]["quality"] == "partial" and x)
         f = lookup(x, "requests.server")
-        equal((f["count"], f["errors"]["status5xx"], f["unparsed"]["connections"]), (50, 0, 1), "count, 5xx, connections left out")
-        equal((f["inFlight"], f["clientAborts"], f["errors"]["reset"], f["connections"]["open"]), (0, 0, 0, 1), "in flight, aborts, resets, open")
+        equal((f["count"], f["errors"]["status5xx"], f["unparsed"]["connections"]), (50, 0, 1),
+              "count, 5xx, connections left out")
+        equal((f["inFlight"], f["clientAborts"], f["errors"]["reset"], f["connections"]["open"]), (0, 0, 0, 1),
+              "in flight, aborts, resets, open")
         check(total(u, "requests.server.bytesIn") > bytes_in, "its bytes are not counted")
         c.socket.close()
         wait_for("it is closed", lambda: server_figures(u)["connections"]["open"] == 0)

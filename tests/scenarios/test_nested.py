@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Attached units that contain attached units. A unit has its own requests and those of its descendants, whatever the order of attaches and
-detaches. Counts are compared with those of the clients."""
+"""Attached units that contain attached units. A unit has its own requests and those of its descendants, whatever the
+order of attaches and detaches. Counts are compared with those of the clients."""
 
 import os
 import socket
@@ -17,7 +17,8 @@ from test_unix_peers import ASK, script
 
 
 def new_slice(within=None):
-    """Returns the name of a slice, or of one within another slice. The service manager creates it with its first service."""
+    """Returns the name of a slice, or of one within another slice. The service manager creates it with its first
+    service."""
     name = unit_name("slice", ".slice") if within is None else within.removesuffix(".slice") + "-inner.slice"
     return name
 
@@ -32,7 +33,8 @@ def detach(unit):
 
 
 def same(unit, n, what=None):
-    """Checks that the unit has this many requests in all counts, in total and over 5 min, and that nothing is in flight or open."""
+    """Checks that the unit has this many requests in all counts, in total and over 5 min, and that nothing is in flight
+    or open."""
     expect_total(unit, n, what=what)
     f = wait_for("nothing is in flight and all is closed",
                  lambda: (f := server_figures(unit))["inFlight"] == 0 and lookup(f, "connections.open") == 0 and f)
@@ -56,8 +58,10 @@ def outer_first():
     same(s, 50)
     same(slice, 170)
     check({slice, s.name} <= set(listed()), f"listed: {listed()}")
-    check(f"Descendants: {s.name} (merged)\n" in qosctl("status", slice).stdout, "status of the slice does not list the service as descendant")
-    check(f"Parent: {slice}\n" in qosctl("status", s.name).stdout, "status of the service does not have the slice as parent")
+    check(f"Descendants: {s.name} (merged)\n" in qosctl("status", slice).stdout,
+          "status of the slice does not list the service as descendant")
+    check(f"Parent: {slice}\n" in qosctl("status", s.name).stdout,
+          "status of the service does not have the slice as parent")
     # The slice retains the requests of the detached service, and counts its later ones itself
     detach(s)
     check(s.name not in listed(), "still listed")
@@ -128,7 +132,8 @@ def windows_that_begin_later():
             equal(inner["count"], 20, "count of the inner one in a second")
             equal(outer["count"], 30, "count of the outer one in a second")
             equal(outer["latency"]["count"], 30, "latency.count of the outer one in a second")
-            check(outer["latency"]["max"] >= inner["latency"]["max"], "latency.max of the outer one is less than that of the inner one")
+            check(outer["latency"]["max"] >= inner["latency"]["max"],
+                  "latency.max of the outer one is less than that of the inner one")
             detach(slice)
             return
     fail("too slow to be within a second")
@@ -136,7 +141,8 @@ def windows_that_begin_later():
 
 @test(deadline=40)
 def attached_under_load():
-    """Listeners, connections and requests in flight are reassigned to the service, and back to the slice, under load without a loss."""
+    """Listeners, connections and requests in flight are reassigned to the service, and back to the slice, under load
+    without a loss."""
     slice = attach(new_slice())
     s = server_in(slice, mode="prefork", delay_us=500).start()
     other = server_in(slice).start()
@@ -170,8 +176,8 @@ def attached_under_load():
 
 @test(deadline=60)
 def history_and_marks():
-    """History and figures since a mark of the slice include the requests of the service since the slice was attached, whether the service
-    was attached at the time or not."""
+    """History and figures since a mark of the slice include the requests of the service since the slice was attached,
+    whether the service was attached at the time or not."""
     slice = new_slice()
     s = attach(server_in(slice).start())
     load(s, connections=4, number=100)
@@ -260,8 +266,8 @@ def in_flight():
 
 @test(vm="nightly")
 def three_levels():
-    """Four levels: a slice, a slice in it, a service in that, and a delegated control group of the service, attached and detached in an
-    arbitrary order."""
+    """Four levels: a slice, a slice in it, a service in that, and a delegated control group of the service, attached
+    and detached in an arbitrary order."""
     outer = new_slice()
     inner = new_slice(within=outer)
     port = unused_port()
@@ -296,7 +302,8 @@ wait
             truth[u] = 0
             attach(u)
             serve(20)
-        check(f"Parent: {s.name}\n" in qosctl("status", sub).stdout, "status of the control group does not have the service as parent")
+        check(f"Parent: {s.name}\n" in qosctl("status", sub).stdout,
+              "status of the control group does not have the service as parent")
         contained = {u for o in scenario.Varlink().collect("List", unit=outer) for u in o["descendantUnits"]}
         equal(contained, {inner, s.name, sub}, "descendants of the outermost slice")
         # Detach and attach units in the middle of the hierarchy
@@ -354,8 +361,8 @@ def over_a_crash():
 
 @test(own_daemon=True)
 def instances():
-    """A socket with Accept=yes has the requests of its instances, although their control groups are in a slice that does not contain its
-    own."""
+    """A socket with Accept=yes has the requests of its instances, although their control groups are in a slice that
+    does not contain its own."""
     name, port = unit_name("inetd", ""), unused_port()
     write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nAccept=yes\nMaxConnections=200\n"
                                  "TriggerLimitIntervalSec=0\nPollLimitIntervalSec=0\n")
@@ -397,7 +404,8 @@ def instances():
 
 @test()
 def socket_activated():
-    """Requests on a socket that PID 1 listens on are counted for the service and its slice, also after restarts of the socket."""
+    """Requests on a socket that PID 1 listens on are counted for the service and its slice, also after restarts of the
+    socket."""
     slice, name, port = new_slice(), unit_name("activated", ""), unused_port()
     write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nSlice={slice}\n")
     s = Unit(server_command(listen_fd=True, mode="thread"), name=name + ".service", settings=f"Slice={slice}")
@@ -430,7 +438,8 @@ def pipelined_under_load():
              settings=f"Slice={slice}\nEnvironment=LC_ALL=C").start()
     for pipeline in (1, 16, 100):
         number = scenario.smaller(60000) // pipeline * pipeline
-        p = scenario.subprocess.Popen(["redis-benchmark", "-q", "-p", str(port), "-P", str(pipeline), "-c", "20", "-n", str(number),
+        p = scenario.subprocess.Popen(["redis-benchmark", "-q", "-p", str(port), "-P", str(pipeline), "-c", "20", "-n",
+                                       str(number),
                                        "-t", "get,set"], stdout=scenario.subprocess.DEVNULL)
         while p.poll() is None:
             attach(s)
@@ -443,7 +452,8 @@ def pipelined_under_load():
         same(slice, commands + 1, f"with {pipeline} commands at once")
     attach(s)
     run("redis-benchmark", "-q", "-p", port, "-P", "16", "-c", "4", "-n", "1600", "-t", "get")
-    f = wait_for("all is closed", lambda: (f := server_figures(s))["inFlight"] == 0 and lookup(f, "connections.open") == 0 and f)
+    f = wait_for("all is closed",
+                 lambda: (f := server_figures(s))["inFlight"] == 0 and lookup(f, "connections.open") == 0 and f)
     check(f["count"] >= 1600, f"count of the inner one: {f['count']}")
     detach(slice)
     detach(s)
@@ -451,11 +461,12 @@ def pipelined_under_load():
 
 @test(deadline=60)
 def udp_and_unix():
-    """Sockets and connections over UDP and Unix sockets follow their unit as those over TCP do: to a unit that is attached within another
-    one, and back when it is detached."""
+    """Sockets and connections over UDP and Unix sockets follow their unit as those over TCP do: to a unit that is
+    attached within another one, and back when it is detached."""
     slice = attach(new_slice())
     settings = f"Slice={slice}"
-    servers = [UdpServer(settings=settings).start(), UnixServer(settings=settings).start(), UnixServer("dgram", settings=settings).start()]
+    servers = [UdpServer(settings=settings).start(), UnixServer(settings=settings).start(),
+               UnixServer("dgram", settings=settings).start()]
 
     def connect(server):
         if isinstance(server, UdpServer) or server.kind == "stream":
@@ -496,11 +507,14 @@ def udp_and_unix():
 
 @test(deadline=60)
 def unix_clients():
-    """The connection of a client over a Unix socket follows it to a unit that is attached within another one, and back."""
+    """The connection of a client over a Unix socket follows it to a unit that is attached within another one, and
+    back."""
     slice = attach(new_slice())
     server = UnixServer().start()
     steps = f"/run/{unit_name('steps', '')}"
-    client = script(ASK + f"s = connect({server.path!r})\nfor i in range(3):\n    while not os.path.exists(f'{steps}{{i}}'): time.sleep(.01)\n"
+    client = script(ASK
+                    + f"s = connect({server.path!r})\nfor i in range(3):\n    while not "
+                      f"os.path.exists(f'{steps}{{i}}'): time.sleep(.01)\n"
                     "    for j in range(7): ask(s)\ntime.sleep(1000)\n", settings=f"Slice={slice}").start()
 
     def step(i):

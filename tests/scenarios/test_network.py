@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Bad networks: lost, duplicated, reordered and delayed segments, resets and full queues neither lose nor add a request."""
+"""Bad networks: lost, duplicated, reordered and delayed segments, resets and full queues neither lose nor add a
+request."""
 
 import os
 import re
@@ -12,12 +13,13 @@ from scenario import (MSEC, Cable, Client, NetemCable, Server, Talk, attach, che
 
 
 def all_is_over(server):
-    return wait_for("nothing is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(server)))
+    return wait_for("nothing is in flight",
+                    lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(server)))
 
 
 def over_a_bad_cable(cable, per_connection=(0, 1), number=180):
-    """Sends requests and responses of several segments over IPv4 and IPv6, on kept and on new connections. Returns what the
-    cable did, and how many segments the server's kernel retransmitted."""
+    """Sends requests and responses of several segments over IPv4 and IPv6, on kept and on new connections. Returns what
+    the cable did, and how many segments the server's kernel retransmitted."""
     s = Server(address="::", netns=cable.b, mode="thread", request=5000, response=20000)
     attach(s)
     s.start()
@@ -72,7 +74,8 @@ def all_at_once():
 
 @test(deadline=60)
 def lost_end_of_the_handshake():
-    """The last ACK of the handshake is lost: a segment of the request, not always the first, establishes the connection."""
+    """The last ACK of the handshake is lost: a segment of the request, not always the first, establishes the
+    connection."""
     over_a_relay([("forth", "handshakeDropped"), ("forth", "reordered")], per_connection=(1, 3), drop_handshake=500,
                  reorder=150, delay_us=200, seed=5)
 
@@ -130,7 +133,8 @@ def keep_alive_probes():
     s.start()
     t = Talk(s, netns=cable.a, address=cable.address_b, connections=3, keepalive=True)
     t.say("run 2")
-    wait_for("both sides have probed", lambda: min(cable.counter("TcpExtTCPKeepAlive", ns) for ns in (cable.a, cable.b)) >= 4,
+    wait_for("both sides have probed",
+             lambda: min(cable.counter("TcpExtTCPKeepAlive", ns) for ns in (cable.a, cable.b)) >= 4,
              10, pause=0.2)
     f = server_figures(s)
     equal(f["count"], 6, "count")
@@ -155,7 +159,8 @@ def zero_windows():
     s.start()
     try:
         c = Client(s, netns=cable.a, address=cable.address_b, connections=2, number=2)
-        wait_for("the client probes the server's window", lambda: cable.counter("TcpExtTCPWinProbe", cable.a) > 0, 10, pause=0.1)
+        wait_for("the client probes the server's window", lambda: cable.counter("TcpExtTCPWinProbe", cable.a) > 0, 10,
+                 pause=0.1)
         f = server_figures(s)
         equal(f["count"], 0, "count while the server does not read")
         equal(f["inFlight"], 2, "inFlight while the server does not read")
@@ -171,7 +176,8 @@ def zero_windows():
         t.say("send")
         wait_for("its response began", lambda: count(s) == 2 * n, 10)
         before = cable.counter("TcpExtTCPWinProbe")
-        wait_for("the server probes the client's window", lambda: cable.counter("TcpExtTCPWinProbe") > before, 10, pause=0.1)
+        wait_for("the server probes the client's window", lambda: cable.counter("TcpExtTCPWinProbe") > before, 10,
+                 pause=0.1)
         equal(count(s), 2 * n, "count while the client does not read")
         equal(server_figures(s)["inFlight"], 2, "inFlight while the client does not read")
         t.say("take")
@@ -185,7 +191,8 @@ def zero_windows():
 
 @test(deadline=40)
 def silent_death_of_a_client():
-    """When the network fails during a request, it is in flight until the server's kernel gives up the connection: a timeout."""
+    """When the network fails during a request, it is in flight until the server's kernel gives up the connection: a
+    timeout."""
     cable = Cable()
     s = Server(address=cable.address_b, netns=cable.b, mode="thread", keepalive=True, hang=True)
     attach(s)
@@ -230,7 +237,8 @@ def accept_queue_overflows(netns, drops):
         expect_total(s, 20)
         all_is_over(s)
         # The server also accepts connections that the client closed without a request
-        f = wait_for("the accept queue is empty", lambda: (lambda f: f if lookup(f, "connections.acceptQueue") == 0 else None)
+        f = wait_for("the accept queue is empty",
+                     lambda: (lambda f: f if lookup(f, "connections.acceptQueue") == 0 else None)
                      (server_figures(s)))
         check(f["queue"]["max"] > first, f"the wait for accept() is not in queue: {f['queue']}")
         return s, drops() - before
@@ -240,8 +248,8 @@ def accept_queue_overflows(netns, drops):
 
 @test(deadline=60)
 def accept_queue():
-    """A server that does not accept is visible in the accept queue and its limit, in listenDrops, and in the number and age of
-    requests in flight."""
+    """A server that does not accept is visible in the accept queue and its limit, in listenDrops, and in the number and
+    age of requests in flight."""
     cable = Cable()     # only for its namespace, whose counters no other program changes
     s, dropped = accept_queue_overflows(cable.b, lambda: cable.counter("TcpExtListenDrops"))
     check(dropped > 0, "the kernel dropped nothing")
@@ -267,12 +275,14 @@ sys.stdin.read()"""], stdin=subprocess.PIPE)
 
 
 def segments_dropped(cable, port):
-    return int(re.search(r"skmem:\([^)]*,d(\d+)\)", run(*nsenter(cable.b), "ss", "-ltnHm", f"sport = :{port}").stdout)[1])
+    return int(re.search(r"skmem:\([^)]*,d(\d+)\)",
+                         run(*nsenter(cable.b), "ss", "-ltnHm", f"sport = :{port}").stdout)[1])
 
 
 @test(deadline=40)
 def deferred_accept():
-    """With TCP_DEFER_ACCEPT the kernel drops the last ACK of each handshake; only dropped connection attempts are in listenDrops."""
+    """With TCP_DEFER_ACCEPT the kernel drops the last ACK of each handshake; only dropped connection attempts are in
+    listenDrops."""
     cable = Cable()     # only for its namespace
     s = Server(address="127.0.0.1", netns=cable.b, defer=30, backlog=4, mode="single")
     attach(s)
@@ -281,7 +291,8 @@ def deferred_accept():
     load(s, netns=cable.b, connections=1, number=200, per_connection=1)
     expect_total(s, 200)
     check(segments_dropped(cable, s.port) >= 200, "nothing was deferred")
-    equal((cable.counter("TcpExtListenDrops") - before, total(s, "requests.server.connections.listenDrops")), (0, 0), "drops")
+    equal((cable.counter("TcpExtListenDrops") - before, total(s, "requests.server.connections.listenDrops")), (0, 0),
+          "drops")
 
     # Without SYN cookies the queue of incomplete handshakes overflows
     run(*nsenter(cable.b), "sysctl", "-q", "net.ipv4.tcp_syncookies=0")
@@ -289,7 +300,8 @@ def deferred_accept():
     wait_for("attempts are dropped", lambda: cable.counter("TcpExtListenDrops") - before >= 7)
     c.end()
     expect_total(s, cable.counter("TcpExtListenDrops") - before, "requests.server.connections.listenDrops")
-    equal((cable.counter("TcpExtListenOverflows"), cable.counter("TcpExtTCPReqQFullDrop") > 0), (0, True), "why they were dropped")
+    equal((cable.counter("TcpExtListenOverflows"), cable.counter("TcpExtTCPReqQFullDrop") > 0), (0, True),
+          "why they were dropped")
     cable.cut()
 
 
@@ -297,7 +309,8 @@ def deferred_accept():
 def deferred_accept_queue():
     """With TCP_DEFER_ACCEPT, connections that the kernel drops because the accept queue is full are in listenDrops."""
     cable = Cable()
-    s = Server(address="127.0.0.1", netns=cable.b, defer=30, backlog=4, accept_when=f"/run/{scenario.prefix}-never", mode="thread")
+    s = Server(address="127.0.0.1", netns=cable.b, defer=30, backlog=4, accept_when=f"/run/{scenario.prefix}-never",
+               mode="thread")
     attach(s)
     s.start()
     before = cable.counter("TcpExtListenDrops")
@@ -307,7 +320,8 @@ def deferred_accept_queue():
     c.process.wait(timeout=10)
 
     def counted():
-        """Returns the kernel's overflows and drops, and qosd's listenDrops. They may increase after the clients have ended."""
+        """Returns the kernel's overflows and drops, and qosd's listenDrops. They may increase after the clients have
+        ended."""
         return (cable.counter("TcpExtListenOverflows"), cable.counter("TcpExtListenDrops") - before,
                 total(s, "requests.server.connections.listenDrops"))
 

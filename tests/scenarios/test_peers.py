@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Requests of a unit to its peers: counts are compared with those of the peers, times with those of a server with a known delay."""
+"""Requests of a unit to its peers: counts are compared with those of the peers, times with those of a server with a
+known delay."""
 
 import json
 import re
@@ -7,7 +8,8 @@ import re
 import scenario
 import test_http
 import test_tls
-from scenario import (MSEC, SEC, Cable, Server, Unit, as_user, attach, check, equal, kill_qosd, load, lookup, qosctl, run,
+from scenario import (MSEC, SEC, Cable, Server, Unit, as_user, attach, check, equal, kill_qosd, load, lookup, qosctl,
+                      run,
                       server_figures, smaller, snapshot, test, unused_port, varlink, wait_for)
 from test_endpoints import Nginx, ab, unused_ports
 from test_http2 import Nghttpd
@@ -26,7 +28,8 @@ def peers(unit, window="total"):
 
 
 def expect_asked(unit, want, what):
-    """Checks that each peer has this many requests, that the peers add up to the unit's figures, and that nothing is in flight."""
+    """Checks that each peer has this many requests, that the peers add up to the unit's figures, and that nothing is in
+    flight."""
     def settled():
         f = client_figures(unit)
         return {name: r["count"] for name, r in peers(unit).items()} == want and f["inFlight"] == 0
@@ -60,7 +63,8 @@ class ClientUnit(Unit):
 
 def run_to_its_end(unit):
     unit.start()
-    wait_for("the client has ended", lambda: scenario.unit_property(unit.name, "ActiveState") in ("inactive", "failed"), 30)
+    wait_for("the client has ended", lambda: scenario.unit_property(unit.name, "ActiveState") in ("inactive", "failed"),
+             30)
     equal(scenario.unit_property(unit.name, "Result"), "success", "the client's result")
 
 
@@ -82,7 +86,8 @@ def proxy_has_both_roles():
     nginx = attach(Nginx([f"127.0.0.1:{back}"])).start()
     proxy = attach(Haproxy(front, f"127.0.0.1:{back}", more="http-reuse always")).start()
     n = 0
-    for number, connections, keepalive in ((smaller(2000), 1, True), (smaller(4000), 16, True), (smaller(500), 8, False)):
+    for number, connections, keepalive in ((smaller(2000), 1, True), (smaller(4000), 16, True),
+                                           (smaller(500), 8, False)):
         n += ab(front, number, connections=connections, keepalive=keepalive)
         expect_asked(proxy, {f"127.0.0.1:{back}": n}, f"with {connections} connections")
         for unit in (proxy, nginx):
@@ -99,11 +104,13 @@ def proxy_has_both_roles():
     status = qosctl("status", proxy.name, "--window=total").stdout
     check(f"127.0.0.1:{back}" in status and nginx.name in status, f"the status page: {status}")
     for selector in (f":{back}", f"127.0.0.1:{back}", nginx.name):
-        equal(qosctl("show", proxy.name, "--window=total", "--value", "-P", f"requests.client[{selector}].count").stdout.strip(),
+        equal(qosctl("show", proxy.name, "--window=total", "--value", "-P",
+                     f"requests.client[{selector}].count").stdout.strip(),
               str(n), f"count of {selector}")
     h = varlink("Histogram", unit=proxy.name, metric=f"requests.client[{nginx.name}].latency", window=0)
     equal(h["count"], n, "the histogram's count")
-    equal(varlink("Histogram", unit=proxy.name, metric="requests.client.latency", window=0)["count"], n, "that of all peers")
+    equal(varlink("Histogram", unit=proxy.name, metric="requests.client.latency", window=0)["count"], n,
+          "that of all peers")
 
 
 @test(deadline=60)
@@ -126,20 +133,24 @@ def what_keeps_http2_going_asks_nothing():
 
 @test(deadline=60)
 def pipelines_count():
-    """Counts are those of Redis and nginx, however many requests are pipelined, each with its latency. HTTP/2 streams are not counted."""
+    """Counts are those of Redis and nginx, however many requests are pipelined, each with its latency. HTTP/2 streams
+    are not counted."""
     r = Redis()
     peer = f"127.0.0.1:{r.port}"
     for pipeline, connections in ((1, 8), (16, 1), (16, 8), (128, 3)):
         number = smaller(20000) // pipeline * pipeline
         before = scenario.total(r)
-        c = attach(Unit(f"/usr/bin/redis-benchmark -q -p {r.port} -P {pipeline} -c {connections} -n {number} -t set,get", type="exec"))
+        c = attach(Unit(f"/usr/bin/redis-benchmark -q -p {r.port} -P {pipeline} -c {connections} -n {number} "
+                        "-t set,get", type="exec"))
         run_to_its_end(c)
-        wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0 and client_figures(c)["inFlight"] == 0)
+        wait_for("nothing is in flight",
+                 lambda: server_figures(r)["inFlight"] == 0 and client_figures(c)["inFlight"] == 0)
         asked = scenario.total(r) - before
         expect_asked(c, {peer: asked}, f"{pipeline} at a time")
         for row in (client_figures(c), peers(c)[peer]):
             check(row["bytesOut"] > 0 and row["rate"] > 0, f"bytes and rate: {row}")
-        equal(qosctl("show", c.name, "--window=total", "--value", "-P", f"requests.client[{peer}].count").stdout.strip(), str(asked), "the count")
+        equal(qosctl("show", c.name, "--window=total", "--value", "-P",
+                     f"requests.client[{peer}].count").stdout.strip(), str(asked), "the count")
         qosctl("status", c.name, "--window=total")
 
     # Streams of HTTP/2 overlap by design: the client role has no count, rate or latency
@@ -153,7 +164,8 @@ def pipelines_count():
     # HTTP/1 pipelines, also with request bodies of all sizes, which are not taken for requests
     a, = unused_ports(1)
     nginx = attach(Nginx([f"127.0.0.1:{a}"], location="client_max_body_size 10m; return 200 'ok\\n';")).start()
-    for sizes, many in (([0] * 50, 1), ([0, 10, 1000, 100000, 0] * 20, 1), ([0] * 100, 2), ([10, 0] * 50, 10), ([0] * 60, 60)):
+    for sizes, many in (([0] * 50, 1), ([0, 10, 1000, 100000, 0] * 20, 1), ([0] * 100, 2), ([10, 0] * 50, 10),
+                        ([0] * 60, 60)):
         before = scenario.total(nginx)
         path = f"/run/{scenario.prefix}-pipeline.py"
         with open(path, "w") as f:
@@ -161,7 +173,8 @@ def pipelines_count():
                     f"s = socket.create_connection(('127.0.0.1', {a}))\n"
                     f"sizes, many = {sizes}, {many}\n"
                     f"for i in range(0, len(sizes), many):\n"
-                    f"    s.sendall(b''.join(b'POST / HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n' % n + b'x' * n for n in sizes[i:i + many]))\n"
+                    "    s.sendall(b''.join(b'POST / HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n' % n + "
+                    "b'x' * n for n in sizes[i:i + many]))\n"
                     f"    d = b''\n"
                     f"    while d.count(b'ok\\n') < many: d += s.recv(9999)\n")
         c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
@@ -170,9 +183,11 @@ def pipelines_count():
         if many <= 2:
             expect_asked(c, {f"127.0.0.1:{a}": len(sizes)}, f"{many} at a time")
         else:
-            # nginx sends a segment per response. Where the client reads more than four at once, the arrival of each is unknown
+            # nginx sends a segment per response. Where the client reads more than four at once, the arrival of each is
+            # unknown
             f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-            equal((f["count"], f.get("latency", {}).get("count", len(sizes))), (len(sizes), len(sizes)), f"count of {many} at once, and latency")
+            equal((f["count"], f.get("latency", {}).get("count", len(sizes))), (len(sizes), len(sizes)),
+                  f"count of {many} at once, and latency")
 
 
 # A unit that runs as soon as it can, however busy the machine is
@@ -225,10 +240,13 @@ talk(http, (get(b"/bad") + get(b"/")) * 2 + get(b"/none"), b"none")
 
 @test(deadline=60)
 def responses_that_fail():
-    """Error responses of Redis, memcached and nginx are counted by peer and in total, whether they are single, pipelined or in pieces."""
+    """Error responses of Redis, memcached and nginx are counted by peer and in total, whether they are single,
+    pipelined or in pieces."""
     r, m = Redis(), Memcached()
     port, = unused_ports(1)
-    nginx = attach(Nginx([f"127.0.0.1:{port}"], location="location /bad { return 503 bad; } location /none { return 404 none; } return 200 ok;")).start()
+    nginx = attach(Nginx([f"127.0.0.1:{port}"],
+                         location="location /bad { return 503 bad; } location /none { return 404 none; } "
+                                  "return 200 ok;")).start()
     path = f"/run/{scenario.prefix}-failing.py"
     with open(path, "w") as f:
         f.write(FAILING)
@@ -238,19 +256,23 @@ def responses_that_fail():
     replies = int(re.search(r"^total_error_replies:(\d+)", r.cli("info", "stats"), re.M)[1])
     equal(replies, 30 + 2 + 3 + 16 + 300 + 3, "error replies of Redis")
     equal({name: row["errors"] for name, row in peers(c).items()},
-          {f"127.0.0.1:{r.port}": scenario.peer_errors(replies=replies), f"127.0.0.1:{m.port}": scenario.peer_errors(replies=10 + 10 + 50),
+          {f"127.0.0.1:{r.port}": scenario.peer_errors(replies=replies),
+           f"127.0.0.1:{m.port}": scenario.peer_errors(replies=10 + 10 + 50),
            f"127.0.0.1:{port}": scenario.peer_errors(status5xx=10 + 2)}, "errors by peer")
     equal(f["errors"], scenario.peer_errors(status5xx=12, replies=replies + 70), "errors of all peers")
-    equal([server_figures(u)["errors"].get(key) for u, key in ((r, "replies"), (m, "replies"), (nginx, "status5xx"))], [replies, 70, 12],
+    equal([server_figures(u)["errors"].get(key) for u, key in ((r, "replies"), (m, "replies"), (nginx, "status5xx"))],
+          [replies, 70, 12],
           "the same at the servers")
     equal(scenario.total(c, "requests.client.errors.replies"), replies + 70, "the total")
-    equal(qosctl("show", c.name, "--window=total", "--value", "-P", f"requests.client[127.0.0.1:{m.port}].errors.replies").stdout.strip(), "70", "of one peer")
+    equal(qosctl("show", c.name, "--window=total", "--value", "-P",
+                 f"requests.client[127.0.0.1:{m.port}].errors.replies").stdout.strip(), "70", "of one peer")
 
 
 @test(deadline=60)
 def questions_apart_on_one_connection():
-    """Requests 20 ms apart with responses in order, each 100 ms after its request: that is the latency of each, also with some always in
-    flight. In HTTP and in RESP, with responses of all sizes; compared with the client's own clock."""
+    """Requests 20 ms apart with responses in order, each 100 ms after its request: that is the latency of each, also
+    with some always in flight. In HTTP and in RESP, with responses of all sizes; compared with the client's own
+    clock."""
     port = unused_port()
     program(f"""
 import asyncio, os, socket
@@ -273,7 +295,8 @@ async def main():
     await asyncio.Event().wait()
 asyncio.run(main())
 """, settings=PROMPT).start()
-    for http, number, size in ((True, 3, 10), (False, 3, 10), (True, 40, 10), (False, 40, 10), (True, 20, 200000), (False, 20, 50000)):
+    for http, number, size in ((True, 3, 10), (False, 3, 10), (True, 40, 10), (False, 40, 10), (True, 20, 200000),
+                               (False, 20, 50000)):
         said = f"/run/{scenario.unit_name('said', '')}"
         c = attach(program(f"""
 import socket, threading, time
@@ -311,7 +334,8 @@ open('{said}', 'w').write(str(sum(took) // len(took)))
 
 @test(deadline=60)
 def asked_over_a_bad_cable():
-    """With lost, duplicated and reordered segments the client has as many requests as nginx, one at a time and pipelined."""
+    """With lost, duplicated and reordered segments the client has as many requests as nginx, one at a time and
+    pipelined."""
     cable = Cable(drop=15, duplicate=30, reorder=50, delay_us=300, seed=13)
     nginx = attach(test_http.Nginx(netns=cable.b))
     path = f"/run/{scenario.prefix}-bad-cable.py"
@@ -367,19 +391,23 @@ def many_at_once_through_a_splice():
     """Pipelined requests that haproxy splices are counted, although no program sees the contents of the responses."""
     front = unused_port()
     r = Redis()
-    proxy = attach(Haproxy(front, f"127.0.0.1:{r.port}", mode="tcp", more="option splice-request\n option splice-response")).start()
+    proxy = attach(Haproxy(front, f"127.0.0.1:{r.port}", mode="tcp",
+                           more="option splice-request\n option splice-response")).start()
     before = scenario.total(r)
     for pipeline in (16, 1, 64):
-        run("redis-benchmark", "-q", "-p", front, "-P", pipeline, "-c", 4, "-n", smaller(6400) // 64 * 64, "-t", "set,get")
-    wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0 and client_figures(proxy)["inFlight"] == 0)
+        run("redis-benchmark", "-q", "-p", front, "-P", pipeline, "-c", 4, "-n", smaller(6400) // 64 * 64, "-t",
+            "set,get")
+    wait_for("nothing is in flight",
+             lambda: server_figures(r)["inFlight"] == 0 and client_figures(proxy)["inFlight"] == 0)
     f = client_figures(proxy)
-    equal((f["count"], f["errors"], f["aborts"]), (scenario.total(r) - before, scenario.peer_errors(), 0), "count, errors, aborts")
+    equal((f["count"], f["errors"], f["aborts"]), (scenario.total(r) - before, scenario.peer_errors(), 0),
+          "count, errors, aborts")
 
 
 @test()
 def many_at_once_and_the_end():
-    """Responses that the client reads after the peer has closed the connection count. Any number of requests without a response
-    are one error."""
+    """Responses that the client reads after the peer has closed the connection count. Any number of requests without a
+    response are one error."""
     port = unused_port()
     program(f"""
 import os, socket
@@ -417,8 +445,8 @@ for responses in (5, 3, 5, 0):
 
 @test()
 def times_are_those_of_the_peer():
-    """The latency is between the server's delay of 20.6 ms and what the client measures, which includes its wakeup. The delay is in
-    the middle of a bucket of schema 3, so that a quantile is as close as the mean."""
+    """The latency is between the server's delay of 20.6 ms and what the client measures, which includes its wakeup. The
+    delay is in the middle of a bucket of schema 3, so that a quantile is as close as the mean."""
     s = Server(mode="thread", delay_us=20600)
     s.start()
     c = attach(ClientUnit(port=s.port, connections=2, number=40, think_us=5000))
@@ -476,7 +504,8 @@ def on_all_kinds_of_connections():
 
 @test()
 def connections_that_fail():
-    """Refused connection attempts count as reset, those without a response as timeout, and those that the client gives up as aborts."""
+    """Refused connection attempts count as reset, those without a response as timeout, and those that the client gives
+    up as aborts."""
     port = unused_port()
     path = f"/run/{scenario.prefix}-fail.py"
     with open(path, "w") as f:
@@ -508,16 +537,19 @@ def connections_that_fail():
                 f"s = socket.socket(); s.setblocking(False)\n"
                 f"assert s.connect_ex(('{cable.address_b}', 9)) == errno.EINPROGRESS\n"
                 f"s.close()\n")
-    run(*scenario.nsenter(cable.b), "nft", "-f", "-", stdin="table inet t {\nchain c {\ntype filter hook input priority 0; policy drop;\n}\n}\n")
+    run(*scenario.nsenter(cable.b), "nft", "-f", "-",
+        stdin="table inet t {\nchain c {\ntype filter hook input priority 0; policy drop;\n}\n}\n")
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec", settings=f"NetworkNamespacePath=/run/netns/{cable.a}"))
     run_to_its_end(c)
     f = wait_for("they are counted", lambda: (f := client_figures(c))["aborts"] == 1 and f)
-    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, scenario.peer_errors(timeout=1), 1, 0), "without a response")
+    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, scenario.peer_errors(timeout=1), 1, 0),
+          "without a response")
 
 
 @test()
 def peers_that_die():
-    """Requests in flight to a server that is killed are errors of the client role, and those of a killed client are its aborts."""
+    """Requests in flight to a server that is killed are errors of the client role, and those of a killed client are its
+    aborts."""
     s = Server(mode="thread", hang=True)
     s.start()
     idle = scenario.start_served(mode="thread")
@@ -542,7 +574,8 @@ def peers_that_die():
 
 @test()
 def half_closed_and_closed():
-    """A client that has shut down writing still waits for the response; one that closes does not, even if the peer never notices."""
+    """A client that has shut down writing still waits for the response; one that closes does not, even if the peer
+    never notices."""
     go = f"/run/{scenario.prefix}-go"
     s = Server(mode="thread", until_eof=True, answer_when=go)
     s.start()
@@ -591,7 +624,8 @@ def waiting_is_no_latency_of_the_peer():
     equal(f["latency"]["count"], 10, "latency.count")
     with open(f"{path}.said") as said:
         most = int(said.read())
-    check(f["latency"]["max"] <= most, f"latency.max is {f['latency']['max']}, not {most} at most: a blocking command is in it")
+    check(f["latency"]["max"] <= most,
+          f"latency.max is {f['latency']['max']}, not {most} at most: a blocking command is in it")
 
 
 @test(deadline=60)
@@ -664,7 +698,8 @@ while True:
         f.write(WEBSOCKET)
     c = attach(Unit(f"/usr/bin/python3 {path} {port}", type="exec"))
     run_to_its_end(c)
-    f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f["bytesOut"] > 700 and f)
+    f = wait_for("nothing is in flight",
+                 lambda: (f := client_figures(c))["inFlight"] == 0 and f["bytesOut"] > 700 and f)
     equal((f["count"], f["aborts"], f["errors"]), (1, 0, scenario.peer_errors()), "count, aborts, errors")
 
 
@@ -703,9 +738,11 @@ def interim_and_final_in_one_segment():
     c = attach(Unit(f"/usr/bin/python3 {client}", type="exec"))
     run_to_its_end(c)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-    equal((f["count"], f["aborts"], f["errors"]), (12 * n, 0, scenario.peer_errors(status5xx=4 * n)), "count, aborts and errors of the client")
+    equal((f["count"], f["aborts"], f["errors"]), (12 * n, 0, scenario.peer_errors(status5xx=4 * n)),
+          "count, aborts and errors of the client")
     f = server_figures(s)
-    equal((f["count"], f["inFlight"], f["clientAborts"], f["errors"]["status5xx"]), (12 * n, 0, 0, 4 * n), "count, in flight, aborts and errors of the server")
+    equal((f["count"], f["inFlight"], f["clientAborts"], f["errors"]["status5xx"]), (12 * n, 0, 0, 4 * n),
+          "count, in flight, aborts and errors of the server")
 
 
 @test(deadline=40)
@@ -722,7 +759,8 @@ def farewells_of_tls():
                 f"    context.check_hostname = False\n"
                 f"    context.minimum_version = context.maximum_version = version\n"
                 f"    for _ in range(5):\n"
-                f"        port = {{ssl.TLSVersion.TLSv1_2: {nginx.ports['TLSv1.2']}, ssl.TLSVersion.TLSv1_3: {nginx.ports['TLSv1.3']}}}[version]\n"
+                f"        port = {{ssl.TLSVersion.TLSv1_2: {nginx.ports['TLSv1.2']}, ssl.TLSVersion.TLSv1_3: "
+                f"{nginx.ports['TLSv1.3']}}}[version]\n"
                 f"        s = context.wrap_socket(socket.create_connection(('127.0.0.1', port)))\n"
                 f"        for _ in range(4):\n"
                 f"            s.sendall(b'GET /small HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); d = b''\n"
@@ -774,7 +812,8 @@ while True:
 
 @test(deadline=60)
 def alerts_are_no_responses():
-    """A TLS alert that ends a handshake, or refuses a client without a certificate after it, is an error and no response."""
+    """A TLS alert that ends a handshake, or refuses a client without a certificate after it, is an error and no
+    response."""
     nginx = test_tls.Nginx(label="rejects", root="ssl_reject_handshake on;")
     nginx.start()
     nginx.listens()
@@ -786,7 +825,8 @@ def alerts_are_no_responses():
         c = attach(Unit(command, type="exec"))
         run_to_its_end(c)
         f = wait_for(f"nothing is in flight of {what}", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
-        equal((f["count"], f["errors"], f["aborts"]), (count, scenario.peer_errors(reset=errors), 0), f"count, errors and aborts of {what}")
+        equal((f["count"], f["errors"], f["aborts"]), (count, scenario.peer_errors(reset=errors), 0),
+              f"count, errors and aborts of {what}")
         qosctl("detach", c.name)
 
     number = 7
@@ -794,20 +834,25 @@ def alerts_are_no_responses():
         # The alert is not encrypted; the client offers HTTP/2 or not
         curl = f"curl -sk https://127.0.0.1:{port}/small; "
         for options in "", "--no-alpn":
-            expect(f"/bin/sh -c '{curl.replace('-sk', f'-sk {options}') * number} true'", 0, number, f"curl {options} that is rejected, {version}")
-        expect(f"/usr/bin/python3 {path} {version.replace('.', '_')} {port} {number} send", 0, number, f"Python that is rejected, {version}")
+            expect(f"/bin/sh -c '{curl.replace('-sk', f'-sk {options}') * number} true'", 0, number,
+                   f"curl {options} that is rejected, {version}")
+        expect(f"/usr/bin/python3 {path} {version.replace('.', '_')} {port} {number} send", 0, number,
+               f"Python that is rejected, {version}")
 
-    # The server requests a certificate, and the client has none: the alert is encrypted in TLS 1.3, after the round trip of the handshake
+    # The server requests a certificate, and the client has none: the alert is encrypted in TLS 1.3, after the round
+    # trip of the handshake
     for version in nginx.ports:
         port, = unused_ports(1)
-        server = Unit(f"/usr/bin/openssl s_server -accept 127.0.0.1:{port} -cert {nginx.certificate} -key {nginx.key} -{version.replace('.', '_').lower().replace('tlsv', 'tls')}"
+        server = Unit(f"/usr/bin/openssl s_server -accept 127.0.0.1:{port} -cert {nginx.certificate} -key {nginx.key} "
+                      f"-{version.replace('.', '_').lower().replace('tlsv', 'tls')}"
                       " -Verify 1 -quiet", type="exec").start()
         wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
-        expect(f"/usr/bin/python3 {path} {version.replace('.', '_')} {port} {number} send", number, number, f"a client without certificate, {version}")
+        expect(f"/usr/bin/python3 {path} {version.replace('.', '_')} {port} {number} send", number, number,
+               f"a client without certificate, {version}")
         server.stop()
 
-    # The server closes the connection with close_notify while the client waits: the Finished of the client is no request, with session
-    # tickets or without
+    # The server closes the connection with close_notify while the client waits: the Finished of the client is no
+    # request, with session tickets or without
     server = f"{nginx.directory}/closes.py"
     with open(server, "w") as f:
         f.write(CLOSES)
@@ -815,15 +860,16 @@ def alerts_are_no_responses():
         port, = unused_ports(1)
         u = Unit(f"/usr/bin/python3 {server} {port} {nginx.certificate} {nginx.key} {tickets}", type="exec").start()
         wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
-        expect(f"/usr/bin/python3 {path} {version} {port} 2 wait", count, 0, f"a client that waits, {version} with {tickets} tickets")
+        expect(f"/usr/bin/python3 {path} {version} {port} 2 wait", count, 0,
+               f"a client that waits, {version} with {tickets} tickets")
         u.stop()
     nginx.stop()
 
 
 @test(deadline=60)
 def http2_in_tls_ends_in_order():
-    """The GOAWAY of curl and Node, which gets no response, is neither an abort nor an error. A connection whose ALPN is HTTP/1.1 still
-    has an abort when it is closed during a request."""
+    """The GOAWAY of curl and Node, which gets no response, is neither an abort nor an error. A connection whose ALPN is
+    HTTP/1.1 still has an abort when it is closed during a request."""
     nginx = test_tls.Nginx(http2=True)
     nginx.start()
     nginx.listens()
@@ -908,13 +954,15 @@ def attached_under_load():
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
     end = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)["count"]
     # A request is counted by the server first, so that the counts differ by what was in flight at the attach
-    check(end - after - 8 <= f["count"] <= end - before + 8, f"{f['count']} counted, the server has {end - after} to {end - before}")
+    check(end - after - 8 <= f["count"] <= end - before + 8,
+          f"{f['count']} counted, the server has {end - after} to {end - before}")
     equal((f["errors"], f["aborts"]), (scenario.peer_errors(), 0), "errors and aborts")
 
 
 @test()
 def not_in_the_place_of_others():
-    """A user that listens on the address of a service, in a network namespace of the user's own, does not become the unit of that peer."""
+    """A user that listens on the address of a service, in a network namespace of the user's own, does not become the
+    unit of that peer."""
     s = scenario.Server(mode="thread")
     for before in True, False:
         theirs = scenario.Server(mode="thread", port=s.port, settings="User=nobody\nDelegate=yes\nPrivateNetwork=yes\n")
@@ -934,7 +982,8 @@ def not_in_the_place_of_others():
         qosctl("detach", theirs.name)
     qosctl("detach", s.name)
     attach(theirs)
-    wait_for("the user's unit is the only one", lambda: lookup(snapshot(c), "requests.client.peers")[0].get("unit") == theirs.name)
+    wait_for("the user's unit is the only one",
+             lambda: lookup(snapshot(c), "requests.client.peers")[0].get("unit") == theirs.name)
 
 
 @test()
@@ -959,7 +1008,8 @@ def not_for_everybody():
         r = as_nobody(*words, ok=False)
         check(r.returncode == 1 and str(s.port) not in r.stdout, f"user nobody sees a metric of the peer: {r.stdout}")
     # Endpoints are visible to all users
-    check(as_nobody("show", s.name, "--value", "--window=total", "-P", f"requests.server[:{s.port}].count").stdout.strip() == "5",
+    check(as_nobody("show", s.name, "--value", "--window=total", "-P",
+                    f"requests.server[:{s.port}].count").stdout.strip() == "5",
           "user nobody does not see the endpoint")
 
 

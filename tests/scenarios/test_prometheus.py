@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What Prometheus makes of qosd's counters: the same numbers, and a reset where they begin anew, there and nowhere else."""
+"""What Prometheus makes of qosd's counters: the same numbers, and a reset where they begin anew, there and nowhere
+else."""
 
 import os
 import re
@@ -41,7 +42,8 @@ def rules_have_metrics():
     for m in list_metrics():
         if m["name"].endswith(".count"):
             known.add(counter(m["name"].removesuffix(".count"), "ns").removesuffix("_total"))
-        known.add(counter(m["name"], m["unit"]) if m["kind"] == "counter" else counter(m["name"], m["unit"]).removesuffix("_total"))
+        known.add(counter(m["name"], m["unit"]) if m["kind"] == "counter"
+                  else counter(m["name"], m["unit"]).removesuffix("_total"))
     check(len(used) > 10, f"there are few metrics: {used}")
     equal(used - known, set(), "metrics that there are not")
 
@@ -61,7 +63,9 @@ class Watched:
     def wait_scraped(self):
         """Until Prometheus has what there is now, from a scrape that has begun since."""
         now = time.time()
-        wait_for("a scrape", lambda: self.prometheus.query(f"timestamp(qosd_requests_server_total{{unit='{self.unit.name}'}}) > {now}"), 30)
+        wait_for("a scrape",
+                 lambda: self.prometheus.query("timestamp(qosd_requests_server_total"
+                                               f"{{unit='{self.unit.name}'}}) > {now}"), 30)
 
     def resets_of(self, series):
         r = self.prometheus.query(f"resets({series}[10m])")
@@ -69,7 +73,8 @@ class Watched:
         return r[0]
 
     def expect(self, want, what):
-        for name in "qosd_requests_server_total", "qosd_requests_server_in_bytes_total", "qosd_requests_server_protocols_tcp_total":
+        for name in ("qosd_requests_server_total", "qosd_requests_server_in_bytes_total",
+                     "qosd_requests_server_protocols_tcp_total"):
             equal(self.resets_of(f'{name}{{unit="{self.unit.name}"}}'), want, f"resets of {name} {what}")
 
     def equals_get(self):
@@ -93,7 +98,8 @@ def list_metrics():
 
 @test()
 def essential_by_default():
-    """The exporter has by default what ListMetrics marks as essential, and no other metric of a unit but three that are none of a window."""
+    """The exporter has by default what ListMetrics marks as essential, and no other metric of a unit but three that are
+    none of a window."""
     serve()
     s = start_served(mode="thread")
     load(s, connections=1, number=10)
@@ -106,7 +112,8 @@ def essential_by_default():
         if m["unit"] == "1" and any(o["name"] == distribution + ".p99" for o in essential):
             want.add(counter(distribution, "ns").removesuffix("total") + "count")
         elif m["unit"] != "ns":
-            want.add(counter(m["name"], m["unit"]) if m["kind"] == "counter" else counter(m["name"], m["unit"]).removesuffix("_total"))
+            want.add(counter(m["name"], m["unit"]) if m["kind"] == "counter"
+                     else counter(m["name"], m["unit"]).removesuffix("_total"))
     got = {name.split("{")[0] for name in samples(scrape()[1], s.name)}
     got = {name for name in got if not name.endswith(("_bucket", "_sum", "_created"))}
     equal(got - want, set(), "metrics that are not essential")
@@ -139,7 +146,8 @@ def no_reset_over_a_crash():
         equal(w.prometheus.query(f"histogram_count({w.histogram})"), [600], "requests in the histogram")
         w.expect(0, "over crashes")
         equal(w.resets_of(w.histogram), 0, "resets of the histogram")
-        equal(w.prometheus.query(f'max(max_over_time(qosd_requests_server_total{{unit="{s.name}"}}[10m]))'), [600], "the largest value")
+        equal(w.prometheus.query(f'max(max_over_time(qosd_requests_server_total{{unit="{s.name}"}}[10m]))'), [600],
+              "the largest value")
     finally:
         configure(None)
 
@@ -170,7 +178,8 @@ def one_reset_over_an_attach():
             check(now > since, f"created {now} and before {since}")
             equal(now, varlink("Get", unit=s.name, window=0)["attachedSince"], "created timestamp")
             since = now
-            equal(w.prometheus.query(f'qosd_requests_server_total{{unit="{s.name}"}}'), [200 * (i + 1)], "requests since the attach")
+            equal(w.prometheus.query(f'qosd_requests_server_total{{unit="{s.name}"}}'), [200 * (i + 1)],
+                  "requests since the attach")
             w.expect(i + 1, f"over {i + 1} new attaches")
     finally:
         configure(None)
@@ -178,8 +187,8 @@ def one_reset_over_an_attach():
 
 @test(deadline=120, own_daemon=True)
 def endpoints_without_reset():
-    """With Export=everything the endpoints of a unit have the requests of their clients, and no reset while the other one is busy, nor
-    over kill -9 of qosd."""
+    """With Export=everything the endpoints of a unit have the requests of their clients, and no reset while the other
+    one is busy, nor over kill -9 of qosd."""
     serve()
     idle, busy = unused_ports(2)
     u = Nginx([f"127.0.0.1:{idle}", f"127.0.0.1:{busy}"])
@@ -201,13 +210,16 @@ def endpoints_without_reset():
         client.join()
         wait_for("Prometheus has all", lambda: (count(idle), count(busy)) == ([70], [60000]), 30)
         for name in "total", "in_bytes_total", "out_bytes_total", "client_aborts_total":
-            equal(p.query(f'resets(qosd_requests_server_endpoint_{name}{{unit="{u.name}"}}[10m])'), [0, 0], f"resets of {name}")
+            equal(p.query(f'resets(qosd_requests_server_endpoint_{name}{{unit="{u.name}"}}[10m])'), [0, 0],
+                  f"resets of {name}")
         equal(p.query(f'qosd_requests_server_total{{unit="{u.name}"}}'), [60070], "requests of the unit")
-        equal(p.query(f'sum by (unit) (qosd_requests_server_endpoint_total{{unit="{u.name}"}})'), [60070], "requests of the endpoints")
+        equal(p.query(f'sum by (unit) (qosd_requests_server_endpoint_total{{unit="{u.name}"}})'), [60070],
+              "requests of the endpoints")
         for accept, name in (OPENMETRICS, "openmetrics"), ("text/plain", "prometheus"):
             served, printed = ({k: v for k, v in samples(text, u.name).items() if 'endpoint="' in k}
                                for text in (scrape(accept=accept)[1],
-                                            qosctl("metrics", u.name, f"--format={name}", "--export=everything").stdout))
+                                            qosctl("metrics", u.name, f"--format={name}",
+                                                   "--export=everything").stdout))
             equal(served, printed, f"samples of endpoints in {name}")
             check(len(served) >= 14, f"there are few of them: {served}")
     finally:

@@ -11,7 +11,8 @@ import subprocess
 import time
 
 import scenario
-from scenario import (SEC, Cable, Unit, attach, check, equal, expect_total, nsenter, qosctl, run, server_figures, smaller,
+from scenario import (SEC, Cable, Unit, attach, check, equal, expect_total, nsenter, qosctl, run, server_figures,
+                      smaller,
                       snapshot, test, total, unused_port, wait_for)
 
 
@@ -87,12 +88,14 @@ def not_answered():
         equal(snapshot(r)["requests"]["quality"], "exact", "quality")
     expect_total(r, r.commands() + 1 - unanswered, what="count when the client has gone")
     f = server_figures(r)
-    equal((f["clientAborts"], f["errors"]["reset"], f["latency"]["count"]), (0, 0, f["count"]), "clientAborts, errors.reset, latency.count")
+    equal((f["clientAborts"], f["errors"]["reset"], f["latency"]["count"]), (0, 0, f["count"]),
+          "clientAborts, errors.reset, latency.count")
 
 
 @test(deadline=60)
 def error_replies():
-    """By Redis' own count, alone and in pipelines, and by ours where Redis counts otherwise: it also has those within transactions."""
+    """By Redis' own count, alone and in pipelines, and by ours where Redis counts otherwise: it also has those within
+    transactions."""
     r = Redis()
 
     def errors():
@@ -234,7 +237,8 @@ def waiting_is_a_class_of_its_own():
             wait_for("the waiting command is in flight", lambda: server_figures(r)["inFlight"] == 1)
             begun = time.monotonic()
             wait_for("it has waited a while", lambda: time.monotonic() > begun + 0.3)
-            f = wait_for("it is known to wait by intent", lambda: (f := server_figures(r))["intended"].get("inFlight") == 1 and f)
+            f = wait_for("it is known to wait by intent",
+                         lambda: (f := server_figures(r))["intended"].get("inFlight") == 1 and f)
             check(f["waiting"] == 0 and "oldestInFlight" not in f, f"one that waits by intent: {f}")
             other.sendall(command("LPUSH", key, "v"))
             receive(other, len(b":1\r\n"))
@@ -381,11 +385,12 @@ def not_redis_after_all():
 
 @test(deadline=60)
 def replicas():
-    """A replica requests changes once. What it is sent from then on are no replies, and its offset, which it reports every second, is no
-    request; whether it connected before the attach or after."""
+    """A replica requests changes once. What it is sent from then on are no replies, and its offset, which it reports
+    every second, is no request; whether it connected before the attach or after."""
     for late in (False, True):
         r = Redis(attach_first=not late)
-        c = Unit(f"/usr/bin/redis-server --port {unused_port()} --save '' --replicaof 127.0.0.1 {r.port} --supervised systemd",
+        c = Unit(f"/usr/bin/redis-server --port {unused_port()} --save '' --replicaof 127.0.0.1 {r.port} "
+                 "--supervised systemd",
                  settings="Environment=LC_ALL=C")
         if not late:
             attach(c)
@@ -416,12 +421,15 @@ def replicas():
         end, much = figures()
         check(much >= said + 6, "the replica said nothing")
         f = wait_for("nothing is in flight", lambda: (f := server_figures(r))["inFlight"] == 0 and f)
-        equal((f["count"] - counted, scenario.protocols(f)), (end - answered, {"redis": f["count"]}), f"commands, late: {late}")
+        equal((f["count"] - counted, scenario.protocols(f)), (end - answered, {"redis": f["count"]}),
+              f"commands, late: {late}")
         equal(snapshot(r)["requests"]["quality"], "exact", "quality")
         check(f["latency"]["max"] < 900 * scenario.MSEC, f"latency.max {f['latency']['max']}: that of no request")
-        wait_for("nothing is in flight at the replica", lambda: scenario.lookup(snapshot(c), "requests.client.inFlight") == 0)
+        wait_for("nothing is in flight at the replica",
+                 lambda: scenario.lookup(snapshot(c), "requests.client.inFlight") == 0)
         equal(asked(), mine, "what the replica has requested meanwhile")
         c.stop()
         wait_for("it has gone", lambda: "connected_slaves:0" in r.cli("info", "replication"), 20)
-        equal((server_figures(r)["clientAborts"], server_figures(r)["errors"]["reset"]), (0, 0), "clientAborts and errors")
+        equal((server_figures(r)["clientAborts"], server_figures(r)["errors"]["reset"]), (0, 0),
+              "clientAborts and errors")
         r.stop()

@@ -60,8 +60,8 @@ def figures_of_units():
 
 @test(own_daemon=True)
 def nothing_to_report():
-    """Without a unit there is no metric, which systemd-report expects as an error; without qosd a call fails, and the next one
-    with it succeeds. A call without "more" is refused."""
+    """Without a unit there is no metric, which systemd-report expects as an error; without qosd a call fails, and the
+    next one with it succeeds. A call without "more" is refused."""
     systemctl("start", "qosd-report.socket")
     check("io.systemd.Metrics.NoSuchMetric" in call("List", ok=False).stderr, "metrics without a unit")
     check(len(call("Describe")) > 5, "no families")
@@ -94,14 +94,19 @@ class SystemdReport:
         run("ldconfig", "-r", f"{self.directory}/root")
 
     def apt(self, *words):
-        run("apt-get", "-q", "-o", f"Dir::Etc::SourceList={self.directory}/sources.list", "-o", "Dir::Etc::SourceParts=-",
-            "-o", f"Dir::State={self.directory}/state", "-o", "Dir::State::status=/dev/null", "-o", f"Dir::Cache={self.directory}/cache",
-            "-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none", "-o", "Debug::NoLocking=1", *words, timeout=120)
+        run("apt-get", "-q", "-o", f"Dir::Etc::SourceList={self.directory}/sources.list", "-o",
+            "Dir::Etc::SourceParts=-",
+            "-o", f"Dir::State={self.directory}/state", "-o", "Dir::State::status=/dev/null", "-o",
+            f"Dir::Cache={self.directory}/cache",
+            "-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none", "-o", "Debug::NoLocking=1", *words,
+            timeout=120)
 
     def run(self, *words):
         """Its output, and nothing is wrong."""
-        r = run("systemd-run", "--quiet", "--collect", "--wait", "--pipe", f"--property=RootDirectory={self.directory}/root",
-                "--property=MountAPIVFS=yes", "--property=BindPaths=/run/systemd/report", "/usr/lib/systemd/systemd-report", *words)
+        r = run("systemd-run", "--quiet", "--collect", "--wait", "--pipe",
+                f"--property=RootDirectory={self.directory}/root",
+                "--property=MountAPIVFS=yes", "--property=BindPaths=/run/systemd/report",
+                "/usr/lib/systemd/systemd-report", *words)
         equal(r.stderr, "", f"messages of systemd-report {' '.join(words)}")
         return r.stdout
 
@@ -132,6 +137,7 @@ def read_by_systemd_report():
         equal(by_name(m for m in reader.json("metrics", "org.qosd") if m["object"] == s.name), there, "metrics")
         report = json.loads(reader.run("generate", "org.qosd", "--json=short").lstrip("\x1e"))
         equal(by_name(m for m in report["metrics"] if m["object"] == s.name), there, "metrics in a report")
-        equal([m["value"] for m in there if m["name"] == "org.qosd.Requests" and m["fields"] == {"role": "server"}], [400], "requests")
+        equal([m["value"] for m in there if m["name"] == "org.qosd.Requests" and m["fields"] == {"role": "server"}],
+              [400], "requests")
     finally:
         reader.remove()

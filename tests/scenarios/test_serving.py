@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The serving clock, and the states of threads while requests are in flight. Compared with a server with a known number of threads, each
-of which is in one state at any time, and with the latencies of its requests; the clock stands while nothing is in flight."""
+"""The serving clock, and the states of threads while requests are in flight. Compared with a server with a known number
+of threads, each of which is in one state at any time, and with the latencies of its requests; the clock stands while
+nothing is in flight."""
 
 import json
 import re
@@ -11,7 +12,8 @@ import test_redis
 import test_tls
 import test_tls_probe
 import test_unix
-from scenario import (MSEC, SOURCES, Server, Talk, Unit, attach, check, equal, load, lookup, qosctl, run, server_figures, smaller, snapshot,
+from scenario import (MSEC, SOURCES, Server, Talk, Unit, attach, check, equal, load, lookup, qosctl, run,
+                      server_figures, smaller, snapshot,
                       start_served, systemctl, test, unit_name, unused_port, wait_for, within)
 
 # A double holds a share to less than a nanosecond of an hour
@@ -36,22 +38,27 @@ def stands(unit, window="total"):
     """Checks that nothing is in flight and that the serving clock stands. Returns the figures."""
     wait_for("nothing is in flight", lambda: server_figures(unit)["inFlight"] == 0)
     before = serving(unit, window)
-    after = wait_for("some time has passed", lambda: (s := serving(unit, window))["covered"] >= before["covered"] + 200 * MSEC and s)
+    after = wait_for("some time has passed",
+                     lambda: (s := serving(unit, window))["covered"] >= before["covered"] + 200 * MSEC and s)
     check(abs(after["served"] - before["served"]) <= ROUNDING, f"the clock went on: {before} {after}")
     check(abs(after["threadTime"] - before["threadTime"]) <= ROUNDING, f"the thread time increased: {before} {after}")
     for state, nsec in after["time"].items():
         all = after["all"]["time"][state]
-        check(nsec <= all + MSEC / 10, f"time in {state} while requests were in flight exceeds its total: {nsec} of {all}")
+        check(nsec <= all + MSEC / 10,
+              f"time in {state} while requests were in flight exceeds its total: {nsec} of {all}")
     return after
 
 
 def goes(unit, n, threads=None):
-    """Checks that n requests are in flight, that the serving clock advances with time, and thread time with that of each thread."""
+    """Checks that n requests are in flight, that the serving clock advances with time, and thread time with that of
+    each thread."""
     wait_for(f"{n} are in flight", lambda: server_figures(unit)["inFlight"] == n)
     before = serving(unit)
-    after = wait_for("some time has passed", lambda: (s := serving(unit))["covered"] >= before["covered"] + 200 * MSEC and s)
+    after = wait_for("some time has passed",
+                     lambda: (s := serving(unit))["covered"] >= before["covered"] + 200 * MSEC and s)
     took = after["covered"] - before["covered"]
-    check(abs(after["served"] - before["served"] - took) <= ROUNDING, f"the clock did not advance by {took}: {before} {after}")
+    check(abs(after["served"] - before["served"] - took) <= ROUNDING,
+          f"the clock did not advance by {took}: {before} {after}")
     if threads:
         check(abs(after["threadTime"] - before["threadTime"] - threads * took) <= threads * ROUNDING,
               f"the thread time did not advance by {threads} times {took}: {before} {after}")
@@ -65,7 +72,8 @@ def wait_threads(unit, n):
 
 @test(vm="nightly")
 def while_it_serves():
-    """With one request at a time, the serving clock has the sum of their latencies, and the states of the server's thread meanwhile."""
+    """With one request at a time, the serving clock has the sum of their latencies, and the states of the server's
+    thread meanwhile."""
     n, delay = smaller(100), 5 * MSEC
     s = start_served(mode="single", delay_us=delay // 1000)
     qosctl("attach", s.name, "--probes=requests,cpu")
@@ -76,12 +84,14 @@ def while_it_serves():
     equal(f["latency"]["count"], n, "requests")
     check(after["served"] >= n * delay, f"served for {after['served']}, {n} times {delay} at least")
     # A request is in flight from its first byte to the last one of its response, which is the latency as well
-    within(after["served"], f["latency"]["mean"] * n, 0.02, n * 20000, "time in which requests were in flight, as their latencies")
+    within(after["served"], f["latency"]["mean"] * n, 0.02, n * 20000,
+           "time in which requests were in flight, as their latencies")
     within(after["threadTime"], after["served"], 1e-6, 50000, "time of the only thread")
     # The server sleeps only during requests, and waits on sockets only between them
     within(after["time"]["sleep"], after["all"]["time"]["sleep"], 0.01, MSEC, "sleep for requests")
     waits = ("socket", "poll")
-    check(sum(after["all"]["time"][w] for w in waits) >= n * MSEC, f"it did not wait for requests: {after['all']['time']}")
+    check(sum(after["all"]["time"][w] for w in waits) >= n * MSEC,
+          f"it did not wait for requests: {after['all']['time']}")
     # A request is in flight before it wakes the thread: on an emulated CPU that takes a millisecond
     most = (0.25 if scenario.in_vm else 0.05) * after["served"]
     within(sum(after["time"][w] for w in waits), 0, 0, most, "waits for requests while there is one")
@@ -110,7 +120,8 @@ def nothing_in_a_window():
 
 @test()
 def hangs_and_ends():
-    """The serving clock advances while requests are in flight, and stands after a reset, a kill, a restart and a new attach."""
+    """The serving clock advances while requests are in flight, and stands after a reset, a kill, a restart and a new
+    attach."""
     s = start_served(mode="thread", hang=True)
     qosctl("attach", s.name, "--probes=requests,cpu")
     t = Talk(s, connections=5)
@@ -159,7 +170,8 @@ def over_a_restart_of_qosd():
     scenario.kill_qosd()
     scenario.wait_qosd()
     after = goes(s, 2)
-    check(abs(after["served"] - before["served"] - (after["covered"] - before["covered"])) <= ROUNDING, f"a part is missing: {before} {after}")
+    check(abs(after["served"] - before["served"] - (after["covered"] - before["covered"])) <= ROUNDING,
+          f"a part is missing: {before} {after}")
     t.say("reset")
     stands(s)
     t.end()
@@ -178,14 +190,16 @@ def many_at_once():
 
 @test(deadline=60)
 def killed_workers():
-    """The serving clock stands after workers were killed during a request, and after clients have reset their connections."""
+    """The serving clock stands after workers were killed during a request, and after clients have reset their
+    connections."""
     s = start_served(mode="fork", delay_us=5000000)
     qosctl("attach", s.name, "--probes=requests,cpu")
     for how in ("kill", "reset"):
         t = Talk(s, connections=4)
         t.say("send")
         wait_for("four are in flight", lambda: server_figures(s)["inFlight"] == 4)
-        children = wait_for("a worker for each", lambda: len(c := run("pgrep", "-P", s.main_pid, ok=False).stdout.split()) == 4 and c)
+        children = wait_for("a worker for each",
+                            lambda: len(c := run("pgrep", "-P", s.main_pid, ok=False).stdout.split()) == 4 and c)
         if how == "kill":
             run("kill", "-KILL", *children, ok=False)
         else:
@@ -198,8 +212,8 @@ def killed_workers():
 
 @test()
 def units_in_units():
-    """Requests in flight are reassigned to an attached service. Service and slice have a serving clock each, and the slice has the sum
-    of their thread times."""
+    """Requests in flight are reassigned to an attached service. Service and slice have a serving clock each, and the
+    slice has the sum of their thread times."""
     slice = unit_name("slice", ".slice")
     s = Server(settings=f"Slice={slice}", mode="thread", hang=True)
     other = Server(settings=f"Slice={slice}", mode="thread", delay_us=20000)
@@ -298,12 +312,14 @@ def a_threshold_of_it():
 
 
 class Phases(Unit):
-    """A server that measures the time of each phase of its requests, and writes the sums to a file when a client has disconnected."""
+    """A server that measures the time of each phase of its requests, and writes the sums to a file when a client has
+    disconnected."""
 
     def __init__(self, compute, sleep, lock, pipe, *more):
         self.port = unused_port()
         name = unit_name("phases")
-        super().__init__(f"/usr/bin/python3 -B {SOURCES}/phases.py {self.port} {compute} {sleep} {lock} {pipe} {' '.join(more)}",
+        super().__init__(f"/usr/bin/python3 -B {SOURCES}/phases.py {self.port} {compute} {sleep} {lock} {pipe} "
+                         f"{' '.join(more)}",
                          name=name, settings=f"RuntimeDirectory={name}")
         self.took_path = f"/run/{name}/took"
 
@@ -322,7 +338,8 @@ def service(unit, window="total"):
 
 @test()
 def states_of_a_request():
-    """The shares of service time are the states of the thread that reads a request and sends its response, as measured by the server."""
+    """The shares of service time are the states of the thread that reads a request and sends its response, as measured
+    by the server."""
     p = Phases(4, 7, 11, 5)
     attach(p, "--probes=requests,cpu")
     p.start()
@@ -337,8 +354,10 @@ def states_of_a_request():
     # The server's time of a call also includes the wait for a CPU after it
     for state, ms in ("sleep", 7), ("lock", 11), ("pipe", 5):
         nsec = s["shares"][state] * all
-        check(0.95 * n * ms * MSEC <= nsec <= took[state] + MSEC, f"{state}: {nsec}, of {took[state]}, or {n} times {ms} ms")
-    within(sum(s["shares"][state] * all for state in ("running", "runQueue", "sleep", "lock", "pipe")), all, 0.02, 0, "all of these")
+        check(0.95 * n * ms * MSEC <= nsec <= took[state] + MSEC,
+              f"{state}: {nsec}, of {took[state]}, or {n} times {ms} ms")
+    within(sum(s["shares"][state] * all for state in ("running", "runQueue", "sleep", "lock", "pipe")), all, 0.02, 0,
+           "all of these")
     # The wait for the next request, in a call on a socket, is not part of service time
     within(s["shares"]["socket"] * all, 0, 0, n * MSEC / 10, "socket")
     check(lookup(snapshot(p), "contention.time.socket") >= n * 2 * MSEC, "it did not wait for requests")
@@ -360,8 +379,8 @@ def handed_on():
 
 @test()
 def held_by_others():
-    """blockedByRequests is the share of service time in which requests waited for other ones, without waits that a thread without a
-    request ends."""
+    """blockedByRequests is the share of service time in which requests waited for other ones, without waits that a
+    thread without a request ends."""
     for options, others in (dict(turn_us=3000), True), (dict(batch=4, cpu_us=3000), False):
         s = Server(program="toiler", **options)
         attach(s, "--probes=requests,cpu")
@@ -376,7 +395,8 @@ def held_by_others():
             # Less than park, as a thread may wake another one after its response has begun to leave
             check(0.9 * f["shares"]["park"] <= f["blockedByRequests"] <= f["shares"]["park"] + 1e-9,
                   f"blockedByRequests is not all of park: {f}")
-            text = qosctl("show", s.name, "-P", "requests.server.service.blockedByRequests", "--value", "--window=total").stdout
+            text = qosctl("show", s.name, "-P", "requests.server.service.blockedByRequests", "--value",
+                          "--window=total").stdout
             within(float(text), f["blockedByRequests"], 0.001, 0.001, "the metric by its name")
         else:
             check(f["blockedByRequests"] < 0.02, f"threads that end these waits have no request: {f}")
@@ -385,7 +405,8 @@ def held_by_others():
 
 @test(vm="nightly")
 def all_are_attributed():
-    """Requests of a server with one thread, with threads and with processes are attributed. Without the cpu probe there are no shares."""
+    """Requests of a server with one thread, with threads and with processes are attributed. Without the cpu probe there
+    are no shares."""
     n = smaller(200)
     for mode in ("thread",) if scenario.in_vm else ("single", "thread", "prefork"):
         s = Server(mode=mode, delay_us=2000)
@@ -399,10 +420,11 @@ def all_are_attributed():
         qosctl("attach", s.name, "--probes=requests,cpu")
         load(s, connections=4, number=n)
         f = wait_for(f"all are counted, {mode}", lambda: (f := service(s))["requests"] == n and f)
-        # A response that leaves in an interrupt, or after its thread was migrated to another CPU, is not attributed. The busier the
-        # CPUs, the more of these there are
+        # A response that leaves in an interrupt, or after its thread was migrated to another CPU, is not attributed.
+        # The busier the CPUs, the more of these there are
         check(f["attributed"] >= 0.98, f"attributed, {mode}: {f}")
-        # The server sleeps only during requests. A request that arrives while another one is served waits for that one's sleep, too
+        # The server sleeps only during requests. A request that arrives while another one is served waits for that
+        # one's sleep, too
         check(f["shares"]["sleep"] * f["mean"] * n >= n * 2 * MSEC * 0.9, f"the sleep is not in the shares: {f}")
         s.stop()
 
@@ -411,7 +433,8 @@ def all_are_attributed():
 def worst_wait():
     """list and status show as the top wait what requests wait for, not what idle threads do."""
     def shown(unit):
-        line = next(l for l in qosctl("list", "--no-legend", "--no-pager", unit.name).stdout.splitlines() if l.startswith(unit.name))
+        line = next(l for l in qosctl("list", "--no-legend", "--no-pager", unit.name).stdout.splitlines()
+                    if l.startswith(unit.name))
         return line
     idle = start_served(mode="prefork", workers=8)
     qosctl("attach", idle.name, "--probes=requests,cpu")
@@ -423,6 +446,7 @@ def worst_wait():
         load(s, connections=1, number=10)
         out = qosctl("status", s.name, "--no-pager").stdout
         check("SERVING SERVICE" in out, f"the page: {out}")
-        return re.search(r" sleep ([6-9]\d|100)% ", shown(s)) and re.search(r"Top wait: sleep \(\d+% of service time\)", out)
+        return re.search(r" sleep ([6-9]\d|100)% ", shown(s)) and re.search(r"Top wait: sleep \(\d+% of service time\)",
+                                                                            out)
     # On a busy machine the top wait may be the run queue at first
     wait_for("it is the sleep", sleeps, timeout=20)

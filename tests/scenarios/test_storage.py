@@ -15,11 +15,13 @@ from test_thresholds import wait_state
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
-# Readings share a visit of all threads that was made within the last 20 ms (GAUGES_AGE_NSEC): figures may be as old as that
+# Readings share a visit of all threads that was made within the last 20 ms (GAUGES_AGE_NSEC): figures may be as old as
+# that
 AGE = 0.05
 
-# Executes a line of Python for each line that it reads from a FIFO, and writes its result to another one. Both are opened once:
-# between two lines the process is in read(2) on the FIFO, and has made no call on files but those of the lines.
+# Executes a line of Python for each line that it reads from a FIFO, and writes its result to another one. Both are
+# opened once: between two lines the process is in read(2) on the FIFO, and has made no call on files but those of the
+# lines.
 PROGRAM = r"""
 import json, os, socket, sys, threading, time
 
@@ -112,20 +114,22 @@ def difference(now, before):
 
 def counts(figures):
     """{"reads.count": …} of all calls."""
-    return {f"{kind}.{key}": value for kind, values in figures.items() if isinstance(values, dict) and kind not in ("calls", "cache", "mapped")
+    return {f"{kind}.{key}": value for kind, values in figures.items() if isinstance(values, dict)
+            and kind not in ("calls", "cache", "mapped")
             for key, value in values.items() if isinstance(value, int)}
 
 
 @test(deadline=60, own_daemon=True, vm="nightly")
 def calls_of_tasks():
-    """The calls that the kernel counts in each task are counted once, with their bytes: of threads and children that have exited,
-    and over a kill of qosd."""
+    """The calls that the kernel counts in each task are counted once, with their bytes: of threads and children that
+    have exited, and over a kill of qosd."""
     u = Worker()
     attach(u, "--probes=storage")
     u.start()
     truth, ours = u.io(), storage(u)["calls"]
 
-    for line in ("for i in range(1000): os.pread(fd, 100, i) if i else globals().update(fd=os.open('data', os.O_RDONLY))",
+    for line in ("for i in range(1000): os.pread(fd, 100, i) if i else globals().update(fd=os.open('data', "
+                 "os.O_RDONLY))",
                  "out = os.open('out', os.O_CREAT|os.O_WRONLY); [os.write(out, b'y' * 50) for i in range(333)]",
                  "[thread(lambda: [os.pread(fd, 10, 0) for i in range(7)]) for i in range(20)]",
                  "[child(lambda: [os.pread(fd, 10, 0) for i in range(5)]) for i in range(100)]"):
@@ -150,7 +154,8 @@ def threshold():
     qosctl("set-threshold", u.name, "many: storage.calls.writes > 200 over 2s")
     wait_state(u, "many", "ok")
     u.do("out = os.open('out', os.O_CREAT|os.O_WRONLY); [os.write(out, b'y') for i in range(1000)]")
-    wait_for("it is violated by these", lambda: (t := qosctl_json("list-thresholds", u.name)[0])["state"] == "violated" and t["value"] >= 1000)
+    wait_for("it is violated by these",
+             lambda: (t := qosctl_json("list-thresholds", u.name)[0])["state"] == "violated" and t["value"] >= 1000)
     wait_state(u, "many", "ok")
 
 
@@ -166,7 +171,8 @@ EXPECTED = (
     ("os.pwrite(out, b'z', 0)", {"writes.count": 1, "writes.bytes": 1}),
     ("failing(os.write, fd, b'x')", {"writes.count": 1, "writes.errors": 1}),
     ("os.sendfile(out, fd, 0, 1000)", {"reads.count": 1, "reads.bytes": 1000}),
-    ("os.copy_file_range(fd, out, 2000, 0, 0)", {"reads.count": 1, "reads.bytes": 2000, "writes.count": 1, "writes.bytes": 2000}),
+    ("os.copy_file_range(fd, out, 2000, 0, 0)",
+     {"reads.count": 1, "reads.bytes": 2000, "writes.count": 1, "writes.bytes": 2000}),
     ("os.fsync(out); os.fdatasync(out)", {"syncs.count": 2}),
     ("os.ftruncate(out, 100)", {"changes.count": 1}),
     ("os.posix_fallocate(out, 0, 4096)", {"changes.count": 1}),
@@ -202,7 +208,8 @@ def calls_on_files():
     figures = storage(u)
     for kind in ("reads", "writes", "syncs", "opens"):
         equal(figures[kind]["latency"]["count"], figures[kind]["count"], f"latency.count of {kind}")
-        check(0 < figures[kind]["latency"]["mean"] <= figures[kind]["latency"]["max"], f"latency of {kind}: {figures[kind]}")
+        check(0 < figures[kind]["latency"]["mean"] <= figures[kind]["latency"]["max"],
+              f"latency of {kind}: {figures[kind]}")
 
 
 @test(deadline=60, vm="nightly", needs_program="storage_read_begin")
@@ -228,7 +235,8 @@ def of_other_units():
 
 @test(deadline=60, own_daemon=True)
 def nested_calls():
-    """A slice has the calls of a unit in it, whether that is attached or not, and over a kill of qosd; none is counted twice."""
+    """A slice has the calls of a unit in it, whether that is attached or not, and over a kill of qosd; none is counted
+    twice."""
     slice_name = new_slice()
     u = Worker(settings=f"Slice={slice_name}")
     attach(slice_name, "--probes=storage")
@@ -255,7 +263,8 @@ def nested_calls():
 
 def rows(unit, window="total"):
     """{mount point, or device number: row}, the others as None."""
-    return {row.get("mount") or row.get("device"): row for row in lookup(snapshot(unit, window), "storage.mounts") or []}
+    return {row.get("mount") or row.get("device"): row for row in lookup(snapshot(unit, window), "storage.mounts")
+            or []}
 
 
 def row_counts(row):
@@ -294,8 +303,8 @@ class Mounts:
 
 @test(deadline=120, vm=True, needs_program="storage_read_begin")
 def calls_by_mount():
-    """Each file system has the calls on its files; rows and the rest are the unit; odd names are escaped and select their row; a
-    device number that is reused begins a new row."""
+    """Each file system has the calls on its files; rows and the rest are the unit; odd names are escaped and select
+    their row; a device number that is reused begins a new row."""
     u = Worker()
     attach(u, "--probes=storage")
     u.start()
@@ -317,13 +326,16 @@ def calls_by_mount():
         write(odd, 33)
         before, unit_before = rows(u), counts(storage(u))
         write(plain, 70)
-        u.do("a = os.open('plain/copy', os.O_CREAT|os.O_RDWR); b = os.open('data', os.O_RDONLY); os.sendfile(a, b, 0, 1000); os.close(b)")
-        u.do("b = os.open('plain/copy2', os.O_CREAT|os.O_RDWR); os.copy_file_range(a, b, 300, 0); os.close(a); os.close(b)")
+        u.do("a = os.open('plain/copy', os.O_CREAT|os.O_RDWR); b = os.open('data', os.O_RDONLY); os.sendfile(a, b, 0, "
+             "1000); os.close(b)")
+        u.do("b = os.open('plain/copy2', os.O_CREAT|os.O_RDWR); os.copy_file_range(a, b, 300, 0); os.close(a); "
+             "os.close(b)")
         now, unit = rows(u), counts(storage(u))
         check(plain in now and shown in now, f"{list(now)} are mounted")
         equal((now[plain]["device"], now[plain]["type"]), (device, "tmpfs"), "file system")
         want = expected(70)
-        for key, n in {"opens.count": 2, "reads.count": 1, "reads.bytes": 300, "writes.count": 1, "writes.bytes": 300}.items():
+        for key, n in {"opens.count": 2, "reads.count": 1, "reads.bytes": 300, "writes.count": 1,
+                       "writes.bytes": 300}.items():
             want[key] += n
         equal(added(row_counts(now[plain]), row_counts(before[plain])), want, "calls on 'plain'")
         equal(row_counts(now[shown]), row_counts(before[shown]), "calls on the other one")
@@ -355,7 +367,8 @@ def calls_by_mount():
             check(False, "no device number is reused")
         write(plain, 5)
         again, unit = rows(u), counts(storage(u))
-        equal(row_counts(again[plain]), dict.fromkeys(row_counts(again[plain]), 0) | expected(5), "calls on the new one")
+        equal(row_counts(again[plain]), dict.fromkeys(row_counts(again[plain]), 0) | expected(5),
+              "calls on the new one")
         equal(sum(row["writes"]["count"] for row in again.values()), unit["writes.count"], "sum of all rows")
 
 
@@ -378,7 +391,8 @@ def many_mounts():
             equal(sum(row[kind][figure] for row in now.values()), unit[key], f"sum of {key}")
         # One that takes more time than any other gets a row
         u.do("[os.write(files[39], b'z' * 65536) for i in range(3000) if os.lseek(files[39], 0, 0) == 0]")
-        wait_for("it has a row", lambda: u.directory + "/m39" in rows(u) or u.do("os.pwrite(files[39], b'z' * 65536, 0)"), 20)
+        wait_for("it has a row",
+                 lambda: u.directory + "/m39" in rows(u) or u.do("os.pwrite(files[39], b'z' * 65536, 0)"), 20)
         now, unit = rows(u), counts(storage(u))
         equal(sum(row["writes"]["count"] for row in now.values()), unit["writes.count"], "sum of writes")
 
@@ -499,7 +513,8 @@ def mapped_files():
     check(20 <= major <= got["faults"] <= all_faults, f"{got} of {all_faults} faults, {major} of them major")
 
     # Memory of its own, and pipes, are no files
-    got, all_faults, major = touched(f"b = mmap.mmap(-1, {PAGE} * 100, flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS); b.write(b'x' * {PAGE} * 100)")
+    got, all_faults, major = touched(f"b = mmap.mmap(-1, {PAGE} * 100, flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS); "
+                                     f"b.write(b'x' * {PAGE} * 100)")
     equal(got, {"faults": 0, "majorFaults": 0}, "faults on mapped files")
     check(all_faults >= 1, "no faults")
 
@@ -576,24 +591,30 @@ buffer = ctypes.create_string_buffer(b"b" * 65536)
 
 @test(deadline=90, vm=True, needs_program="storage_aio_complete")
 def rings():
-    """Reads and writes through io_uring and libaio count once each, with the bytes and errors that they report, by file system."""
+    """Reads and writes through io_uring and libaio count once each, with the bytes and errors that they report, by file
+    system."""
     u = Worker()
     attach(u, "--probes=storage")
     u.start()
     with open(u.directory + "/rings.py", "w") as f:
         f.write(RINGS)
-    u.do("sys.path.insert(0, directory); sys.dont_write_bytecode = True; from rings import *; ring = Ring(); aio = Aio(); "
+    u.do("sys.path.insert(0, directory); sys.dont_write_bytecode = True; from rings import *; ring = Ring(); "
+         "aio = Aio(); "
          "fd = os.open('data', os.O_RDONLY); out = os.open('out', os.O_CREAT|os.O_WRONLY); r, w = os.pipe()")
     before = counts(storage(u))
     for line, want in (
-            ("ring.run(*[(22, fd, buffer, 100, i) for i in range(50)]) == [100] * 50 or 1 / 0", {"reads.count": 50, "reads.bytes": 5000}),
+            ("ring.run(*[(22, fd, buffer, 100, i) for i in range(50)]) == [100] * 50 or 1 / 0",
+             {"reads.count": 50, "reads.bytes": 5000}),
             ("ring.run((22, fd, buffer, 100, 99990)) == [10] or 1 / 0", {"reads.count": 1, "reads.bytes": 10}),
-            ("ring.run(*[(23, out, buffer, 500, 500 * i) for i in range(20)]) == [500] * 20 or 1 / 0", {"writes.count": 20, "writes.bytes": 10000}),
+            ("ring.run(*[(23, out, buffer, 500, 500 * i) for i in range(20)]) == [500] * 20 or 1 / 0",
+             {"writes.count": 20, "writes.bytes": 10000}),
             ("ring.run((23, fd, buffer, 10, 0))[0] < 0 or 1 / 0", {"writes.count": 1, "writes.errors": 1}),
             ("ring.run((3, out, None, 0, 0)) == [0] or 1 / 0", {"syncs.count": 1}),
             ("ring.run((23, w, buffer, 10, 0), (22, r, buffer, 10, 0)) == [10, 10] or 1 / 0", {}),
-            ("aio.run(*[(0, fd, buffer, 100, i) for i in range(30)]) == [100] * 30 or 1 / 0", {"reads.count": 30, "reads.bytes": 3000}),
-            ("aio.run(*[(1, out, buffer, 300, i) for i in range(7)]) == [300] * 7 or 1 / 0", {"writes.count": 7, "writes.bytes": 2100})):
+            ("aio.run(*[(0, fd, buffer, 100, i) for i in range(30)]) == [100] * 30 or 1 / 0",
+             {"reads.count": 30, "reads.bytes": 3000}),
+            ("aio.run(*[(1, out, buffer, 300, i) for i in range(7)]) == [300] * 7 or 1 / 0",
+             {"writes.count": 7, "writes.bytes": 2100})):
         u.do(line)
         now = counts(storage(u))
         equal(added(now, before), want, line)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Thresholds: states by limits of metrics, and an event for subscribers at each change of state and at no other time."""
+"""Thresholds: states by limits of metrics, and an event for subscribers at each change of state and at no other
+time."""
 
 import contextlib
 import json
@@ -13,7 +14,8 @@ import time
 
 import scenario
 from scenario import (SEC, Client, Varlink, VarlinkError, as_user, attach, busctl_call, check, daemon_is_well,
-                      dbus_error, equal, expect_total, fail, fresh_qosd, kill_qosd, qosctl, qosctl_json, run, server_figures,
+                      dbus_error, equal, expect_total, fail, fresh_qosd, kill_qosd, qosctl, qosctl_json, run,
+                      server_figures,
                       start_served, systemctl, test, varlink, varlink_error, wait_for, wait_qosd, qosd_pid)
 from test_clients import NOBODY, REFUSED, as_nobody
 from test_endpoints import Nginx, ab, unused_ports
@@ -46,7 +48,8 @@ class Monitor(Varlink):
 
     def __init__(self, *units, since=None):
         super().__init__(timeout=30)
-        self.send("Monitor", {"units": [u.name for u in units]} | ({"since": since} if since is not None else {}), more=True)
+        self.send("Monitor", {"units": [u.name for u in units]} | ({"since": since} if since is not None else {}),
+                  more=True)
         self.first = self.reply()
 
     def event(self):
@@ -65,7 +68,8 @@ class Signals:
     """The ThresholdCrossed signals that busctl monitor receives."""
 
     def __init__(self):
-        self.process = subprocess.Popen(["busctl", "--system", "--json=short", "--match", "type='signal',member='ThresholdCrossed'", "monitor"],
+        self.process = subprocess.Popen(["busctl", "--system", "--json=short", "--match",
+                                         "type='signal',member='ThresholdCrossed'", "monitor"],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         wait_for("busctl monitors", lambda: run("busctl", "emit", "/hello", "org.example", "ThresholdCrossed") and
                  select.select([self.process.stdout], [], [], 0.1)[0])
@@ -89,7 +93,8 @@ class Traffic:
 
     def __init__(self, redis, connections=10):
         self.ending = False
-        self.threads = [threading.Thread(target=self.run, args=(redis.connect(),), daemon=True) for _ in range(connections)]
+        self.threads = [threading.Thread(target=self.run, args=(redis.connect(),), daemon=True)
+                        for _ in range(connections)]
         for t in self.threads:
             t.start()
 
@@ -109,17 +114,19 @@ class Traffic:
 
 def entries(unit):
     """Returns the journal's entries about threshold crossings of this unit, in order."""
-    return [json.loads(line) for line in run("journalctl", "--all", "-o", "json", "--no-pager", "MESSAGE_ID=8272b84be6e04d7c8c0a0281c76e711d",
+    return [json.loads(line) for line in run("journalctl", "--all", "-o", "json", "--no-pager",
+                                             "MESSAGE_ID=8272b84be6e04d7c8c0a0281c76e711d",
                                              f"UNIT={unit.name}").stdout.splitlines()]
 
 
 @test(vm="nightly", deadline=90)
 def a_service_that_hangs():
-    """A threshold on latency is violated while the service hangs and there are no responses, ok when it continues, and unknown
-    without requests."""
+    """A threshold on latency is violated while the service hangs and there are no responses, ok when it continues, and
+    unknown without requests."""
     r = Redis()
     # Redis is slower in the VM
-    threshold = f"slow: requests.server.firstByte.p90 > {500 if scenario.in_vm else 20}ms over {2 if scenario.in_vm else 1}s for 200ms"
+    limit_ms, window = (500, 2) if scenario.in_vm else (20, 1)
+    threshold = f"slow: requests.server.firstByte.p90 > {limit_ms}ms over {window}s for 200ms"
     set_threshold(r, threshold)
     signals = Signals()
     m = Monitor(r)
@@ -131,7 +138,8 @@ def a_service_that_hangs():
     r.kill("SIGSTOP")
     e = m.expect("violated")[0]
     check(e["value"] > e["limit"] and e["slack"] < 0 and e["previous"] == "ok", f"the event: {e}")
-    check(e["shares"] and all(abs(c["share"] - c["usual"]) >= 0.01 for c in e["shares"]), f"the event has no shares, or usual ones: {e}")
+    check(e["shares"] and all(abs(c["share"] - c["usual"]) >= 0.01 for c in e["shares"]),
+          f"the event has no shares, or usual ones: {e}")
     check(level(r), "no file of what is violated")
     # A later subscriber gets the state in its first reply, and no event
     late = Monitor(r)
@@ -157,19 +165,24 @@ def a_service_that_hangs():
     m.expect("unknown")
     seen, shares = signals.stop(r, 6)
     equal(shares[1], e["shares"], "shares in the signal")
-    equal(seen, [["ok", "unknown"], ["violated", "ok"], ["ok", "violated"], ["unknown", "ok"], ["ok", "unknown"], ["unknown", "ok"]], "signals")
+    equal(seen, [["ok", "unknown"], ["violated", "ok"], ["ok", "violated"], ["unknown", "ok"], ["ok", "unknown"],
+                 ["unknown", "ok"]], "signals")
     journal = wait_for("all are in the journal", lambda: len(j := entries(r)) == 6 and j, 10)
     equal([(j["QOS_THRESHOLD"], j["QOS_STATE"]) for j in journal], [("slow", s[0]) for s in seen], "the journal")
     check("QOS_VALUE" in journal[1] and "QOS_VALUE" not in journal[3], "values in the journal")
     # Where an administrator looks, with the explanation of the catalogue
     shown = wait_for("journalctl -u has all", lambda: len(j := [m for m in run(
-        "journalctl", "-u", r.name, "-o", "cat", "--no-pager").stdout.splitlines() if m.startswith(f"{r.name}: 'slow' ")]) == 6 and j, 10)
+        "journalctl", "-u", r.name, "-o", "cat", "--no-pager").stdout.splitlines()
+                                                                if m.startswith(f"{r.name}: 'slow' ")]) == 6 and j, 10)
     equal(shown, [j["MESSAGE"] for j in journal], "messages of journalctl -u")
     run("journalctl", "--update-catalog")
-    check(f"Subject: Threshold slow of {r.name} is violated" in run("journalctl", "-u", r.name, "-x", "--no-pager").stdout, "no entry of the catalogue")
-    equal([bool(j.get("QOS_VERDICT")) for j in journal], [j["QOS_STATE"] == "violated" for j in journal], "verdicts in the journal")
+    check(f"Subject: Threshold slow of {r.name} is violated" in run("journalctl", "-u", r.name, "-x",
+                                                                    "--no-pager").stdout, "no entry of the catalogue")
+    equal([bool(j.get("QOS_VERDICT")) for j in journal], [j["QOS_STATE"] == "violated" for j in journal],
+          "verdicts in the journal")
     reading = json.loads(journal[1]["QOS_SNAPSHOT"])
-    equal((reading["unit"], reading["window"], "totals" in reading), (r.name, (2 if scenario.in_vm else 1) * SEC, False), "the snapshot in the journal")
+    equal((reading["unit"], reading["window"], "totals" in reading),
+          (r.name, (2 if scenario.in_vm else 1) * SEC, False), "the snapshot in the journal")
     check(reading["requests"]["server"]["inFlight"] > 0, f"the snapshot has no requests in flight: {reading}")
     m.close()
     late.close()
@@ -203,7 +216,8 @@ def who_asks_to_wait_does_not_hang():
 
 @test(own_daemon=True, deadline=120)
 def restarts_make_no_news():
-    """States, their times and their files survive a crash, a restart and a reload of qosd and a daemon-reload, without an event."""
+    """States, their times and their files survive a crash, a restart and a reload of qosd and a daemon-reload, without
+    an event."""
     bad = start_served(mode="thread", delay_us=60000)
     good = start_served(mode="thread")
     loads = [Client(s, connections=8, duration_ms=90000, think_us=5000) for s in (bad, good)]
@@ -220,7 +234,8 @@ def restarts_make_no_news():
     def as_before(what):
         for s in (bad, good):
             t = qosctl_json("list-thresholds", s.name)[0]
-            equal((t["state"], t["since"], t["threshold"]), tuple(before[s.name][k] for k in ("state", "since", "threshold")), f"{s.name} {what}")
+            equal((t["state"], t["since"], t["threshold"]),
+                  tuple(before[s.name][k] for k in ("state", "since", "threshold")), f"{s.name} {what}")
         now = os.stat(path)
         equal((now.st_ino, now.st_mtime_ns), (inode.st_ino, inode.st_mtime_ns), f"the file {what}")
         check(not level(good), f"a file of what is not violated {what}")
@@ -253,7 +268,8 @@ def restarts_make_no_news():
     for c in loads:
         c.stop()
     events = sorted((e["unit"], e["state"], e["previous"], e["seq"]) for e in (m.event(), m.event()))
-    equal([e[:3] for e in events], sorted([(bad.name, "unknown", "violated"), (good.name, "unknown", "ok")]), "events at last")
+    equal([e[:3] for e in events], sorted([(bad.name, "unknown", "violated"), (good.name, "unknown", "ok")]),
+          "events at last")
     equal(sorted(e[3] for e in events), [seq + 1, seq + 2], "their numbers")
     m.close()
     check(not os.path.exists(path), "the file is there")
@@ -281,8 +297,8 @@ def a_service_that_restarts():
 
 @test(deadline=90)
 def subscribers_of_all_kinds():
-    """Subscribers that read get each event once and in order, whatever others do. Those that do not read get the error TooSlow, and
-    can continue from the last event that they have."""
+    """Subscribers that read get each event once and in order, whatever others do. Those that do not read get the error
+    TooSlow, and can continue from the last event that they have."""
     began = int(time.time())
     r = Redis()
     names = [f"busy{n}" for n in range(8)]
@@ -292,7 +308,8 @@ def subscribers_of_all_kinds():
     steady = [Monitor(r) for _ in range(3)]
     stalled = [Monitor(r) for _ in range(2)]
     begin = steady[0].first["seq"]
-    asleep = subprocess.Popen(["qosctl", "--no-pager", "--json=short", "monitor", r.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    asleep = subprocess.Popen(["qosctl", "--no-pager", "--json=short", "monitor", r.name], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
     check("thresholds" in json.loads(asleep.stdout.readline()), "the first line of qosctl monitor")
     asleep.send_signal(signal.SIGSTOP)
     got = {m: [] for m in steady}
@@ -328,7 +345,8 @@ def subscribers_of_all_kinds():
         equal([e["seq"] for e in got[m]], numbers, "sequence numbers at another subscriber")
         m.close()
     # qosd drops a subscriber some time after it has stopped reading
-    wait_for("subscribers that do not read are dropped", lambda: run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat", f"--since=@{began}")
+    wait_for("subscribers that do not read are dropped",
+             lambda: run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat", f"--since=@{began}")
              .stdout.count("to thresholds is too slow") >= 3, 40)
     for m in stalled:
         kept = []
@@ -416,14 +434,17 @@ def a_journal_that_does_not_read():
 
 @test()
 def as_long_as_who_asked():
-    """A threshold with a lease ends with the connection that set it, others with the unit; a detach also ends waits and subscriptions."""
+    """A threshold with a lease ends with the connection that set it, others with the unit; a detach also ends waits and
+    subscriptions."""
     s = start_served(mode="thread")
     with Varlink() as v:
-        equal(v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5 over 1s", lease=True)["unit"], s.name, "unit")
+        equal(v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5 over 1s",
+                     lease=True)["unit"], s.name, "unit")
         # The rate without requests is 0, not absent
         wait_for("it is below its limit", lambda: states(s) == {"mine": "ok"})
         equal(varlink_error("ClearThreshold", unit=s.name, name="mine"), "ThresholdExists", "somebody else's")
-        equal(varlink_error("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5"), "ThresholdExists", "somebody else's")
+        equal(varlink_error("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5"), "ThresholdExists",
+              "somebody else's")
         with Varlink() as other:
             try:
                 other.call("ClearThreshold", unit=s.name, name="mine", lease=True)
@@ -449,11 +470,14 @@ def as_long_as_who_asked():
     wait_state(s, "idle", "violated")
     check(level(s, "idle"), "no file")
     listed = busctl_call("ListThresholds", "s", s.name)[0]
-    equal([[t[key]["data"] for key in ("unit", "name", "threshold", "metric", "state", "source", "limit")] for t in listed],
-          [[s.name, "idle", "idle: requests.server.rate < 5 over 1s for 0s, clear 5 for 0s", "requests.server.rate", "violated", "administrator", 5]],
+    equal([[t[key]["data"] for key in ("unit", "name", "threshold", "metric", "state", "source", "limit")]
+           for t in listed],
+          [[s.name, "idle", "idle: requests.server.rate < 5 over 1s for 0s, clear 5 for 0s", "requests.server.rate",
+            "violated", "administrator", 5]],
           "ListThresholds()")
     path = busctl_call("GetUnit", "s", s.name)[0]
-    out = json.loads(run("busctl", "--json=short", "get-property", "org.qosd1", path, "org.qosd1.Unit", "Thresholds").stdout)["data"]
+    out = json.loads(run("busctl", "--json=short", "get-property", "org.qosd1", path, "org.qosd1.Unit",
+                         "Thresholds").stdout)["data"]
     equal([t[0::2] for t in out], [["idle", "violated"]], "the property")
     # Setting an identical rule keeps the state, another rule of the name resets it
     since = qosctl_json("list-thresholds", s.name)[0]["since"]
@@ -472,7 +496,8 @@ def as_long_as_who_asked():
     set_threshold(s, "idle: requests.server.rate < 5 over 1s")
     wait_state(s, "idle", "violated")
     m = Monitor(s)
-    waiter = subprocess.Popen(["qosctl", "wait", s.name, "requests.server.rate > 1000000"], stderr=subprocess.PIPE, text=True)
+    waiter = subprocess.Popen(["qosctl", "wait", s.name, "requests.server.rate > 1000000"], stderr=subprocess.PIPE,
+                              text=True)
     v = Varlink()
     v.send("Wait", {"unit": s.name, "condition": "requests.server.rate > 1000000"})
     equal(varlink("GetStatus")["units"] >= 1, True, "units")
@@ -501,11 +526,15 @@ def waiting():
     equal(r.returncode, 1, "exit status")
     check("Timed out waiting for" in r.stderr, f"standard error: {r.stderr}")
     # A count is compared over whole windows only, which a unit has when it is attached for that long
-    equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=500ms", ok=False).returncode, 1, "a unit that is too young")
-    equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=20s").returncode, 0, "a unit that is old enough")
-    waiter = subprocess.Popen(["qosctl", "--json=short", "wait", s.name, "requests.server.count > 99 over 5s"], stdout=subprocess.PIPE, text=True)
+    equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=500ms", ok=False).returncode, 1,
+          "a unit that is too young")
+    equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=20s").returncode, 0,
+          "a unit that is old enough")
+    waiter = subprocess.Popen(["qosctl", "--json=short", "wait", s.name, "requests.server.count > 99 over 5s"],
+                              stdout=subprocess.PIPE, text=True)
     scenario.load(s, connections=1, number=50)
-    equal(qosctl("wait", s.name, "requests.server.count > 49 over 5s", "--timeout=20s").returncode, 0, "the wait for 50 requests")
+    equal(qosctl("wait", s.name, "requests.server.count > 49 over 5s", "--timeout=20s").returncode, 0,
+          "the wait for 50 requests")
     equal(waiter.poll(), None, "status of the wait for 100 requests")
     scenario.load(s, connections=1, number=50)
     out = waiter.communicate(timeout=20)[0]
@@ -514,14 +543,17 @@ def waiting():
 
 @test(deadline=60)
 def acts_through_a_path_unit():
-    """The example path unit of the documentation starts its service once per violation; the service ends with the violation."""
+    """The example path unit of the documentation starts its service once per violation; the service ends with the
+    violation."""
     s = start_served(mode="thread")
     example = os.path.join(scenario.SOURCES, "../../docs/examples/qos-violated@.path")
     template = scenario.unit_name("violated", "@.path")
     shutil.copy(example, os.path.join(scenario.UNIT_DIR, template))
     service = template.replace(".path", ".service")
     # The loop of the example's service without its action
-    scenario.write_unit(service, "[Service]\nType=oneshot\nExecStart=sh -c 'while test -e \"/run/qosd/violated/$1\"; do sleep 0.1; done' sh %I\n")
+    scenario.write_unit(service,
+                        "[Service]\nType=oneshot\nExecStart=sh -c 'while test -e \"/run/qosd/violated/$1\"; do sleep "
+                        "0.1; done' sh %I\n")
     with open(os.path.join(os.path.dirname(example), "qos-violated@.service")) as f:
         check('while test -e "/run/qosd/violated/$1"' in f.read(), "the example's service")
     systemctl("daemon-reload")
@@ -552,7 +584,8 @@ def notifies_through_a_path_unit():
     with open(os.path.join(examples, "qos-notify@.service")) as f:
         text = f.read()
     check("ExecStart=logger " in text, "the example's service")
-    scenario.write_unit(template.replace(".path", ".service"), text.replace("ExecStart=logger ", "ExecStart=sh -c 'echo \"$1\" >> \"$2\"' sh ")
+    scenario.write_unit(template.replace(".path", ".service"),
+                        text.replace("ExecStart=logger ", "ExecStart=sh -c 'echo \"$1\" >> \"$2\"' sh ")
                         .rstrip() + f" {log}\n")
     systemctl("daemon-reload")
     path = run("systemd-escape", f"--template={template}", f"{s.name}/busy").stdout.strip()
@@ -564,7 +597,8 @@ def notifies_through_a_path_unit():
         # More often than the start limit of five within 10 s
         for i in range(1, 8):
             talk = scenario.Talk(s, connections=1)
-            wait_for("it has notified", lambda: os.path.exists(log) and open(log).read() == f"Threshold {s.name}/busy is violated\n" * i)
+            wait_for("it has notified",
+                     lambda: os.path.exists(log) and open(log).read() == f"Threshold {s.name}/busy is violated\n" * i)
             wait_state(s, "busy", "violated")
             talk.end()
             wait_state(s, "busy", "ok")
@@ -590,8 +624,8 @@ def good_and_total():
     scenario.load(slow, connections=4, number=20)
     scenario.expect_total(s, 310)
     scenario.expect_total(slow, 30)
-    # All requests of the one server are good and none of the other one. p90 allows a tenth to be bad, so that the burn rate is 0 or 10.
-    # Requests from before the threshold was set are in the windows of the burn rates, and not in total
+    # All requests of the one server are good and none of the other one. p90 allows a tenth to be bad, so that the burn
+    # rate is 0 or 10. Requests from before the threshold was set are in the windows of the burn rates, and not in total
     for u, good, total, burn in ((s, 300, 300, 0), (slow, 0, 20, 10)):
         t = {t["name"]: t for t in qosctl_json("list-thresholds", u.name)}
         equal((t["slow"]["total"], "total" in t["idle"]), (total, False), f"all of {u.name}")
@@ -602,7 +636,8 @@ def good_and_total():
     b = {t["name"]["data"]: t for t in busctl_call("ListThresholds", "s", slow.name)[0]}
     equal({name: ("good" in t, "total" in t, "burnRate6h" in t) for name, t in b.items()},
           {"slow": (True, True, True), "idle": (False, False, False)}, "what is there on D-Bus")
-    equal((b["slow"]["total"]["data"], round(b["slow"]["burnRate1h"]["data"], 6)), (20, 10), "total and burn rate on D-Bus")
+    equal((b["slow"]["total"]["data"], round(b["slow"]["burnRate1h"]["data"], 6)), (20, 10),
+          "total and burn rate on D-Bus")
 
 
 @test()
@@ -635,16 +670,20 @@ def objective_of_an_endpoint():
     ab(b, 30)
     expect_total(u, 170)
     found = {t["name"]: t for t in qosctl_json("list-thresholds", u.name)}
-    equal({name: (t["good"], t["total"]) for name, t in found.items()}, {"first": (100, 100), "second": (30, 30), "none": (0, 30)}, "good, total")
-    equal({name: round(t["burnRate5min"], 6) for name, t in found.items()}, {"first": 0, "second": 0, "none": 10}, "burn rates")
+    equal({name: (t["good"], t["total"]) for name, t in found.items()},
+          {"first": (100, 100), "second": (30, 30), "none": (0, 30)}, "good, total")
+    equal({name: round(t["burnRate5min"], 6) for name, t in found.items()}, {"first": 0, "second": 0, "none": 10},
+          "burn rates")
     metrics = qosctl("metrics", u.name).stdout
     for name, total in ("first", 100), ("second", 30):
-        check(f'qosd_objective_requests_total{{unit="{u.name}",threshold="{name}"}} {total}\n' in metrics, f"{name} is not exported so")
+        check(f'qosd_objective_requests_total{{unit="{u.name}",threshold="{name}"}} {total}\n' in metrics,
+              f"{name} is not exported so")
 
 
 @test(deadline=60)
 def without_a_response():
-    """Requests that wait for longer than the limit burn the budget of an objective; those that never get a response are bad for good."""
+    """Requests that wait for longer than the limit burn the budget of an objective; those that never get a response are
+    bad for good."""
     r = Redis()
     # Ten requests before that are good
     with contextlib.ExitStack() as stack:
@@ -672,14 +711,16 @@ def without_a_response():
 
 @test(deadline=60)
 def of_one_endpoint():
-    """A threshold on an endpoint does not depend on requests to other endpoints. Without an endpoint its state is unknown."""
+    """A threshold on an endpoint does not depend on requests to other endpoints. Without an endpoint its state is
+    unknown."""
     a, b, c = unused_ports(3)
     u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
     set_threshold(u, "all: requests.server.count > 50 over 2s")
     set_threshold(u, f"busy: requests.server[:{b}].count > 50 over 2s")
     set_threshold(u, f"none: requests.server[127.0.0.1:{c}].count > 50 over 2s")
     whole = f"busy: requests.server[:{b}].count > 50 over 2s for 0s, clear 50 for 0s"
-    equal([t["threshold"] for t in qosctl_json("list-thresholds", u.name) if t["name"] == "busy"], [whole], "the whole of it")
+    equal([t["threshold"] for t in qosctl_json("list-thresholds", u.name) if t["name"] == "busy"], [whole],
+          "the whole of it")
 
     def until(name, port):
         """Sends requests to the port until the threshold is violated."""
@@ -742,7 +783,8 @@ def bad_input():
             equal(e.name, scenario.VARLINK + "InvalidThreshold", f"error on '{threshold}'")
             equal(e.parameters["threshold"], threshold, "what it names")
             check(message in e.parameters["message"], f"varlink on '{threshold}': {e.parameters['message']}")
-        equal(dbus_error("SetThreshold", f"string:{s.name}", f"string:{threshold}", "boolean:false"), "org.qosd1.Error.InvalidThreshold", threshold)
+        equal(dbus_error("SetThreshold", f"string:{s.name}", f"string:{threshold}", "boolean:false"),
+              "org.qosd1.Error.InvalidThreshold", threshold)
     equal(states(s), {}, "thresholds")
     equal(qosctl("wait", s.name, "x: requests.server.rate > 5", ok=False).returncode, 2, "a condition with a name")
 
@@ -752,8 +794,10 @@ def bad_input():
     equal(varlink_error("ClearThreshold", unit=s.name, name="x"), "NoSuchThreshold", "error")
     equal(varlink_error("ClearThreshold", unit=s.name, name="../x"), "NoSuchThreshold", "error")
     equal(varlink_error("Wait", unit=s.name, condition="nonsense"), "InvalidThreshold", "error")
-    equal(dbus_error("SetThreshold", f"string:nothing-{s.name}", f"string:{good}", "boolean:false"), "org.qosd1.Error.NotAttached", "error")
-    equal(dbus_error("ClearThreshold", f"string:{s.name}", "string:x", "boolean:false"), "org.qosd1.Error.NoSuchThreshold", "error")
+    equal(dbus_error("SetThreshold", f"string:nothing-{s.name}", f"string:{good}", "boolean:false"),
+          "org.qosd1.Error.NotAttached", "error")
+    equal(dbus_error("ClearThreshold", f"string:{s.name}", "string:x", "boolean:false"),
+          "org.qosd1.Error.NoSuchThreshold", "error")
     with Varlink() as v:
         v.send("Monitor", {"units": ["nothing-" + s.name]}, more=True)
         equal(v.receive().get("error"), scenario.VARLINK + "NotAttached", "error")
@@ -776,7 +820,8 @@ def who_may():
     s = start_served(mode="thread")
     set_threshold(s, "x: requests.server.rate > 5")
     with as_nobody():
-        for method, more in (("SetThreshold", {"threshold": "y: requests.server.rate > 5"}), ("ClearThreshold", {"name": "x"})):
+        for method, more in (("SetThreshold", {"threshold": "y: requests.server.rate > 5"}),
+                             ("ClearThreshold", {"name": "x"})):
             with Varlink() as v:
                 try:
                     v.call(method, unit=s.name, **more)
@@ -784,8 +829,10 @@ def who_may():
                 except VarlinkError as e:
                     check(e.name in REFUSED, f"{method} by nobody: {e}")
         with Varlink() as v:
-            equal(v.collect("ListThresholds", unit=s.name)[0]["threshold"]["name"], "x", "threshold that user nobody lists")
-            equal(v.call("Wait", unit=s.name, condition="requests.server.connections.open < 1")["value"], 0, "value that user nobody waited for")
+            equal(v.collect("ListThresholds", unit=s.name)[0]["threshold"]["name"], "x",
+                  "threshold that user nobody lists")
+            equal(v.call("Wait", unit=s.name, condition="requests.server.connections.open < 1")["value"], 0,
+                  "value that user nobody waited for")
         # A wait for a metric of a peer would reveal the peer
         with Varlink() as v:
             try:
@@ -796,8 +843,10 @@ def who_may():
         with Varlink() as v:
             v.send("Monitor", {"units": [s.name]}, more=True)
             equal(len(v.reply()["thresholds"]), 1, "thresholds in the subscription of user nobody")
-    error = dbus_error("SetThreshold", f"string:{s.name}", "string:y: requests.server.rate > 5", "boolean:false", user=NOBODY)
-    check(error in ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"), f"by nobody: {error}")
+    error = dbus_error("SetThreshold", f"string:{s.name}", "string:y: requests.server.rate > 5", "boolean:false",
+                       user=NOBODY)
+    check(error in ("org.freedesktop.DBus.Error.AccessDenied",
+                    "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"), f"by nobody: {error}")
     equal(list(states(s)), ["x"], "thresholds")
     check(run(*as_user(NOBODY), "ls", VIOLATED).returncode == 0, "user nobody may not list the directory")
 
@@ -817,14 +866,16 @@ def peers_are_not_for_everybody():
         equal((event["state"], event["metric"]), ("violated", metric), "event for root")
         check(event["threshold"].startswith(f"few: {metric} < "), f"the rule, for root: {event}")
         told = [nobody.first, nobody.event()]
-        equal((told[1]["state"], told[1]["metric"], told[1]["seq"]), ("violated", hidden, event["seq"]), "event for user nobody")
+        equal((told[1]["state"], told[1]["metric"], told[1]["seq"]), ("violated", hidden, event["seq"]),
+              "event for user nobody")
         nobody.close()
         with as_nobody():
             nobody = Monitor(c, since=event["seq"] - 1)
         told.append(nobody.event())
         nobody.close()
     equal([t["metric"] for t in qosctl_json("list-thresholds", c.name)], [metric], "metrics that root lists")
-    for words in (["list-thresholds", c.name], ["list-thresholds", c.name, "--json=short"], ["list", c.name, "--json=short"], ["status", c.name]):
+    for words in (["list-thresholds", c.name], ["list-thresholds", c.name, "--json=short"],
+                  ["list", c.name, "--json=short"], ["status", c.name]):
         told.append(run(*as_user(NOBODY), "qosctl", "--no-pager", *words).stdout)
     path = busctl_call("GetUnit", "s", c.name)[0]
     with open(f"{VIOLATED}/{c.name}/few") as f:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The four phases of a request, compared with known delays of the server and with the times that the client measures. The
-tolerances are those that qosd promises; the delays are long enough for them."""
+"""The four phases of a request, compared with known delays of the server and with the times that the client measures.
+The tolerances are those that qosd promises; the delays are long enough for them."""
 
 import json
 import time
 
-from scenario import (MSEC, SEC, Client, Server, Talk, attach, check, count, equal, expect_total, load, lookup, measurement, qosctl,
+from scenario import (MSEC, SEC, Client, Server, Talk, attach, check, count, equal, expect_total, load, lookup,
+                      measurement, qosctl,
                       server_figures, snapshot, start_served, test, total, wait_for, within)
 
 
@@ -33,7 +34,8 @@ def one_thread_sixteen_clients_once():
 
 @test(quiet="loaded", deadline=60)
 def one_thread_sixteen_clients():
-    """A server with one thread, 10 ms of service time and 16 clients has a latency of 160 ms, nearly all of it in queue."""
+    """A server with one thread, 10 ms of service time and 16 clients has a latency of 160 ms, nearly all of it in
+    queue."""
     measurement(one_thread_sixteen_clients_once)
 
 
@@ -95,8 +97,8 @@ def slow_upload():
 
 @test()
 def burst_and_silence():
-    """A window that no longer covers a burst is empty, longer ones and the total have it, and later requests are counted in all. Windows
-    of all lengths, as time passes: tests/contract/test-figures.c."""
+    """A window that no longer covers a burst is empty, longer ones and the total have it, and later requests are
+    counted in all. Windows of all lengths, as time passes: tests/contract/test-figures.c."""
     s = start_served(mode="prefork")
     load(s, connections=32, number=5000)
     equal(server_figures(s, "60s")["count"], 5000, "count in the window of 60 s")
@@ -111,7 +113,8 @@ def burst_and_silence():
 
 @test()
 def steady_rate():
-    """The rate in a rolling window does not exceed that of the clients, and is the count divided by the time covered."""
+    """The rate in a rolling window does not exceed that of the clients, and is the count divided by the time
+    covered."""
     s = start_served(mode="thread")
     c = Client(s, connections=4, think_us=10000, duration_ms=6000)
     time.sleep(2.5)
@@ -123,7 +126,8 @@ def steady_rate():
         # Windows begin at steps of a sixth of their length at most, and each of 4 clients has a pause of at least 10 ms
         check(x["window"] == SEC, f"window {x['window']}")
         check(5 * SEC / 6 <= x["covered"] <= 7 * SEC / 6, f"covered {x['covered']}")
-        check(f["count"] <= 1.1 * 400 * x["covered"] / SEC, f"{f['count']} in {x['covered']} ns, there were at most 400/s")
+        check(f["count"] <= 1.1 * 400 * x["covered"] / SEC,
+              f"{f['count']} in {x['covered']} ns, there were at most 400/s")
         time.sleep(0.2)
     answered = c.wait()["answered"]
     equal(count(s), answered, "count since attach")

@@ -10,7 +10,8 @@ import h2.connection
 import h2.events
 
 import scenario
-from scenario import (MSEC, Cable, Unit, attach, check, equal, expect_total, lookup, nsenter, run, server_figures, snapshot, test, total,
+from scenario import (MSEC, Cable, Unit, attach, check, equal, expect_total, lookup, nsenter, run, server_figures,
+                      snapshot, test, total,
                       unused_port, wait_for)
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -32,17 +33,22 @@ class Nginx(Unit):
         verify = f"ssl_verify_client on; ssl_client_certificate {self.certificate};" if certificates else ""
         address = cable.address_b if cable else "127.0.0.1"
         servers = "".join(f"server {{ listen {address}:{port} ssl; ssl_protocols {version}; root {self.directory};\n"
-                          f"location /small {{ return 200 small; }} location /bad {{ return 503 bad; }} {root} }}\n" for version, port in self.ports.items())
+                          f"location /small {{ return 200 small; }} location /bad {{ return 503 bad; }} {root} }}\n"
+                          for version, port in self.ports.items())
         with open(f"{self.directory}/conf", "w") as f:
-            f.write(f"worker_processes 2; pid {self.directory}/pid; error_log {self.directory}/error info; user root;\nevents {{}}\n"
-                    f"http {{ access_log off; http2 {'on' if http2 else 'off'}; sendfile on; keepalive_timeout {idle}s; keepalive_requests 100000;\n"
-                    f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key}; ssl_ecdh_curve {curve}; {verify}\n{servers} }}\n")
+            f.write(f"worker_processes 2; pid {self.directory}/pid; error_log {self.directory}/error info; user "
+                    f"root;\nevents {{}}\n"
+                    f"http {{ access_log off; http2 {'on' if http2 else 'off'}; sendfile on; keepalive_timeout "
+                    f"{idle}s; keepalive_requests 100000;\n"
+                    f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key}; ssl_ecdh_curve {curve}; "
+                    f"{verify}\n{servers} }}\n")
         self.netns = cable.b if cable else None
         super().__init__(f"/usr/sbin/nginx -c {self.directory}/conf -g 'daemon off;'", type="exec",
                          settings=f"NetworkNamespacePath=/run/netns/{self.netns}" if cable else "")
 
     def listens(self):
-        wait_for("it listens", lambda: all(str(p) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{p}").stdout for p in self.ports.values()))
+        wait_for("it listens", lambda: all(str(p) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{p}").stdout
+                                           for p in self.ports.values()))
 
     def given_up(self):
         """Returns the number of handshakes that clients have aborted, according to the error log."""
@@ -57,14 +63,15 @@ class Nginx(Unit):
             context.load_cert_chain(self.certificate, self.key)
         if offers:
             context.set_alpn_protocols(offers)
-        s = context.wrap_socket(socket.create_connection(("127.0.0.1", self.ports[version]), timeout=30), server_hostname=name)
+        s = context.wrap_socket(socket.create_connection(("127.0.0.1", self.ports[version]), timeout=30),
+                                server_hostname=name)
         equal(s.version(), version, "version of TLS")
         return s
 
 
 class Apache(Unit):
-    """Apache with one port for each version of TLS. mod_ssl reads up to 8,000 bytes at a time from the socket, whatever size OpenSSL
-    requests."""
+    """Apache with one port for each version of TLS. mod_ssl reads up to 8,000 bytes at a time from the socket, whatever
+    size OpenSSL requests."""
 
     listens, connect = Nginx.listens, Nginx.connect
     netns = None
@@ -80,15 +87,19 @@ class Apache(Unit):
             f.write("small")
         modules = "".join(f"LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n"
                           for m in ("mpm_event", "authz_core", "socache_shmcb", "ssl", "http2"))
-        hosts = "".join(f"Listen 127.0.0.1:{port}\n<VirtualHost 127.0.0.1:{port}>\nSSLEngine on\nSSLProtocol -all +{version}\n"
+        hosts = "".join(f"Listen 127.0.0.1:{port}\n<VirtualHost 127.0.0.1:{port}>\nSSLEngine on\nSSLProtocol -all "
+                        f"+{version}\n"
                         f"SSLCertificateFile {self.certificate}\nSSLCertificateKeyFile {self.key}\n</VirtualHost>\n"
                         for version, port in self.ports.items())
         with open(f"{self.directory}/conf", "w") as f:
             f.write(f"{modules}ServerName localhost\nUser www-data\nGroup www-data\nPidFile {self.directory}/pid\n"
-                    f"DefaultRuntimeDir {self.directory}\nMutex file:{self.directory}\nErrorLog {self.directory}/error\n"
+                    f"DefaultRuntimeDir {self.directory}\nMutex file:{self.directory}\nErrorLog "
+                    f"{self.directory}/error\n"
                     f"LogFormat %H line\nCustomLog {self.directory}/access line\nDocumentRoot {self.directory}/www\n"
-                    f"SSLSessionCache shmcb:{self.directory}/sessions(512000)\nProtocols h2 http/1.1\nServerLimit 2\nStartServers 2\n{hosts}")
-        super().__init__(f"/usr/sbin/apache2 -f {self.directory}/conf -DFOREGROUND", type="exec", settings="SuccessExitStatus=TERM KILL 143")
+                    f"SSLSessionCache shmcb:{self.directory}/sessions(512000)\nProtocols h2 http/1.1\nServerLimit "
+                    f"2\nStartServers 2\n{hosts}")
+        super().__init__(f"/usr/sbin/apache2 -f {self.directory}/conf -DFOREGROUND", type="exec",
+                         settings="SuccessExitStatus=TERM KILL 143")
 
     def logged(self):
         with open(f"{self.directory}/access") as f:
@@ -131,25 +142,30 @@ def served(**options):
 
 
 def is_clean(unit, count, aborts=0):
-    """Checks that all requests are exchanges of TLS, and that nothing but aborted handshakes is in clientAborts. Returns the figures."""
+    """Checks that all requests are exchanges of TLS, and that nothing but aborted handshakes is in clientAborts.
+    Returns the figures."""
     expect_total(unit, count)
     equal(total(unit, "requests.server.protocols.tls"), count, "protocols.tls")
     f = wait_for("nothing is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(unit)))
     equal(f["latency"]["count"], count, "latency.count")
-    equal((f["clientAborts"], f["errors"]["reset"]), (aborts, 0), "connections that ended during a request or a handshake")
+    equal((f["clientAborts"], f["errors"]["reset"]), (aborts, 0),
+          "connections that ended during a request or a handshake")
     return f
 
 
 @test(vm="nightly")
 def http2_is_said_to_overlap():
-    """The number of HTTP/2 requests in TLS is unknown: quality is overlapping and there is no count, also with one stream at a time."""
+    """The number of HTTP/2 requests in TLS is unknown: quality is overlapping and there is no count, also with one
+    stream at a time."""
     for version in VERSIONS:
         for streams in (1, 100):
             u = served(http2=True)
-            run("h2load", "-n", "400", "-c", "2", "-m", str(streams), f"https://127.0.0.1:{u.ports[version]}/small", timeout=60)
+            run("h2load", "-n", "400", "-c", "2", "-m", str(streams), f"https://127.0.0.1:{u.ports[version]}/small",
+                timeout=60)
             with u.connect(version, offers=["h2", "http/1.1"], name="localhost") as s:
                 equal(s.selected_alpn_protocol(), "h2", "protocol")
-            r = wait_for("quality is overlapping", lambda: (r := scenario.snapshot(u)["requests"]).get("quality") == "overlapping" and r)
+            r = wait_for("quality is overlapping",
+                         lambda: (r := scenario.snapshot(u)["requests"]).get("quality") == "overlapping" and r)
             check("count" not in r["server"], f"a count with {streams} streams and {version}: {r['server']}")
             u.stop()
 
@@ -168,7 +184,8 @@ class Streams:
     def ask(self, number):
         for _ in range(number):
             self.client.send_headers(self.client.get_next_available_stream_id(), [
-                (":method", "GET"), (":path", "/small"), (":scheme", "https"), (":authority", "localhost"), ("user-agent", "scenario")], end_stream=True)
+                (":method", "GET"), (":path", "/small"), (":scheme", "https"), (":authority", "localhost"),
+                ("user-agent", "scenario")], end_stream=True)
         self.say()
         while number > 0:
             number -= sum(isinstance(e, h2.events.StreamEnded) for e in self.client.receive_data(self.s.recv(65536)))
@@ -186,7 +203,8 @@ def http2_among_many_others():
             client = Streams(s)
             for _ in range(3):
                 client.ask(100)
-        r = wait_for("the connection is unparsed", lambda: (r := scenario.snapshot(u)["requests"])["server"]["unparsed"]["connections"] == 1 and r)
+        r = wait_for("the connection is unparsed",
+                     lambda: (r := scenario.snapshot(u)["requests"])["server"]["unparsed"]["connections"] == 1 and r)
         equal((r["server"]["count"], r["server"]["latency"]["count"]), (2000, 2000), f"counts with {version}")
         check(r["server"]["unparsed"]["bytes"] > 0 and r["quality"] in ("exchanges", "partial"), f"with {version}: {r}")
         u.stop()
@@ -194,7 +212,8 @@ def http2_among_many_others():
 
 @test()
 def http2_idle():
-    """A WINDOW_UPDATE that the client sends after the response is no request: nothing is in flight on the idle connection."""
+    """A WINDOW_UPDATE that the client sends after the response is no request: nothing is in flight on the idle
+    connection."""
     u = served(http2=True)
     for version in VERSIONS:
         with u.connect(version, offers=["h2"], name="localhost") as s:
@@ -226,8 +245,8 @@ ask(20);
 
 @test(deadline=60)
 def http2_ends_in_order():
-    """curl and Node end a connection with a GOAWAY, of different lengths. The length of its record may be that of a request, but it counts
-    neither as an error nor as an abort."""
+    """curl and Node end a connection with a GOAWAY, of different lengths. The length of its record may be that of a
+    request, but it counts neither as an error nor as an abort."""
     u = served(http2=True)
     script = f"{u.directory}/ask.js"
     with open(script, "w") as f:
@@ -236,7 +255,8 @@ def http2_ends_in_order():
         for _ in range(20):
             run("curl", "-sk", "--http2", "-o", "/dev/null", f"https://127.0.0.1:{port}/small")
         run("node", script, port)
-        f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["inFlight"] == 0 and f)
+        f = wait_for("they are closed",
+                     lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["inFlight"] == 0 and f)
         equal(f["connections"]["accepted"], 40 * (i + 1), "connections.accepted")
         equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended during a request")
 
@@ -250,7 +270,8 @@ def hanging(u, version, **options):
 
 
 def given_up_and_broken_off(begin):
-    """An HTTP/1 request without a response is an abort if the client ends the connection, and a reset if the server does."""
+    """An HTTP/1 request without a response is an abort if the client ends the connection, and a reset if the server
+    does."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as nobody:
         nobody.settimeout(20 * scenario.patience())
         u = Nginx(root=f"location /hang {{ proxy_pass http://127.0.0.1:{nobody.getsockname()[1]}; }}")
@@ -271,7 +292,8 @@ def given_up_and_broken_off(begin):
         wait_for("they are in flight", lambda: server_figures(u)["inFlight"] == len(held))
         u.kill()
         f = wait_for("the resets are counted", lambda: (f := server_figures(u))["errors"]["reset"] == len(held) and f)
-        equal((f["clientAborts"], f["inFlight"], f["count"]), (aborts, 0, aborts + len(held)), "clientAborts, inFlight, count")
+        equal((f["clientAborts"], f["inFlight"], f["count"]), (aborts, 0, aborts + len(held)),
+              "clientAborts, inFlight, count")
         for s in held:
             s.close()
 
@@ -307,7 +329,8 @@ def handshake_and_farewell_are_no_requests():
 
 @test()
 def greeted_twice():
-    """A handshake with HelloRetryRequest, because the server requires another group than that of the client's key share, is no request."""
+    """A handshake with HelloRetryRequest, because the server requires another group than that of the client's key
+    share, is no request."""
     are_no_requests(served(curve="secp521r1"))
 
 
@@ -395,8 +418,10 @@ def on_a_bad_cable():
     sent = 0
     for port in u.ports.values():
         for number, path, options in ((200, "small", ["-k"]), (60, "small", []), (20, "large", ["-k"])):
-            out = run(*nsenter(cable.a), "ab", "-q", "-n", number, "-c", "10", *options, f"https://{cable.address_b}:{port}/{path}", timeout=50).stdout
-            check(f"Complete requests:      {number}\n" in out and "Failed requests:        0\n" in out, f"output of ab: {out}")
+            out = run(*nsenter(cable.a), "ab", "-q", "-n", number, "-c", "10", *options,
+                      f"https://{cable.address_b}:{port}/{path}", timeout=50).stdout
+            check(f"Complete requests:      {number}\n" in out and "Failed requests:        0\n" in out,
+                  f"output of ab: {out}")
             sent += number
     # ab may have started more handshakes than it needs, and aborts them when it has all responses
     is_clean(u, sent, aborts=u.given_up())
@@ -406,7 +431,8 @@ def on_a_bad_cable():
 
 @test(deadline=60)
 def http3():
-    """Requests over HTTP/3 are not counted, and quality says so: what their connections carry is unparsed. Those over TCP are counted."""
+    """Requests over HTTP/3 are not counted, and quality says so: what their connections carry is unparsed. Those over
+    TCP are counted."""
     size, requests, port = 200000, 20, unused_port()
     u = Nginx(label="http3")
     # Several workers would need a socket each
@@ -421,14 +447,18 @@ def http3():
     run("ab", "-q", "-n", requests, "-c", 2, url)
     expect_total(u, requests)
     f = server_figures(u)
-    equal((f["unparsed"]["bytes"], snapshot(u)["requests"]["quality"]), (0, "exchanges"), "unparsed bytes and quality without HTTP/3")
+    equal((f["unparsed"]["bytes"], snapshot(u)["requests"]["quality"]), (0, "exchanges"),
+          "unparsed bytes and quality without HTTP/3")
     before = f["bytesIn"] + f["bytesOut"]
     for n in 1, 2:
         for _ in range(5):
-            out = run("curl", "-sk", "--http3-only", "-w", "%{http_version} %{size_download}", "-o", "/dev/null", url).stdout
+            out = run("curl", "-sk", "--http3-only", "-w", "%{http_version} %{size_download}", "-o", "/dev/null",
+                      url).stdout
             equal(out, f"3 {size}", "version and size")
         f = server_figures(u)
-        # Handshakes, headers and acknowledgements come with it; the client's first packets arrive before the server has sent any
+        # Handshakes, headers and acknowledgements come with it; the client's first packets arrive before the server has
+        # sent any
         check(5 * n * size < f["unparsed"]["bytes"] < 5 * n * size * 1.2, f"unparsed: {f['unparsed']}")
         equal(f["bytesIn"] + f["bytesOut"] - before, f["unparsed"]["bytes"], "unparsed bytes are part of all bytes")
-        equal((f["count"], f["inFlight"], snapshot(u)["requests"]["quality"]), (requests, 0, "partial"), "count, in flight, quality")
+        equal((f["count"], f["inFlight"], snapshot(u)["requests"]["quality"]), (requests, 0, "partial"),
+              "count, in flight, quality")

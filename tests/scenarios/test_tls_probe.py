@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The probe "tls": what is inside TLS is counted as what it is. nginx, Redis and Python, each with OpenSSL; the clients count."""
+"""The probe "tls": what is inside TLS is counted as what it is. nginx, Redis and Python, each with OpenSSL; the clients
+count."""
 
 import contextlib
 import os
@@ -18,7 +19,8 @@ import h2.events
 import http2
 import scenario
 import test_http2
-from scenario import (Client, Unit, attach, check, equal, expect_total, lookup, programs, protocols, qosctl, qosctl_json, run, server_figures,
+from scenario import (Client, Unit, attach, check, equal, expect_total, lookup, programs, protocols, qosctl,
+                      qosctl_json, run, server_figures,
                       smaller, snapshot, start_served, systemctl, test, total, unused_port, wait_for)
 import test_tls
 from test_tls import VERSIONS, Apache, Nginx, ask, farewell
@@ -107,7 +109,8 @@ def pipelined():
         for version in VERSIONS:
             s = unit.connect(version)
             for n in range(1, 33):
-                equal(pipeline(s, ["/bad" if i % 7 == 3 else "/small" for i in range(n)]).get(503, 0), len(range(3, n, 7)), "responses 503")
+                equal(pipeline(s, ["/bad" if i % 7 == 3 else "/small" for i in range(n)]).get(503, 0),
+                      len(range(3, n, 7)), "responses 503")
             s.close()
     f = is_seen(u, 2 * sum(range(1, 33)))
     equal(f["errors"]["status5xx"], 2 * sum(len(range(3, n, 7)) for n in range(1, 33)), "errors.status5xx")
@@ -121,7 +124,8 @@ def h2load(unit, port, number, clients, streams, paths):
     with open(f"{unit.directory}/paths", "w") as f:
         f.writelines(f"https://127.0.0.1:{port}{p}\n" for p in paths)
     out = run("h2load", "-n", number, "-c", clients, "-m", streams, "-i", f.name, timeout=60).stdout
-    requests = re.search(r"^requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored", out, re.M)
+    requests = re.search(r"^requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored",
+                         out, re.M)
     check(requests and (int(requests[1]), int(requests[2])) == (number, 0), f"h2load said: {out}")
     return [int(n) for n in re.search(r"^status codes: (\d+) 2xx, \d+ 3xx, (\d+) 4xx, (\d+) 5xx", out, re.M).groups()]
 
@@ -149,7 +153,8 @@ def http2_streams_at_once():
 
 
 class Sealed(test_http2.Scripted):
-    """The server with responses by path, behind one that decrypts: what that one reads and writes is the HTTP/2 of its side."""
+    """The server with responses by path, behind one that decrypts: what that one reads and writes is the HTTP/2 of its
+    side."""
 
     def __init__(self, attach_first=True, newest="TLSv1.3", root=""):
         self.behind = test_http2.Scripted(attach_first=False)
@@ -162,9 +167,13 @@ class Sealed(test_http2.Scripted):
         self.context = ssl.create_default_context(cafile=f"{root}{directory}/certificate")
         self.context.check_hostname = False
         self.context.maximum_version = VERSIONS[newest]
-        Unit.__init__(self, f"/usr/bin/socat OPENSSL-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork,nodelay,backlog=100,verify=0,"
-                            f"key={directory}/key,cert={directory}/certificate TCP:127.0.0.1:{self.behind.port},nodelay",
-                      type="exec", settings="SuccessExitStatus=TERM KILL 143\n" + (f"RootDirectory={root}" if root else ""))
+        Unit.__init__(self,
+                      "/usr/bin/socat "
+                      f"OPENSSL-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork,nodelay,backlog=100,verify=0,"
+                            f"key={directory}/key,cert={directory}/certificate "
+                            f"TCP:127.0.0.1:{self.behind.port},nodelay",
+                      type="exec",
+                      settings="SuccessExitStatus=TERM KILL 143\n" + (f"RootDirectory={root}" if root else ""))
         self.begin(attach_first)
 
     def begin(self, attach_first=True):
@@ -268,7 +277,8 @@ def http2_of_nghttpd():
     os.makedirs(directory)
     with open(f"{directory}/small", "w") as f:
         f.write("s" * 100)
-    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{directory}/key", "-out", f"{directory}/certificate",
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{directory}/key", "-out",
+        f"{directory}/certificate",
         "-days", "2", "-subj", "/CN=localhost", timeout=60)
     port = unused_port()
     u = Unit(f"/usr/sbin/nghttpd -n 2 -d {directory} {port} {directory}/key {directory}/certificate", type="exec")
@@ -299,7 +309,8 @@ def in_a_root_directory_of_its_own():
         with s.connect() as c:
             equal([c.ask(p).status for p in ["/status/200", "/status/503"] * 20], [200, 503] * 20, "statuses")
         s.expect(40, 0, 20, what="in a root directory of its own")
-        check(f"Probing '{root}/" in run("journalctl", "-u", "qosd.service", "-o", "cat").stdout, "another file is watched")
+        check(f"Probing '{root}/" in run("journalctl", "-u", "qosd.service", "-o", "cat").stdout,
+              "another file is watched")
         s.stop()
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -339,7 +350,8 @@ def grpc_in_flight():
 
 @test(deadline=60)
 def grpc_of_its_own_library():
-    """It hands over encrypted bytes in buffers, so that their socket is unknown. Its connections are left out once requests overlap."""
+    """It hands over encrypted bytes in buffers, so that their socket is unknown. Its connections are left out once
+    requests overlap."""
     u = Nginx(http2=True) # has a key
     g = test_http2.Grpc(attach_first=False, settings=f"Environment=KEY={u.key} CERTIFICATE={u.certificate}")
     watch(g)
@@ -349,17 +361,20 @@ def grpc_of_its_own_library():
     context.set_alpn_protocols(["h2"])
 
     def call(c, method, message):
-        return c.start(f"/lab.Words/{method}", method="POST", fields=[("content-type", "application/grpc"), ("te", "trailers")],
+        return c.start(f"/lab.Words/{method}", method="POST",
+                       fields=[("content-type", "application/grpc"), ("te", "trailers")],
                        body=struct.pack("!BI", 0, len(message)) + message)
 
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(http2.Client(g.port, context=context)) for _ in range(2)]
-        # The socket cannot take this response as long as the client reads nothing, and meanwhile the server reads the other calls
+        # The socket cannot take this response as long as the client reads nothing, and meanwhile the server reads the
+        # other calls
         calls = [(c, call(c, "Download", b"0 100".ljust(40000))) for c in clients]
         wait_for("responses do not fit", lambda: [int(line.split()[1]) > 0 for line in run(
             "ss", "-tnH", "state", "established", f"sport = :{g.port}").stdout.splitlines()] == [True] * 2)
         calls += [(c, call(c, "One", b"0 0")) for c in clients for _ in range(50)]
-        r = wait_for("both are left out", lambda: (r := snapshot(g)["requests"])["server"]["unparsed"]["connections"] == 2 and r)
+        r = wait_for("both are left out",
+                     lambda: (r := snapshot(g)["requests"])["server"]["unparsed"]["connections"] == 2 and r)
         check(r.get("quality") in ("partial", "overlapping"), f"quality of {r}")
         # The beginning of each connection and the first call
         check(r["server"].get("count", 0) <= 10, f"{r}")
@@ -368,8 +383,8 @@ def grpc_of_its_own_library():
 
 @test(deadline=60)
 def http2_under_load():
-    """The probe is removed and added, and both ends close, while streams are open: nothing stays in flight, and later requests are
-    counted."""
+    """The probe is removed and added, and both ends close, while streams are open: nothing stays in flight, and later
+    requests are counted."""
     u = Nginx(http2=True)
     attach(u)
     u.start()
@@ -385,7 +400,8 @@ def http2_under_load():
         wait_for("it goes on", lambda: lookup(snapshot(u), "requests.server.bytesOut") > before + 100000)
 
     def is_idle(what):
-        f = wait_for(f"nothing is in flight {what}", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(u)))
+        f = wait_for(f"nothing is in flight {what}",
+                     lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(u)))
         check("oldestInFlight" not in f, f"something is old {what}: {f}")
 
     p = load()
@@ -459,7 +475,8 @@ class Hasty:
         if self.tls.selected_alpn_protocol() == "h2":
             client = h2.connection.H2Connection()
             client.initiate_connection()
-            client.send_headers(1, [(":method", "GET"), (":path", "/small"), (":scheme", "https"), (":authority", "localhost")], end_stream=True)
+            client.send_headers(1, [(":method", "GET"), (":path", "/small"), (":scheme", "https"),
+                                    (":authority", "localhost")], end_stream=True)
             self.tls.write(client.data_to_send())
             self.flush()
             while not any(isinstance(e, h2.events.StreamEnded) for e in client.receive_data(self.read())):
@@ -474,7 +491,8 @@ class Hasty:
 
 @test(deadline=60)
 def closed_behind_a_request():
-    """A client that has closed its connection before the server reads its last request, which has a response and times nevertheless."""
+    """A client that has closed its connection before the server reads its last request, which has a response and times
+    nevertheless."""
     u = watched()
     n = 0
     for version in VERSIONS:
@@ -491,8 +509,8 @@ def closed_behind_a_request():
 
 @test(deadline=60)
 def finished_and_request_in_one_read():
-    """Session tickets, which the server sends before it returns any data of the client, are no response. Counts are those of the client and
-    of Apache's access log."""
+    """Session tickets, which the server sends before it returns any data of the client, are no response. Counts are
+    those of the client and of Apache's access log."""
     u = Apache()
     watch(u)
     u.start()
@@ -519,14 +537,15 @@ def finished_and_request_in_one_read():
     expect_total(u, sum(n.values()))
     f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f)
     equal(protocols(f), n, "protocols")
-    equal((f["clientAborts"], f["errors"]["reset"], f["latency"]["count"]), (0, 0, sum(n.values())), "aborts, resets, latency.count")
+    equal((f["clientAborts"], f["errors"]["reset"], f["latency"]["count"]), (0, 0, sum(n.values())),
+          "aborts, resets, latency.count")
     equal(snapshot(u)["requests"]["quality"], "exact", "quality")
 
 
 @test(deadline=60)
 def server_hangs_up_first():
-    """The client's close_notify follows the server's, which does not read it: neither an abort nor a reset. The error log of nginx says
-    how many handshakes clients have given up."""
+    """The client's close_notify follows the server's, which does not read it: neither an abort nor a reset. The error
+    log of nginx says how many handshakes clients have given up."""
     u = watched(Python("threads"))
     placed(u)
     sent = 0
@@ -552,7 +571,8 @@ def server_hangs_up_first():
         sent += 500
         is_seen(u, sent)
         # ab may have connected once more than it has requests left, and breaks off this handshake when it ends
-        wait_for("the aborted handshakes are those in the log", lambda: server_figures(u)["clientAborts"] == u.given_up())
+        wait_for("the aborted handshakes are those in the log",
+                 lambda: server_figures(u)["clientAborts"] == u.given_up())
 
 
 @test()
@@ -568,7 +588,8 @@ def given_up_and_broken_off():
 
 @test(deadline=60)
 def large_and_slow():
-    """Responses that the server can write only piece by piece, to a client that does not read, and requests of many records."""
+    """Responses that the server can write only piece by piece, to a client that does not read, and requests of many
+    records."""
     u = watched()
     n = 0
     for version in VERSIONS:
@@ -588,7 +609,8 @@ def large_and_slow():
         s.close()
         s = u.connect(version)
         for size in 1, 5000, 100000, 900000:
-            s.sendall(f"POST /small HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode() + b"G" * size)
+            s.sendall(f"POST /small HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode()
+                      + b"G" * size)
             got = b""
             while not got.endswith(b"small"):
                 part = s.recv(65536)
@@ -632,7 +654,8 @@ class Asker:
     def wait(self, more):
         """Until each connection has so many more responses."""
         want = [n + more for n in self.answered]
-        wait_for("the client gets on", lambda: self.errors or all(n >= w for n, w in zip(self.answered, want)), timeout=20)
+        wait_for("the client gets on", lambda: self.errors or all(n >= w for n, w in zip(self.answered, want)),
+                 timeout=20)
         check(not self.errors, f"the client failed: {self.errors}")
 
     def stop(self):
@@ -677,13 +700,15 @@ def attached_and_detached_under_load():
             before = server_figures(u)["protocols"]
             a.wait(20)
             after = server_figures(u)["protocols"]
-            check(after["http1"] >= before["http1"] + 40 and after["tls"] <= before["tls"] + 4, f"with the probe: {before}, {after}")
+            check(after["http1"] >= before["http1"] + 40 and after["tls"] <= before["tls"] + 4,
+                  f"with the probe: {before}, {after}")
             attach(u, "--probes=requests")
             a.wait(5)
             before = server_figures(u)["protocols"]
             a.wait(20)
             after = server_figures(u)["protocols"]
-            check(after["tls"] >= before["tls"] + 40 and after["http1"] <= before["http1"] + 4, f"without it: {before}, {after}")
+            check(after["tls"] >= before["tls"] + 40 and after["http1"] <= before["http1"] + 4,
+                  f"without it: {before}, {after}")
             watch(u)
             placed(u)
     finally:
@@ -742,7 +767,8 @@ def threads_of_python():
 
 @test()
 def sealed_bytes_in_buffers():
-    """A program that reads the socket itself and passes the bytes to OpenSSL: their socket is not known. By records, then."""
+    """A program that reads the socket itself and passes the bytes to OpenSSL: their socket is not known. By records,
+    then."""
     u = watched(Python("memory"))
     placed(u)
     for _ in range(3):
@@ -789,17 +815,21 @@ def redis():
     """Pipelined commands in TLS, and by Redis' own count."""
     directory = f"/run/{scenario.prefix}-redis-tls"
     os.makedirs(directory, exist_ok=True)
-    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{directory}/key", "-out", f"{directory}/certificate",
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{directory}/key", "-out",
+        f"{directory}/certificate",
         "-days", "2", "-subj", "/CN=localhost", timeout=60)
     port = unused_port()
-    u = Unit(f"/usr/bin/redis-server --port 0 --tls-port {port} --tls-cert-file {directory}/certificate --tls-key-file {directory}/key"
-             f" --tls-ca-cert-file {directory}/certificate --tls-auth-clients no --save '' --supervised systemd", settings="Environment=LC_ALL=C")
+    u = Unit(f"/usr/bin/redis-server --port 0 --tls-port {port} --tls-cert-file {directory}/certificate --tls-key-file "
+             f"{directory}/key"
+             f" --tls-ca-cert-file {directory}/certificate --tls-auth-clients no --save '' --supervised systemd",
+             settings="Environment=LC_ALL=C")
     watched(u)
     placed(u)
     options = ["-p", port, "--tls", "--cacert", f"{directory}/certificate"]
     for pipelined_by, connections, number in ((1, 8, 2000), (16, 8, 32000), (128, 2, 25600)):
         number = smaller(number) // (pipelined_by * connections) * pipelined_by * connections
-        run("redis-benchmark", "-h", "localhost", *options, "-P", pipelined_by, "-c", connections, "-n", number, "-t", "set,get", "-q", timeout=100)
+        run("redis-benchmark", "-h", "localhost", *options, "-P", pipelined_by, "-c", connections, "-n", number, "-t",
+            "set,get", "-q", timeout=100)
         done = int(re.search(r"^total_commands_processed:(\d+)",
                              run("redis-cli", "-h", "localhost", *options, "info", "stats").stdout, re.M)[1])
         is_seen(u, done + 1, protocol="redis")
@@ -848,24 +878,29 @@ def copies(directory, owners):
 def libraries_watched():
     """How many there are by the user whose files they are."""
     found = {}
-    for owner in re.findall(r"library-enter-[0-9a-f]+-[0-9a-f]+-([0-9a-f]+)", run("systemd-analyze", "fdstore", "qosd.service").stdout):
+    for owner in re.findall(r"library-enter-[0-9a-f]+-[0-9a-f]+-([0-9a-f]+)",
+                            run("systemd-analyze", "fdstore", "qosd.service").stdout):
         found[int(owner, 16)] = found.get(int(owner, 16), 0) + 1
     return found
 
 
 @test(own_daemon=True, deadline=120)
 def copies_of_the_library():
-    """Copies of a user leave places for the others', and are released when no process has them. Those that are not probed are reported."""
+    """Copies of a user leave places for the others', and are released when no process has them. Those that are not
+    probed are reported."""
     directory = f"/dev/shm/{scenario.prefix}-copies"
     os.makedirs(directory)
     try:
         with open(f"{directory}.py", "w") as f:
             f.write(HAS_COPIES)
         users = [2001, 2002, 2003, 2004]
-        u = Unit(f"/usr/bin/python3 {f.name} " + " ".join(copies(directory, [user for user in users for _ in range(10)])), settings="User=nobody", type="exec")
+        u = Unit(f"/usr/bin/python3 {f.name} " + " ".join(copies(directory,
+                                                                 [user for user in users for _ in range(10)])),
+                 settings="User=nobody", type="exec")
         u.start()
         watch(u)
-        wait_for("it is said that there are too many", lambda: "of users who are not root" in degraded(u) or "files of one user" in degraded(u))
+        wait_for("it is said that there are too many",
+                 lambda: "of users who are not root" in degraded(u) or "files of one user" in degraded(u))
         equal(sorted(libraries_watched().values()), [8, 8, 8], "copies that are watched by user")
 
         n = watched()
@@ -874,7 +909,8 @@ def copies_of_the_library():
         s.close()
         is_seen(n, 7)
         equal(libraries_watched()[0], 1, "root's libraries")
-        check(any("not in all libraries" in p.get("reason", "") for p in programs() if p["probe"] == "tls"), f"no reason in {programs()}")
+        check(any("not in all libraries" in p.get("reason", "") for p in programs() if p["probe"] == "tls"),
+              f"no reason in {programs()}")
 
         # Also after a crash
         scenario.kill_qosd()
@@ -908,7 +944,8 @@ def a_program_refused():
             state = {p["program"]: p for p in programs()}[name]
             equal(state["state"], "unavailable", f"state of {name}")
             check(state.get("reason"), f"no reason for {name}")
-            check(degraded(u).startswith("tls:"), f"nobody says that the probe does not work without {name}: {degraded(u)}")
+            check(degraded(u).startswith("tls:"),
+                  f"nobody says that the probe does not work without {name}: {degraded(u)}")
             s = u.connect("TLSv1.3")
             for _ in range(10):
                 ask(s)

@@ -7,7 +7,8 @@ import threading
 import time
 
 import scenario
-from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, patience, run, server_figures, smaller, snapshot,
+from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, patience, run, server_figures, smaller,
+                      snapshot,
                       test, total, unused_port, wait_for)
 from test_dns import queried_unbound
 
@@ -52,8 +53,8 @@ def settled(unit, n):
 
 @test(vm="nightly")
 def exchanges():
-    """Requests are counted from the first datagram on, over IPv4, IPv6 and IPv4 on an IPv6 socket, also on sockets that are older than
-    the attach."""
+    """Requests are counted from the first datagram on, over IPv4, IPv6 and IPv4 on an IPv6 socket, also on sockets that
+    are older than the attach."""
     for address, client in (("127.0.0.1", None), ("::1", None), ("::", "127.0.0.1")):
         for first in (True, False):
             u = UdpServer(address=address)
@@ -68,7 +69,8 @@ def exchanges():
                         ask(s, b"question")
             f = settled(u, 3 * n)
             equal((f["bytesIn"], f["bytesOut"]), (3 * n * 8, 3 * n * 3), "bytes")
-            equal([(e["listen"].split(":")[-1], e["count"]) for e in f["endpoints"]], [(str(u.port), 3 * n)], "endpoints")
+            equal([(e["listen"].split(":")[-1], e["count"]) for e in f["endpoints"]], [(str(u.port), 3 * n)],
+                  "endpoints")
             u.stop()
 
 
@@ -115,8 +117,10 @@ def dns_out_of_order():
     with open(path, "w") as f:
         for i in range(1000):
             f.write(f"name{i}.example A\n")
-    out = run("dnsperf", "-s", "127.0.0.1", "-p", u.port, "-d", path, "-c", 1, "-q", 100, "-t", 5, "-n", 1, timeout=60).stdout
-    sent, completed, lost = (int(re.search(rf"Queries {what}: +(\d+)", out)[1]) for what in ("sent", "completed", "lost"))
+    out = run("dnsperf", "-s", "127.0.0.1", "-p", u.port, "-d", path, "-c", 1, "-q", 100, "-t", 5, "-n", 1,
+              timeout=60).stdout
+    sent, completed, lost = (int(re.search(rf"Queries {what}: +(\d+)", out)[1])
+                             for what in ("sent", "completed", "lost"))
     check(lost > 0.05 * sent, f"only {lost} of {sent} were lost")
     expect_exchanges(u, completed)
 
@@ -129,7 +133,8 @@ def unbound():
 
 @test()
 def no_requests():
-    """Datagrams without responses, responses to a client with a bound port, and QUIC are no requests, and not in flight."""
+    """Datagrams without responses, responses to a client with a bound port, and QUIC are no requests, and not in
+    flight."""
     sink, quic, server = (attach(UdpServer(mode)).start() for mode in ("sink", "echo", "echo"))
     client = attach(UdpServer("ask", port=server.port))
     with sink.connect() as s:

@@ -23,8 +23,10 @@ class Dnsperf(Unit):
         self.names = f"/run/{name}.names"
         with open(self.names, "w") as f:
             f.write("".join(f"{n} A\n" for n in names))
-        super().__init__(" ".join(map(str, ["/usr/bin/dnsperf", "-s", address, "-p", port, "-d", self.names, *options])), name=name,
-                         type="exec", settings=f"StandardOutput=truncate:{self.said}\n" + (f"NetworkNamespacePath=/run/netns/{netns}" if netns else ""))
+        super().__init__(" ".join(map(str, ["/usr/bin/dnsperf", "-s", address, "-p", port, "-d", self.names,
+                                            *options])), name=name,
+                         type="exec", settings=f"StandardOutput=truncate:{self.said}\n"
+                         + (f"NetworkNamespacePath=/run/netns/{netns}" if netns else ""))
 
     def run(self):
         """Returns how many queries were sent, had a response and were lost."""
@@ -61,7 +63,8 @@ remote-control:
 
 @test(vm="nightly", deadline=60)
 def dnsperf_and_unbound():
-    """With a hundred queries in flight, the client has as many requests by peer as dnsperf, and unbound as many responses."""
+    """With a hundred queries in flight, the client has as many requests by peer as dnsperf, and unbound as many
+    responses."""
     u = unbound()
     n = smaller(10000) // 2 * 2
     answered = 0
@@ -83,11 +86,14 @@ def dnsperf_and_unbound():
 def one_in_ten_is_not_answered():
     """Queries without a response are timeouts, whether their IDs are reused or not; the others are counted exactly."""
     s = attach(UdpServer("dns")).start()
-    # dnsperf gives up a tenth of the queries after 5 s. The timeout of qosd is twice that, so that both have the same queries as lost
-    c = attach(Dnsperf("127.0.0.1", s.port, [f"name{i}.example" for i in range(1000)], "-c", 1, "-q", 100, "-t", 5, "-n", 1))
+    # dnsperf gives up a tenth of the queries after 5 s. The timeout of qosd is twice that, so that both have the same
+    # queries as lost
+    c = attach(Dnsperf("127.0.0.1", s.port, [f"name{i}.example" for i in range(1000)], "-c", 1, "-q", 100, "-t", 5,
+                       "-n", 1))
     sent, completed, lost = c.run()
     check(lost > 0.05 * sent, f"only {lost} of {sent} were lost")
-    f = wait_for("all have a response or a timeout", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
+    f = wait_for("all have a response or a timeout", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP,
+                 pause=0.2)
     equal((f["count"], f["errors"], f["latency"]["count"]), (completed, scenario.peer_errors(timeout=lost), completed),
           "with and without a response")
     equal(f["peers"][0]["peer"], f"127.0.0.1:{s.port}", "the peer")
@@ -122,8 +128,8 @@ def asks_at_once(s, ids):
 
 @test(vm="nightly")
 def on_all_kinds_of_sockets():
-    """Queries are counted on connected and unconnected, bound and unbound sockets, with sendmmsg(), over IPv4-mapped addresses, and with
-    the same ID to two peers."""
+    """Queries are counted on connected and unconnected, bound and unbound sockets, with sendmmsg(), over IPv4-mapped
+    addresses, and with the same ID to two peers."""
     u, other = unbound(), UdpServer("dns").start()
     c = attach(script(QUESTIONS + f"""
 four, six, port = socket.AF_INET, socket.AF_INET6, {u.port}
@@ -156,7 +162,8 @@ for to in (('224.0.0.251', port), ('127.0.0.1', port)):
 
 @test(deadline=90)
 def asked_in_vain():
-    """A query without a response is in flight until its timeout, or until another one has its ID; both count as timeouts."""
+    """A query without a response is in flight until its timeout, or until another one has its ID; both count as
+    timeouts."""
     s = UdpServer("sink").start()
     go = f"/run/{scenario.prefix}-udp-go"
     c = attach(script(QUESTIONS + f"""
@@ -177,7 +184,8 @@ time.sleep(1000)
 
 @test(deadline=60)
 def attached_under_load():
-    """After an attach under load, the client has the count of the resolver's responses, except for queries in flight at the attach."""
+    """After an attach under load, the client has the count of the resolver's responses, except for queries in flight at
+    the attach."""
     u = unbound()
     c = Dnsperf("127.0.0.1", u.port, ["www.example"], "-c", 2, "-q", 20, "-l", 1000).start()
     wait_for("load", lambda: server_figures(u)["count"] > 500, 20)
@@ -186,25 +194,29 @@ def attached_under_load():
     after = server_figures(u)["count"]
     wait_for("some are counted", lambda: client_figures(c)["count"] > 2000, 20)
     c.kill("SIGSTOP")
-    end = wait_for("all have a response", lambda: (a := server_figures(u), b := client_figures(c)) and a["inFlight"] == 0 == b["inFlight"]
+    end = wait_for("all have a response",
+                   lambda: (a := server_figures(u), b := client_figures(c)) and a["inFlight"] == 0 == b["inFlight"]
                    and a["count"])
     f = client_figures(c)
     # Up to 20 queries of each of the two clients were in flight at the attach and are not counted
-    check(end - after - 40 <= f["count"] <= end - before, f"{f['count']} counted, unbound has {end - after} to {end - before}")
+    check(end - after - 40 <= f["count"] <= end - before,
+          f"{f['count']} counted, unbound has {end - after} to {end - before}")
     equal(f["errors"]["timeout"], 0, "errors")
     c.kill("SIGKILL")
 
 
 @test(deadline=90)
 def on_a_bad_cable():
-    """With lost, duplicated and reordered datagrams the client has each response once and each loss as a timeout, as dnsperf has. The server
-    has as many responses as the kernel has sent."""
+    """With lost, duplicated and reordered datagrams the client has each response once and each loss as a timeout, as
+    dnsperf has. The server has as many responses as the kernel has sent."""
     cable = Cable(drop=20, duplicate=50, reorder=50, delay_us=200, seed=5)
     s = attach(UdpServer("dns", address=cable.address_b, settings=f"NetworkNamespacePath=/run/netns/{cable.b}")).start()
     answered = cable.counter("UdpOutDatagrams")
-    c = attach(Dnsperf(cable.address_b, s.port, [f"name{i}.example" for i in range(1000)], "-c", 1, "-q", 50, "-t", 5, "-n", 1, netns=cable.a))
+    c = attach(Dnsperf(cable.address_b, s.port, [f"name{i}.example" for i in range(1000)], "-c", 1, "-q", 50, "-t", 5,
+                       "-n", 1, netns=cable.a))
     sent, completed, lost = c.run()
     check(0.05 * sent < lost < 0.5 * sent, f"{lost} of {sent} were lost")
-    f = wait_for("all have a response or a timeout", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
+    f = wait_for("all have a response or a timeout", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP,
+                 pause=0.2)
     equal((f["count"], f["errors"]), (completed, scenario.peer_errors(timeout=lost)), "with and without a response")
     equal(server_figures(s)["count"], cable.counter("UdpOutDatagrams") - answered, "responses of the server")

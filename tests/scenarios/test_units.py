@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Units through their life: attached before their start, restarted, stopped, failed, with new control groups, and socket-activated."""
+"""Units through their life: attached before their start, restarted, stopped, failed, with new control groups, and
+socket-activated."""
 
 import json
 import os
@@ -79,7 +80,8 @@ def stopped_and_started():
 
 @test()
 def failed_and_restarted_by_the_manager():
-    """Totals continue when the service manager restarts a killed service (Restart=). A service that fails to start is shown as failed."""
+    """Totals continue when the service manager restarts a killed service (Restart=). A service that fails to start is
+    shown as failed."""
     s = Server(mode="thread", settings="Restart=always\nRestartSec=100ms")
     attach(s)
     s.start()
@@ -97,8 +99,8 @@ def failed_and_restarted_by_the_manager():
 
 @test(vm="nightly")
 def control_groups_made_later():
-    """Requests are counted in control groups that a delegated unit creates after the attach, of processes that were moved there and of
-    those that were forked there."""
+    """Requests are counted in control groups that a delegated unit creates after the attach, of processes that were
+    moved there and of those that were forked there."""
     go = f"/run/{scenario.prefix}-go"
     ports = [unused_port() for _ in range(3)]
     script = f"/var/tmp/{scenario.prefix}.sh"  # /run may be mounted noexec
@@ -279,8 +281,8 @@ def again_is_the_same():
 
 @test(own_daemon=True, deadline=60)
 def twenty_restarts_under_load():
-    """The count over 20 restarts of the unit and 5 of qosd, under load on kept and on new connections, is that of the clients and of a
-    packet capture."""
+    """The count over 20 restarts of the unit and 5 of qosd, under load on kept and on new connections, is that of the
+    clients and of a packet capture."""
     s = start_served(mode="prefork", workers=3)
     capture = scenario.Capture(f"{scenario.tools}/{scenario.prefix}.pcap", s.port)
     clients = [Client(s, connections=8, duration_ms=60000, think_us=2000, retry=True),
@@ -333,7 +335,8 @@ def killed_qosd_loses_nothing():
 
 
 def kill_qosd_before_it_noted(name):
-    """Simulates a crash during an attach: the unit is in the kernel's maps and in the descriptor store, but not in the state file."""
+    """Simulates a crash during an attach: the unit is in the kernel's maps and in the descriptor store, but not in the
+    state file."""
     pid = scenario.qosd_pid()
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -352,8 +355,8 @@ def kill_qosd_before_it_noted(name):
 
 @test(own_daemon=True)
 def killed_qosd_in_the_midst_of_an_attach():
-    """After a crash during an attach the unit is not attached, its descriptors are closed, and its requests are not those of the unit that
-    gets its slot."""
+    """After a crash during an attach the unit is not attached, its descriptors are closed, and its requests are not
+    those of the unit that gets its slot."""
     scenario.fresh_qosd()
     slice = attach(unit_name("slice", ".slice"))
     store = int(unit_property("qosd.service", "NFileDescriptorStore"))
@@ -367,7 +370,8 @@ def killed_qosd_in_the_midst_of_an_attach():
     expect_total(b, 30)
     kill_qosd_before_it_noted(b.name)
     equal(sorted(listed()), sorted([slice, a.name]), "attached units")
-    wait_for("what was left is gone", lambda: int(unit_property("qosd.service", "NFileDescriptorStore")) == store + maps)
+    wait_for("what was left is gone",
+             lambda: int(unit_property("qosd.service", "NFileDescriptorStore")) == store + maps)
     pid = scenario.qosd_pid()
 
     # The new unit gets the slot of the one that is not attached

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Requests over Unix sockets, compared with the counts of clients: a database, and servers with all kinds of system calls."""
+"""Requests over Unix sockets, compared with the counts of clients: a database, and servers with all kinds of system
+calls."""
 
 import json
 import os
@@ -50,7 +51,8 @@ def ask(s, request="", size=3):
 
 
 def expect_exchanges(unit, n, timed=None, latency=None):
-    """Checks that there are n requests over Unix sockets and no others, and that `timed` of them, or all, have the time of their arrival."""
+    """Checks that there are n requests over Unix sockets and no others, and that `timed` of them, or all, have the time
+    of their arrival."""
     expect_total(unit, n)
     f = wait_for("nothing is in flight", lambda: (f := server_figures(unit))["inFlight"] == 0 and f)
     equal({k: v for k, v in f["protocols"].items() if v}, {"unix": n} if n else {}, "protocols")
@@ -89,7 +91,8 @@ def crowd(unit, threads, number, request="", size=3):
 
 @test(vm="nightly")
 def exchanges():
-    """Each exchange is counted once, with its times and bytes, on stream and seqpacket sockets and on an abstract address."""
+    """Each exchange is counted once, with its times and bytes, on stream and seqpacket sockets and on an abstract
+    address."""
     for kind, path in (("stream", None), ("seqpacket", None), ("stream", "@" + unit_name("abstract", ""))):
         u = attach(UnixServer(kind, path)).start()
         n = smaller(500)
@@ -104,7 +107,8 @@ def exchanges():
         f = expect_exchanges(u, 8 * n + 1)
         # One of the others may have taken longer on a busy machine
         most = max(took, before)
-        check(50 * MSEC <= f["service"]["max"] <= most, f"service.max {f['service']['max']}, of which the client saw {most}")
+        check(50 * MSEC <= f["service"]["max"] <= most,
+              f"service.max {f['service']['max']}, of which the client saw {most}")
         check(f["latency"]["max"] >= f["service"]["max"], f"latency.max {f['latency']['max']}")
         u.stop()
 
@@ -114,7 +118,8 @@ def path_that_is_no_text():
     """A socket path that is not UTF-8 is shown with "?" for its invalid bytes, in all views and in metric names."""
     name = unit_name("unix")
     path = f"/run/{name}-\udcff\udce9.sock"
-    u = attach(Unit(f"/bin/sh -c 'exec /usr/bin/python3 -B {SOURCES}/unixserver.py stream \"$(printf /run/{name}-\\\\\\\\377\\\\\\\\351.sock)\"'",
+    u = attach(Unit(f"/bin/sh -c 'exec /usr/bin/python3 -B {SOURCES}/unixserver.py stream \"$(printf "
+                    f"/run/{name}-\\\\\\\\377\\\\\\\\351.sock)\"'",
                     name=name)).start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
         s.settimeout(20)
@@ -131,12 +136,14 @@ def path_that_is_no_text():
         v.send("Subscribe", {"units": [u.name]}, more=True)
         equal(v.reply()["snapshot"]["unit"], u.name, "unit")
     metric = f"requests.server[{shown}].inFlight"
-    equal(scenario.varlink("Get", unit=u.name, metrics=[metric])["values"], {metric: 0}, "the metric by the name that is shown")
+    equal(scenario.varlink("Get", unit=u.name, metrics=[metric])["values"], {metric: 0},
+          "the metric by the name that is shown")
 
 
 @test()
 def path_is_not_for_everybody():
-    """Other users than root and the owner of the control group get the same error for an existing and a guessed path."""
+    """Other users than root and the owner of the control group get the same error for an existing and a guessed
+    path."""
     u = attach(UnixServer()).start()
     with u.connect() as s:
         ask(s)
@@ -144,7 +151,8 @@ def path_is_not_for_everybody():
     right, wrong = (f"requests.server[{path}]" for path in (u.path, "/run/none.sock"))
     calls = [("Get", lambda of: {"metrics": [of + ".inFlight"]}), ("Histogram", lambda of: {"metric": of + ".latency"}),
              ("Wait", lambda of: {"condition": of + ".inFlight < 1"})]
-    equal(scenario.varlink("Get", unit=u.name, metrics=[right + ".inFlight"])["values"], {right + ".inFlight": 0}, "for root")
+    equal(scenario.varlink("Get", unit=u.name, metrics=[right + ".inFlight"])["values"], {right + ".inFlight": 0},
+          "for root")
     equal(scenario.varlink("Wait", unit=u.name, condition=right + ".inFlight < 1")["value"], 0, "for root")
     for method, parameters in calls:
         for of in right, wrong:
@@ -155,7 +163,8 @@ def path_is_not_for_everybody():
 
 @test()
 def ways_to_read_and_write():
-    """Requests count once when they are read byte by byte, peeked at or spliced, and when responses are in pieces or exceed buffers."""
+    """Requests count once when they are read byte by byte, peeked at or spliced, and when responses are in pieces or
+    exceed buffers."""
     u = attach(UnixServer()).start()
     n = 0
     for how in ("", "peek", "bytewise", "splice"):
@@ -180,7 +189,8 @@ def ways_to_read_and_write():
 
 @test(vm="nightly")
 def datagrams():
-    """Datagrams of a client with an address are requests once there is a response; those of a client without one are not."""
+    """Datagrams of a client with an address are requests once there is a response; those of a client without one are
+    not."""
     u = attach(UnixServer("dgram")).start()
 
     def connect(name):
@@ -208,7 +218,8 @@ def datagrams():
         wait_for("it is in flight", lambda: server_figures(u)["inFlight"] == 1)
     wait_for("it is not", lambda: server_figures(u)["inFlight"] == 0)
     equal(total(u), 200, "count")
-    client = Unit("/usr/bin/python3 -c \"import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.bind('');"
+    client = Unit("/usr/bin/python3 -c \"import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); "
+                  "s.bind('');"
                   f" s.connect('{u.path}'); [(s.send(b'x'), s.recv(10)) for i in range(10)]\"", type="oneshot")
     attach(client)
     client.start()
@@ -249,8 +260,8 @@ def in_flight_and_gone():
 
 @test(vm=True)
 def ends():
-    """A connection that is closed during a request is an abort or a reset, where the kernel reports the close. One that is closed after a
-    response, after PostgreSQL's Terminate message, or idle, is neither."""
+    """A connection that is closed during a request is an abort or a reset, where the kernel reports the close. One that
+    is closed after a response, after PostgreSQL's Terminate message, or idle, is neither."""
     u = attach(UnixServer()).start()
     aborts = resets = 0
 
@@ -261,7 +272,8 @@ def ends():
             check(not {"errors", "clientAborts"} & set(f["endpoints"][0]), f"errors of the endpoint, {what}: {f}")
             return
         wait_for(f"{resets} resets and {aborts} aborts, {what}",
-                 lambda: (f := server_figures(u)) and (f["errors"]["reset"], f["clientAborts"], f["count"]) == (resets, aborts, count))
+                 lambda: (f := server_figures(u))
+                 and (f["errors"]["reset"], f["clientAborts"], f["count"]) == (resets, aborts, count))
         row, = server_figures(u)["endpoints"]
         equal((row["errors"], row["clientAborts"]), ({"reset": resets}, aborts), f"those of the endpoint, {what}")
 
@@ -306,7 +318,8 @@ def ends():
 
 @test()
 def attach_in_the_middle():
-    """Requests on connections and listeners that are older than the attach are counted, also after a restart and another attach."""
+    """Requests on connections and listeners that are older than the attach are counted, also after a restart and
+    another attach."""
     u = UnixServer().start()
     with u.connect() as s:
         ask(s)
@@ -365,7 +378,8 @@ def postgresql():
     run("install", "-d", "-o", "postgres", directory)
     run("runuser", "-u", "postgres", "--", f"{binaries}/initdb", "-D", f"{directory}/data", "-A", "trust", "--no-sync",
         timeout=60)
-    u = Unit(f"{binaries}/postgres -D {directory}/data -k {directory} -c listen_addresses= -c fsync=off -c autovacuum=off",
+    u = Unit(f"{binaries}/postgres -D {directory}/data -k {directory} -c listen_addresses= -c fsync=off -c "
+             "autovacuum=off",
              settings="User=postgres\nEnvironment=LC_ALL=C")
     attach(u)
     u.start()
@@ -373,7 +387,8 @@ def postgresql():
         f.write("select 1;\n")
 
     def bench(*options):
-        out = run(f"{binaries}/pgbench", "-h", directory, "-U", "postgres", "-n", *options, "postgres", timeout=50).stdout
+        out = run(f"{binaries}/pgbench", "-h", directory, "-U", "postgres", "-n", *options, "postgres",
+                  timeout=50).stdout
         line = next(l for l in out.splitlines() if l.startswith("number of transactions actually processed"))
         return int(line.split(":")[1].split("/")[0])
 
@@ -403,7 +418,8 @@ def postgresql():
 
     # pgbench as a unit has as many client requests as PostgreSQL has responses
     before = total(u)
-    c = attach(Unit(f"{binaries}/pgbench -h {directory} -U postgres -n -f {directory}/script -c 4 -j 2 -t {smaller(2000)} postgres", type="exec"))
+    c = attach(Unit(f"{binaries}/pgbench -h {directory} -U postgres -n -f {directory}/script -c 4 -j 2 -t "
+                    f"{smaller(2000)} postgres", type="exec"))
     c.start()
     wait_for("it has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
@@ -419,7 +435,8 @@ def postgresql():
 def endpoints():
     """A port and a path of a server have figures of their own, which add up to those of the unit."""
     path, port = f"/run/{scenario.prefix}-redis.sock", scenario.unused_port()
-    u = Unit(f"/usr/bin/redis-server --port {port} --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C")
+    u = Unit(f"/usr/bin/redis-server --port {port} --unixsocket {path} --save '' --supervised systemd",
+             settings="Environment=LC_ALL=C")
     attach(u)
     u.start()
     n = smaller(2000)
@@ -431,10 +448,12 @@ def endpoints():
     rows = {e["listen"]: e for e in s["requests"]["server"]["endpoints"]}
     by_path = rows.pop(path)
     check(2 * n <= by_path["count"] <= 2 * n + 5, f"count at the path: {by_path['count']}")
-    equal(sum(e["count"] for e in rows.values()) + by_path["count"], s["requests"]["server"]["count"], "count of all endpoints")
+    equal(sum(e["count"] for e in rows.values()) + by_path["count"], s["requests"]["server"]["count"],
+          "count of all endpoints")
     equal(by_path["count"], s["requests"]["server"]["protocols"]["unix"], "protocols.unix")
     with socket.socket(socket.AF_UNIX) as c:
         c.connect(path)
         c.sendall(b"*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n")
-        wait_for("it is in flight at the path", lambda: [e["listen"] for e in server_figures(u)["endpoints"] if e.get("inFlight")] == [path])
+        wait_for("it is in flight at the path",
+                 lambda: [e["listen"] for e in server_figures(u)["endpoints"] if e.get("inFlight")] == [path])
     wait_for("it is not", lambda: server_figures(u)["inFlight"] == 0)

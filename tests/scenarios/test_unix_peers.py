@@ -5,7 +5,8 @@ import os
 import platform
 
 import scenario
-from scenario import MSEC, SOURCES, Unit, attach, check, equal, qosctl, run, server_figures, smaller, test, varlink, wait_for
+from scenario import (MSEC, SOURCES, Unit, attach, check, equal, qosctl, run, server_figures, smaller, test, varlink,
+                      wait_for)
 from test_peers import client_figures, peers, run_to_its_end
 from test_unix import UnixServer, ends_are_told
 
@@ -53,7 +54,8 @@ def expect_asked(unit, want, what):
         equal(got(), want, f"count by peer {what}")
         raise
     f = client_figures(unit)
-    equal((f["count"], f["latency"]["count"], f["inFlight"]), (sum(want.values()), sum(want.values()), 0), f"of all {what}")
+    equal((f["count"], f["latency"]["count"], f["inFlight"]), (sum(want.values()), sum(want.values()), 0),
+          f"of all {what}")
     for name, r in peers(unit).items():
         equal(r["latency"]["count"], r["count"], f"latency.count of {name} {what}")
         if name[0] in "/@":
@@ -66,13 +68,15 @@ def expect_asked(unit, want, what):
 
 @test(vm="nightly", deadline=60)
 def both_ends():
-    """The client's count by peer is the server's count, on stream and seqpacket sockets and on an abstract address, with one request per
-    connection or many."""
+    """The client's count by peer is the server's count, on stream and seqpacket sockets and on an abstract address,
+    with one request per connection or many."""
     for kind, path, constant in (("stream", None, "socket.SOCK_STREAM"), ("seqpacket", None, "socket.SOCK_SEQPACKET"),
                                  ("stream", "@" + scenario.unit_name("abstract", ""), "socket.SOCK_STREAM")):
         s = attach(UnixServer(kind, path)).start()
         n = smaller(2000)
-        c = attach(script(ASK + f"crowd({s.path!r}, 4, {n}, kind={constant})\ncrowd({s.path!r}, 4, {n // 10}, kind={constant}, per_connection=1)\n"))
+        c = attach(script(ASK
+                          + f"crowd({s.path!r}, 4, {n}, kind={constant})\ncrowd({s.path!r}, 4, {n // 10}, "
+                            f"kind={constant}, per_connection=1)\n"))
         run_to_its_end(c)
         n = 4 * (n + n // 10)
         expect_asked(c, {s.path: n}, f"over {kind}")
@@ -91,13 +95,15 @@ def both_ends():
 
 @test(deadline=60, quiet="loaded")
 def held_up():
-    """Requests are counted although qosd sees a send late, when the peer has already read it, sent its response and closed the connection."""
+    """Requests are counted although qosd sees a send late, when the peer has already read it, sent its response and
+    closed the connection."""
     directory = f"/run/{scenario.unit_name('held', '')}"
     pin = f"/sys/fs/bpf/{scenario.unit_name('held', '')}"
     os.makedirs(directory)
     # Attached before the programs of qosd, so that it runs first
     scenario.fresh_qosd()
-    run("clang", "-O2", "-g", "-target", "bpf", "-isystem", f"/usr/include/{platform.machine()}-linux-gnu", "-c", f"{SOURCES}/held_up.bpf.c",
+    run("clang", "-O2", "-g", "-target", "bpf", "-isystem", f"/usr/include/{platform.machine()}-linux-gnu", "-c",
+        f"{SOURCES}/held_up.bpf.c",
         "-o", f"{directory}/o")
     run("bpftool", "prog", "load", f"{directory}/o", pin, "autoattach")
     try:
@@ -125,7 +131,8 @@ for i in range({n}):
             for what, unit, figures in (("received", s, server_figures), ("sent", c, client_figures)):
                 wait_for(f"nothing is in flight of requests that were {what}", lambda: figures(unit)["inFlight"] == 0)
                 wait_for(f"requests are counted that were {what}", lambda: figures(unit)["count"] >= sent * 0.99)
-                check(figures(unit)["count"] <= sent, f"{figures(unit)['count']} instead of {sent} requests were {what} over {kind}")
+                check(figures(unit)["count"] <= sent,
+                      f"{figures(unit)['count']} instead of {sent} requests were {what} over {kind}")
             s.stop()
     finally:
         os.unlink(pin)
@@ -133,7 +140,8 @@ for i in range({n}):
 
 @test()
 def times_are_those_of_the_peer():
-    """Latencies of the client are those of the server with a known delay, also with responses in pieces and requests in parts."""
+    """Latencies of the client are those of the server with a known delay, also with responses in pieces and requests in
+    parts."""
     s = attach(UnixServer()).start()
     said = f"/run/{scenario.prefix}-unix-said"
     c = attach(script(ASK + f"s = connect({s.path!r})\nbegun = time.monotonic_ns()\n"
@@ -148,12 +156,14 @@ def times_are_those_of_the_peer():
     for what, d in (("client", client_figures(c)["latency"]), ("server", server_figures(s)["latency"])):
         check(20 * MSEC <= d["max"], f"latency of the {what}: {d}")
         # One request is in flight at a time: 20 of 20 ms, and 10 of 30 ms
-        check(700 / 40 * MSEC <= d["mean"] <= most, f"mean of the {what}: {d['mean']} instead of {700 / 40 * MSEC} to {most}")
+        check(700 / 40 * MSEC <= d["mean"] <= most,
+              f"mean of the {what}: {d['mean']} instead of {700 / 40 * MSEC} to {most}")
 
 
 @test(vm="nightly")
 def ends():
-    """A close during a request is an abort if the unit closes the connection, and a reset if the peer does, where the kernel reports it."""
+    """A close during a request is an abort if the unit closes the connection, and a reset if the peer does, where the
+    kernel reports it."""
     s = attach(UnixServer()).start()
     c = attach(script(ASK + f"""
 def connect_and_send(request):
@@ -175,15 +185,18 @@ last = connect_and_send(b'hang\\n')
         expect_asked(c, {s.path: 2}, "without reports of closed sockets")
         return
     want = (2, 4, {"reset": 2})
-    wait_for(f"count, aborts and errors are {want}", lambda: (r := peers(c)[s.path]) and (r["count"], r["aborts"], r["errors"]) == want)
+    wait_for(f"count, aborts and errors are {want}",
+             lambda: (r := peers(c)[s.path]) and (r["count"], r["aborts"], r["errors"]) == want)
     f = client_figures(c)
     equal((f["count"], f["aborts"], f["errors"]["reset"], f["inFlight"]), (2, 4, 2, 0), "figures of all peers")
-    wait_for("the server's are the same", lambda: (f := server_figures(s)) and (f["count"], f["clientAborts"], f["errors"]["reset"]) == (2, 4, 2))
+    wait_for("the server's are the same",
+             lambda: (f := server_figures(s)) and (f["count"], f["clientAborts"], f["errors"]["reset"]) == (2, 4, 2))
 
 
 @test()
 def what_asks_nothing():
-    """Streams without responses, the journal, the bus, notifications, datagrams and socket pairs are no client requests."""
+    """Streams without responses, the journal, the bus, notifications, datagrams and socket pairs are no client
+    requests."""
     s = UnixServer().start()
     c = attach(script(ASK + f"""
 for i in range(100): print('hello', i, flush=True)
@@ -210,7 +223,8 @@ def in_flight():
     s = UnixServer().start()
     go = f"/run/{scenario.prefix}-unix-go"
     c = attach(script(ASK + f"s = connect({s.path!r})\nask(s)\ns.sendall(b'hang\\n')\n"
-                      f"while not os.path.exists({go!r}): time.sleep(.01)\nask(s)\ns.sendall(b'hang\\n')\ntime.sleep(1000)\n"))
+                      f"while not os.path.exists({go!r}): "
+                      "time.sleep(.01)\nask(s)\ns.sendall(b'hang\\n')\ntime.sleep(1000)\n"))
     c.start()
     wait_for("it waits", lambda: client_figures(c)["inFlight"] == 1)
     equal(peers(c)[s.path]["inFlight"], 1, "in flight at the peer")
@@ -229,8 +243,8 @@ def in_flight():
 
 @test()
 def remarks_read_in_parts():
-    """A message without a response is no request, and does not cancel the next request if the server has read a part of it before that
-    is sent, and the rest afterwards, as MariaDB reads the header first."""
+    """A message without a response is no request, and does not cancel the next request if the server has read a part of
+    it before that is sent, and the rest afterwards, as MariaDB reads the header first."""
     path, read, sent = (f"/run/{scenario.unit_name(name, '')}" for name in ("remark", "read", "sent"))
     remark = bytes.fromhex("05000000") + bytes.fromhex("1907000000")    # COM_STMT_CLOSE
     rounds = 10
@@ -282,7 +296,8 @@ time.sleep(1000)
 def redis_by_its_socket():
     """redis-benchmark, with one command at a time on each connection, has as many requests as Redis."""
     path = f"/run/{scenario.prefix}-redis-peer.sock"
-    r = attach(Unit(f"/usr/bin/redis-server --port 0 --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C"))
+    r = attach(Unit(f"/usr/bin/redis-server --port 0 --unixsocket {path} --save '' --supervised systemd",
+                    settings="Environment=LC_ALL=C"))
     r.start()
     n = smaller(20000)
     c = attach(Unit(f"/usr/bin/redis-benchmark -q -s {path} -c 8 -n {n} -t get,set", type="exec"))
@@ -312,4 +327,5 @@ def attached_under_load():
     equal(f["inFlight"], 0, "in flight")
     # Both have the same count since, except for a request on each of the three connections at either moment
     n = server_figures(s)["count"] - its
-    check(f["count"] - second - 3 <= n <= f["count"] - first + 3, f"the server {n}, the client {f['count'] - first} to {f['count'] - second}")
+    check(f["count"] - second - 3 <= n <= f["count"] - first + 3,
+          f"the server {n}, the client {f['count'] - first} to {f['count'] - second}")

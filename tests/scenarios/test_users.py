@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A person with many user ids, each of which is a user of its own to the daemon: a user namespace has 65536 of them. What root waits for is
-the CPU time of the daemon between a call of root's, on a new connection or not, and its reply."""
+"""A person with many user ids, each of which is a user of its own to the daemon: a user namespace has 65536 of them.
+What root waits for is the CPU time of the daemon between a call of root's, on a new connection or not, and its
+reply."""
 
 import os
 import socket
@@ -70,7 +71,8 @@ def many_user_ids():
     """More than two thousand connections of 22 users that send calls all the time, and come and go."""
     s = start_served(mode="thread")
     pid = qosd_pid()
-    flood = subprocess.Popen([sys.executable, "-c", FLOOD, VARLINK_SOCKET, str(FIRST), str(USERS), str(EACH)], stdout=subprocess.PIPE, text=True)
+    flood = subprocess.Popen([sys.executable, "-c", FLOOD, VARLINK_SOCKET, str(FIRST), str(USERS), str(EACH)],
+                             stdout=subprocess.PIPE, text=True)
     try:
         equal(flood.stdout.readline(), "ready\n", "the connections")
         kept, new, old = Root(), [], []
@@ -88,7 +90,8 @@ def many_user_ids():
         flood.wait()
     for what, took in ("new", new), ("kept", old):
         took.sort()
-        check(took[ROUNDS * 99 // 100] <= LIMIT, f"CPU time of the daemon for root's calls on {what} connections: median "
+        check(took[ROUNDS * 99 // 100] <= LIMIT,
+              f"CPU time of the daemon for root's calls on {what} connections: median "
               f"{took[ROUNDS // 2] / 1e6:.1f} ms, longest {[round(t / 1e6, 1) for t in took[-5:]]} ms")
     equal(qosd_pid(), pid, "process of qosd")
     daemon_is_well()

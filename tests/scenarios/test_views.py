@@ -11,7 +11,8 @@ import tempfile
 import time
 
 import scenario
-from scenario import (VARLINK_SOCKET, Server, Talk, attach, busctl_call, check, equal, fail, listed, load, plain, programs,
+from scenario import (VARLINK_SOCKET, Server, Talk, attach, busctl_call, check, equal, fail, listed, load, plain,
+                      programs,
                       qosctl, qosctl_json, run, snapshot, start_served, systemctl, test, varlink, wait_for)
 
 SEQ_TRIES = 20
@@ -53,15 +54,16 @@ def unit_path(name):
 
 
 def dbus_properties(unit, interface="Requests"):
-    r = run("busctl", "--json=short", "call", "org.qosd1", unit_path(unit.name), "org.freedesktop.DBus.Properties", "GetAll",
+    r = run("busctl", "--json=short", "call", "org.qosd1", unit_path(unit.name), "org.freedesktop.DBus.Properties",
+            "GetAll",
             "s", f"org.qosd1.{interface}")
     return plain(json.loads(r.stdout)["data"][0])
 
 
 @test(vm="nightly", deadline=60)
 def equal_at_one_seq():
-    """Snapshots with the same seq have the same values in varlink, D-Bus and qosctl. A connection is open and a request in flight, so
-    that gauges are not 0."""
+    """Snapshots with the same seq have the same values in varlink, D-Bus and qosctl. A connection is open and a request
+    in flight, so that gauges are not 0."""
     s = start_served(mode="thread", delay_us=1000, workers=2)
     hung = start_served(mode="thread", hang=True)
     load(s, connections=8, number=600)
@@ -80,7 +82,8 @@ def equal_at_one_seq():
                 time.sleep(0.02)
             else:
                 if unit is hung:
-                    continue    # the age of the request changes all the time, so that there may be no two equal snapshots
+                    # The age of the request changes all the time, so that there may be no two equal snapshots
+                    continue
                 fail(f"no seq twice in {SEQ_TRIES} tries: {a['seq']}, {b['seq']}, {c['seq']}")
             same(flat(a), flat(c), "varlink and qosctl")
             m = metrics(a)
@@ -106,16 +109,19 @@ def times(value, key=None):
 
 @test()
 def times_are_microseconds():
-    """All methods and signals have times in microseconds, which JavaScript can hold, and no other number is too large for it."""
+    """All methods and signals have times in microseconds, which JavaScript can hold, and no other number is too large
+    for it."""
     s = Server(mode="thread")
     attach(s, "--probes=requests,cpu,block,memory")
     s.start()
     qosctl("set-threshold", s.name, "busy: requests.server.rate > 1000000 over 1s")
     load(s, connections=2, number=100)
-    wait_for("a step of the history is over", lambda: varlink("History", unit=s.name, metrics=["requests.server.count"])["steps"], 25, pause=0.5)
+    wait_for("a step of the history is over",
+             lambda: varlink("History", unit=s.name, metrics=["requests.server.count"])["steps"], 25, pause=0.5)
     with scenario.Varlink() as v:
         replies = {method: v.call(method, unit=s.name, **more) for method, more in (
-            ("Get", {}), ("Histogram", {"metric": "requests.server.latency"}), ("History", {"metrics": ["requests.server.latency"]}),
+            ("Get", {}), ("Histogram", {"metric": "requests.server.latency"}),
+            ("History", {"metrics": ["requests.server.latency"]}),
             ("Threads", {}), ("Resources", {}))}
         replies |= {method: v.collect(method, unit=s.name) for method in ("List", "Export", "ListThresholds")}
         replies["GetMany"] = v.call("GetMany", units=[s.name])
@@ -137,14 +143,16 @@ def published():
     metrics = {}
     for interface in INTERFACES:
         with open(f"/usr/share/dbus-1/interfaces/org.qosd1.{interface}.xml") as f:
-            found = re.findall(r'<property name="(\w+)"[^>]*>\s*<annotation name="org.qosd1.Metric" value="([\w.]+)"/>', f.read())
+            found = re.findall(r'<property name="(\w+)"[^>]*>\s*<annotation name="org.qosd1.Metric" value="([\w.]+)"/>',
+                               f.read())
         metrics.update({(interface, property): metric for property, metric in found})
     return metrics
 
 
 @test()
 def properties_are_the_default_window():
-    """Each property has the value of its metric over the default window. That of an absent metric is UINT64_MAX, NaN or an empty string."""
+    """Each property has the value of its metric over the default window. That of an absent metric is UINT64_MAX, NaN or
+    an empty string."""
     s = start_served(mode="thread", delay_us=1000)
     load(s, connections=4, number=60)
     names = published()
@@ -208,7 +216,8 @@ def lists():
 
 @test(deadline=60)
 def list_byte_for_byte():
-    """An entry of varlink's List with continues, which qosd formats itself, has the bytes of the reply that libsystemd formats."""
+    """An entry of varlink's List with continues, which qosd formats itself, has the bytes of the reply that libsystemd
+    formats."""
     units = [start_served(mode="thread") for _ in range(2)]
     for u in units:
         load(u, connections=4, number=60)
@@ -235,7 +244,8 @@ def list_byte_for_byte():
         return seqs[0] == seqs[1] and (text, other.removesuffix(b"}"))
 
     text, other = wait_for("nothing happens between two readings", same_reading, timeout=20)
-    check(b'"requests":' in text and b'"contention":' in text and b'"totals":' in text, f"not all of it is there: {text}")
+    check(b'"requests":' in text and b'"contention":' in text and b'"totals":' in text,
+          f"not all of it is there: {text}")
     check(text == other, f"{text}\nis not\n{other}")
 
 
@@ -267,7 +277,8 @@ def status_for_people():
         check(word.lower() in text.lower(), f"\"{word}\" is not in the page:\n{text}")
     check("\033[" not in text, "colours without a terminal")
     check("\033[" in on_terminal("qosctl", "--no-pager", "status", s.name), "no colours on a terminal")
-    check("\033[" not in on_terminal("qosctl", "--no-pager", "status", s.name, NO_COLOR="1"), "colours despite NO_COLOR")
+    check("\033[" not in on_terminal("qosctl", "--no-pager", "status", s.name, NO_COLOR="1"),
+          "colours despite NO_COLOR")
     # status does not attach a unit
     other = scenario.Server(mode="thread").start()
     equal(qosctl("status", other.name, ok=False).returncode, 3, "exit status for a unit that is not attached")
@@ -331,14 +342,17 @@ def tools_of_the_buses():
     text = run("busctl", "introspect", "org.qosd1", "/org/qosd1").stdout
     for word in ("org.qosd1.Manager", "AttachUnit", "DetachUnit", "ListUnits", "Snapshot", "Subscribe"):
         check(word in text, f"{word} is not in busctl introspect")
-    check("org.qosd1.Requests" in run("busctl", "introspect", "org.qosd1", unit_path(s.name)).stdout, "no Requests interface")
+    check("org.qosd1.Requests" in run("busctl", "introspect", "org.qosd1", unit_path(s.name)).stdout,
+          "no Requests interface")
     tree = run("busctl", "tree", "--list", "org.qosd1").stdout
     check(unit_path(s.name) in tree, f"the unit is not in busctl tree: {tree}")
-    objects = json.loads(run("busctl", "--json=short", "call", "org.qosd1", "/org/qosd1", "org.freedesktop.DBus.ObjectManager",
+    objects = json.loads(run("busctl", "--json=short", "call", "org.qosd1", "/org/qosd1",
+                             "org.freedesktop.DBus.ObjectManager",
                              "GetManagedObjects").stdout)["data"][0]
     check(unit_path(s.name) in objects, "the unit is no managed object")
     check("org.qosd.QoS" in run("varlinkctl", "info", VARLINK_SOCKET).stdout, "varlinkctl info")
-    check("method Get" in run("varlinkctl", "introspect", VARLINK_SOCKET, "org.qosd.QoS").stdout, "varlinkctl introspect")
+    check("method Get" in run("varlinkctl", "introspect", VARLINK_SOCKET, "org.qosd.QoS").stdout,
+          "varlinkctl introspect")
     r = run("varlinkctl", "call", "--json=short", VARLINK_SOCKET, "org.qosd.QoS.Get", json.dumps({"unit": s.name}))
     equal(json.loads(r.stdout)["unit"], s.name, "unit in varlinkctl call")
     r = run("varlinkctl", "call", "--more", "--json=short", VARLINK_SOCKET, "org.qosd.QoS.List", "{}")

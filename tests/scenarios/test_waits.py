@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Wait targets, wakers, and each thread's states, compared with programs that count how often each of their threads has waited, for what,
-and for which thread."""
+"""Wait targets, wakers, and each thread's states, compared with programs that count how often each of their threads has
+waited, for what, and for which thread."""
 
 import contextlib
 import json
@@ -10,11 +10,13 @@ import re
 import select
 
 import scenario
-from scenario import (SOURCES, Server, Unit, Varlink, as_user, attach, check, equal, kill_qosd, qosctl, run, smaller, systemctl, test,
+from scenario import (SOURCES, Server, Unit, Varlink, as_user, attach, check, equal, kill_qosd, qosctl, run, smaller,
+                      systemctl, test,
                       unit_name, unit_property, varlink, varlink_error, wait_for, wait_qosd, within)
 from test_clients import NOBODY
 
-STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
+STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory",
+          "child", "stopped", "other")
 TURNS = 50
 DAEMON = 1
 
@@ -76,13 +78,15 @@ def turns():
     u.start()
     report = u.who()
     # Resources has no name of a lock until its lookup is complete
-    rows = wait_for("the lock has its name", lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
+    rows = wait_for("the lock has its name",
+                    lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
 
     lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
     equal(lock["waits"], TURNS + 1, "waits for the lock")
     equal(lock["pid"], u.main_pid, "the lock's process")
     check(lock["time"] > 0, f"{lock}")
-    equal(lock["wakers"], [{"name": "holder", "tid": report["holder"], "unit": u.name, "waits": TURNS}], "the holder of the lock")
+    equal(lock["wakers"], [{"name": "holder", "tid": report["holder"], "unit": u.name, "waits": TURNS}],
+          "the holder of the lock")
 
     # Another pipe has the writer as its reader
     writer = {"name": "writer", "tid": report["writer"], "unit": u.name, "waits": TURNS}
@@ -119,7 +123,8 @@ def turns():
     equal(one(rows, name="turns:the_lock")["waits"], 0, "waits of 10 ms as JSON")
     out = qosctl("threads", u.name, "--for=10ms").stdout
     check(re.search(rf"^ *{report['victim']} .*victim +lock .* 100.0%", out, re.M), out)
-    equal(json.loads(qosctl("threads", u.name, "--json=short").stdout).keys(), {"timestamp", "threads"}, "threads as JSON")
+    equal(json.loads(qosctl("threads", u.name, "--json=short").stdout).keys(), {"timestamp", "threads"},
+          "threads as JSON")
     adds_up(u)
 
 
@@ -131,13 +136,15 @@ def woken_on_the_way_off_the_cpu():
     attach(u, "--probes=cpu")
     u.start()
     report = u.who()
-    rows = wait_for("the lock has its name", lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
+    rows = wait_for("the lock has its name",
+                    lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
     lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
     check(report["slept"] > turns // 100, f"only {report['slept']} of {turns} turns were waits")
     equal(lock["waits"], report["slept"] + 1, "waits for the lock")
     # On a busy machine one wakeup in thousands may be missing
     equal([w["tid"] for w in lock["wakers"]], [report["holder"]], "the holder of the lock")
-    check(0.995 * report["slept"] <= lock["wakers"][0]["waits"] <= report["slept"], f"{lock['wakers']} of {report['slept']}")
+    check(0.995 * report["slept"] <= lock["wakers"][0]["waits"] <= report["slept"],
+          f"{lock['wakers']} of {report['slept']}")
 
 
 @test(deadline=60)
@@ -182,7 +189,8 @@ for i in range(16):
 
 @test(deadline=60)
 def calls_of_root_beside_lookups():
-    """While the names of locks are looked up, which takes long in a process with tens of thousands of mappings, others are served."""
+    """While the names of locks are looked up, which takes long in a process with tens of thousands of mappings, others
+    are served."""
     path = f"/run/{unit_name('locks', '.py')}"
     with open(path, "w") as f:
         f.write(LOCKS)
@@ -228,13 +236,15 @@ def since_before():
     lock = one(rows, state="lock", kind="futex")
     equal((lock["name"], lock["waits"], lock.get("wakers")), ("turns:the_lock", 1, None), "the lock")
     equal((one(rows, kind="pipe")["waits"], one(rows, kind="pipe").get("wakers")), (1, None), "the pipe")
-    equal({t["name"]: t["state"] for t in threads(u) if t["tid"] in (who["victim"], who["reader"])}, {"victim": "lock", "reader": "pipe"},
+    equal({t["name"]: t["state"] for t in threads(u) if t["tid"] in (who["victim"], who["reader"])},
+          {"victim": "lock", "reader": "pipe"},
           "states")
 
 
 @test(deadline=60, quiet="loaded")
 def woken_early():
-    """The waker is counted also if it wakes a thread after the kernel has switched it out and before qosd has seen the switch."""
+    """The waker is counted also if it wakes a thread after the kernel has switched it out and before qosd has seen the
+    switch."""
     if os.cpu_count() < 2:
         return
     pin = f"/sys/fs/bpf/{unit_name('held', '')}"
@@ -242,7 +252,8 @@ def woken_early():
     # Attached before the programs of qosd, so that it runs first
     scenario.fresh_qosd()
     run("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-isystem", f"/usr/include/{platform.machine()}-linux-gnu",
-        f"-D__TARGET_ARCH_{'x86' if platform.machine() == 'x86_64' else 'arm64'}", "-c", f"{SOURCES}/held_switch.bpf.c", "-o", program)
+        f"-D__TARGET_ARCH_{'x86' if platform.machine() == 'x86_64' else 'arm64'}", "-c", f"{SOURCES}/held_switch.bpf.c",
+        "-o", program)
     run("bpftool", "prog", "loadall", program, pin, "autoattach")
     try:
         # Real-time priority, so that the thread that polls whether the other one sleeps is not preempted
@@ -252,11 +263,14 @@ def woken_early():
         who = u.who()
         early = json.loads(run("bpftool", "--json", "map", "dump", "name", "woken_early").stdout)
         check(early[0]["formatted"]["value"] > 0, f"no thread was woken before its switch was seen: {early}")
-        rows = wait_for("the lock has its name", lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
+        rows = wait_for("the lock has its name",
+                        lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
         lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
-        equal(lock["wakers"], [{"name": "holder", "tid": who["holder"], "unit": u.name, "waits": TURNS}], f"wakers of the lock: {lock}, {early}")
+        equal(lock["wakers"], [{"name": "holder", "tid": who["holder"], "unit": u.name, "waits": TURNS}],
+              f"wakers of the lock: {lock}, {early}")
         writers = [{"name": "writer", "tid": who["writer"], "unit": u.name, "waits": TURNS}]
-        check(any(r.get("wakers") == writers for r in rows if r["kind"] == "pipe"), f"wakers of the pipe: {rows}, {early}")
+        check(any(r.get("wakers") == writers for r in rows if r["kind"] == "pipe"),
+              f"wakers of the pipe: {rows}, {early}")
         u.stop()
     finally:
         for name in os.listdir(pin):
@@ -279,8 +293,8 @@ def turns_of(unit):
 
 @test(vm="nightly", quiet="loaded", deadline=60)
 def who_has_the_cpu():
-    """The time in runQueue is by the unit that had the CPU meanwhile, which may be the unit itself. The rows add up to the total of
-    the unit."""
+    """The time in runQueue is by the unit that had the CPU meanwhile, which may be the unit itself. The rows add up to
+    the total of the unit."""
     def busy(label, settings="CPUAffinity=0"):
         return Unit(f"/bin/sh -c '{BUSY}'", name=unit_name(label), type="exec", settings=settings).start()
 
@@ -308,7 +322,8 @@ def who_has_the_cpu():
     check(sum(found) > 0.8 * sum(ran), f"units that had the CPU, for {ran}: {rows}")
     equal([r for r in rows if r["name"].endswith("/")], [], "control groups without a name")
     if beside:
-        check(not any(r["name"] == beside.name and r["time"] > 10**7 for r in rows), f"the unit on the other CPU has a row: {rows}")
+        check(not any(r["name"] == beside.name and r["time"] > 10**7 for r in rows),
+              f"the unit on the other CPU has a row: {rows}")
     c = varlink("Get", unit=u.name, window=0)["contention"]
     equal(sum(r["waits"] for r in rows), c["runQueueLatency"]["count"], "waits in all")
     within(total, c["time"]["runQueue"], 0.001, 10**6, "time in all")
@@ -325,13 +340,14 @@ def who_has_the_cpu():
              lambda: sum(r["time"] for r in turns_of(own) if r.get("unit") == own.name) > 10**9, timeout=20, pause=0.5)
     # One of them waits while the other one runs
     ran, rows = used(own) - before, turns_of(own)
-    check(one(rows, kind="cpu", name=own.name)["time"] > 0.8 * ran, f"waits of the unit for its own processes, which ran for {ran}: {rows}")
+    check(one(rows, kind="cpu", name=own.name)["time"] > 0.8 * ran,
+          f"waits of the unit for its own processes, which ran for {ran}: {rows}")
 
 
 @test(quiet="loaded")
 def units_that_had_the_cpu_and_are_gone():
-    """A unit that had the CPU has one row with its name, also if it ended before the first read of resources, or has several control
-    groups."""
+    """A unit that had the CPU has one row with its name, also if it ended before the first read of resources, or has
+    several control groups."""
     u = Unit(f"/bin/sh -c '{BUSY}'", type="exec", settings="CPUAffinity=0").start()
     attach(u, "--probes=cpu")
     groups = ("for g in a b; do mkdir $$d/$$g; /bin/sh -c \"echo 0 >$$d/$$g/cgroup.procs; " + BUSY + "\" & done; wait")
@@ -357,7 +373,8 @@ def units_that_had_the_cpu_and_are_gone():
 
 @test(vm="nightly", quiet="loaded", deadline=60)
 def who_calls_a_group_as_another_unit():
-    """A control group that a user has created in its own unit, with the name of another unit, is shown as part of the user's unit."""
+    """A control group that a user has created in its own unit, with the name of another unit, is shown as part of the
+    user's unit."""
     u = Unit(f"/bin/sh -c '{BUSY}'", name=unit_name("unit"), type="exec", settings="CPUAffinity=0").start()
     framed = Unit("/bin/sleep infinity", name=unit_name("framed"), type="exec").start()
     own = f"/sys/fs/cgroup$$(sed -n s/^0:://p /proc/self/cgroup)/{framed.name}"
@@ -365,8 +382,10 @@ def who_calls_a_group_as_another_unit():
                settings="CPUAffinity=0\nUser=nobody\nDelegate=yes").start()
     attach(u, "--probes=cpu")
     name = f"{hog.name}/{framed.name}"
-    wait_for("it has waited", lambda: sum(r["time"] for r in turns_of(u) if r["name"] == name) > 10**9, timeout=20, pause=0.5)
-    check(not any(framed.name in (r["name"], r.get("unit")) for r in turns_of(u)), f"units that had the CPU: {turns_of(u)}")
+    wait_for("it has waited", lambda: sum(r["time"] for r in turns_of(u) if r["name"] == name) > 10**9, timeout=20,
+             pause=0.5)
+    check(not any(framed.name in (r["name"], r.get("unit")) for r in turns_of(u)),
+          f"units that had the CPU: {turns_of(u)}")
     out = qosctl("diagnose", u.name, "--for=2s", ok=False).stdout
     check(not re.search(rf"(?<!/){re.escape(framed.name)}", out), f"the other unit is named: {out}")
     for unit in hog, framed, u:
@@ -423,7 +442,8 @@ def slow_server():
 @test()
 def each_kind():
     """Each kind of wait has its state, its kind and its name."""
-    u = Unit(f"{scenario.tools}/waiter mutex:3 pipe:2 accept:1 epoll:2 eventfd:1 poll:1 poll-one:2 queue:1 flock:2 condition:2 sleep:2")
+    u = Unit(f"{scenario.tools}/waiter mutex:3 pipe:2 accept:1 epoll:2 eventfd:1 poll:1 poll-one:2 queue:1 flock:2 "
+             "condition:2 sleep:2")
     attach(u, "--probes=cpu")
     u.start()
     want = {"lock": 5, "pipe": 3, "socket": 1, "poll": 6, "park": 2}
@@ -453,13 +473,16 @@ def each_kind():
 @test()
 def files_that_are_no_disk():
     """Readers of kmsg and trace_pipe wait for events (poll), not for a disk, although these are regular files."""
-    u = Unit("/usr/bin/unshare --mount /bin/sh -c 'mount -t proc proc /mnt && exec cat /mnt/kmsg >/dev/null'", type="exec")
-    t = Unit("/usr/bin/unshare --mount /bin/sh -c 'mount -t tracefs tracefs /mnt && exec cat /mnt/trace_pipe >/dev/null'", type="exec")
+    u = Unit("/usr/bin/unshare --mount /bin/sh -c 'mount -t proc proc /mnt && exec cat /mnt/kmsg >/dev/null'",
+             type="exec")
+    t = Unit("/usr/bin/unshare --mount /bin/sh -c 'mount -t tracefs tracefs /mnt && exec cat /mnt/trace_pipe "
+             ">/dev/null'", type="exec")
     for unit in u, t:
         attach(unit, "--probes=cpu")
         unit.start()
         wait_for("it waits for events", lambda: [(t["name"], t["state"]) for t in threads(unit)] == [("cat", "poll")])
-        check(not any(r["state"] == "disk" and r.get("name", "").endswith(("kmsg", "trace_pipe")) for r in resources(unit)),
+        check(not any(r["state"] == "disk"
+                      and r.get("name", "").endswith(("kmsg", "trace_pipe")) for r in resources(unit)),
               f"a disk: {resources(unit)}")
 
 
@@ -473,7 +496,8 @@ def thousands():
     equal(len(r["threads"]), 1000, "threads that are shown")
     equal(r["rest"]["threads"] + 1000, len(thread_ids(u)), "threads")
     check(sum(t["times"]["running"] > 0 and t["waits"]["sleep"] > 10 for t in r["threads"]) >= 2 or
-          wait_for("they work", lambda: sum(t["waits"]["sleep"] > 10 for t in threads(u)) >= 2), "those that work are not shown")
+          wait_for("they work", lambda: sum(t["waits"]["sleep"] > 10 for t in threads(u)) >= 2),
+          "those that work are not shown")
     u.kill("SIGSTOP")
     wait_for("all are stopped", lambda: varlink("Get", unit=u.name, window=0)["contention"]["waits"]["stopped"] >= 1503)
     r = varlink("Threads", unit=u.name)
@@ -498,7 +522,8 @@ for reply in data.split(b"\\0")[:2]:
 
 @test(deadline=60)
 def one_reading_for_all():
-    """The threads of a large unit are read at most once a second for users other than root, and for each request of root."""
+    """The threads of a large unit are read at most once a second for users other than root, and for each request of
+    root."""
     u = Unit(f"{scenario.tools}/waiter condition:1500", settings="TasksMax=infinity\nUser=nobody\nDelegate=yes").start()
     group = u.control_group
     run(*as_user(65534), "qosctl", "attach", "--probes=cpu", group)
@@ -510,8 +535,8 @@ def one_reading_for_all():
 
 @test(deadline=90)
 def detached_while_it_is_read():
-    """Requests for the threads or resources of a large unit, in progress during a detach and another attach, get those of one attach, or an
-    error."""
+    """Requests for the threads or resources of a large unit, in progress during a detach and another attach, get those
+    of one attach, or an error."""
     u = Unit(f"{scenario.tools}/waiter condition:1500", settings="TasksMax=infinity").start()
     n = len(thread_ids(u))
     clients = {method: [scenario.Varlink() for _ in range(4)] for method in ("Threads", "Resources")}
@@ -553,11 +578,12 @@ MAKE = "d = f'{}/{{i}}'\n        os.mkdir(d)\n        while True: os.mkdir(f'{{d
 
 @test(vm="nightly", deadline=90)
 def kernel_locks():
-    """A lock of a file in the kernel is shown by the function that takes it, and cgroup_mutex by its name, if kallsyms has variables.
-    Other processes may be wakers of cgroup_mutex, which is global."""
+    """A lock of a file in the kernel is shown by the function that takes it, and cgroup_mutex by its name, if kallsyms
+    has variables. Other processes may be wakers of cgroup_mutex, which is global."""
     name = unit_name("locks", "")
     groups = r"(cgroup_mutex)" if kernel_has("cgroup_mutex") else r"lock in (cgroup_\w+)\(\)"
-    for code, place, lock in ((WRITE, f"/run/{name}", r"lock in (\w*write_iter)\(\)"), (MAKE, f"/sys/fs/cgroup/{name}", groups)):
+    for code, place, lock in ((WRITE, f"/run/{name}", r"lock in (\w*write_iter)\(\)"),
+                              (MAKE, f"/sys/fs/cgroup/{name}", groups)):
         os.mkdir(place)
         script = f"/run/{name}.py"
         with open(script, "w") as f:
@@ -569,7 +595,8 @@ def kernel_locks():
         def waited():
             found = [r for r in resources(u) if r["kind"] == "kernel" and re.fullmatch(lock, r["name"])]
             # Kernel workers that remove control groups of units that have ended hold the lock, too
-            return found and found[0]["waits"] >= 20 and any(w.get("unit") == u.name for w in found[0].get("wakers", [])) and found[0]
+            return found and found[0]["waits"] >= 20 and any(w.get("unit") == u.name
+                                                             for w in found[0].get("wakers", [])) and found[0]
         try:
             row = wait_for("they have waited", waited, 30)
             equal(row["state"], "disk", f"state of the waits: {row}")
@@ -577,7 +604,8 @@ def kernel_locks():
             tids = thread_ids(u)
             mine = [w for w in row["wakers"] if w.get("tid") in tids and w.get("unit") == u.name]
             check(mine and (code == MAKE or mine == row["wakers"]), f"wakers: {row}, {tids}")
-            check(re.search(rf"^disk +kernel +{re.escape(row['name'])} ", qosctl("resources", u.name).stdout, re.M), "for people")
+            check(re.search(rf"^disk +kernel +{re.escape(row['name'])} ", qosctl("resources", u.name).stdout, re.M),
+                  "for people")
             adds_up(u)
         finally:
             u.stop()
@@ -595,8 +623,10 @@ def whose_business():
         equal(varlink_error(method, unit="nothing.service"), "NotAttached", method)
     attach(u, "--probes=requests,cpu")
     for method in ("Threads", "Resources"):
-        r = run(*as_user(65534), "varlinkctl", "call", "/run/qosd/org.qosd.QoS", f"org.qosd.QoS.{method}", f'{{"unit":"{u.name}"}}', ok=False)
-        check(r.returncode != 0 and "the_lock" not in r.stdout and "victim" not in r.stdout, f"{method} for everybody: {r.stdout}")
+        r = run(*as_user(65534), "varlinkctl", "call", "/run/qosd/org.qosd.QoS", f"org.qosd.QoS.{method}",
+                f'{{"unit":"{u.name}"}}', ok=False)
+        check(r.returncode != 0 and "the_lock" not in r.stdout and "victim" not in r.stdout,
+              f"{method} for everybody: {r.stdout}")
         check("ermission" in r.stderr or "nteractive" in r.stderr, r.stderr)
     r = run(*as_user(65534), "qosctl", "threads", u.name, ok=False)
     equal((r.returncode, r.stdout), (1, ""), "threads for everybody")
@@ -608,7 +638,8 @@ def whose_business():
 
 @test(own_daemon=True)
 def restart_of_qosd():
-    """Waits, wakers and threads are the same after a restart and after a crash of qosd, and waits under way continue."""
+    """Waits, wakers and threads are the same after a restart and after a crash of qosd, and waits under way
+    continue."""
     u = Turns()
     attach(u, "--probes=cpu")
     u.start()

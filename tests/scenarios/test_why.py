@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a unit waits for, from unit to unit: chains of real services, of which the last one has one problem. None of them is attached
-beforehand, so that qosctl has to find the units of peers by itself."""
+"""What a unit waits for, from unit to unit: chains of real services, of which the last one has one problem. None of
+them is attached beforehand, so that qosctl has to find the units of peers by itself."""
 
 import json
 import subprocess
@@ -22,7 +22,8 @@ def why(unit, *options, status=0, timeout=60):
 def said(v):
     """The tree without the diagnoses, for the message of a failed test."""
     return json.dumps({k: ([said(s) for s in v[k]] if k == "steps" else
-                           {"findings": v[k]["findings"], "peers": v[k].get("peers"), "text": v[k]["text"]} if k == "diagnosis" else v[k]) for k in v})
+                           {"findings": v[k]["findings"], "peers": v[k].get("peers"), "text": v[k]["text"]}
+                           if k == "diagnosis" else v[k]) for k in v})
 
 
 def way(v):
@@ -60,7 +61,8 @@ def to_a_lock():
     follows(v, first, middle, last)
     cause = v["cause"]
     equal((cause["unit"], cause["finding"]["kind"]), (last.name, "lock"), f"the cause: {said(v)}")
-    check(cause["finding"]["resource"].endswith(":hot_mutex") and cause["finding"]["next"] == f"qosctl resources {last.name}", f"which lock: {cause}")
+    check(cause["finding"]["resource"].endswith(":hot_mutex")
+          and cause["finding"]["next"] == f"qosctl resources {last.name}", f"which lock: {cause}")
     check(cause["wholeShare"] >= 0.5, f"its share of all: {said(v)}")
     released(first, middle, last)
 
@@ -76,7 +78,8 @@ def to_a_cpu():
             v = why(first)
     follows(v, first, middle, last)
     cause = v["cause"]
-    equal((cause["unit"], cause["finding"]["kind"], cause["finding"].get("unit")), (last.name, "cpu", other.name), f"the cause: {said(v)}")
+    equal((cause["unit"], cause["finding"]["kind"], cause["finding"].get("unit")), (last.name, "cpu", other.name),
+          f"the cause: {said(v)}")
     equal(cause["finding"]["next"], f"systemctl set-property {other.name} CPUWeight=20", "the next command")
     released(first, middle, last)
 
@@ -94,9 +97,12 @@ def to_a_disk():
         other.stop()
     follows(v, first, last)
     cause = v["cause"]
-    equal((cause["unit"], cause["finding"]["kind"], cause["finding"].get("unit")), (last.name, "disk", other.name), f"the cause: {said(v)}")
-    check(text.startswith(f"{first.name} → {last.name}: disk: ") or text.startswith(f"{first.name} -> {last.name}: disk: "), text)
-    check(f"% {last.name} (127.0.0.1:{last.port}): " in text and f"Next: systemctl set-property {other.name} IOWeight=20" in text, text)
+    equal((cause["unit"], cause["finding"]["kind"], cause["finding"].get("unit")), (last.name, "disk", other.name),
+          f"the cause: {said(v)}")
+    check(text.startswith(f"{first.name} → {last.name}: disk: ")
+          or text.startswith(f"{first.name} -> {last.name}: disk: "), text)
+    check(f"% {last.name} (127.0.0.1:{last.port}): " in text
+          and f"Next: systemctl set-property {other.name} IOWeight=20" in text, text)
 
 
 # Takes the socket that it was started with
@@ -118,7 +124,8 @@ s.serve_forever()
 
 @test(quiet="light", deadline=90)
 def opened_by_systemd():
-    """The socket of the last one was opened by the service manager, so that the service is known by its processes alone."""
+    """The socket of the last one was opened by the service manager, so that the service is known by its processes
+    alone."""
     prepare()
     port = unused_port()
     name = unit_name("late")
@@ -143,7 +150,8 @@ def to_nobody():
     with asked(f"http://127.0.0.1:{u.port}/gone/", per_second=20):
         v = why(u)
     step = way(v)[-1]
-    equal((step["address"], step.get("end"), "share" in step, "unit" in step), (f"127.0.0.1:{port}", "noUnit", False, False), f"the peer: {said(v)}")
+    equal((step["address"], step.get("end"), "share" in step, "unit" in step),
+          (f"127.0.0.1:{port}", "noUnit", False, False), f"the peer: {said(v)}")
     equal((v["cause"]["unit"], v["cause"]["finding"]["kind"]), (u.name, "dependency"), f"the cause: {said(v)}")
 
 
@@ -153,7 +161,8 @@ def to_errors():
     last = Failing(503).start()
     middle = proxy(last.port)
     first = proxy(middle.port)
-    wait_for("there is a response", lambda: run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{first.port}/", ok=False).returncode == 0)
+    wait_for("there is a response",
+             lambda: run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{first.port}/", ok=False).returncode == 0)
     with asked(f"http://127.0.0.1:{first.port}/", per_second=40):
         v = why(first)
     steps = way(v)
@@ -194,11 +203,13 @@ http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_
 """)
     units = [Unit(f"/usr/bin/python3 {path} {a} {b}", type="exec").start() for a, b in (ports, reversed(ports))]
     for port in ports:
-        wait_for("it listens", lambda: scenario.run("curl", "-s", f"http://127.0.0.1:{port}/0", ok=False).returncode == 0, 10)
+        wait_for("it listens",
+                 lambda: scenario.run("curl", "-s", f"http://127.0.0.1:{port}/0", ok=False).returncode == 0, 10)
     with asked(f"http://127.0.0.1:{ports[0]}/4", per_second=5):
         v = why(units[0])
     steps = way(v)
-    equal(([s["unit"] for s in steps], steps[-1]["end"]), ([u.name for u in (*units, units[0])], "cycle"), f"the circle: {said(v)}")
+    equal(([s["unit"] for s in steps], steps[-1]["end"]), ([u.name for u in (*units, units[0])], "cycle"),
+          f"the circle: {said(v)}")
 
 
 @test(quiet="light", deadline=90)

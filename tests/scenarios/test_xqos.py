@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""[X-QoS] in unit files: found in each place that systemd reads, applied, and no longer in effect when it is removed."""
+"""[X-QoS] in unit files: found in each place that systemd reads, applied, and no longer in effect when it is
+removed."""
 
 import os
 import shutil
@@ -50,10 +51,11 @@ def journal_has(text, since):
 
 @test(vm="nightly", own_daemon=True, deadline=60)
 def observed_while_it_stands_there():
-    """daemon-reload attaches a unit with the probes, exclusions and thresholds of its section, changes them with it, and detaches the unit
-    when the section is removed."""
+    """daemon-reload attaches a unit with the probes, exclusions and thresholds of its section, changes them with it,
+    and detaches the unit when the section is removed."""
     s = Server(mode="thread")
-    path = drop_in(s, f"[X-QoS]\nObserve=requests\nExclude=port:9100 http:/healthz\nThreshold=slow: {SLOW}\nThreshold=busy: requests.server.rate > 1M\n"
+    path = drop_in(s, "[X-QoS]\nObserve=requests\nExclude=port:9100 http:/healthz\nThreshold=slow: "
+                      f"{SLOW}\nThreshold=busy: requests.server.rate > 1M\n"
                    .replace("1M", "1000000"))
     reload()
     wait_attached(s)
@@ -66,13 +68,16 @@ def observed_while_it_stands_there():
     equal(origins, {"slow": ("unitFile", f"{path}:4"), "busy": ("unitFile", f"{path}:5")}, "source and origin")
     check(qosctl("clear-threshold", s.name, "slow", ok=False).returncode == 1, "a threshold of a unit file was cleared")
     equal(qosctl("detach", s.name, ok=False).stderr,
-          f"Failed to detach '{s.name}': '{s.name}' is attached by its unit file '{path}'.\n", "standard error of detach")
+          f"Failed to detach '{s.name}': '{s.name}' is attached by its unit file '{path}'.\n",
+          "standard error of detach")
     check(f"unit file {path}" in qosctl("status", s.name).stdout, "status does not name the file")
     qosctl("attach", s.name)
-    equal(qosctl("detach", s.name).stderr, f"'{s.name}' stays attached by its unit file: {path}.\n", "standard error of detach")
+    equal(qosctl("detach", s.name).stderr, f"'{s.name}' stays attached by its unit file: {path}.\n",
+          "standard error of detach")
 
     # Another drop-in resets and replaces settings
-    other = drop_in(s, "[X-QoS]\nThreshold=\nThreshold=slow: requests.server.rate > 5 over 1s\nExclude=\n", name="60-more.conf")
+    other = drop_in(s, "[X-QoS]\nThreshold=\nThreshold=slow: requests.server.rate > 5 over 1s\nExclude=\n",
+                    name="60-more.conf")
     reload()
     wait_for("the other drop-in is in effect", lambda: set(states(s)) == {"slow"} and holds(s) == {"unitFile": []})
     equal(qosctl_json("list-thresholds", s.name)[0]["origin"], f"{other}:3", "origin")
@@ -100,7 +105,8 @@ def observed_while_it_stands_there():
 
 @test(own_daemon=True, deadline=60)
 def restarts():
-    """Holds and thresholds of unit files survive a crash and a restart of qosd without an event. Files that changed meanwhile are noticed."""
+    """Holds and thresholds of unit files survive a crash and a restart of qosd without an event. Files that changed
+    meanwhile are noticed."""
     s = Server(mode="thread")
     path = drop_in(s, "[X-QoS]\nObserve=requests\nThreshold=idle: requests.server.rate < 5 over 1s\n")
     reload()
@@ -116,7 +122,8 @@ def restarts():
     systemctl("restart", "qosd.service")
     wait_qosd(pid)
     after = qosctl_json("list-thresholds", s.name)[0]
-    equal((after["state"], after["since"], after["origin"]), (before["state"], before["since"], before["origin"]), "the threshold")
+    equal((after["state"], after["since"], after["origin"]), (before["state"], before["since"], before["origin"]),
+          "the threshold")
     expect_total(s, 200)
     with Monitor(s, since=seq) as m:
         equal(m.first, {"seq": seq}, "events")
@@ -126,7 +133,8 @@ def restarts():
     wait_for("it is violated", lambda: states(s).get("idle") == "violated")
     # A sequence number from before the stop is no position to continue from
     with Monitor(s, since=seq) as m:
-        check(m.first["seq"] > seq and m.first["thresholds"] and "missedEvents" not in m.first, f"first reply: {m.first}")
+        check(m.first["seq"] > seq and m.first["thresholds"] and "missedEvents" not in m.first,
+              f"first reply: {m.first}")
     # The section is removed while qosd does not run
     os.unlink(path)
     reload()
@@ -136,7 +144,8 @@ def restarts():
 
 @test(own_daemon=True)
 def line_that_is_no_text():
-    """A line that is not UTF-8 is logged with its file and line, the others are in effect, and attached units survive a crash."""
+    """A line that is not UTF-8 is logged with its file and line, the others are in effect, and attached units survive a
+    crash."""
     s, other = Server(mode="thread").start(), Server(mode="thread").start()
     began = time.time()
     path = drop_in(s, "[X-QoS]\nThreshold=good: requests.server.rate < 5 over 1s\n")
@@ -154,7 +163,8 @@ def line_that_is_no_text():
 
 @test(own_daemon=True, deadline=60)
 def wherever_it_stands():
-    """The section is read from unit files, from drop-ins in /etc and /run, and from those of aliases, templates and name prefixes."""
+    """The section is read from unit files, from drop-ins in /etc and /run, and from those of aliases, templates and
+    name prefixes."""
     own = Server(mode="thread", unit_settings="[X-QoS]\nThreshold=own: requests.server.rate > 5\n[Unit]")
     aliased = Server(mode="thread")
     alias = unit_name("alias")
@@ -173,7 +183,8 @@ def wherever_it_stands():
 
         def thresholds():
             return {t["unit"]: t["name"] for t in qosctl_json("list-thresholds")}
-        wait_for("all are found", lambda: thresholds() == {own.name: "own", aliased.name: "alias", instance: "template", prefixed.name: "etc"}, 10)
+        wait_for("all are found", lambda: thresholds() == {own.name: "own", aliased.name: "alias", instance: "template",
+                                                           prefixed.name: "etc"}, 10)
         # A drop-in for a name prefix is in effect for units that are loaded
         drop_in(prefixed, "[X-QoS]\nThreshold=prefix: requests.server.rate > 5\n", of=stem)
         own.start()
@@ -184,7 +195,8 @@ def wherever_it_stands():
         wait_attached(other)
         for s in (own, other):
             s.stop()
-            wait_for("it is unloaded", lambda: not run("systemctl", "list-units", "--all", "--plain", "--no-legend", s.name).stdout)
+            wait_for("it is unloaded",
+                     lambda: not run("systemctl", "list-units", "--all", "--plain", "--no-legend", s.name).stdout)
         wait_for("the other one is detached", lambda: other.name not in listed())
         equal(set(states(own)), {"own", "prefix"}, "thresholds of an unloaded unit")
         os.unlink(os.path.join(scenario.UNIT_DIR, f"{stem}.d", "50-qos.conf"))
@@ -192,7 +204,8 @@ def wherever_it_stands():
         shutil.rmtree(os.path.dirname(etc))
         systemctl("mask", "--runtime", prefixed.name, ok=False)
         reload()
-        wait_for("only the section of the unit file remains", lambda: prefixed.name not in listed() and set(states(own)) == {"own"})
+        wait_for("only the section of the unit file remains",
+                 lambda: prefixed.name not in listed() and set(states(own)) == {"own"})
     finally:
         shutil.rmtree(os.path.dirname(etc), ignore_errors=True)
         systemctl("stop", instance)
@@ -203,7 +216,8 @@ def wherever_it_stands():
 
 @test(own_daemon=True, deadline=60)
 def when_it_is_loaded():
-    """An instance of a template is attached while it is loaded. daemon-reload updates its thresholds, and does not attach it anew."""
+    """An instance of a template is attached while it is loaded. daemon-reload updates its thresholds, and does not
+    attach it anew."""
     template = unit_name("template", "@.service")
     port = scenario.unused_port()
 
@@ -239,16 +253,20 @@ def what_is_wrong_is_said():
     """Invalid settings are logged with file, line and what is expected. The others are in effect."""
     s = Server(mode="thread")
     since = int(time.time())
-    path = drop_in(s, "[Service]\nNice=1\n[X-QoS]\nObserve=requests nonsense\nExclude=port:x port:9100\nThreshold=slow: requests.server.rate > 5ms\n"
-                   "Nonsense=1\nThreshold=good: \\\n# a comment\nrequests.server.rate > 5\nwithout\n[X-Other]\nThreshold=other\n")
+    path = drop_in(s, "[Service]\nNice=1\n[X-QoS]\nObserve=requests nonsense\nExclude=port:x "
+                      "port:9100\nThreshold=slow: requests.server.rate > 5ms\n"
+                   "Nonsense=1\nThreshold=good: \\\n# a comment\nrequests.server.rate > "
+                   "5\nwithout\n[X-Other]\nThreshold=other\n")
     reload()
     wait_attached(s)
     wait_for("the valid threshold is set", lambda: set(states(s)) == {"good"})
     equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
-    lines = (f"{path}:4: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory', 'storage'), or 'no', got 'nonsense'",
+    lines = (f"{path}:4: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory', 'storage'), or 'no', "
+             "got 'nonsense'",
              f"{path}:5: Exclude= expects exclusions like 'port:9100'",
              f"{path}:6: threshold 'slow: requests.server.rate > 5ms': expected a rate like",
-             f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude=, Threshold=, OnViolated= or OnCleared=",
+             f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude=, Threshold=, "
+             "OnViolated= or OnCleared=",
              f"{path}:11: expected 'Name=value' in [X-QoS], got 'without'")
     for line in lines:
         wait_for(f"the journal has: {line}", lambda: journal_has(line, since))
@@ -303,9 +321,12 @@ def enable_and_disable():
         equal(qosctl("disable", s.name, ok=False).returncode, 0, "disable of a unit that is not enabled")
         equal(qosctl("enable", "nothing-" + s.name, ok=False).returncode, 4, "enable of an unknown unit")
         for typo in s.name.replace("-unit-", "-untt-"), s.name.replace("-unit-", "-uint-"):
-            for verb, *more in ("attach",), ("status",), ("diagnose", "--for=1s"), ("enable",), ("set-threshold", "a: requests.server.rate > 1"):
+            for verb, *more in ("attach",), ("status",), ("diagnose",
+                                                          "--for=1s"), ("enable",), ("set-threshold",
+                                                                                     "a: requests.server.rate > 1"):
                 r = qosctl(verb, typo, *more, ok=False)
-                check(r.returncode == 4 and r.stderr.endswith(f"\nDid you mean '{s.name}'?\n"), f"{verb} of a mistyped unit: {r.stderr}")
+                check(r.returncode == 4 and r.stderr.endswith(f"\nDid you mean '{s.name}'?\n"),
+                      f"{verb} of a mistyped unit: {r.stderr}")
 
         # A word without a type that has a dot is a service, as for all other verbs
         dotted = Unit("sleep infinity", name=unit_name("my.app"), type="exec")
@@ -319,13 +340,16 @@ def enable_and_disable():
         attach(s)
         drop_in(s, "[X-QoS]\nObserve=\n", name="60-more.conf")
         r = qosctl("enable", "--now", s.name, ok=False)
-        check(r.returncode == 1 and "'[X-QoS]' is not in effect" in r.stderr, f"enable with a section that another file resets: {r}")
+        check(r.returncode == 1 and "'[X-QoS]' is not in effect" in r.stderr,
+              f"enable with a section that another file resets: {r}")
         drop_in(s, "[X-QoS]\nObserve=\nObserve=requests\n", name="60-more.conf")
         r = qosctl("enable", "--now", s.name, "--probes=requests,cpu", ok=False)
-        check(r.returncode == 1 and "'cpu' is not in effect" in r.stderr, f"enable with a probe that another file resets: {r}")
+        check(r.returncode == 1 and "'cpu' is not in effect" in r.stderr,
+              f"enable with a probe that another file resets: {r}")
         drop_in(s, "[X-QoS]\nExclude=\n", name="60-more.conf")
         r = qosctl("enable", "--now", s.name, "--exclude=redis:ping", ok=False)
-        check(r.returncode == 1 and "'redis:PING' is not in effect" in r.stderr, f"enable with an exclusion that another file resets: {r}")
+        check(r.returncode == 1 and "'redis:PING' is not in effect" in r.stderr,
+              f"enable with an exclusion that another file resets: {r}")
     finally:
         for unit in [s, *others]:
             shutil.rmtree(f"/etc/systemd/system/{unit.name}.d", ignore_errors=True)
@@ -338,7 +362,8 @@ def ordered(name):
 
 @test(own_daemon=True, deadline=240)
 def ordered_after_qosd():
-    """Services with the section are ordered after qosd.service without After=, except for those that qosd may have to wait for."""
+    """Services with the section are ordered after qosd.service without After=, except for those that qosd may have to
+    wait for."""
     section = "[X-QoS]\nObserve=requests\n"
     plain, dropped, template = Server(mode="thread"), Server(mode="thread"), unit_name("made", "@.service")
     drop_in(plain, section)
@@ -346,11 +371,13 @@ def ordered_after_qosd():
     command = scenario.server_command(port=scenario.unused_port())
     write_unit(template, f"[Service]\nType=notify\nExecStart={command}\n{section}")
     left = {}
-    for label, settings in (("none", "DefaultDependencies=no"), ("before", "Before=basic.target"), ("split", "Before= \\\n  multi-user.target sockets.target"),
+    for label, settings in (("none", "DefaultDependencies=no"), ("before", "Before=basic.target"),
+                            ("split", "Before= \\\n  multi-user.target sockets.target"),
                             ("off", "DefaultDependencies=0")):
         left[label] = Unit("sleep infinity", name=unit_name(label), type="exec", unit_settings=settings)
         drop_in(left[label], section)
-    late = Unit("sleep infinity", name=unit_name("late"), type="exec", unit_settings="Before=multi-user.target shutdown.target\nDefaultDependencies=yes")
+    late = Unit("sleep infinity", name=unit_name("late"), type="exec",
+                unit_settings="Before=multi-user.target shutdown.target\nDefaultDependencies=yes")
     drop_in(late, section)
     # DefaultDependencies=no in another drop-in
     special = Unit("sleep infinity", name=unit_name("special"), type="exec")
@@ -363,10 +390,13 @@ def ordered_after_qosd():
             check(ordered(name), f"{name} is not ordered")
         for unit in (*left.values(), special, other):
             check(not ordered(unit.name), f"{unit.name} is ordered")
-        check(not any(ordered(u) for u in ("dbus.service", "qosd.service", "basic.target")), "a dependency of qosd is ordered after it")
+        check(not any(ordered(u) for u in ("dbus.service", "qosd.service", "basic.target")),
+              "a dependency of qosd is ordered after it")
 
-        # As at boot, all units start in one transaction, and the client sends requests as soon as the service has started
-        client = Unit(f"{scenario.tools}/client --port={plain.port} --number=7", name=unit_name("asking"), type="oneshot",
+        # As at boot, all units start in one transaction, and the client sends requests as soon as the service has
+        # started
+        client = Unit(f"{scenario.tools}/client --port={plain.port} --number=7", name=unit_name("asking"),
+                      type="oneshot",
                       unit_settings=f"After={plain.name}")
         boot = write_unit(unit_name("boot", ".target"), f"[Unit]\nWants={plain.name} {client.name} qosd.service\n")
         reload()
@@ -380,12 +410,14 @@ def ordered_after_qosd():
         # A drop-in of qosd.service with After= disables the ordering of all services
         hand = write_unit("99-scenario.conf", f"[Unit]\nAfter={other.name}\n", scenario.QOSD_DROP_IN_DIR)
         reload()
-        check(not ordered(plain.name) and not ordered(late.name), "it is ordered although qosd.service has its own order")
+        check(not ordered(plain.name) and not ordered(late.name),
+              "it is ordered although qosd.service has its own order")
         os.unlink(os.path.join(scenario.QOSD_DROP_IN_DIR, hand))
         # So does one for all services. It names a unit that does not exist, which delays none of them
         reload()
         check(ordered(plain.name), "it is not ordered without other drop-ins")
-        general = write_unit("99-scenario.conf", "[Unit]\nAfter=qosd-scenario-nowhere.service\n", os.path.join(scenario.UNIT_DIR, "service.d"))
+        general = write_unit("99-scenario.conf", "[Unit]\nAfter=qosd-scenario-nowhere.service\n",
+                             os.path.join(scenario.UNIT_DIR, "service.d"))
         reload()
         check(not ordered(plain.name) and not ordered(late.name), "it is ordered although all services have an order")
         os.unlink(os.path.join(scenario.UNIT_DIR, "service.d", general))
@@ -395,7 +427,8 @@ def ordered_after_qosd():
     finally:
         for path in (f"/etc/systemd/system/{dropped.name}.d", f"/run/systemd/system.control/{special.name}.d"):
             shutil.rmtree(path, ignore_errors=True)
-        for path in (f"{scenario.QOSD_DROP_IN_DIR}/99-scenario.conf", f"{scenario.UNIT_DIR}/service.d/99-scenario.conf"):
+        for path in (f"{scenario.QOSD_DROP_IN_DIR}/99-scenario.conf",
+                     f"{scenario.UNIT_DIR}/service.d/99-scenario.conf"):
             if os.path.exists(path):
                 os.unlink(path)
         reload()
@@ -410,7 +443,8 @@ class Started:
         with open(self.log, "w", encoding="utf-8"):
             pass
         for event in "violated", "cleared":
-            write_unit(f"{self.name}-{event}@.service", "[Service]\nType=oneshot\n" f"ExecStart=/bin/sh -c 'echo {event} %i >> {self.log}'\n{settings}",
+            write_unit(f"{self.name}-{event}@.service",
+                       "[Service]\nType=oneshot\n" f"ExecStart=/bin/sh -c 'echo {event} %i >> {self.log}'\n{settings}",
                        scenario.UNIT_DIR)
         self.section = f"OnViolated={self.name}-violated@%n.service\nOnCleared={self.name}-cleared@%p.service\n"
         self.violated, self.cleared = f"violated {s.name}", f"cleared {s.name.removesuffix('.service')}"
@@ -440,8 +474,8 @@ ACTIONS = "/run/qosd/actions"
 
 @test(deadline=90)
 def starts_units():
-    """OnViolated= is started when a threshold of the file is violated, OnCleared= when the last one is no longer: not for thresholds of
-    clients, and once for each change."""
+    """OnViolated= is started when a threshold of the file is violated, OnCleared= when the last one is no longer: not
+    for thresholds of clients, and once for each change."""
     s = Server(mode="thread")
     started = Started(s)
     drop_in(s, f"[X-QoS]\nThreshold=many: {MANY}\n{started.section}")
@@ -479,8 +513,8 @@ def starts_units():
 
 @test(own_daemon=True, deadline=90)
 def starts_units_of_the_file_alone():
-    """What receives the events starts nothing but what the file of the unit names, takes them from root and qosd alone, and nothing is lost
-    while it is not there."""
+    """What receives the events starts nothing but what the file of the unit names, takes them from root and qosd alone,
+    and nothing is lost while it is not there."""
     since = time.time()
     s, other = Server(mode="thread"), Server(mode="thread")
     started = Started(s)
@@ -491,15 +525,18 @@ def starts_units_of_the_file_alone():
     wait_for("the threshold is there", lambda: states(s) == {"many": "ok"})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as root:
         root.connect(ACTIONS)
-        for message in f"violated {other.name}", "violated", f"started {other.name}", "violated ../x", f"violated {other.name}\nx", "", "x" * 1000:
+        for message in (f"violated {other.name}", "violated", f"started {other.name}", "violated ../x",
+                        f"violated {other.name}\nx", "", "x" * 1000):
             root.send(message.encode())
         root.send(f"cleared {s.name}".encode())
     started.expect(started.cleared)
     equal(scenario.unit_property(other.name, "ActiveState"), "inactive", "state of a unit that no file names")
-    wait_for("the messages are in the journal", lambda: run("journalctl", "-u", "qosd-actions.service", "-o", "cat", f"--since=@{since}")
+    wait_for("the messages are in the journal",
+             lambda: run("journalctl", "-u", "qosd-actions.service", "-o", "cat", f"--since=@{since}")
              .stdout.count("Received a message that is not of qosd") == 6)
     r = run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "python3", "-c",
-            f"import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'violated {s.name}', '{ACTIONS}')", ok=False)
+            f"import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'violated {s.name}', "
+            f"'{ACTIONS}')", ok=False)
     check("PermissionError" in r.stderr, f"another user: {r}")
 
     systemctl("stop", "qosd-actions.socket", "qosd-actions.service")
@@ -519,7 +556,8 @@ def starts_units_of_the_file_alone():
 
 @test(deadline=200)
 def starts_units_so_often():
-    """A threshold that flaps starts units five times a minute; a violation that lasts starts them when the minute is over."""
+    """A threshold that flaps starts units five times a minute; a violation that lasts starts them when the minute is
+    over."""
     since = time.time()
     s = Server(mode="thread")
     started = Started(s, "[Unit]\nStartLimitIntervalSec=0\n")
@@ -536,7 +574,8 @@ def starts_units_so_often():
     # One that ends before: neither start
     c = Connections(s)
     wait_for("it is violated", lambda: states(s) == {"many": "violated"})
-    wait_for("the journal says so", lambda: journal_has(f"Thresholds of '{s.name}' were violated more than 5 times in 60 s", since))
+    wait_for("the journal says so",
+             lambda: journal_has(f"Thresholds of '{s.name}' were violated more than 5 times in 60 s", since))
     c.close()
     wait_for("it is ok", lambda: states(s) == {"many": "ok"})
     c = Connections(s)

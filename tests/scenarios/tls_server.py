@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""HTTP over TLS by Python's own means: tls_server.py PORT KEY CERTIFICATE HOW. threads: a thread for each connection, SSL_read_ex()
-and SSL_write_ex() on the socket. memory: asyncio, which keeps the sealed bytes in buffers of its own. later: as threads, but
-OpenSSL is loaded when the first client has connected. After the response to /end a thread sends close_notify, waits for the client's,
-and closes the connection without reading it; after that to /closed it also waits for the client to close."""
+"""HTTP over TLS by Python's own means: tls_server.py PORT KEY CERTIFICATE HOW. threads: a thread for each connection,
+SSL_read_ex() and SSL_write_ex() on the socket. memory: asyncio, which keeps the sealed bytes in buffers of its own.
+later: as threads, but OpenSSL is loaded when the first client has connected. After the response to /end a thread sends
+close_notify, waits for the client's, and closes the connection without reading it; after that to /closed it also waits
+for the client to close."""
 
 import os
 import select

@@ -4,9 +4,10 @@
   udpserver.py ADDRESS PORT MODE [--passed]    --passed: use the socket that the service manager has opened
 
 Modes:
-  "echo"   sends a response to each datagram. Words in the datagram change it: "size=N" to N bytes, "pieces=N" to N datagrams,
-           "sleep=S" delays it by S seconds, "hang" omits it
-  "dns"    sends each DNS query back as its response, of two queries the later one first; no response if the ID is a multiple of 10
+  "echo"   sends a response to each datagram. Words in the datagram change it: "size=N" to N bytes, "pieces=N" to N
+           datagrams, "sleep=S" delays it by S seconds, "hang" omits it
+  "dns"    sends each DNS query back as its response, of two queries the later one first; no response if the ID is a
+  multiple of 10
   "sink"   sends no responses
   "ask"    is a client: sends requests to PORT, one after the other, from a port of its own that never sends a response
 """

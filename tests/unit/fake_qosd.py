@@ -20,7 +20,8 @@ PREFIX = "org.qosd.QoS."
 
 
 # Name, quantile, and its value as a multiple of the median
-QUANTILES = (("p50", .5, 1), ("p75", .75, 1.4), ("p90", .9, 1.9), ("p95", .95, 2.2), ("p99", .99, 3.1), ("p999", .999, 11))
+QUANTILES = (("p50", .5, 1), ("p75", .75, 1.4), ("p90", .9, 1.9), ("p95", .95, 2.2), ("p99", .99, 3.1),
+             ("p999", .999, 11))
 
 
 def distribution(count, scale, heavy=1):
@@ -43,19 +44,22 @@ def snapshot(unit, rate, window, scale=109000, total=None, now=None, age=600, **
     covered = min(window or age * SEC, age * SEC)
     count = int(rate * covered / SEC)
     server = {
-        "count": count, "rate": count * SEC / covered, "errors": {"reset": 0, "timeout": 0}, "clientAborts": 0, "inFlight": 0,
+        "count": count, "rate": count * SEC / covered, "errors": {"reset": 0, "timeout": 0}, "clientAborts": 0,
+        "inFlight": 0,
         "latency": distribution(count, scale), "firstByte": distribution(count, scale * .95),
         "receive": distribution(count, scale * .01 + 1), "queue": distribution(count, scale * .07),
         "service": distribution(count, scale * .87), "answer": distribution(count, scale * .05),
         "protocols": {"tcp": count}, "bytesIn": count * 86, "bytesOut": count * 3314,
-        "connections": {"open": 12, "accepted": 3, "acceptQueue": 0, "acceptQueueMax": 511, "listenDrops": 0, "retransmits": 0},
+        "connections": {"open": 12, "accepted": 3, "acceptQueue": 0, "acceptQueueMax": 511, "listenDrops": 0,
+                        "retransmits": 0},
     }
     s = {"unit": unit, "controlGroup": f"/system.slice/{unit}", "invocationId": "0123456789abcdef0123456789abcdef",
          "activeState": "active", "attachedSince": (now - age * SEC) // USEC, "seq": 812, "timestamp": now // USEC}
     if window:
         s["window"] = window
     s |= {"covered": covered, "requests": {"quality": "exchanges", "server": server},
-          "totals": {"requests.server.count": int(rate * age) if total is None else total}, "cost": {"share": 0.004}, "drops": 0}
+          "totals": {"requests.server.count": int(rate * age) if total is None else total}, "cost": {"share": 0.004},
+          "drops": 0}
     for path, value in more.items():
         o = s
         *parents, key = path.split("__")
@@ -98,7 +102,8 @@ def history(unit, n, step=10 * SEC, begin=1763683200 * SEC, gap=(), scale=109000
         counts = [i, 5 * i, 20 * i, 60 * i, 100 * i, 60 * i, 20 * i, 5 * i, i] + [0] * 60 + [1]
         s["requests"]["server"]["errors"] = {"reset": 3 * i, "timeout": 0}
         steps.append({"timestamp": (begin + i * step) // USEC, "covered": step, "requests": s["requests"],
-                      "histograms": [{"metric": "requests.server.latency", "schema": 3, "count": sum(counts), "sum": sum(counts) * middle,
+                      "histograms": [{"metric": "requests.server.latency", "schema": 3, "count": sum(counts),
+                                      "sum": sum(counts) * middle,
                                       "offset": bump - 4, "counts": counts}]})
     return {"unit": unit, "step": step, "steps": steps}
 
@@ -110,7 +115,8 @@ class Error(Exception):
 
 
 class FakeQosd:
-    """The server. Of each unit, it has the item in replies of List, and a function that returns the snapshot of a window."""
+    """The server. Of each unit, it has the item in replies of List, and a function that returns the snapshot of a
+    window."""
 
     def __init__(self, path):
         self.path = path
@@ -136,17 +142,22 @@ class FakeQosd:
             {"name": "requests.server.connections.acceptQueueMax", "kind": "gauge", "unit": "1", "probe": "requests",
              "description": "The backlog limits of all listeners together, which is how many connections may wait"},
         ] + [{"name": f"requests.server.{d}.{q}", "kind": "gauge", "unit": "ns", "probe": "requests",
-              "description": f"The {q} of {d}"} for d in ("latency", "firstByte") for q in ("p50", "p99", "p999", "max")]
+              "description": f"The {q} of {d}"} for d in ("latency", "firstByte")
+             for q in ("p50", "p99", "p999", "max")]
         for metric in self.metrics:
             metric["essential"] = True
         self.programs = [
-            {"program": "qosd_ingress", "probe": "requests", "hook": "cgroup_skb/ingress", "provides": "arrival of requests",
+            {"program": "qosd_ingress", "probe": "requests", "hook": "cgroup_skb/ingress",
+             "provides": "arrival of requests",
              "state": "attached", "runs": 1234567, "runTime": 234567890, "runTimeMean": 190, "recursionMisses": 0},
-            {"program": "qosd_data_ready", "probe": "requests", "hook": "tp_btf/sk_data_ready", "provides": "requests that come with the handshake",
+            {"program": "qosd_data_ready", "probe": "requests", "hook": "tp_btf/sk_data_ready",
+             "provides": "requests that come with the handshake",
              "state": "unavailable", "reason": "the kernel has no such tracepoint"},
-            {"program": "qosd_mkdir", "probe": "requests", "hook": "tp_btf/cgroup_mkdir", "provides": "units that restart", "state": "idle"},
+            {"program": "qosd_mkdir", "probe": "requests", "hook": "tp_btf/cgroup_mkdir",
+             "provides": "units that restart", "state": "idle"},
         ]
-        self.status = {"version": "0.1", "units": 2, "unitsMax": 256, "minimumSamples": 5, "statisticsEnabled": True, "mapMemory": 1289748,
+        self.status = {"version": "0.1", "units": 2, "unitsMax": 256, "minimumSamples": 5, "statisticsEnabled": True,
+                       "mapMemory": 1289748,
                        "mapMemoryPerUnit": 524288, "memoryPerSocket": 320, "drops": 0}
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path)
@@ -158,7 +169,8 @@ class FakeQosd:
         self.accepting.start()
 
     def add(self, unit, rate=15123.4, holds=None, degraded=None, parentUnit=None, descendantUnits=None, **more):
-        item = {"attached": True, "holds": holds or [{"type": "administrator", "probes": ["requests"], "uid": 0}], "unit": unit}
+        item = {"attached": True, "holds": holds or [{"type": "administrator", "probes": ["requests"], "uid": 0}],
+                "unit": unit}
         if degraded:
             item["degraded"] = degraded
         if parentUnit:
@@ -252,13 +264,15 @@ class FakeQosd:
             raise Error("org.varlink.service.InvalidParameter", parameter="window")
         return 10 * SEC if window is None else window
 
-    def do_Attach(self, c, unit, probes=None, exclude=None, duration=None, lease=False, allowInteractiveAuthentication=False):
+    def do_Attach(self, c, unit, probes=None, exclude=None, duration=None, lease=False,
+                  allowInteractiveAuthentication=False):
         for p in probes or []:
             if p != "requests":
                 raise Error("NoSuchProbe", probe=p, message=f"there is no probe '{p}', expected requests")
         for e in exclude or []:
             if not e.startswith(("port:", "http:/", "redis:")):
-                raise Error("InvalidExclude", exclude=e, message=f"invalid exclusion '{e}', expected 'port:' and a number from 1 to 65535")
+                raise Error("InvalidExclude", exclude=e,
+                            message=f"invalid exclusion '{e}', expected 'port:' and a number from 1 to 65535")
         try:
             name = self.resolve(unit)
         except Error as e:
@@ -297,7 +311,8 @@ class FakeQosd:
             end["programs"] = [{"program": p["program"], "attached": p["state"] == "attached"} |
                                ({"reason": p["reason"]} if "reason" in p else {})
                                for p in self.do_Probes(c) if p["state"] != "idle"]
-        return [{"unit": {k: v for k, v in self.exported[name].items() if tables or k not in ("endpoints", "devices", "mounts")}}
+        return [{"unit": {k: v for k, v in self.exported[name].items() if tables
+                          or k not in ("endpoints", "devices", "mounts")}}
                 for name in names] + [end]
 
     def do_Mark(self, c, unit):
@@ -309,7 +324,8 @@ class FakeQosd:
         if metrics:
             for m in metrics:
                 if m not in self.values:
-                    raise Error("NoSuchMetric", metric=m, message=f"there is no metric '{m}', see 'qosctl list-metrics'")
+                    raise Error("NoSuchMetric", metric=m,
+                                message=f"there is no metric '{m}', see 'qosctl list-metrics'")
             return [self.item(self.resolve(unit), self.check_window(window))["snapshot"] |
                     {"values": {m: self.values[m] for m in metrics if self.values[m] is not None}}]
         if sinceMark:
@@ -338,9 +354,11 @@ class FakeQosd:
         return [reply]
 
     def threshold(self, unit, name, state, value=None, **more):
-        return {"unit": unit, "name": name, "state": state, "metric": "requests.server.firstByte.p99", "limit": 20000000,
+        return {"unit": unit, "name": name, "state": state, "metric": "requests.server.firstByte.p99",
+                "limit": 20000000,
                 "threshold": f"{name}: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s",
-                "source": "administrator", "since": 1763683200 * SEC // USEC} | ({"value": value} if value is not None else {}) | more
+                "source": "administrator",
+                "since": 1763683200 * SEC // USEC} | ({"value": value} if value is not None else {}) | more
 
     def do_BeginDiagnosis(self, c, unit, allowInteractiveAuthentication=False):
         self.begun[c] = self.resolve(unit)
@@ -351,11 +369,13 @@ class FakeQosd:
     def do_Diagnose(self, c, unit, sinceBegin=False, baseline=None):
         if not sinceBegin or self.begun.pop(c, None) != self.resolve(unit):
             raise Error("org.varlink.service.InvalidParameter", parameter="sinceBegin")
-        return [{"unit": self.resolve(unit), "timestamp": 1763683260000000} | self.diagnoses.get(self.resolve(unit), self.diagnosis)]
+        return [{"unit": self.resolve(unit), "timestamp": 1763683260000000}
+                | self.diagnoses.get(self.resolve(unit), self.diagnosis)]
 
     def do_SetThreshold(self, c, unit, threshold, allowInteractiveAuthentication=False):
         if ":" not in threshold:
-            raise Error("InvalidThreshold", threshold=threshold, message=f"threshold '{threshold}': expected a name and a colon in front")
+            raise Error("InvalidThreshold", threshold=threshold,
+                        message=f"threshold '{threshold}': expected a name and a colon in front")
         return [{"unit": self.resolve(unit), "threshold": threshold + ", clear 1ms"}]
 
     def do_ClearThreshold(self, c, unit, name, allowInteractiveAuthentication=False):
@@ -384,7 +404,8 @@ class FakeQosd:
         if "never" in condition:
             time.sleep(5)
         if "<" not in condition and ">" not in condition:
-            raise Error("InvalidThreshold", threshold=condition, message=f"threshold '{condition}': expected '>' or '<'")
+            raise Error("InvalidThreshold", threshold=condition,
+                        message=f"threshold '{condition}': expected '>' or '<'")
         return [{"unit": self.resolve(unit), "value": 12345678}]
 
     def do_ListMetrics(self, c):
@@ -412,7 +433,8 @@ def demo(path):
     q.add("backup.service", rate=0, activeState="inactive")
     q.histories["nginx.service"] = history("nginx.service", 360, begin=time.time_ns() - 3600 * SEC, gap=range(70, 85))
     q.add("broken.service", rate=0.02, activeState="failed", requests__server__errors={"reset": 9, "timeout": 0})
-    q.add("streams.service", rate=10, requests__quality="overlapping", requests__server__count=None, requests__server__rate=None,
+    q.add("streams.service", rate=10, requests__quality="overlapping", requests__server__count=None,
+          requests__server__rate=None,
           requests__server__latency=None, requests__server__firstByte=None, requests__server__receive=None,
           requests__server__queue=None, requests__server__service=None, requests__server__answer=None)
     return q

@@ -72,7 +72,8 @@ class Test(unittest.TestCase):
         with open(f"{self.directory}/systemctl", "w") as f:
             f.write("#!/bin/sh\nprintf '%s\\n' 'nginx.service loaded active' 'dev-a\\x2db.service loaded active'\n")
         os.chmod(f"{self.directory}/systemctl", 0o755)
-        self.env = {"PATH": f"{self.directory}:{os.environ['PATH']}", "HOME": self.directory, "LC_ALL": "C.UTF-8", "HOSTFILE": "/etc/hosts",
+        self.env = {"PATH": f"{self.directory}:{os.environ['PATH']}", "HOME": self.directory, "LC_ALL": "C.UTF-8",
+                    "HOSTFILE": "/etc/hosts",
                     "QOSD_ADDRESS": f"{self.directory}/no-daemon"} | \
             {k: v for k, v in os.environ.items() if k.startswith(("ASAN_", "UBSAN_", "LSAN_"))}
 
@@ -122,7 +123,8 @@ class Test(unittest.TestCase):
 
     def test_verb(self):
         """Options of a verb: those of its help, and those of all verbs."""
-        common = {"-h", "--help", "--version", "-H", "--host=", "--user", "--json=", "-j", "--no-pager", "--no-legend", "--no-ask-password"}
+        common = {"-h", "--help", "--version", "-H", "--host=", "--user", "--json=", "-j", "--no-pager", "--no-legend",
+                  "--no-ask-password"}
         verbs = [w for w in self.help("qosctl", "help") if not w.startswith("-")]
         self.assertGreater(len(verbs), 20)
         for verb in verbs:
@@ -136,7 +138,8 @@ class Test(unittest.TestCase):
         for shell in filter(shutil.which, SHELLS):
             prefix = "" if shell == "bash" else "--format="
             self.assertEqual(self.complete(shell, "qosctl", "metrics", "--format=o"),
-                             [prefix + f for f in ("openmetrics", "openmetrics2", *(() if shell != "zsh" else ("prometheus", "protobuf")))])
+                             [prefix + f for f in ("openmetrics", "openmetrics2",
+                                                   *(() if shell != "zsh" else ("prometheus", "protobuf")))])
             self.assertIn("nginx.service", self.complete(shell, "qosctl", "attach", "n"))
             os.makedirs(f"{self.directory}/.ssh", exist_ok=True)
             with open(f"{self.directory}/.ssh/config", "w") as f:
@@ -164,9 +167,11 @@ class Test(unittest.TestCase):
             # "=" is none of the name to fish
             self.assertEqual(sorted({w.rstrip("=") for w in offered}), sorted(w.rstrip("=") for w in options), shell)
             if shell != "zsh":  # there they are what _arguments finds
-                self.assertEqual([w.removeprefix("--by=") for w in self.complete(shell, "qos-balance", "--by=")], ["freeze", "quota"])
+                self.assertEqual([w.removeprefix("--by=") for w in self.complete(shell, "qos-balance", "--by=")],
+                                 ["freeze", "quota"])
                 self.assertIn("nginx.service", self.complete(shell, "qos-balance", "n"))
-                self.assertIn("nginx.service", [w.removeprefix("--unit=") for w in self.complete(shell, "qos-balance", "--unit=n")])
+                self.assertIn("nginx.service",
+                              [w.removeprefix("--unit=") for w in self.complete(shell, "qos-balance", "--unit=n")])
 
     def test_left_to_shells(self):
         """Each shell finds what qosctl does not, and qosctl leaves nothing else to them."""

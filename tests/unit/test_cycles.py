@@ -14,7 +14,8 @@ import sys
 # leave this list, and nothing is added.
 KNOWN = {}
 
-# Folders in a folder, from the bottom up: files refer to those in their own folder and below alone. "" is the folder itself
+# Folders in a folder, from the bottom up: files refer to those in their own folder and below alone. "" is the folder
+# itself
 ORDER = {"src/core": ["base", "unit", "probes", "reading", "threshold", "export", "inspect", "attach", ""]}
 
 # Folders whose objects have to be among those found: without them the test would see nothing

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every integer of bpf/core/kernel.h is unsigned: the kernel changes the size of fields, and libbpf follows for these only."""
+"""Every integer of bpf/core/kernel.h is unsigned: the kernel changes the size of fields, and libbpf follows for these
+only."""
 
 import re
 import sys

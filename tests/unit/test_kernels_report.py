@@ -21,9 +21,11 @@ class Report(unittest.TestCase):
 
     def report(self, release, programs, *args):
         output = self.directory / "output"
-        output.write_text(f"kernel {release}\n" + "".join(f"program {name} loaded {n} 1 0\n" for name, n in programs.items()) +
+        output.write_text(f"kernel {release}\n"
+                          + "".join(f"program {name} loaded {n} 1 0\n" for name, n in programs.items()) +
                           "check owner passed\nend\n")
-        p = subprocess.run([sys.executable, REPORT, "--baseline", self.baseline, *args, output], stdout=subprocess.PIPE, text=True)
+        p = subprocess.run([sys.executable, REPORT, "--baseline", self.baseline, *args, output], stdout=subprocess.PIPE,
+                           text=True)
         return p.returncode, p.stdout
 
     def test_within(self):

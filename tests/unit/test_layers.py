@@ -7,7 +7,8 @@ import re
 import sys
 
 # Folders of core, from the bottom up
-CORE = ["src/core/" + name for name in ("base", "unit", "probes", "reading", "threshold", "export", "inspect", "attach")]
+CORE = ["src/core/" + name
+        for name in ("base", "unit", "probes", "reading", "threshold", "export", "inspect", "attach")]
 BELOW_CORE = ["bpf/abi", "src/shared", "src/model", "src/probe"]
 
 # Each folder may include itself and those named
@@ -55,7 +56,8 @@ KNOWN = {
 def includes(path):
     with open(path) as f:
         # By base name, also where the path is given: "../server/json.h" goes up, too
-        return [os.path.basename(name) for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', f.read(), re.MULTILINE)]
+        return [os.path.basename(name)
+                for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', f.read(), re.MULTILINE)]
 
 
 def main():

@@ -10,13 +10,16 @@ from pathlib import Path
 FOLDERS = "src/core/", "src/server/", "src/probe/", "src/generator/", "src/exporter/"
 # Maxima that do not limit what a user can make grow: sizes of buffers, numbers of attempts, times
 NO_LIMITS = {
-    "LINE_LENGTH_MAX", "LOAD_USEC_MAX", "RESCAN_MAX_NSEC", "READY_MAX_USEC", "ROWS_NSEC_MAX", "THRESHOLD_PERIOD_MAX_NSEC",
-    "TRIES_MAX", "SUGGESTIONS_MAX", "SHARE_CHANGES_MAX", "VERDICT_FINDINGS_MAX", "JSON_WRITER_DEPTH_MAX", "PROPERTIES_MAX",
+    "LINE_LENGTH_MAX", "LOAD_USEC_MAX", "RESCAN_MAX_NSEC", "READY_MAX_USEC", "ROWS_NSEC_MAX",
+    "THRESHOLD_PERIOD_MAX_NSEC",
+    "TRIES_MAX", "SUGGESTIONS_MAX", "SHARE_CHANGES_MAX", "VERDICT_FINDINGS_MAX", "JSON_WRITER_DEPTH_MAX",
+    "PROPERTIES_MAX",
     "NAME_MAX_SIZE",
 }
 
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "us": 10**3, "ms": 10**6, "s": 10**9}
-WORDS = {"NSEC_PER_USEC": 10**3, "NSEC_PER_MSEC": 10**6, "NSEC_PER_SEC": 10**9, "USEC_PER_MSEC": 10**3, "USEC_PER_SEC": 10**6}
+WORDS = {"NSEC_PER_USEC": 10**3, "NSEC_PER_MSEC": 10**6, "NSEC_PER_SEC": 10**9, "USEC_PER_MSEC": 10**3,
+         "USEC_PER_SEC": 10**6}
 
 
 def defines(root):
@@ -27,7 +30,8 @@ def defines(root):
             text = path.read_text(encoding="utf-8").replace("\\\n", " ")
             for m in re.finditer(r"^#define (\w+) +([^\n]+?) *(?:/\*.*)?$", text, re.MULTILINE):
                 found.setdefault(m[1], []).append((path, m[2]))
-            for m in re.finditer(r"__uint\(max_entries, (\w+)\);(?:(?!SEC).)*?\} (\w+) SEC\(\"\.maps\"\)", text, re.DOTALL):
+            for m in re.finditer(r"__uint\(max_entries, (\w+)\);(?:(?!SEC).)*?\} (\w+) SEC\(\"\.maps\"\)", text,
+                                 re.DOTALL):
                 found.setdefault(m[2], []).append((path, m[1]))
     return found
 
@@ -79,13 +83,15 @@ def main():
                 continue
             places = [p for p in known.get(name, []) if not where or p[0].name == where[1]]
             if len(places) != 1:
-                wrong.append(f"{name} is defined in {len(places)} places: {', '.join(str(p[0].relative_to(root)) for p in places)}")
+                wrong.append(f"{name} is defined in {len(places)} places: "
+                             f"{', '.join(str(p[0].relative_to(root)) for p in places)}")
             elif evaluate(places[0][1], known) != number(cells[2], name):
                 wrong.append(f"{name} is {places[0][1]}, docs/LIMITS.md says {cells[2]}")
 
     for name, places in sorted(known.items()):
         for path, _ in places:
-            if str(path.relative_to(root)).startswith(FOLDERS) and re.search(r"_MAX(_|$)", name) and not name.startswith("_") and \
+            if str(path.relative_to(root)).startswith(FOLDERS) and re.search(r"_MAX(_|$)",
+                                                                             name) and not name.startswith("_") and \
                     name not in listed | NO_LIMITS:
                 wrong.append(f"{path.relative_to(root)}: {name} is not in docs/LIMITS.md")
     wrong += [f"{name} is not defined any more, remove it from NO_LIMITS" for name in sorted(NO_LIMITS - known.keys())]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files that manuals name are installed where they say, and all manuals have examples. The scenario manuals.examples runs
-those that are marked; the example of libqosd(3) is compiled here.
+"""Files that manuals name are installed where they say, and all manuals have examples. The scenario manuals.examples
+runs those that are marked; the example of libqosd(3) is compiled here.
 
 test_manuals.py BUILD SOURCE COMPILER..."""
 
@@ -62,7 +62,8 @@ class Test(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             with open(f"{directory}/example.c", "w") as f:
                 f.write(example.replace("\\-", "-").replace("\\e", "\\"))
-            subprocess.run([*COMPILER, "-Wall", "-Wextra", "-Werror", f"-I{SOURCE}/src/libqosd", "-o", f"{directory}/example",
+            subprocess.run([*COMPILER, "-Wall", "-Wextra", "-Werror", f"-I{SOURCE}/src/libqosd", "-o",
+                            f"{directory}/example",
                             f"{directory}/example.c", f"-L{BUILD}/src/libqosd", "-lqosd"], check=True)
 
 

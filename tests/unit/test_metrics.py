@@ -26,7 +26,8 @@ ELSEWHERE = {"requests.server": ["contention"]}
 
 
 def metrics(root, interfaces):
-    """All names, and for each what stands for it in the documentation: itself, a distribution, or an object of states."""
+    """All names, and for each what stands for it in the documentation: itself, a distribution, or an object of
+    states."""
     names = []
     for interface in interfaces:
         for a in ElementTree.parse(interface).iter("annotation"):

@@ -57,7 +57,8 @@ class Terminal:
             if uid is not None:
                 os.setuid(uid)
 
-        self.process = subprocess.Popen([QOSCTL, *arguments], stdin=slave, stdout=stdout or slave, stderr=slave, env=env | {"TERM": "xterm"},
+        self.process = subprocess.Popen([QOSCTL, *arguments], stdin=slave, stdout=stdout or slave, stderr=slave,
+                                        env=env | {"TERM": "xterm"},
                                         preexec_fn=prepare)
         os.close(slave)
 
@@ -94,7 +95,8 @@ class Terminal:
         os.write(self.master, keys.encode())
 
     def end(self):
-        """Waits for the end of qosctl, checks that the terminal's settings are restored, and returns the exit status."""
+        """Waits for the end of qosctl, checks that the terminal's settings are restored, and returns the exit
+        status."""
         end = time.monotonic() + DEADLINE
         while self.process.poll() is None:
             self.read(0.1)
@@ -130,7 +132,8 @@ class Test(unittest.TestCase):
         self.bin = self.directory + "/bin"
         os.mkdir(self.bin)
         # The environment is fixed, so that the output does not depend on that of the caller
-        self.env = {"PATH": self.bin + ":" + os.environ["PATH"], "LC_ALL": "C.UTF-8", "QOSD_ADDRESS": self.qosd.path, "TZ": "UTC",
+        self.env = {"PATH": self.bin + ":" + os.environ["PATH"], "LC_ALL": "C.UTF-8", "QOSD_ADDRESS": self.qosd.path,
+                    "TZ": "UTC",
                     "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=" + self.directory + "/no-bus"} | \
             {k: v for k, v in os.environ.items() if k.startswith(("ASAN_", "UBSAN_", "LSAN_", "QOSD_MUTANT"))}
 
@@ -174,12 +177,15 @@ class Test(unittest.TestCase):
     def calls(self, method):
         return [p for m, p in self.qosd.calls if m == method]
 
-    STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other")
+    STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory",
+              "child", "stopped", "other")
 
     def thread(self, tid, name, state, times, **more):
         """Returns a thread as in Threads, with its times by state in ms."""
-        return dict({"tid": tid, "pid": 7, "name": name, "state": state, "times": {s: times.get(s, 0) * 1000000 for s in self.STATES},
-                     "waits": {s: 0 for s in self.STATES[3:]}, "voluntary": 0, "involuntary": 0, "migrations": 0, "wakeUps": 0, "futexWakes": 0}, **more)
+        return dict({"tid": tid, "pid": 7, "name": name, "state": state,
+                     "times": {s: times.get(s, 0) * 1000000 for s in self.STATES},
+                     "waits": {s: 0 for s in self.STATES[3:]}, "voluntary": 0, "involuntary": 0, "migrations": 0,
+                     "wakeUps": 0, "futexWakes": 0}, **more)
 
     def fits(self, text, columns):
         for line in plain(text).splitlines():
@@ -194,7 +200,8 @@ class List(Test):
         self.assertEqual(self.out_of("list", "--json=short"), "")
 
     def test_table(self):
-        self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1}, requests__server__inFlight=7)
+        self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1},
+                      requests__server__inFlight=7)
         self.qosd.add("redis-server.service", rate=41000, scale=21000)
         out = self.out_of(columns=80)
         self.assertEqual(out,
@@ -216,7 +223,8 @@ class List(Test):
             self.qosd.add("nginx.service", **figures)
             header, row = (line for line in self.out_of("list", "--no-pager", columns=200).splitlines()[:2])
             return row[header.index("WAIT"):header.index("OLDEST")].strip()
-        none = dict.fromkeys(("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "stopped", "other"), 0)
+        none = dict.fromkeys(("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe",
+                              "sleep", "memory", "child", "stopped", "other"), 0)
         # From the states of the threads that have served the requests
         served = distribution(100, 1000)
         some = dict(none, running=0.5, socket=0.31, runQueue=0.15, other=0.04)
@@ -224,9 +232,11 @@ class List(Test):
         # Where too few requests are attributed, from the states of threads that are not idle
         idle = dict(none, park=0.9, running=0.06, runQueue=0.02, lock=0.02 / 3, poll=0.01)
         serving = {"share": 0.5, "threadTime": 1000, "shares": idle}
-        self.assertEqual(shown(requests__server__service=dict(served, attributed=0.4, shares=some), contention={"serving": serving}), "CPU run queue 23%")
+        self.assertEqual(shown(requests__server__service=dict(served, attributed=0.4, shares=some),
+                               contention={"serving": serving}), "CPU run queue 23%")
         # Waits of a small share are not shown, nor are absent ones
-        self.assertEqual(shown(requests__server__service=dict(served, attributed=1, shares=dict(none, running=0.96, disk=0.04))), "-")
+        self.assertEqual(shown(requests__server__service=dict(served, attributed=1,
+                                                              shares=dict(none, running=0.96, disk=0.04))), "-")
         self.assertEqual(shown(contention={"serving": {"share": 0, "threadTime": 0}}), "-")
         self.assertEqual(shown(), "-")
 
@@ -251,7 +261,8 @@ class List(Test):
 
     def test_absent(self):
         self.qosd.add("nothing.service", requests=None, cost=None, totals=None)
-        self.qosd.add("overlap.service", requests__quality="overlapping", requests__server__count=None, requests__server__rate=None,
+        self.qosd.add("overlap.service", requests__quality="overlapping", requests__server__count=None,
+                      requests__server__rate=None,
                       requests__server__latency=None)
         lines = self.out_of("--no-legend").splitlines()
         self.assertEqual(lines[0].split(), ["nothing.service", "active"] + ["-"] * 13)
@@ -259,7 +270,8 @@ class List(Test):
 
     def test_idle(self):
         self.qosd.add("idle.service", rate=0, requests__server__latency__max=0)
-        self.assertEqual(self.out_of("--no-legend").split()[:9], ["idle.service", "active", "0/s", "0/s", "-", "-", "0", "-", "-"])
+        self.assertEqual(self.out_of("--no-legend").split()[:9],
+                         ["idle.service", "active", "0/s", "0/s", "-", "-", "0", "-", "-"])
 
     def test_longer_windows(self):
         """A quantile is from the shortest window with enough samples, and that window is shown."""
@@ -303,8 +315,10 @@ class List(Test):
         self.assertIn("no such unit", self.error_of("list", "nonsense", status=4))
 
     def test_mistyped_commands(self):
-        for given, meant in (("stat", "status"), ("statsu", "status"), ("attahc", "attach"), ("lst", "list"), ("tob", "top"),
-                             ("diagnos", "diagnose"), ("set-treshold", "set-threshold"), ("is-okay", "is-ok"), ("hel", "help")):
+        for given, meant in (("stat", "status"), ("statsu", "status"), ("attahc", "attach"), ("lst", "list"),
+                             ("tob", "top"),
+                             ("diagnos", "diagnose"), ("set-treshold", "set-threshold"), ("is-okay", "is-ok"),
+                             ("hel", "help")):
             self.assertIn(f"Unknown command '{given}', did you mean '{meant}'?", self.error_of(given, status=2))
         for given in "restart", "x", "zzz", "a" * 5000, "":
             self.assertIn(f"Unknown command '{given}', see 'qosctl help'.", self.error_of(given, status=2))
@@ -315,22 +329,28 @@ class List(Test):
         """Each command with the options that it accepts, and no other."""
         out = self.out_of("help")
         self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
-        options = {"window": ["list", "status", "show", "resources", "mounts", "top", "histogram", "monitor"], "since": ["history", "heatmap"],
-                   "all": ["list", "detach"], "listening": ["attach"], "yes": ["attach"], "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
-                   "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"], "exec": ["monitor"], "value": ["show"], "delay": ["top"]}
+        options = {"window": ["list", "status", "show", "resources", "mounts", "top", "histogram", "monitor"],
+                   "since": ["history", "heatmap"],
+                   "all": ["list", "detach"], "listening": ["attach"], "yes": ["attach"],
+                   "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
+                   "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"],
+                   "exec": ["monitor"], "value": ["show"], "delay": ["top"]}
         verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
         self.assertEqual(len(verbs), 28)
         for verb in verbs:
             text = self.out_of("help", verb)
             self.assertRegex(text, rf"^qosctl \[OPTIONS\.\.\.\] {verb}[ \n]")
-            self.assertEqual({o for o in options if re.search(f" --{o}[ =\\n]", text)}, {o for o, accept in options.items() if verb in accept}, verb)
+            self.assertEqual({o for o in options if re.search(f" --{o}[ =\\n]", text)},
+                             {o for o, accept in options.items() if verb in accept}, verb)
 
     def test_all(self):
-        """Units that listen on this host come after the attached ones. Their names depend on the host and are not checked."""
+        """Units that listen on this host come after the attached ones. Their names depend on the host and are not
+        checked."""
         self.qosd.add("nginx.service")
         out = self.out_of("list", "--all")
         self.assertRegex(out, r"(?s)^UNIT .*\nnginx.service .*1 unit attached, \d+ more listening\.")
-        self.assertEqual(json.loads(self.out_of("list", "--all", "nginx.ser*", "--json=short"))["unit"], "nginx.service")
+        self.assertEqual(json.loads(self.out_of("list", "--all", "nginx.ser*", "--json=short"))["unit"],
+                         "nginx.service")
         self.assertIn("local host", self.error_of("-H", "x", "list", "--all", status=2))
 
     def test_degraded(self):
@@ -352,7 +372,8 @@ class List(Test):
         self.qosd.add("nginx.service")
         self.assertNotIn("\x1b", self.out_of())
         self.assertIn("\x1b[0;1;32mactive", self.out_of(SYSTEMD_COLORS="1"))
-        for env, colored in (({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"SYSTEMD_COLORS": "no"}, False),
+        for env, colored in (({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True),
+                             ({"SYSTEMD_COLORS": "no"}, False),
                              ({"NO_COLOR": "1", "SYSTEMD_COLORS": "16"}, True)):
             t = self.terminal("--no-pager", env=env)
             t.wait_for("attached")
@@ -371,12 +392,14 @@ class Verify(Test):
         good = "[Service]\nExecStart=/bin/x\n[X-QoS]\nObserve=requests cpu\nExclude=port:9100 http:/healthz\n" \
             "Threshold=slow: requests.server.firstByte.p99 >= 20ms over 10s for 2s\n"
         self.assertEqual(self.verify(good, status=0), "")
-        self.assertEqual(self.verify("[Unit]\nDescription=Threshold=x\n", status=0), "'x.conf' has no section [X-QoS].\n")
+        self.assertEqual(self.verify("[Unit]\nDescription=Threshold=x\n", status=0),
+                         "'x.conf' has no section [X-QoS].\n")
         for line, message in (
                 ("Threshold=a: requests.server.latncy.p99 > 5ms", "there is no metric 'requests.server.latncy.p99'"),
                 ("Threshold=requests.server.rate > 5", "expected a name and a colon"),
                 ("Threshold=a: requests.server.rate > 5ms", "expected a rate"), ("Observe=request", "got 'request'"),
-                ("Exclude=9100", "got '9100'"), ("Obsreve=requests", "there is no setting 'Obsreve'"), ("requests", "expected 'Name=value'")):
+                ("Exclude=9100", "got '9100'"), ("Obsreve=requests", "there is no setting 'Obsreve'"),
+                ("requests", "expected 'Name=value'")):
             err = self.verify(good + line + "\n")
             self.assertEqual(len(err.splitlines()), 1, err)
             self.assertTrue(err.startswith("x.conf:7: "), err)
@@ -385,7 +408,8 @@ class Verify(Test):
                          ["x.conf:2:", "x.conf:4:", "x.conf:4:"])
 
     def test_failures(self):
-        self.assertIn(f"Failed to read '{self.directory}/none': No such file", self.error_of("verify", self.directory + "/none"))
+        self.assertIn(f"Failed to read '{self.directory}/none': No such file",
+                      self.error_of("verify", self.directory + "/none"))
         self.assertIn("not a regular file", self.error_of("verify", self.directory + "/."))
         self.assertIn("Too few arguments", self.error_of("verify", status=2))
         self.assertIn("Failed to connect to the system bus", self.error_of("verify", "nginx"))
@@ -403,7 +427,8 @@ class Attach(Test):
     def test_listening(self):
         """The unit of this test listens, too. Other units and their names depend on the host."""
         with open("/proc/self/cgroup") as f:
-            own = [part for part in f.read().strip().rsplit(":", 1)[-1].split("/") if part.endswith((".service", ".scope"))]
+            own = [part for part in f.read().strip().rsplit(":", 1)[-1].split("/")
+                   if part.endswith((".service", ".scope"))]
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
@@ -421,7 +446,8 @@ class Attach(Test):
             self.assertRegex(out, rf"^{n} units? listens? and (is|are) not attached:\n")
             self.assertIn(f"Memory: at least {512 * n if 512 * n < 1024 else f'{n / 2:.1f}'}", out)
             self.assertIn("320B for each open connection.", out)
-            self.assertIn({"unit": own[0], "probes": ["requests"], "allowInteractiveAuthentication": True}, self.calls("Attach"))
+            self.assertIn({"unit": own[0], "probes": ["requests"], "allowInteractiveAuthentication": True},
+                          self.calls("Attach"))
             self.assertEqual(set(c["unit"] for c in self.calls("Attach")), set(self.qosd.units))
             # Those are attached now
             self.assertIn("No unit listens that is not attached.", self.run_qosctl("attach", "--listening", "--yes")[1])
@@ -439,12 +465,14 @@ class Attach(Test):
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
-            self.qosd.known = {json.loads(line)["unit"] for line in self.out_of("list", "--all", "--json=short").splitlines()}
+            self.qosd.known = {json.loads(line)["unit"]
+                               for line in self.out_of("list", "--all", "--json=short").splitlines()}
             if not self.qosd.known or any(name.endswith(".socket") for name in self.qosd.known):
                 self.skipTest("no unit is known to listen")
             for reply, attached in (("n\n", False), ("\n", False), ("y\n", True)):
                 ours, theirs = os.openpty()
-                p = subprocess.Popen([QOSCTL, "attach", "--listening"], env=self.env, stdin=theirs, stdout=theirs, stderr=theirs)
+                p = subprocess.Popen([QOSCTL, "attach", "--listening"], env=self.env, stdin=theirs, stdout=theirs,
+                                     stderr=theirs)
                 os.write(ours, reply.encode())
                 self.assertEqual(p.wait(DEADLINE), 0 if attached else 1)
                 os.close(theirs)
@@ -462,7 +490,8 @@ class Attach(Test):
         self.assertEqual(self.calls("Attach")[2]["exclude"], ["port:9100", "http:/healthz", "redis:BRPOP"])
         self.assertIn("invalid exclusion '/healthz'", self.error_of("attach", "--exclude=/healthz", "nginx", status=2))
         self.assertIn("port:N", self.error_of("attach", "--exclude=", "nginx", status=2))
-        self.assertIn("Option --exclude= is not supported by 'status'", self.error_of("status", "--exclude=port:1", "nginx", status=2))
+        self.assertIn("Option --exclude= is not supported by 'status'",
+                      self.error_of("status", "--exclude=port:1", "nginx", status=2))
 
     def test_json(self):
         self.qosd.known = {"nginx.service"}
@@ -471,15 +500,18 @@ class Attach(Test):
 
     def test_degraded(self):
         self.qosd.add("nginx.service", degraded="requests: no BTF")
-        self.assertEqual(self.run_qosctl("attach", "nginx"), ("", "nginx.service is attached, but some metrics are unavailable: requests: no BTF.\n"))
+        self.assertEqual(self.run_qosctl("attach", "nginx"),
+                         ("", "nginx.service is attached, but some metrics are unavailable: requests: no BTF.\n"))
 
     def test_inactive(self):
         self.qosd.add("nginx.service", activeState="inactive")
-        self.assertEqual(self.run_qosctl("attach", "nginx"), ("", "'nginx.service' is inactive: it will be observed when it starts.\n"))
+        self.assertEqual(self.run_qosctl("attach", "nginx"),
+                         ("", "'nginx.service' is inactive: it will be observed when it starts.\n"))
 
     def test_failures(self):
         self.qosd.known = {"nginx.service"}
-        self.assertEqual(self.error_of("attach", "foo", status=4), "Failed to attach 'foo': no such unit foo.service.\n")
+        self.assertEqual(self.error_of("attach", "foo", status=4),
+                         "Failed to attach 'foo': no such unit foo.service.\n")
         self.assertIn("expected requests", self.error_of("attach", "--probes=nonsense", "nginx", status=2))
         err = self.error_of("attach", "foo", "nginx", "bar", status=4)
         self.assertEqual(len(err.splitlines()), 2)
@@ -487,11 +519,16 @@ class Attach(Test):
         self.qosd.errors["Attach"] = Error("org.varlink.service.PermissionDenied")
         self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': access denied.\n")
         self.qosd.errors["Attach"] = Error("io.systemd.InteractiveAuthenticationRequired")
-        self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': authentication is required, run it as root or on a terminal with polkit.\n")
-        self.qosd.errors["Attach"] = Error("TooManyUnits", limit=256, message="256 units are attached, and no more may be (UnitsMax=)")
+        self.assertEqual(self.error_of("attach", "nginx"),
+                         "Failed to attach 'nginx': authentication is required, run it as root or on a terminal with "
+                         "polkit.\n")
+        self.qosd.errors["Attach"] = Error("TooManyUnits", limit=256,
+                                           message="256 units are attached, and no more may be (UnitsMax=)")
         self.assertIn("UnitsMax=", self.error_of("attach", "nginx"))
-        self.qosd.errors["Attach"] = Error("NoControlGroup", unit="a.target", message="'a.target' has none. Did you mean a@b.service?")
-        self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': 'a.target' has none. Did you mean a@b.service?\n")
+        self.qosd.errors["Attach"] = Error("NoControlGroup", unit="a.target",
+                                           message="'a.target' has none. Did you mean a@b.service?")
+        self.assertEqual(self.error_of("attach", "nginx"),
+                         "Failed to attach 'nginx': 'a.target' has none. Did you mean a@b.service?\n")
         self.qosd.errors["Attach"] = Error("org.qosd.QoS.SomethingNew")
         self.assertIn("SomethingNew", self.error_of("attach", "nginx"))
 
@@ -544,19 +581,22 @@ class Attach(Test):
 
 def row(count=1000, covered=10 * SEC, **more):
     return {"count": count, "rate": count * SEC / covered, "errors": {"reset": 0, "timeout": 0}, "inFlight": 3,
-                   "latency": {"count": count, "mean": 120000, "p50": 109000, "p99": 2040000}, "bytesIn": 1, "bytesOut": 2} | more
+                   "latency": {"count": count, "mean": 120000, "p50": 109000, "p99": 2040000}, "bytesIn": 1,
+            "bytesOut": 2} | more
 
 
 class Status(Test):
     def lines(self, *arguments, **keywords):
         out = self.out_of("status", *arguments, **keywords).splitlines()
-        return {key: [line for line in out if line.strip().startswith(key)] for key in ("Endpoints:", "LISTEN", "Outgoing:", "PEER", "others")}
+        return {key: [line for line in out if line.strip().startswith(key)]
+                for key in ("Endpoints:", "LISTEN", "Outgoing:", "PEER", "others")}
 
     def test_endpoints(self):
         one, metrics_port = row(listen="*:443"), row(listen="127.0.0.1:9100", excluded=True, count=7)
         self.qosd.add("one.service", requests__server__endpoints=[one])
         self.assertEqual(self.lines("one")["Endpoints:"], [])
-        self.qosd.add("two.service", requests__server__endpoints=[one, metrics_port, row(rest=True, errors={"reset": 20, "timeout": 10})])
+        self.qosd.add("two.service", requests__server__endpoints=[one, metrics_port,
+                                                                  row(rest=True, errors={"reset": 20, "timeout": 10})])
         out = self.out_of("status", "two", columns=100)
         self.assertIn("       Endpoints: 3\n", out)
         self.assertRegex(out, r"\n {18}LISTEN +RATE +COUNT +ERRORS +P50 +P99 +INFLIGHT\n")
@@ -571,12 +611,15 @@ class Status(Test):
         self.assertEqual((len(lines["Endpoints:"]), lines["LISTEN"]), (1, []))
         self.assertIn("windows from 2s to 10s", lines["Endpoints:"][0])
         # Addresses may contain control characters, and entries may be incomplete
-        self.qosd.add("bad.service", requests__server__endpoints=[one, row(listen="\x1b[2J"), {}, {"rate": "x", "errors": 7}])
+        self.qosd.add("bad.service",
+                      requests__server__endpoints=[one, row(listen="\x1b[2J"), {}, {"rate": "x", "errors": 7}])
         self.assertNotIn("\x1b", self.out_of("status", "bad"))
 
     def test_peers(self):
-        client = {"count": 1007, "rate": 100.7, "errors": {"reset": 0, "timeout": 0}, "aborts": 0, "inFlight": 0, "bytesIn": 1, "bytesOut": 2}
-        peers = [row(peer="127.0.0.1:6379", unit="redis-server.service"), row(peer="[fd77:1234:5678:9abc:def0:1234:5678:9abc]:65535", count=7),
+        client = {"count": 1007, "rate": 100.7, "errors": {"reset": 0, "timeout": 0}, "aborts": 0, "inFlight": 0,
+                  "bytesIn": 1, "bytesOut": 2}
+        peers = [row(peer="127.0.0.1:6379", unit="redis-server.service"),
+                 row(peer="[fd77:1234:5678:9abc:def0:1234:5678:9abc]:65535", count=7),
                  row(rest=True)]
         self.qosd.add("web.service", requests__client=client | {"peers": peers})
         for columns, locale in ((80, None), (80, "C"), (200, None)):
@@ -587,25 +630,31 @@ class Status(Test):
         self.assertRegex(out, r"\n {18}\[fd77:1234:5678:9abc:def0:1234:5678:9abc\]:65535 +- +0\.70/s ")
         self.assertRegex(out, r"\n {18}others +- ")
         # Users that may not see the peers get their sum. A unit without client requests has no line
-        self.qosd.add("hidden.service", requests__client=client, totals={"requests.server.count": 1, "requests.client.bytesOut": 2})
+        self.qosd.add("hidden.service", requests__client=client,
+                      totals={"requests.server.count": 1, "requests.client.bytesOut": 2})
         lines = self.lines("hidden")
         self.assertEqual((len(lines["Outgoing:"]), lines["PEER"]), (1, []))
-        self.qosd.add("quiet.service", requests__client=client, totals={"requests.server.count": 1, "requests.client.bytesOut": 0})
+        self.qosd.add("quiet.service", requests__client=client,
+                      totals={"requests.server.count": 1, "requests.client.bytesOut": 0})
         self.assertEqual(self.lines("quiet")["Outgoing:"], [])
         self.qosd.add("long.service", requests__client={"peers": [{"peer": "127.0.0.1:1"}]})
         self.assertIn("windows from 2s to 10s", self.lines("long", "--window=60s")["Outgoing:"][0])
 
     def test_excluded(self):
-        self.qosd.add("nginx.service", holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC,
+        self.qosd.add("nginx.service",
+                      holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC,
                                                "exclude": ["port:80", "port:9100"]}])
-        self.qosd.add("auto.service", holds=[{"type": "configuration", "probes": ["requests"], "uid": 0, "owner": "/etc/qosd.conf"}])
+        self.qosd.add("auto.service",
+                      holds=[{"type": "configuration", "probes": ["requests"], "uid": 0, "owner": "/etc/qosd.conf"}])
         self.assertIn("Held by: Observe=auto in /etc/qosd.conf\n", self.out_of("status", "auto"))
-        self.assertIn("Held by: administrator (root), 9min 3s left, excluding port:80 port:9100\n", self.out_of("status", "nginx"))
+        self.assertIn("Held by: administrator (root), 9min 3s left, excluding port:80 port:9100\n",
+                      self.out_of("status", "nginx"))
 
     def test_nested(self):
         self.qosd.add("system.slice", descendantUnits=[f"unit{i}.service" for i in range(8)])
         self.qosd.add("nginx.service", parentUnit="system.slice")
-        self.assertIn("Descendants: unit0.service, unit1.service, unit2.service, unit3.service, unit4.service, unit5.service, "
+        self.assertIn("Descendants: unit0.service, unit1.service, unit2.service, unit3.service, unit4.service, "
+                      "unit5.service, "
                       "unit6.service, unit7.service (merged)\n", self.out_of("status", "system.slice"))
         out = self.out_of("status", "nginx")
         self.assertIn("Parent: system.slice\n", out)
@@ -621,22 +670,28 @@ class Status(Test):
             self.qosd.add("uvicorn.service", requests__server__protocols=protocols,
                           holds=[{"type": "lease", "probes": ["requests"], "uid": 0, "owner": "varlink 1 (qosctl)"},
                                  {"type": "administrator", "probes": probes, "uid": 0}])
-            self.assertEqual("40 over TLS not parsed: the probe tls sees OpenSSL on sockets" in self.out_of("status", "uvicorn", columns=200), said)
+            self.assertEqual("40 over TLS not parsed: the probe tls sees OpenSSL "
+                             "on sockets" in self.out_of("status", "uvicorn", columns=200), said)
 
     def test_page(self):
-        self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1}, requests__server__clientAborts=2,
+        self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1},
+                      requests__server__clientAborts=2,
                       requests__server__inFlight=7, requests__server__oldestInFlight=81000,
                       holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC},
-                             {"type": "lease", "probes": ["requests"], "uid": 4000000000, "owner": "varlink 1234 (qosctl)"}])
+                             {"type": "lease", "probes": ["requests"], "uid": 4000000000,
+                              "owner": "varlink 1234 (qosctl)"}])
         for locale in ("C.UTF-8", "C"):
             for columns in (80, 200):
                 out = self.out_of("status", "nginx", columns=columns, locale=locale)
                 self.fits(out, columns)
         self.assertTrue(out.isascii())
-        for line in ("Active: active", "Held by: administrator (root), 9min 3s left", "lease, varlink 1234 (qosctl), uid 4000000000",
+        for line in ("Active: active", "Held by: administrator (root), 9min 3s left",
+                     "lease, varlink 1234 (qosctl), uid 4000000000",
                      "CGroup: /system.slice/nginx.service", "Overhead: 0.4% of a CPU",
-                     "Requests: 15.1k/s (151k in 10.0s)\n" + " " * 18 + "protocol not parsed, one response per request assumed\n", "In flight: 7, oldest 81.0us",
-                     "Errors: 0.40/s (3 reset, 1 timed out); 2 aborted by clients", "12 open, 3 new, 0 retransmitted segments",
+                     "Requests: 15.1k/s (151k in 10.0s)\n" + " " * 18
+                     + "protocol not parsed, one response per request assumed\n", "In flight: 7, oldest 81.0us",
+                     "Errors: 0.40/s (3 reset, 1 timed out); 2 aborted by clients",
+                     "12 open, 3 new, 0 retransmitted segments",
                      "Accept queue: 0/511, 0 dropped", "9.07M requests and 0 errors since attached",
                      "######"):
             self.assertIn(line, out)
@@ -674,12 +729,14 @@ class Status(Test):
 
     def test_no_legend(self):
         row = {"count": 100, "rate": 10.0, "errors": {"reset": 0}, "inFlight": 0, "latency": distribution(100, 109000)}
-        self.qosd.add("nginx.service", requests__server__endpoints=[row | {"listen": "*:443"}, row | {"listen": "*:80"}],
+        self.qosd.add("nginx.service",
+                      requests__server__endpoints=[row | {"listen": "*:443"}, row | {"listen": "*:80"}],
                       requests__client={"peers": [row | {"peer": "127.0.0.1:6379"}]})
         for header in (r"\n +MEAN +P50 ", r"\n +LISTEN ", r"\n +PEER "):
             self.assertRegex(self.out_of("status", "nginx"), header)
             self.assertNotRegex(self.out_of("status", "nginx", "--no-legend"), header)
-        self.assertRegex(self.out_of("status", "nginx", "--no-legend"), r"(?s)\n         Latency .*\*:443 .*127.0.0.1:6379 ")
+        self.assertRegex(self.out_of("status", "nginx", "--no-legend"),
+                         r"(?s)\n         Latency .*\*:443 .*127.0.0.1:6379 ")
         # Without the header, quantiles of longer windows are left out, as nothing would name their window
         self.qosd.add("slow.service", rate=5)
         self.assertRegex(self.out_of("status", "slow"), r"\n         Latency .* 338us +- +[0-9.]+m?s +\n.*\n")
@@ -700,16 +757,19 @@ class Status(Test):
         self.qosd.add("nothing.service", requests=None, totals=None)
         out = self.out_of("status", "nothing")
         self.assertIn("Requests: not measured", out)
-        self.qosd.add("overlap.service", requests__quality="overlapping", requests__server__count=None, requests__server__rate=None,
+        self.qosd.add("overlap.service", requests__quality="overlapping", requests__server__count=None,
+                      requests__server__rate=None,
                       requests__server__latency=None)
         self.assertIn("not measurable: requests overlap", self.out_of("status", "overlap"))
 
     def test_trouble(self):
-        self.qosd.add("bad.service", activeState="failed", degraded="requests: \x1b]0;title\x07", drops=3, controlGroup="/a\nb",
+        self.qosd.add("bad.service", activeState="failed", degraded="requests: \x1b]0;title\x07", drops=3,
+                      controlGroup="/a\nb",
                       holds=[{"type": "lease", "probes": [], "uid": 0, "owner": "\x1b[2J"}],
                       requests__server__connections={"acceptQueue": 128, "acceptQueueMax": 128, "listenDrops": 41})
         out = self.out_of("status", "bad")
-        for line in ("× bad.service", "failed", "Degraded: requests: \\x1b]0;title\\x07", "3 events not counted", "CGroup: /a\\x0ab\n",
+        for line in ("× bad.service", "failed", "Degraded: requests: \\x1b]0;title\\x07", "3 events not counted",
+                     "CGroup: /a\\x0ab\n",
                      "Accept queue: 128/128, 41 dropped", "lease, \\x1b[2J"):
             self.assertIn(line, out)
         self.qosd.errors["Histogram"] = Error("NotMeasured", metric="requests.server.latency", message="not now")
@@ -736,14 +796,17 @@ class Status(Test):
 
     def test_json(self):
         self.qosd.add("nginx.service")
-        self.qosd.units["nginx.service"] = (self.qosd.units["nginx.service"][0], lambda window: snapshot("nginx.service", 7, window, now=10 ** 18), {})
-        self.assertEqual(json.loads(self.out_of("status", "nginx", "--json=short")), snapshot("nginx.service", 7, 10 * SEC, now=10 ** 18))
+        self.qosd.units["nginx.service"] = (self.qosd.units["nginx.service"][0],
+                                            lambda window: snapshot("nginx.service", 7, window, now=10 ** 18), {})
+        self.assertEqual(json.loads(self.out_of("status", "nginx", "--json=short")),
+                         snapshot("nginx.service", 7, 10 * SEC, now=10 ** 18))
         self.assertEqual(self.calls("Get"), [{"unit": "nginx"}])
         self.assertNotIn("window", json.loads(self.out_of("status", "nginx", "--json=pretty", "--window=total")))
 
     def test_windows(self):
         self.qosd.add("nginx.service")
-        for window, nsec in (("100ms", SEC // 10), ("1s", SEC), ("60s", 60 * SEC), ("1min", 60 * SEC), ("5min", 300 * SEC), ("total", 0)):
+        for window, nsec in (("100ms", SEC // 10), ("1s", SEC), ("60s", 60 * SEC), ("1min", 60 * SEC),
+                             ("5min", 300 * SEC), ("total", 0)):
             self.qosd.calls.clear()
             self.out_of("status", "nginx", "--window", window)
             self.assertEqual(self.calls("List"), [{"unit": "nginx", "window": nsec}])
@@ -776,18 +839,26 @@ class Show(Test):
         self.qosd.add("nginx.service", rate=7.5)
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.count", "--value"), "75\n")
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.rate"), "requests.server.rate=7.5\n")
-        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency").splitlines()[0], "requests.server.latency.count=75")
+        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency").splitlines()[0],
+                         "requests.server.latency.count=75")
         self.assertEqual(self.out_of("show", "nginx", "-P", "totals.requests.server.count", "--value"), "4500\n")
         # Metrics are printed in the order of the command line
-        self.assertEqual(self.out_of("show", "nginx", "-P", "seq,unit", "-P", "requests.server.count", "--value"), "812\nnginx.service\n75\n")
+        self.assertEqual(self.out_of("show", "nginx", "-P", "seq,unit", "-P", "requests.server.count", "--value"),
+                         "812\nnginx.service\n75\n")
         # Metrics of endpoints and peers are requested by name, and may be absent
-        self.qosd.values = {"requests.server[:443].rate": 7.5, "requests.client[[::1]:80].count": 3, "requests.server[*:1].latency.p99": None}
+        self.qosd.values = {"requests.server[:443].rate": 7.5, "requests.client[[::1]:80].count": 3,
+                            "requests.server[*:1].latency.p99": None}
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server[:443].rate", "--value"), "7.5\n")
-        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.client[[::1]:80].count,requests.server.count,requests.server[*:1].latency.p99"),
-                         "requests.client[[::1]:80].count=3\nrequests.server.count=75\nrequests.server[*:1].latency.p99=\n")
-        self.assertEqual(self.calls("Get")[-1]["metrics"], ["requests.client[[::1]:80].count", "requests.server[*:1].latency.p99"])
+        self.assertEqual(self.out_of("show", "nginx", "-P",
+                                     "requests.client[[::1]:80].count,requests.server.count,"
+                                     "requests.server[*:1].latency.p99"),
+                         "requests.client[[::1]:80].count=3\nrequests.server.count=75\n"
+                         "requests.server[*:1].latency.p99=\n")
+        self.assertEqual(self.calls("Get")[-1]["metrics"],
+                         ["requests.client[[::1]:80].count", "requests.server[*:1].latency.p99"])
         self.assertIn("no metric", self.error_of("show", "nginx", "-P", "requests.server[:443].nonsense"))
-        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency.p99"), "requests.server.latency.p99=\n")
+        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency.p99"),
+                         "requests.server.latency.p99=\n")
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency.p99", "--value"), "\n")
         self.assertEqual(self.out_of("show", "nginx", "-P", "window", "--value", "--window=total"), "\n")
         out, err = self.run_qosctl("show", "nginx", "-P", "requests.server.nonsense,seq", "--value", status=1)
@@ -803,8 +874,11 @@ class Show(Test):
         self.assertEqual(self.out_of("show", "a*", "-P", "seq"), "seq=812\n")
         self.assertEqual(self.out_of("show", "*", "-P", "seq", "--value"), "812\n\n812\n")
         for typo in "requests.server.latncy.p99", "requests.server.latncy":
-            self.assertEqual(self.error_of("show", "a", "-P", typo), f"Unknown metric '{typo}', did you mean 'requests.server.latency.p99'?\n")
-        self.assertEqual([json.loads(line)["unit"] for line in self.out_of("show", "a", "b", "--json=short").splitlines()], ["a.service", "b.service"])
+            self.assertEqual(self.error_of("show", "a", "-P", typo),
+                             f"Unknown metric '{typo}', did you mean 'requests.server.latency.p99'?\n")
+        self.assertEqual([json.loads(line)["unit"] for line in self.out_of("show", "a", "b",
+                                                                           "--json=short").splitlines()],
+                         ["a.service", "b.service"])
 
     def test_exit_status(self):
         self.qosd.known = {"x.service"}
@@ -829,7 +903,8 @@ class Connecting(Test):
                     others[-1].connect(path)
             except BlockingIOError:
                 pass
-            with subprocess.Popen([QOSCTL, "list", "--no-legend"], env=self.env | {"QOSD_ADDRESS": path}, stdin=subprocess.DEVNULL,
+            with subprocess.Popen([QOSCTL, "list", "--no-legend"], env=self.env | {"QOSD_ADDRESS": path},
+                                  stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
                 def waits():
                     with open(f"/proc/{process.pid}/wchan") as f:
@@ -859,7 +934,8 @@ class Others(Test):
                 self.assertIn(mark, out)
                 self.assertIn(" p50", out)
         self.assertIn("requests.server.latency of nginx.service: 151k in the last 10s, mean ", out)
-        self.assertEqual(json.loads(self.out_of("histogram", "nginx", "requests.server.queue", "--window=60s", "--json=short"))["window"], 60 * SEC)
+        self.assertEqual(json.loads(self.out_of("histogram", "nginx", "requests.server.queue", "--window=60s",
+                                                "--json=short"))["window"], 60 * SEC)
         self.assertIn("distribution", self.error_of("histogram", "nginx", "requests.server.count"))
         self.assertIn(" p99.9\n", self.out_of("histogram", "nginx"))
         self.qosd.status["minimumSamples"] = 1000
@@ -878,7 +954,8 @@ class Others(Test):
 
     def test_history(self):
         self.qosd.add("nginx.service")
-        self.qosd.metrics += [{"name": f"requests.server.errors.{e}", "kind": "counter", "unit": "1", "probe": "requests", "essential": True, "description": ""}
+        self.qosd.metrics += [{"name": f"requests.server.errors.{e}", "kind": "counter", "unit": "1",
+                               "probe": "requests", "essential": True, "description": ""}
                               for e in ("reset", "timeout")]
         self.qosd.histories["nginx.service"] = history("nginx.service", 4, gap=(2,))
         self.assertEqual(self.out_of("history", "nginx"),
@@ -889,14 +966,17 @@ class Others(Test):
                          "\n"
                          "3 steps of 10s, listed by start time. Missing steps were not observed.\n")
         self.assertEqual(self.calls("History")[-1]["metrics"],
-                         ["requests.server.rate", "requests.server.latency.p50", "requests.server.latency.p99", "requests.server.inFlight",
+                         ["requests.server.rate", "requests.server.latency.p50", "requests.server.latency.p99",
+                          "requests.server.inFlight",
                           "requests.server.errors.reset", "requests.server.errors.timeout"])
         self.assertNotIn("since", self.calls("History")[-1])
 
-        out = self.out_of("history", "nginx", "requests.server.count", "requests.quality", "requests.server.latency.p99", "--since=@1763683210", "--no-legend")
+        out = self.out_of("history", "nginx", "requests.server.count", "requests.quality",
+                          "requests.server.latency.p99", "--since=@1763683210", "--no-legend")
         self.assertEqual(out.splitlines()[1].split(), ["Fri", "00:00:10", "1.00k", "exchanges", "1.35ms"])
         self.assertEqual(self.calls("History")[-1]["since"], 1763683210 * SEC // USEC)
-        self.assertIn("COUNT QUALITY LATENCY.P99\n", re.sub(" +", " ", self.out_of("history", "nginx", *self.calls("History")[-1]["metrics"])))
+        self.assertIn("COUNT QUALITY LATENCY.P99\n",
+                      re.sub(" +", " ", self.out_of("history", "nginx", *self.calls("History")[-1]["metrics"])))
 
         # JSON has all of the reply, whatever metrics are requested
         reply = json.loads(self.out_of("history", "nginx", "--json=short"))
@@ -910,9 +990,11 @@ class Others(Test):
             self.qosd.histories["nginx.service"] = history("nginx.service", 360)
             self.fits(self.out_of("history", "nginx", columns=columns), columns)
 
-        self.assertIn("requests.server.latency.max", self.error_of("history", "nginx", "requests.server.latency", status=2))
+        self.assertIn("requests.server.latency.max",
+                      self.error_of("history", "nginx", "requests.server.latency", status=2))
         self.assertIn("is in the future", self.error_of("history", "nginx", "--since=@9999999999999", status=2))
-        self.assertIn("expected a time span (10min, 2h) or a point in time", self.error_of("history", "nginx", "--since=2025-02-31", status=2))
+        self.assertIn("expected a time span (10min, 2h) or a point in time",
+                      self.error_of("history", "nginx", "--since=2025-02-31", status=2))
         self.error_of("history", "other", status=4)
         self.error_of("history", status=2)
         self.qosd.errors["History"] = Error("NoHistory", metric="m", message="no history is kept of 'm'")
@@ -933,7 +1015,8 @@ class Others(Test):
                     title, picture, legend = out.split("\n\n")
                     self.assertEqual("not observed" in legend, "/" in picture)
                     # A gap is not visible in columns of many steps
-                    self.assertEqual("/" in picture, n > 30 and (columns > 40 or n < 180), f"{n} steps in {columns} columns: {picture}")
+                    self.assertEqual("/" in picture, n > 30 and (columns > 40 or n < 180),
+                                     f"{n} steps in {columns} columns: {picture}")
                     self.fits(picture, columns)
                 rows = [line.split()[-1] for line in picture.splitlines()[1:-1]]
                 self.assertLessEqual(len(rows), 18)
@@ -942,7 +1025,8 @@ class Others(Test):
 
         # On a terminal, with blocks if the locale has them, and with colors
         self.qosd.histories["nginx.service"] = history("nginx.service", 60)
-        for env, mark, color in (({}, "\u2588", True), ({"NO_COLOR": "1"}, "\u2588", False), ({"LC_ALL": "C", "NO_COLOR": "1"}, "#", False)):
+        for env, mark, color in (({}, "\u2588", True), ({"NO_COLOR": "1"}, "\u2588", False),
+                                 ({"LC_ALL": "C", "NO_COLOR": "1"}, "#", False)):
             for columns in (80, 200):
                 t = self.terminal("heatmap", "nginx", "--no-pager", env=env, columns=columns)
                 self.assertEqual(t.end(), 0)
@@ -962,12 +1046,15 @@ class Others(Test):
         self.error_of("heatmap", "nginx", "a", "b", status=2)
 
     def test_heatmap_axis(self):
-        """Each time on the axis is below the column that begins then, also if the name of the day has wide characters."""
+        """Each time on the axis is below the column that begins then, also if the name of the day has wide
+        characters."""
         self.qosd.add("nginx.service")
         self.qosd.histories["nginx.service"] = history("nginx.service", 60)
-        r = subprocess.run(["localedef", "-i", "ja_JP", "-f", "UTF-8", self.directory + "/ja_JP.UTF-8"], capture_output=True) if shutil.which("localedef") else None
+        r = subprocess.run(["localedef", "-i", "ja_JP", "-f", "UTF-8", self.directory + "/ja_JP.UTF-8"],
+                           capture_output=True) if shutil.which("localedef") else None
         for locale, day, columns in (("C.UTF-8", "Fri", 3), ("ja_JP.UTF-8", "\u91d1", 2)):
-            if locale.startswith("ja") and (not r or r.returncode > 1 or not os.path.exists(self.directory + "/ja_JP.UTF-8")):
+            if locale.startswith("ja") and (not r or r.returncode > 1
+                                            or not os.path.exists(self.directory + "/ja_JP.UTF-8")):
                 self.skipTest("there is no locale with other letters")
             out = self.out_of("heatmap", "nginx", columns=80, locale=locale, LOCPATH=self.directory)
             axis = next(line for line in out.splitlines() if line.lstrip().startswith(day + " 00:00:00"))
@@ -982,7 +1069,8 @@ class Others(Test):
         # Standard output is that of the command; qosctl prints to standard error
         out, err = self.run_qosctl("measure", "nginx", "--", "sh", "-c", "echo out; echo err >&2; sleep 0.1")
         self.assertEqual(out, "out\n")
-        self.assertIn("have to follow '--': qosctl measure UNIT -- COMMAND...", self.error_of("measure", "nginx", "ab", "-q", status=2))
+        self.assertIn("have to follow '--': qosctl measure UNIT -- COMMAND...",
+                      self.error_of("measure", "nginx", "ab", "-q", status=2))
         self.assertRegex(err, r"^err\n\nnginx.service handled 15\d\d\d\d requests in [\d.]+m?s while")
         self.assertIn(" while 'sh' was running:\n", err)
         self.assertRegex(err, r"\n        Requests: .*\(151k in [\d.]+m?s\)")
@@ -998,9 +1086,12 @@ class Others(Test):
 
         # The exit status is that of the command
         self.assertIn("exit status 17", self.run_qosctl("measure", "nginx", "--", "sh", "-c", "exit 17", status=17)[1])
-        self.assertIn("exit status 143", self.run_qosctl("measure", "nginx", "--", "sh", "-c", "kill $$", status=143)[1])
-        self.assertIn("Failed to run 'no-such-program'", self.run_qosctl("measure", "nginx", "--", "no-such-program", status=127)[1])
-        self.assertIn("Failed to run '/etc/passwd'", self.run_qosctl("measure", "nginx", "--", "/etc/passwd", status=126)[1])
+        self.assertIn("exit status 143",
+                      self.run_qosctl("measure", "nginx", "--", "sh", "-c", "kill $$", status=143)[1])
+        self.assertIn("Failed to run 'no-such-program'",
+                      self.run_qosctl("measure", "nginx", "--", "no-such-program", status=127)[1])
+        self.assertIn("Failed to run '/etc/passwd'",
+                      self.run_qosctl("measure", "nginx", "--", "/etc/passwd", status=126)[1])
 
         # A unit that is not attached is attached with a lease
         self.qosd.known = {"redis.service"}
@@ -1015,21 +1106,30 @@ class Others(Test):
         self.error_of("measure", status=2)
 
     def test_diagnose(self):
-        figures = {"rate": 1000, "cpus": 2.0, "idleCpus": 0.25, "threads": {"running": 0.5, "runQueue": 0.75, "lock": 0.0}}
-        found = {"verdict": "found", "summary": "CPU contention \x1b; hog.service had the CPU", "text": "1000 requests/s", "figures": figures,
-                 "findings": [{"kind": "cpu", "certainty": "likely", "text": "run-queue wait: 50%, \x1b hog.service used it", "rule": "the rule", "next": "systemctl it",
-                               "unit": "hog.service", "resource": "hog.service", "state": "runQueue", "time": 5, "share": 0.5}],
-                 "excluded": [{"kind": "disk", "text": "disk wait: 0us", "share": 0}, {"kind": "lock", "text": "lock wait: 1us", "share": 0.02},
+        figures = {"rate": 1000, "cpus": 2.0, "idleCpus": 0.25,
+                   "threads": {"running": 0.5, "runQueue": 0.75, "lock": 0.0}}
+        found = {"verdict": "found", "summary": "CPU contention \x1b; hog.service had the CPU",
+                 "text": "1000 requests/s", "figures": figures,
+                 "findings": [{"kind": "cpu", "certainty": "likely",
+                               "text": "run-queue wait: 50%, \x1b hog.service used it", "rule": "the rule",
+                               "next": "systemctl it",
+                               "unit": "hog.service", "resource": "hog.service", "state": "runQueue", "time": 5,
+                               "share": 0.5}],
+                 "excluded": [{"kind": "disk", "text": "disk wait: 0us", "share": 0},
+                              {"kind": "lock", "text": "lock wait: 1us", "share": 0.02},
                               {"kind": "network", "text": "responses leave in 44ms (44%)", "share": 0.44}]}
-        nothing = {"verdict": "nothing", "summary": "no bottleneck found", "text": "1000 requests/s", "figures": figures, "findings": [], "excluded": []}
+        nothing = {"verdict": "nothing", "summary": "no bottleneck found", "text": "1000 requests/s",
+                   "figures": figures, "findings": [], "excluded": []}
         self.qosd.add("nginx.service")
 
         self.qosd.diagnosis = found
         out = self.out_of("diagnose", "nginx", "--for=1s")
-        self.assertTrue(out.startswith("nginx.service: CPU contention \\x1b; hog.service had the CPU\n1000 requests/s\n\ncpu (likely)\n"), out)
+        self.assertTrue(out.startswith("nginx.service: CPU contention \\x1b; hog.service had the CPU\n1000 "
+                                       "requests/s\n\ncpu (likely)\n"), out)
         self.assertIn("hog.service used it", out)
         self.assertNotIn("\x1b", out)
-        self.assertIn("\n    Next: systemctl it\n\nBelow the limits of their rules:\n    network    responses leave in 44ms (44%)\n", out)
+        self.assertIn("\n    Next: systemctl it\n\nBelow the limits of their rules:\n    network    responses leave in "
+                      "44ms (44%)\n", out)
         self.assertIn("\nNo significant wait for: disk, lock\n", out)
         self.assertIn("\nThreads, on average: running 0.50, CPU run queue 0.75\n", out)
         self.assertIn("CPUs allowed: 2 (idle: 0.25)", out)
@@ -1047,7 +1147,8 @@ class Others(Test):
             self.assertIn("\n               words words", out)
         self.assertIn("\n    " + long, self.out_of("diagnose", "nginx", "--for=1s"))
         self.qosd.diagnosis = found
-        self.assertEqual(json.loads(self.out_of("diagnose", "nginx", "--for=1s", "--json=short"))["findings"][0]["unit"], "hog.service")
+        self.assertEqual(json.loads(self.out_of("diagnose", "nginx", "--for=1s",
+                                                "--json=short"))["findings"][0]["unit"], "hog.service")
 
         self.qosd.diagnosis = nothing
         self.assertTrue(self.out_of("diagnose", "nginx", "--for=1s").startswith("nginx.service: no bottleneck found\n"))
@@ -1055,7 +1156,9 @@ class Others(Test):
         self.assertIn("nginx.service: inconclusive\n", self.run_qosctl("diagnose", "nginx", "--for=1s", status=1)[0])
 
         # A baseline from the history is named with its interval
-        self.qosd.diagnosis = nothing | {"baseline": figures, "baselineSource": {"since": 1763683200000000, "until": 1763683260000000, "covered": 30 * 10 ** 9}}
+        self.qosd.diagnosis = nothing | {"baseline": figures,
+                                         "baselineSource": {"since": 1763683200000000, "until": 1763683260000000,
+                                                            "covered": 30 * 10 ** 9}}
         self.assertIn("Compared with its history, 30s between ", self.out_of("diagnose", "nginx", "--for=1s"))
 
         # A saved baseline is sent to qosd without changes
@@ -1069,27 +1172,34 @@ class Others(Test):
         self.assertEqual(self.calls("Diagnose")[-1]["baseline"], figures)
         self.assertNotIn("another unit", out)
         self.qosd.add("redis.service")
-        self.assertIn("saved of another unit: nginx.service", self.out_of("diagnose", "redis", "--for=1s", f"--against={path}"))
+        self.assertIn("saved of another unit: nginx.service",
+                      self.out_of("diagnose", "redis", "--for=1s", f"--against={path}"))
 
         # Files of version 1 have previous names of some figures
         with open(path, "w") as f:
-            json.dump({"version": 1, "unit": "nginx.service", "figures": {"rate": 2.5, "asked": 3, "askTime": 4, "busiest": .5, "held": 6}}, f)
+            json.dump({"version": 1, "unit": "nginx.service",
+                       "figures": {"rate": 2.5, "asked": 3, "askTime": 4, "busiest": .5, "held": 6}}, f)
         self.out_of("diagnose", "nginx", "--for=1s", f"--against={path}")
         self.assertEqual(self.calls("Diagnose")[-1]["baseline"],
-                         {"rate": 2.5, "clientRate": 3, "clientLatency": 4, "busiestProcess": .5, "blockedByRequests": 6})
+                         {"rate": 2.5, "clientRate": 3, "clientLatency": 4, "busiestProcess": .5,
+                          "blockedByRequests": 6})
 
         n = len(self.calls("Diagnose"))
-        for text, what in (("{", "no JSON"), ("{}", "no version"), ('{"version":3,"figures":{}}', "version 3, expected at most 2"), ('{"version":1}', "no figures"),
+        for text, what in (("{", "no JSON"), ("{}", "no version"),
+                           ('{"version":3,"figures":{}}', "version 3, expected at most 2"),
+                           ('{"version":1}', "no figures"),
                            ('{"version":1,"figures":[]}', "no figures"), ("", "is empty")):
             with open(path, "w") as f:
                 f.write(text)
             self.assertIn(what, self.error_of("diagnose", "nginx", "--for=1s", f"--against={path}"))
         self.assertIn("No such file", self.error_of("diagnose", "nginx", "--for=1s", f"--against={path}.none"))
         self.assertEqual(len(self.calls("Diagnose")), n)
-        self.assertIn("Failed to write", self.error_of("diagnose", "nginx", "--for=1s", f"--save={self.directory}/none/normal"))
+        self.assertIn("Failed to write",
+                      self.error_of("diagnose", "nginx", "--for=1s", f"--save={self.directory}/none/normal"))
         n = len(self.calls("Diagnose"))
         for span in ("30s", "500ms", "11s", "1500ms", "10min"):
-            self.assertIn(f"Invalid --for={span}, expected 1s to 10s in whole seconds, 60s or 5min.", self.error_of("diagnose", "nginx", f"--for={span}", status=2))
+            self.assertIn(f"Invalid --for={span}, expected 1s to 10s in whole seconds, 60s or 5min.",
+                          self.error_of("diagnose", "nginx", f"--for={span}", status=2))
         self.assertEqual(len(self.calls("Diagnose")), n)
         self.error_of("diagnose", "other", status=4)
         self.error_of("diagnose", "nginx", "redis", status=2)
@@ -1102,7 +1212,8 @@ class Others(Test):
 
     def diagnosing(self, columns=80, span="10s", **more):
         self.qosd.add("nginx.service", rate=1234)
-        self.qosd.diagnosis = {"verdict": "nothing", "summary": "no bottleneck found", "text": "1000 requests/s", "figures": {}, "findings": [], "excluded": []} | more
+        self.qosd.diagnosis = {"verdict": "nothing", "summary": "no bottleneck found", "text": "1000 requests/s",
+                               "figures": {}, "findings": [], "excluded": []} | more
         return self.terminal("diagnose", "nginx", f"--for={span}", columns=columns, env={"PAGER": ""})
 
     LONG_NAME = "a-rather-long-name-of-a-backend.service"
@@ -1117,43 +1228,61 @@ class Others(Test):
 
     def test_diagnose_on_narrow_terminals(self):
         """Words are not broken at the end of a line, so that names and commands can be copied."""
-        command, summary = f"journalctl -u {self.LONG_NAME} -p err -n 50", "100% of 171 requests/s fail: 171 error replies/s"
+        command, summary = (f"journalctl -u {self.LONG_NAME} -p err -n 50",
+                            "100% of 171 requests/s fail: 171 error replies/s")
         self.qosd.add(self.LONG_NAME)
         self.qosd.diagnosis = {"verdict": "found", "summary": summary, "text": "171 requests/s",
-                               "findings": [{"kind": "errors", "certainty": "certain", "text": summary, "rule": "the rule", "next": command}],
-                               "excluded": [{"kind": kind, "share": 0} for kind in ("quota", "disk", "lock", "memory", "dependency", "limit", "network")],
+                               "findings": [{"kind": "errors", "certainty": "certain", "text": summary,
+                                             "rule": "the rule", "next": command}],
+                               "excluded": [{"kind": kind, "share": 0}
+                                            for kind in ("quota", "disk", "lock", "memory", "dependency", "limit",
+                                                         "network")],
                                "figures": {"threads": {state: 0.5 for state in self.STATES}}}
-        screens = {columns: self.screen("diagnose", self.LONG_NAME, "--for=1s", columns=columns) for columns in (40, 80, 200)}
+        screens = {columns: self.screen("diagnose", self.LONG_NAME, "--for=1s", columns=columns)
+                   for columns in (40, 80, 200)}
         for columns, lines in screens.items():
             words = " ".join(lines).split()
-            for text in f"{self.LONG_NAME}: {summary}", f"Next: {command}", "No significant wait for: quota, disk, lock, memory, dependency, limit, network", \
-                    "Threads, on average: " + ", ".join(f"{label} 0.50" for label in state_labels().values()):
+            for text in (f"{self.LONG_NAME}: {summary}", f"Next: {command}",
+                         "No significant wait for: quota, disk, lock, memory, dependency, limit, network",
+                         "Threads, on average: " + ", ".join(f"{label} 0.50" for label in state_labels().values())):
                 self.assertIn(f" {text} ", " " + " ".join(words) + " ", f"{columns} columns")
-        self.assertEqual(screens[40][:3], [self.LONG_NAME + ":", "    100% of 171 requests/s fail: 171", "    error replies/s"])
+        self.assertEqual(screens[40][:3],
+                         [self.LONG_NAME + ":", "    100% of 171 requests/s fail: 171", "    error replies/s"])
         self.assertIn("    Next: journalctl -u", screens[40])
         self.assertIn(self.LONG_NAME, screens[40])
         self.assertIn("No significant wait for: quota, disk,", screens[40])
-        self.assertEqual(screens[80][:2], [f"{self.LONG_NAME}: 100% of 171 requests/s fail: 171 error", "    replies/s"])
+        self.assertEqual(screens[80][:2],
+                         [f"{self.LONG_NAME}: 100% of 171 requests/s fail: 171 error", "    replies/s"])
         self.assertIn(f"    Next: {command}", screens[80])
 
     def test_status_on_narrow_terminals(self):
         """The page fits into the terminal: values are wrapped, and only columns of tables are left out."""
-        client = {"count": 1007, "rate": 100.7, "errors": {"reset": 0, "timeout": 0}, "aborts": 0, "inFlight": 0, "bytesIn": 1, "bytesOut": 2,
-                  "peers": [row(peer="127.0.0.1:6379", unit="redis-server.service", errors={"reset": 7, "timeout": 0}), row(rest=True)]}
+        client = {"count": 1007, "rate": 100.7, "errors": {"reset": 0, "timeout": 0}, "aborts": 0, "inFlight": 0,
+                  "bytesIn": 1, "bytesOut": 2,
+                  "peers": [row(peer="127.0.0.1:6379", unit="redis-server.service", errors={"reset": 7, "timeout": 0}),
+                            row(rest=True)]}
         endpoints = [row(listen="*:443"), row(listen="127.0.0.1:9100")]
         share = {state: 1 / len(self.STATES) for state in self.STATES}
-        contention = {"covered": 10 * SEC, "threadTime": 60 * SEC, "shares": share, "threads": share, "waits": {state: 7 for state in self.STATES},
-                      "serving": {"share": 0.5, "threadTime": SEC, "shares": share}, "migrations": 38, "contextSwitches": {"voluntary": 1690, "involuntary": 180},
+        contention = {"covered": 10 * SEC, "threadTime": 60 * SEC, "shares": share, "threads": share,
+                      "waits": {state: 7 for state in self.STATES},
+                      "serving": {"share": 0.5, "threadTime": SEC, "shares": share}, "migrations": 38,
+                      "contextSwitches": {"voluntary": 1690, "involuntary": 180},
                       "runQueueLatency": {"count": 1000, "p50": 17400, "p99": 4440000, "max": 10400000}}
-        self.qosd.add("web.service", requests__server__errors={"reset": 3, "timeout": 1}, requests__server__clientAborts=2,
-                      requests__server__inFlight=7, requests__server__oldestInFlight=81000, requests__client=client, contention=contention,
+        self.qosd.add("web.service", requests__server__errors={"reset": 3, "timeout": 1},
+                      requests__server__clientAborts=2,
+                      requests__server__inFlight=7, requests__server__oldestInFlight=81000, requests__client=client,
+                      contention=contention,
                       requests__server__endpoints=endpoints,
-                      holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC, "exclude": ["port:80", "port:9100"]}])
+                      holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC,
+                              "exclude": ["port:80", "port:9100"]}])
         for columns in (40, 80, 200):
             text = " ".join(" ".join(self.screen("status", "web", columns=columns)).split())
-            for line in "Held by: administrator (root), 9min 3s left, excluding port:80 port:9100", "CGroup: /system.slice/web.service", \
-                    "Errors: 0.40/s (3 reset, 1 timed out); 2 aborted by clients Traffic:", "12 open, 3 new, 0 retransmitted segments Accept queue: 0/511", \
-                    "requests and 0 errors since attached", "voluntary,", "redis" if columns > 40 else "127.0.0.1:6379", "P99", "STATE THREADS SHARE":
+            for line in ("Held by: administrator (root), 9min 3s left, excluding port:80 port:9100",
+                         "CGroup: /system.slice/web.service",
+                         "Errors: 0.40/s (3 reset, 1 timed out); 2 aborted by clients Traffic:",
+                         "12 open, 3 new, 0 retransmitted segments Accept queue: 0/511",
+                         "requests and 0 errors since attached", "voluntary,",
+                         "redis" if columns > 40 else "127.0.0.1:6379", "P99", "STATE THREADS SHARE"):
                 self.assertIn(line, text, f"{columns} columns")
         # Colors are reset at the end of a wrapped line, and set again on the next one
         out = self.terminal("status", "web", columns=40, env={"PAGER": ""})
@@ -1165,8 +1294,10 @@ class Others(Test):
         latency = {"count": 4000, "mean": 50000, "p50": 17400, "p99": 4440000, "max": 10400000}
         none = {"count": 0, "errors": 0}
         storage = {"covered": 10 * SEC, "reads": {"count": 4000, "errors": 3, "bytes": 409600, "latency": latency},
-                   "writes": {"count": 20, "errors": 0, "bytes": 2048, "latency": {"count": 20, "mean": 9000, "p50": 9000, "max": 12000}},
-                   "syncs": dict(none, latency={"count": 0}), "opens": dict(none, latency={"count": 0}), "creates": none, "removes": none,
+                   "writes": {"count": 20, "errors": 0, "bytes": 2048,
+                              "latency": {"count": 20, "mean": 9000, "p50": 9000, "max": 12000}},
+                   "syncs": dict(none, latency={"count": 0}), "opens": dict(none, latency={"count": 0}),
+                   "creates": none, "removes": none,
                    "renames": none, "lookups": {"count": 50, "errors": 50}, "changes": none,
                    "calls": {"reads": 5000, "writes": 70, "readBytes": 1024000, "writeBytes": 10}}
         self.qosd.add("files.service", storage=storage)
@@ -1174,9 +1305,11 @@ class Others(Test):
             lines = self.screen("status", "files", columns=columns)
             text = "\n".join(" ".join(line.split()) for line in lines)
             self.assertIn("Files: calls over 10.0s:", text)
-            for line in ("CALL RATE BYTES ERRORS P99", "read 400/s 40.0K/s 3 4.44ms", "write 2.00/s 204B/s 0 -", "look up 5.00/s - 50 -") \
+            for line in ("CALL RATE BYTES ERRORS P99", "read 400/s 40.0K/s 3 4.44ms", "write 2.00/s 204B/s 0 -",
+                         "look up 5.00/s - 50 -") \
                     if columns == 40 else \
-                    ("CALL RATE BYTES ERRORS P50 P99 MAX", "read 400/s 40.0K/s 3 17.4us 4.44ms 10.4ms", "write 2.00/s 204B/s 0 9.00us - 12.0us",
+                    ("CALL RATE BYTES ERRORS P50 P99 MAX", "read 400/s 40.0K/s 3 17.4us 4.44ms 10.4ms",
+                     "write 2.00/s 204B/s 0 9.00us - 12.0us",
                      "look up 5.00/s - 50 - - -"):
                 self.assertIn(line, text, f"{columns} columns")
             self.assertNotIn("sync", text)
@@ -1184,7 +1317,8 @@ class Others(Test):
         self.qosd.add("counted.service", storage={"covered": 10 * SEC, "calls": storage["calls"]})
         for columns in (40, 80, 200):
             text = " ".join(" ".join(self.screen("status", "counted", columns=columns)).split())
-            self.assertIn("Reads, writes: 500/s reads (100.0K/s), 7.00/s writes (1B/s), sockets and pipes included", text)
+            self.assertIn("Reads, writes: 500/s reads (100.0K/s), 7.00/s writes (1B/s), sockets and pipes included",
+                          text)
         self.qosd.add("idle.service", storage={"covered": 10 * SEC, "reads": dict(none, bytes=0, latency={"count": 0})})
         self.assertIn("Files: calls over 10.0s: none", "\n".join(self.screen("status", "idle", columns=80)))
 
@@ -1195,22 +1329,27 @@ class Others(Test):
 
         rest = {"rest": True, "reads": calls(0, 0), "writes": calls(0, 0), "opens": {"count": 5, "errors": 5}}
         storage = {"covered": 10 * SEC, "reads": calls(4000, 1), "mounts": [
-            {"mount": "/srv/a\\040long\\033name", "type": "ext4", "device": "8:1", "reads": calls(4000, 17400), "writes": calls(20, 4440000),
-             "syncs": {"count": 10, "errors": 1, "latency": {"count": 10, "p99": 9500000}}, "opens": {"count": 50, "errors": 0},
+            {"mount": "/srv/a\\040long\\033name", "type": "ext4", "device": "8:1", "reads": calls(4000, 17400),
+             "writes": calls(20, 4440000),
+             "syncs": {"count": 10, "errors": 1, "latency": {"count": 10, "p99": 9500000}},
+             "opens": {"count": 50, "errors": 0},
              "changes": {"count": 0, "errors": 0}},
             {"type": "tmpfs", "device": "0:52", "reads": calls(0, 0)}, rest]}
         self.qosd.add("files.service", storage=storage)
         for columns, header, first in (
                 (40, "MOUNT READS RP99 WRITES WP99", "400/s 17.4us 2.00/s 4.44ms"),
-                (80, "MOUNT READS RBYTES RP99 WRITES WBYTES WP99 SYNCS SP99", "400/s 39.1K/s 17.4us 2.00/s 200B/s 4.44ms 1.00/s 9.50ms"),
+                (80, "MOUNT READS RBYTES RP99 WRITES WBYTES WP99 SYNCS SP99",
+                 "400/s 39.1K/s 17.4us 2.00/s 200B/s 4.44ms 1.00/s 9.50ms"),
                 (200, "MOUNT TYPE DEVICE READS RBYTES RP99 WRITES WBYTES WP99 SYNCS SP99 OPENS CHANGES ERRORS",
-                 "/srv/a\\040long\\033name ext4 8:1 400/s 39.1K/s 17.4us 2.00/s 200B/s 4.44ms 1.00/s 9.50ms 5.00/s 0/s 1")):
+                 "/srv/a\\040long\\033name ext4 8:1 400/s 39.1K/s 17.4us 2.00/s 200B/s 4.44ms 1.00/s 9.50ms "
+                 "5.00/s 0/s 1")):
             lines = [" ".join(line.split()) for line in self.screen("mounts", "files", columns=columns)]
             self.assertTrue(lines[0].startswith(header), f"{columns} columns: {lines}")
             self.assertIn(first, lines[1], f"{columns} columns")
             self.assertTrue(lines[2].startswith("0:52"), lines)
             self.assertTrue(lines[3].startswith("others"), lines)
-        self.assertEqual(json.loads(self.out_of("mounts", "files", "--json=short")), {"unit": "files.service", "mounts": storage["mounts"]})
+        self.assertEqual(json.loads(self.out_of("mounts", "files", "--json=short")),
+                         {"unit": "files.service", "mounts": storage["mounts"]})
 
         self.qosd.add("requests.service")
         self.assertIn("not observed with the probe storage", self.out_of("mounts", "requests"))
@@ -1222,17 +1361,20 @@ class Others(Test):
         self.assertIn("windows from 2s to 10s", self.out_of("mounts", "hidden", "idle"))
 
     def test_resources_on_narrow_terminals(self):
-        memory = {"majorFaults": 123, "majorFaultTime": 5000000, "minorFaults": 456, "minorFaultTime": 1, "reclaims": 7, "reclaimTime": 9000, "refaults": 12345}
+        memory = {"majorFaults": 123, "majorFaultTime": 5000000, "minorFaults": 456, "minorFaultTime": 1, "reclaims": 7,
+                  "reclaimTime": 9000, "refaults": 12345}
         pressure = {kind: {"some": 0.0321, "full": 0.0123} for kind in ("cpu", "memory", "io")}
         self.qosd.add(self.LONG_NAME, contention={"block": {"devices": []}, "memory": memory, "pressure": pressure})
-        self.qosd.errors["Resources"] = Error("NotMeasured", metric="contention.waits", message="there is no reading of it now")
+        self.qosd.errors["Resources"] = Error("NotMeasured", metric="contention.waits",
+                                              message="there is no reading of it now")
         for columns in (40, 80, 200):
             lines = self.screen("resources", self.LONG_NAME, columns=columns)
             text = " ".join(" ".join(lines).split())
-            for line in "Memory: 123 major faults (5.00ms), 456 minor faults (1ns), 7 reclaims (9.00us), 12.3k refaulted pages", \
-                    "Pressure: cpu 3.2% (full 1.2%), memory 3.2% (full 1.2%), io 3.2% (full 1.2%)", \
-                    "Waits: there is no reading of it now", \
-                    f"For more metrics: qosctl attach --probes=requests,cpu,block,memory {self.LONG_NAME}":
+            for line in ("Memory: 123 major faults (5.00ms), 456 minor faults (1ns), 7 reclaims (9.00us), "
+                         "12.3k refaulted pages",
+                         "Pressure: cpu 3.2% (full 1.2%), memory 3.2% (full 1.2%), io 3.2% (full 1.2%)",
+                         "Waits: there is no reading of it now",
+                         f"For more metrics: qosctl attach --probes=requests,cpu,block,memory {self.LONG_NAME}"):
                 self.assertIn(line, text, f"{columns} columns")
         self.assertIn(self.LONG_NAME, lines)
 
@@ -1270,7 +1412,8 @@ class Others(Test):
         self.assertEqual(len(self.calls("Get")), calls)
 
     def test_progress_of_others(self):
-        """measure, wait and attach have a progress line, too; measure only if the command's output is not on the terminal."""
+        """measure, wait and attach have a progress line, too; measure only if the command's output is not on the
+        terminal."""
         self.qosd.add("nginx.service", rate=1234)
         t = self.terminal("measure", "nginx", "--", "sleep", "2")
         self.assertEqual(t.end(), 0)
@@ -1290,7 +1433,8 @@ class Others(Test):
         self.qosd.slow["Attach"].set()
         # How to keep it is said on terminals
         self.assertEqual((t.end(), plain(t.output.rsplit("\r\x1b[2K", 1)[1])),
-                         (0, "Attached until qosd is stopped, or the next boot. To attach at each boot: qosctl enable nginx\r\n"))
+                         (0, "Attached until qosd is stopped, or the next boot. To attach at each boot: qosctl enable "
+                             "nginx\r\n"))
 
     def until(self, condition):
         end = time.monotonic() + DEADLINE
@@ -1305,7 +1449,8 @@ class Others(Test):
             return f.read().split()[1:3] == ["0x0", "0x0"]
 
     def test_interrupted(self):
-        """Ctrl+C ends the interval and prints a diagnosis of it. A second one, or one before the interval begins, ends qosctl."""
+        """Ctrl+C ends the interval and prints a diagnosis of it. A second one, or one before the interval begins, ends
+        qosctl."""
         for verdict, status in (("nothing", 0), ("unknown", 1)):
             t = self.diagnosing(span="5min", verdict=verdict)
             t.wait_for("5min left")
@@ -1316,7 +1461,8 @@ class Others(Test):
 
         # SIGINT does the same in a pipe
         n = len(self.calls("BeginDiagnosis"))
-        p = subprocess.Popen([QOSCTL, "diagnose", "nginx", "--for=5min", "--json=short"], env=self.env, stdout=subprocess.PIPE)
+        p = subprocess.Popen([QOSCTL, "diagnose", "nginx", "--for=5min", "--json=short"], env=self.env,
+                             stdout=subprocess.PIPE)
         self.until(lambda: len(self.calls("BeginDiagnosis")) == n + 1 and self.sleeps(p.pid))
         p.send_signal(signal.SIGINT)
         self.assertEqual(json.loads(p.communicate(timeout=DEADLINE)[0])["verdict"], "unknown")
@@ -1342,21 +1488,27 @@ class Others(Test):
         """Returns a diagnosis with a dependency on peers, which are pairs of an address and a unit or None."""
         n = len(peers)
         return {"verdict": "found", "summary": "slow dependency", "text": "100 requests/s", "excluded": [],
-                "findings": [{"kind": "dependency", "certainty": "certain", "text": "wait for responses of peers", "rule": "a rule", "next": "qosctl it",
+                "findings": [{"kind": "dependency", "certainty": "certain", "text": "wait for responses of peers",
+                              "rule": "a rule", "next": "qosctl it",
                               "resource": peers[0][0], "share": share}, *findings],
                 "figures": {"rate": 100, "firstByte": 5000000, "clientRate": 100 * n, "clientLatency": 4000000},
-                "peers": [{"name": address, "time": 4000000, "rate": 100} | ({"unit": unit} if unit else {}) for address, unit in peers]}
+                "peers": [{"name": address, "time": 4000000, "rate": 100} | ({"unit": unit} if unit else {})
+                          for address, unit in peers]}
 
-    DISK = {"verdict": "found", "summary": "disk: 88% of each request is disk wait (vda, used by backup.service)", "text": "100 requests/s", "excluded": [],
+    DISK = {"verdict": "found", "summary": "disk: 88% of each request is disk wait (vda, used by backup.service)",
+            "text": "100 requests/s", "excluded": [],
             "figures": {"rate": 100, "firstByte": 4000000},
-            "findings": [{"kind": "disk", "certainty": "certain", "text": "disk wait: 3.5ms of the 4ms to the first byte (88%)", "rule": "a rule",
-                          "next": "systemctl set-property backup.service IOWeight=20", "resource": "vda", "unit": "backup.service", "share": 0.88}]}
+            "findings": [{"kind": "disk", "certainty": "certain",
+                          "text": "disk wait: 3.5ms of the 4ms to the first byte (88%)", "rule": "a rule",
+                          "next": "systemctl set-property backup.service IOWeight=20", "resource": "vda",
+                          "unit": "backup.service", "share": 0.88}]}
 
     def test_why(self):
         for unit in ("nginx.service", "web.service", "back.service"):
             self.qosd.add(unit)
         self.qosd.diagnoses = {"nginx.service": self.waits_for(("127.0.0.1:8001", "web.service"), share=0.96),
-                               "web.service": self.waits_for(("[::1]:8002", "back.service"), share=0.5), "back.service": self.DISK}
+                               "web.service": self.waits_for(("[::1]:8002", "back.service"), share=0.5),
+                               "back.service": self.DISK}
         self.assertEqual(self.out_of("why", "nginx", "--for=1s"), """\
 nginx.service → web.service → back.service: disk: 88% of each request is disk wait (vda, used by backup.service)
 
@@ -1370,16 +1522,20 @@ disk (certain), back.service: 42% of each request of nginx.service
     Next: systemctl set-property backup.service IOWeight=20
 """)
         # Each unit is attached with a lease
-        self.assertEqual([(p["unit"], p["lease"]) for p in self.calls("Attach")], [("nginx", True), ("web.service", True), ("back.service", True)])
-        self.assertIn("nginx.service -> web.service -> back.service: ", self.out_of("why", "nginx", "--for=1s", locale="C"))
+        self.assertEqual([(p["unit"], p["lease"]) for p in self.calls("Attach")],
+                         [("nginx", True), ("web.service", True), ("back.service", True)])
+        self.assertIn("nginx.service -> web.service -> back.service: ",
+                      self.out_of("why", "nginx", "--for=1s", locale="C"))
         for columns in (40, 80, 200):
             self.fits(self.out_of("why", "nginx", "--for=1s", columns=columns), columns)
 
         v = json.loads(self.out_of("why", "nginx", "--for=1s", "--json=short"))
-        self.assertEqual((v["unit"], v["cause"]["unit"], v["cause"]["finding"]["kind"], v["interval"]), ("nginx.service", "back.service", "disk", SEC))
+        self.assertEqual((v["unit"], v["cause"]["unit"], v["cause"]["finding"]["kind"], v["interval"]),
+                         ("nginx.service", "back.service", "disk", SEC))
         self.assertAlmostEqual(v["cause"]["wholeShare"], 0.96 * 0.5 * 0.88)
         step = v["steps"][0]["steps"][0]
-        self.assertEqual((step["unit"], step["address"], step["share"], step["diagnosis"]["unit"], step["steps"]), ("back.service", "[::1]:8002", 0.5, "back.service", []))
+        self.assertEqual((step["unit"], step["address"], step["share"], step["diagnosis"]["unit"], step["steps"]),
+                         ("back.service", "[::1]:8002", 0.5, "back.service", []))
 
         for arguments in (["nginx", "--for=30s"], ["nginx", "--for=1500ms"], ["nginx", "web"], []):
             self.error_of("why", *arguments, status=2)
@@ -1400,7 +1556,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         free.close()
         for address, end, words in ((f"127.0.0.1:{port}", "noUnit", "no unit of this host is known to listen there"),
                                     ("/nowhere", "noUnit", "no unit of this host is known to listen there"),
-                                    ("192.0.2.1:80", "otherHost", "not an address of this host"), ("[2001:db8::1]:80", "otherHost", "not an address of this host")):
+                                    ("192.0.2.1:80", "otherHost", "not an address of this host"),
+                                    ("[2001:db8::1]:80", "otherHost", "not an address of this host")):
             steps, out = self.why_ends((address, None))
             self.assertEqual([(s["address"], s["end"]) for s in steps], [(address, end)])
             self.assertIn(f"\n└─ 90% {address}: {words}\n", out)
@@ -1412,7 +1569,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn("90% nginx.service (127.0.0.1:8000): a cycle: it is above\n", out)
 
         # A unit in two branches is diagnosed once
-        self.qosd.diagnoses |= {"web.service": self.waits_for(("127.0.0.1:8002", "back.service")), "back.service": self.DISK}
+        self.qosd.diagnoses |= {"web.service": self.waits_for(("127.0.0.1:8002", "back.service")),
+                                "back.service": self.DISK}
         steps, out = self.why_ends(("127.0.0.1:8001", "web.service"), ("127.0.0.1:8002", "back.service"))
         self.assertEqual(([s["unit"] for s in steps], steps[1]["end"]), (["web.service", "back.service"], "seen"))
         self.assertIn("├─ 45% web.service (127.0.0.1:8001): ", out)
@@ -1420,7 +1578,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn("└─ 45% back.service (127.0.0.1:8002): it is elsewhere in the tree\n", out)
 
         # The diagnosis of a peer fails
-        for error, words in ((Error("NoSuchUnit", unit="web.service", message="no such unit web.service"), "no such unit web.service"),
+        for error, words in ((Error("NoSuchUnit", unit="web.service", message="no such unit web.service"),
+                              "no such unit web.service"),
                              (Error("org.varlink.service.PermissionDenied"), "access denied")):
             self.qosd.diagnoses["web.service"] = error
             steps, out = self.why_ends(("127.0.0.1:8001", "web.service"))
@@ -1444,7 +1603,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.qosd.add("nginx.service")
         for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             name = sig.name[3:]
-            p = subprocess.Popen([QOSCTL, "measure", "nginx", "--", "sh", "-c", f"trap 'echo got {name}; exit 3' {name}; echo ready; while :; do sleep 0.05; done"],
+            p = subprocess.Popen([QOSCTL, "measure", "nginx", "--", "sh", "-c",
+                                  f"trap 'echo got {name}; exit 3' {name}; echo ready; while :; do sleep 0.05; done"],
                                  env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual(p.stdout.readline(), "ready\n")
             p.send_signal(sig)
@@ -1453,7 +1613,9 @@ disk (certain), back.service: 42% of each request of nginx.service
             self.assertIn("nginx.service handled", err)
 
         # The terminal sends SIGINT to both processes: qosctl must not forward it
-        t = self.terminal("measure", "nginx", "--", "sh", "-c", "trap 'echo got it; n=1' INT; echo ready; while [ -z $n ]; do sleep 0.05; done; sleep 0.3; exit 5")
+        t = self.terminal("measure", "nginx", "--", "sh", "-c",
+                          "trap 'echo got it; n=1' INT; echo ready; while [ -z $n ]; do sleep 0.05; done; sleep "
+                          "0.3; exit 5")
         t.wait_for("ready")
         t.key("\x03")
         self.assertEqual(t.end(), 5)
@@ -1464,7 +1626,8 @@ disk (certain), back.service: 42% of each request of nginx.service
             for columns in (80, 200):
                 self.fits(self.out_of("probes", columns=columns, locale=locale), columns)
         out = self.out_of("probes")
-        self.assertRegex(out, r"qosd_ingress +requests +cgroup_skb/ingress +attached +1.23M +190ns +0 arrival of requests\n")
+        self.assertRegex(out,
+                         r"qosd_ingress +requests +cgroup_skb/ingress +attached +1.23M +190ns +0 arrival of requests\n")
         self.assertRegex(out, r"qosd_data_ready .* unavailable +- +- +- .*; the kernel has no such tracepoint\n")
         self.assertIn("512.0K per attached unit, 320B per open connection.", out)
         self.assertNotIn("bpf_stats_enabled", out)
@@ -1483,7 +1646,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertNotIn("could not be allocated", out)
         self.qosd.status["lostElements"] = [{"map": "h2_conns", "count": 2}, {"map": "udp_peers", "count": 1}]
         out = self.out_of("probes")
-        self.assertIn("\n2 elements could not be allocated in map 'h2_conns'.\n1 element could not be allocated in map 'udp_peers'.\n", out)
+        self.assertIn("\n2 elements could not be allocated in map 'h2_conns'.\n1 element could not be allocated in map "
+                      "'udp_peers'.\n", out)
         objects = [json.loads(line) for line in self.out_of("probes", "--json=short").splitlines()]
         self.assertEqual(objects, self.qosd.programs + [self.qosd.status])
 
@@ -1492,14 +1656,17 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.qosd.exported[name] = {
             "name": name, "slice": "app.slice", "activeState": "active", "attachedSince": 1763683200123456, "seq": 5,
             "timestamp": 1763683300000000, "drops": 3, "cost": {"requests": 1000000001, "contention": 7},
-            "totals": {"requests.server.count": count, "requests.server.bytesIn": 2 ** 53 + 1, "contention.threadTime": 1500000000},
+            "totals": {"requests.server.count": count, "requests.server.bytesIn": 2 ** 53 + 1,
+                       "contention.threadTime": 1500000000},
             "gauges": {"requests.server.inFlight": 2, "requests.server.oldestInFlight": 7},
-            "histograms": [{"metric": "requests.server.latency", "schema": 5, "sum": 12345678901, "indexes": indexes, "counts": counts,
+            "histograms": [{"metric": "requests.server.latency", "schema": 5, "sum": 12345678901, "indexes": indexes,
+                            "counts": counts,
                             "count": sum(counts)}],
             "objectives": [{"threshold": "slow", "target": 0.99, "good": 5, "total": 9}]}
 
     def samples(self, *arguments):
-        """Returns the samples by name and labels. Checks that those of a family are together, after its HELP and TYPE."""
+        """Returns the samples by name and labels. Checks that those of a family are together, after its HELP and
+        TYPE."""
         samples, families, family = {}, [], None
         for line in self.out_of("metrics", *arguments).splitlines():
             if line.startswith("# "):
@@ -1511,7 +1678,8 @@ disk (certain), back.service: 42% of each request of nginx.service
                 elif key != "EOF":
                     self.assertEqual(rest[0], family)
                 continue
-            m = re.fullmatch(r'([a-z_0-9]+)\{(?:unit|program)="((?:[^"\\]|\\.)*)"(?:,(?:le|threshold|slice|reason|probe)="([^"]*)")?'
+            m = re.fullmatch(r'([a-z_0-9]+)\{(?:unit|program)="((?:[^"\\]|\\.)*)"'
+                             r'(?:,(?:le|threshold|slice|reason|probe)="([^"]*)")?'
                              r'(?:,state="active")?\} (\S+)', line)
             self.assertTrue(m, line)
             self.assertTrue(m[1].startswith(family), line)
@@ -1521,10 +1689,13 @@ disk (certain), back.service: 42% of each request of nginx.service
 
     def test_metrics(self):
         self.qosd.metrics += [
-            {"name": name, "kind": kind, "unit": unit, "probe": "requests", "essential": True, "description": description}
+            {"name": name, "kind": kind, "unit": unit, "probe": "requests", "essential": True,
+             "description": description}
             for name, kind, unit, description in
-            (("requests.server.bytesIn", "counter", "bytes", "Bytes"), ("contention.threadTime", "counter", "ns", "Time"),
-             ("requests.server.inFlight", "gauge", "1", "A \\ and \"more\""), ("requests.server.oldestInFlight", "gauge", "ns", "Age"),
+            (("requests.server.bytesIn", "counter", "bytes", "Bytes"),
+             ("contention.threadTime", "counter", "ns", "Time"),
+             ("requests.server.inFlight", "gauge", "1", "A \\ and \"more\""),
+             ("requests.server.oldestInFlight", "gauge", "ns", "Age"),
              ("requests.server.latency.count", "gauge", "1", "Requests in the distribution"))]
         # The first and the last bucket, and bounds on and between those of the export
         indexes, counts = [-704, -672, -671, 0, 5, 192, 193], [1, 2, 4, 8, 16, 32, 64]
@@ -1553,19 +1724,26 @@ disk (certain), back.service: 42% of each request of nginx.service
                 self.assertEqual(s["qosd_requests_server_latency_seconds_sum", unit, None], "12.345678901")
                 self.assertEqual(s["qosd_requests_server_latency_seconds_count", unit, None], count)
                 for name in "qosd_requests_server", "qosd_requests_server_latency_seconds":
-                    self.assertEqual(s.get((f"{name}_created", unit, None)), "1763683200.123456000" if created else None)
+                    self.assertEqual(s.get((f"{name}_created", unit, None)),
+                                     "1763683200.123456000" if created else None)
                 self.assertNotIn(("qosd_contention_thread_time_seconds_created", unit, None), s)
-            buckets = {le: int(n) for (name, unit, le), n in s.items() if name.endswith("_bucket") and unit == "a.service"}
+            buckets = {le: int(n) for (name, unit, le), n in s.items() if name.endswith("_bucket")
+                       and unit == "a.service"}
             self.assertEqual(len(buckets), 30)
             for le, n in buckets.items():
-                self.assertEqual(n, sum(k for i, k in zip(indexes, counts) if i <= 192 and 2 ** (i / 32) <= float(le) or le == "+Inf"), le)
-            self.assertEqual((buckets["1.0"], buckets["2.0"], buckets["0.5"], buckets["64.0"], buckets["2.384185791015625e-07"]), (15, 31, 7, 63, 1))
+                self.assertEqual(n, sum(k for i, k in zip(indexes, counts) if i <= 192 and 2 ** (i / 32) <= float(le)
+                                        or le == "+Inf"), le)
+            self.assertEqual((buckets["1.0"], buckets["2.0"], buckets["0.5"], buckets["64.0"],
+                              buckets["2.384185791015625e-07"]), (15, 31, 7, 63, 1))
         self.assertIn("# HELP qosd_requests_server_in_flight A \\\\ and \\\"more\\\"\n", self.out_of("metrics"))
-        self.assertIn('# HELP qosd_requests_server_in_flight A \\\\ and "more"\n', self.out_of("metrics", "--format=prometheus"))
+        self.assertIn('# HELP qosd_requests_server_in_flight A \\\\ and "more"\n',
+                      self.out_of("metrics", "--format=prometheus"))
         # The alerting rules of the documentation use metrics that exist
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/prometheus/qosd.rules.yml"), encoding="utf-8") as f:
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/prometheus/qosd.rules.yml"),
+                  encoding="utf-8") as f:
             used = set(re.findall(r"\bqosd_\w+", f.read().split("- name: qosd-fleet")[0]))
-        self.assertEqual(used, {"qosd_objective_good_total", "qosd_objective_requests_total", "qosd_objective_target_ratio",
+        self.assertEqual(used,
+                         {"qosd_objective_good_total", "qosd_objective_requests_total", "qosd_objective_target_ratio",
                                 "qosd_series_dropped"})
         self.assertLessEqual(used - {"qosd_series_dropped"}, {name for name, _, _ in s})
         self.assertIn("# UNIT qosd_requests_server_latency_seconds seconds\n", self.out_of("metrics"))
@@ -1576,16 +1754,18 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.error_of("metrics", "x", status=3)
         for n in "28", "10001", "-1", "x", "160 ":
             self.assertIn("expected 0 or 29 to 10000", self.error_of("metrics", f"--buckets-max={n}", status=2))
-        self.assertIn("expected openmetrics, openmetrics2, prometheus or protobuf", self.error_of("metrics", "--format=json", status=2))
+        self.assertIn("expected openmetrics, openmetrics2, prometheus or protobuf",
+                      self.error_of("metrics", "--format=json", status=2))
         self.assertIn("not supported by 'list'", self.error_of("list", "--format=prometheus", status=2))
         self.qosd.exported["a.service"]["histograms"][0]["counts"].pop()
         self.assertIn("invalid reply", self.error_of("metrics"))
 
     def test_metrics_verbose(self):
-        """On standard error, in numbers: the series that are printed, and the schema in which a histogram has no more buckets than the
-        limit. Standard output is the same."""
+        """On standard error, in numbers: the series that are printed, and the schema in which a histogram has no more
+        buckets than the limit. Standard output is the same."""
         def metric(name, probe, kind="counter"):
-            return {"name": name, "kind": kind, "unit": "1", "probe": probe, "essential": probe == "requests", "description": ""}
+            return {"name": name, "kind": kind, "unit": "1", "probe": probe, "essential": probe == "requests",
+                    "description": ""}
 
         def shown(*arguments):
             out, err = self.run_qosctl("metrics", "--verbose", *arguments)
@@ -1595,20 +1775,25 @@ disk (certain), back.service: 42% of each request of nginx.service
                     {tuple(row[:2]): tuple(map(int, row[2:])) for row in map(str.split, histograms.splitlines()[1:])},
                     tuple(map(int, re.fullmatch(r"(\d+) series of units exported, (\d+) dropped\.\n", end).groups())))
 
-        self.qosd.metrics = [metric("requests.server.count", "requests"), metric("requests.server.inFlight", "requests", "gauge"),
-                             metric("contention.threadTime", "cpu"), metric("requests.server.latency.count", "requests", "gauge")]
+        self.qosd.metrics = [metric("requests.server.count", "requests"),
+                             metric("requests.server.inFlight", "requests", "gauge"),
+                             metric("contention.threadTime", "cpu"),
+                             metric("requests.server.latency.count", "requests", "gauge")]
         self.export("a.service", 900, list(range(-703, 193)), [1] * 896)
         self.export("b.service", 7, [-704, 0, 193], [3, 2, 2])
         latency = "qosd_requests_server_latency_seconds"
-        for limit, schema, n in ("0", 5, 896), ("896", 5, 896), ("895", 4, 448), ("224", 3, 224), ("160", 2, 112), ("29", 0, 28):
+        for limit, schema, n in ("0", 5, 896), ("896", 5, 896), ("895", 4, 448), ("224", 3, 224), ("160", 2,
+                                                                                                   112), ("29", 0, 28):
             units, histograms, end = shown(f"--buckets-max={limit}")
             self.assertEqual(histograms, {("a.service", latency): (schema, n, 5), ("b.service", latency): (5, 2, 5)})
         for form in ("--format=prometheus",), ("--format=openmetrics",):
             units, _, end = shown(*form)
             for unit in "a.service", "b.service":
                 for scope, n in ("requests", units[unit][0]), ("probes", units[unit][1]):
-                    there = [key for key in self.samples(*form, f"--export={scope}", unit) if key[0] != "qosd_program_attached"]
-                    names = {(re.sub("_(bucket|sum|count)$", "", name), None) if latency in name and "overflow" not in name else (name, label)
+                    there = [key for key in self.samples(*form, f"--export={scope}", unit)
+                             if key[0] != "qosd_program_attached"]
+                    names = {(re.sub("_(bucket|sum|count)$", "", name), None) if latency in name
+                             and "overflow" not in name else (name, label)
                              for name, _, label in there if not name.endswith("_created")}
                     self.assertEqual(n, len(names), scope)
                 self.assertEqual(units[unit][2:], (units[unit][1],) * 2)
@@ -1619,7 +1804,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertEqual(second, (requests + 1, probes + 1, probes + 1, probes + 1))
         self.assertEqual(shown("--export=requests", f"--series-max={requests * 2 + 1}")[2], (requests * 2 + 1, 0))
         units, histograms, end = shown(f"--series-max={probes * 2}")
-        self.assertEqual((units, end), ({"a.service": (requests, probes, probes, probes), "b.service": (requests + 1, probes + 1, probes + 1, 0)},
+        self.assertEqual((units, end), ({"a.service": (requests, probes, probes, probes),
+                                         "b.service": (requests + 1, probes + 1, probes + 1, 0)},
                                         (probes, probes + 1)))
         self.assertEqual(list(histograms), [("a.service", latency)])
         self.assertIn(f"qosd_series_dropped {probes + 1}\n", self.out_of("metrics", f"--series-max={probes * 2}"))
@@ -1630,37 +1816,50 @@ disk (certain), back.service: 42% of each request of nginx.service
 
     def test_metrics_of_tables(self):
         """Endpoints, devices and file systems have a label of their own, and are the first that a limit leaves out."""
-        self.qosd.metrics = [{"name": "requests.server.count", "kind": "counter", "unit": "1", "probe": "requests", "description": ""}]
+        self.qosd.metrics = [{"name": "requests.server.count", "kind": "counter", "unit": "1", "probe": "requests",
+                              "description": ""}]
         for name in "a.service", "b.service", "c.service":
             self.export(name, 3, [0], [3])
             self.qosd.exported[name] |= {
-                "endpoints": [{"listen": "*:80", "count": 2, "errors": {"reset": 4, "timeout": 5}, "clientAborts": 6, "bytesIn": 7, "bytesOut": 8,
+                "endpoints": [{"listen": "*:80", "count": 2, "errors": {"reset": 4, "timeout": 5}, "clientAborts": 6,
+                               "bytesIn": 7, "bytesOut": 8,
                                "inFlight": 9}, {"rest": True, "count": 1, "inFlight": 0}],
-                "devices": [{"device": "sda", "reads": 1, "writes": 2, "flushes": 3, "discards": 4, "readBytes": 512, "writeBytes": 1024,
-                             "discardBytes": 2048, "queueTime": 1500000000, "deviceTime": 7}, {"rest": True, "reads": 8}],
-                "mounts": [{"mount": "/srv", "type": "ext4", "device": "8:1", "reads": {"count": 1, "errors": 2, "bytes": 3},
-                            "writes": {"count": 4, "errors": 5, "bytes": 6}, "syncs": {"count": 7, "errors": 8}, "opens": {"count": 9, "errors": 1},
+                "devices": [{"device": "sda", "reads": 1, "writes": 2, "flushes": 3, "discards": 4, "readBytes": 512,
+                             "writeBytes": 1024,
+                             "discardBytes": 2048, "queueTime": 1500000000, "deviceTime": 7},
+                            {"rest": True, "reads": 8}],
+                "mounts": [{"mount": "/srv", "type": "ext4", "device": "8:1",
+                            "reads": {"count": 1, "errors": 2, "bytes": 3},
+                            "writes": {"count": 4, "errors": 5, "bytes": 6}, "syncs": {"count": 7, "errors": 8},
+                            "opens": {"count": 9, "errors": 1},
                             "changes": {"count": 10, "errors": 1}},
-                           {"type": "tmpfs", "device": "0:52", "reads": {"count": 11}}, {"rest": True, "reads": {"count": 12}}]}
+                           {"type": "tmpfs", "device": "0:52", "reads": {"count": 11}},
+                           {"rest": True, "reads": {"count": 12}}]}
         endpoint, device = "qosd_requests_server_endpoint", "qosd_contention_block_device"
-        of_table = {f'{endpoint}_total{{unit="a.service",endpoint="*:80"}}': "2", f'{endpoint}_total{{unit="a.service",endpoint="others"}}': "1",
+        of_table = {f'{endpoint}_total{{unit="a.service",endpoint="*:80"}}': "2",
+                    f'{endpoint}_total{{unit="a.service",endpoint="others"}}': "1",
                     f'{endpoint}_in_flight{{unit="a.service",endpoint="others"}}': "0"}
-        for name, value in {f"{endpoint}_errors_reset_total": 4, f"{endpoint}_errors_timeout_total": 5, f"{endpoint}_client_aborts_total": 6,
-                            f"{endpoint}_in_bytes_total": 7, f"{endpoint}_out_bytes_total": 8, f"{endpoint}_in_flight": 9}.items():
+        for name, value in {f"{endpoint}_errors_reset_total": 4, f"{endpoint}_errors_timeout_total": 5,
+                            f"{endpoint}_client_aborts_total": 6,
+                            f"{endpoint}_in_bytes_total": 7, f"{endpoint}_out_bytes_total": 8,
+                            f"{endpoint}_in_flight": 9}.items():
             of_table[f'{name}{{unit="a.service",endpoint="*:80"}}'] = str(value)
-        for name, value in {"reads": 1, "writes": 2, "flushes": 3, "discards": 4, "read_bytes": 512, "write_bytes": 1024, "discard_bytes": 2048,
+        for name, value in {"reads": 1, "writes": 2, "flushes": 3, "discards": 4, "read_bytes": 512,
+                            "write_bytes": 1024, "discard_bytes": 2048,
                             "queue_time_seconds": "1.500000000", "device_time_seconds": "0.000000007"}.items():
             of_table[f'{device}_{name}_total{{unit="a.service",device="sda"}}'] = str(value)
         of_table[f'{device}_reads_total{{unit="a.service",device="others"}}'] = "8"
         mount = "qosd_storage_mount"
-        for name, value in {"reads": 1, "reads_errors": 2, "reads_bytes": 3, "writes": 4, "writes_errors": 5, "writes_bytes": 6, "syncs": 7,
+        for name, value in {"reads": 1, "reads_errors": 2, "reads_bytes": 3, "writes": 4, "writes_errors": 5,
+                            "writes_bytes": 6, "syncs": 7,
                             "syncs_errors": 8, "opens": 9, "changes": 10}.items():
             of_table[f'{mount}_{name}_total{{unit="a.service",mount="/srv"}}'] = str(value)
         of_table[f'{mount}_reads_total{{unit="a.service",mount="0:52"}}'] = "11"
         of_table[f'{mount}_reads_total{{unit="a.service",mount="others"}}'] = "12"
 
         def lines(*arguments):
-            return {k: v for k, v in (line.rsplit(" ", 1) for line in self.out_of("metrics", "--format=prometheus", *arguments).splitlines()
+            return {k: v for k, v in (line.rsplit(" ", 1) for line in self.out_of("metrics", "--format=prometheus",
+                                                                                  *arguments).splitlines()
                                       if not line.startswith("#"))}
 
         without, everything = lines("--export=probes"), lines("--export=everything")
@@ -1673,14 +1872,18 @@ disk (certain), back.service: 42% of each request of nginx.service
             """Which units are there, and with tables, and how many series are left out."""
             there = lines("--export=everything", f"--series-max={limit}")
             return ([u for u in "abc" if any(f'unit="{u}.service"' in k for k in there)],
-                    [u for u in "abc" if any(f'unit="{u}.service",endpoint=' in k for k in there)], int(there["qosd_series_dropped"]))
+                    [u for u in "abc" if any(f'unit="{u}.service",endpoint=' in k for k in there)],
+                    int(there["qosd_series_dropped"]))
 
         _, err = self.run_qosctl("metrics", "--verbose", "--export=everything")
         unit, n = list(map(int, err.splitlines()[1].split()[1:3]))[1], len(of_table)
-        for limit, units, tables in ((3 * unit + 3 * n, "abc", "abc"), (3 * unit + 3 * n - 1, "abc", "ab"), (3 * unit + n, "abc", "a"),
-                                     (3 * unit + n - 1, "abc", ""), (3 * unit, "abc", ""), (3 * unit - 1, "ab", ""), (2 * unit - 1, "a", ""),
+        for limit, units, tables in ((3 * unit + 3 * n, "abc", "abc"), (3 * unit + 3 * n - 1, "abc", "ab"),
+                                     (3 * unit + n, "abc", "a"),
+                                     (3 * unit + n - 1, "abc", ""), (3 * unit, "abc", ""), (3 * unit - 1, "ab", ""),
+                                     (2 * unit - 1, "a", ""),
                                      (unit - 1, "", "")):
-            self.assertEqual(left(limit), (list(units), list(tables), (3 - len(units)) * unit + (3 - len(tables)) * n), limit)
+            self.assertEqual(left(limit), (list(units), list(tables), (3 - len(units)) * unit + (3 - len(tables)) * n),
+                             limit)
         # Those of the first unit would fit where the last unit does not
         self.qosd.exported["a.service"] |= {"endpoints": [{"listen": "*:80", "count": 2}], "devices": [], "mounts": []}
         self.assertEqual(left(3 * unit + 1), (["a", "b", "c"], ["a"], 2 * n))
@@ -1689,9 +1892,12 @@ disk (certain), back.service: 42% of each request of nginx.service
     def test_metrics_openmetrics2(self):
         """All of it is in the grammar of the draft, and a histogram has all buckets, in both forms."""
         self.qosd.metrics += [
-            {"name": name, "kind": kind, "unit": unit, "probe": "requests", "description": description} for name, kind, unit, description in
-            (("requests.server.bytesIn", "counter", "bytes", "Bytes"), ("contention.threadTime", "counter", "ns", "Time"),
-             ("requests.server.inFlight", "gauge", "1", "A \\ and \"more\""), ("requests.server.latency.count", "gauge", "1", "Requests"))]
+            {"name": name, "kind": kind, "unit": unit, "probe": "requests", "description": description}
+            for name, kind, unit, description in
+            (("requests.server.bytesIn", "counter", "bytes", "Bytes"),
+             ("contention.threadTime", "counter", "ns", "Time"),
+             ("requests.server.inFlight", "gauge", "1", "A \\ and \"more\""),
+             ("requests.server.latency.count", "gauge", "1", "Requests"))]
         indexes, counts = [-704, -672, -671, 0, 5, 192, 193], [1, 2, 4, 8, 16, 32, 64]
         self.export("a.service", 127, indexes, counts)
         self.export("b\\x2dc.service", 0, [], [])
@@ -1703,7 +1909,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         composite = (rf"\{{count:([0-9]+),sum:({real}),schema:({integer}),zero_threshold:({real}),zero_count:([0-9]+)"
                      rf"(?:,positive_spans:\[({spans})\],positive_buckets:\[([0-9]+(?:,[0-9]+)*)\])?"
                      rf",bucket:\[((?:{real}:[0-9]+,)*\+Inf:[0-9]+)\]\}}")
-        sample = rf'({name})\{{({name}="{escaped}"(?:,{name}="{escaped}")*)\}} (?:{composite}|({real}))(?: st@({real}))?'
+        sample = (rf'({name})\{{({name}="{escaped}"(?:,{name}="{escaped}")*)\}} (?:{composite}|({real}))'
+                  rf'(?: st@({real}))?')
 
         out = self.out_of("metrics", "--format=openmetrics2", "--buckets-max=0")
         self.assertTrue(out.endswith("\n# EOF\n"))
@@ -1739,8 +1946,10 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertIn(f"# TYPE {latency} histogram\n# UNIT {latency} seconds\n# HELP {latency} ", out)
         self.assertEqual({k[0] for k in histograms}, {latency})
 
-        count, total, schema, threshold, zero, spans, native, classic, value, created = histograms[latency, 'unit="a.service"']
-        self.assertEqual((count, total, schema, float(threshold), zero, created), ("127", "12.345678901", "5", 2 ** -22, "1", since))
+        count, total, schema, threshold, zero, spans, native, classic, value, created = histograms[latency,
+                                                                                                   'unit="a.service"']
+        self.assertEqual((count, total, schema, float(threshold), zero, created),
+                         ("127", "12.345678901", "5", 2 ** -22, "1", since))
         got, index = {}, 0
         native = list(map(int, native.split(",")))
         for offset, length in (map(int, span.split(":")) for span in spans.split(",")):
@@ -1750,10 +1959,12 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertEqual(got, dict(zip(indexes[1:], counts[1:])))
         self.assertEqual(native, [])
         for le, n in (bucket.split(":") for bucket in classic.split(",")):
-            self.assertEqual(int(n), sum(k for i, k in zip(indexes, counts) if i <= 192 and 2 ** (i / 32) <= float(le) or le == "+Inf"), le)
+            self.assertEqual(int(n), sum(k for i, k in zip(indexes, counts) if i <= 192 and 2 ** (i / 32) <= float(le)
+                                         or le == "+Inf"), le)
         self.assertEqual(len(classic.split(",")), 30)
 
-        count, total, schema, threshold, zero, spans, native, classic, value, created = histograms[latency, 'unit="b\\\\x2dc.service"']
+        (count, total, schema, threshold, zero, spans, native, classic, value,
+         created) = histograms[latency, 'unit="b\\\\x2dc.service"']
         self.assertEqual((count, zero, spans, native, created), ("0", "0", None, None, since))
 
     def test_metrics_of_nothing(self):
@@ -1761,7 +1972,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertEqual(self.out_of("metrics"), "# EOF\n")
         self.assertEqual(self.out_of("metrics", "--format=prometheus"), "")
         # Not even the end of an exposition of a unit that does not exist
-        self.assertEqual(self.run_qosctl("metrics", "nope", status=4), ("", "Failed to read 'nope': no such unit nope.service.\n"))
+        self.assertEqual(self.run_qosctl("metrics", "nope", status=4),
+                         ("", "Failed to read 'nope': no such unit nope.service.\n"))
 
     def test_list_metrics(self):
         for locale in ("C.UTF-8", "C"):
@@ -1769,19 +1981,25 @@ disk (certain), back.service: 42% of each request of nginx.service
                 self.fits(self.out_of("list-metrics", columns=columns, locale=locale), columns)
         self.assertRegex(self.out_of("list-metrics", "--no-legend").splitlines()[1],
                          r"^requests.server.count +1 +counter requests Requests with a first response byte$")
-        self.assertEqual([json.loads(line) for line in self.out_of("list-metrics", "--json=short").splitlines()], self.qosd.metrics)
+        self.assertEqual([json.loads(line) for line in self.out_of("list-metrics", "--json=short").splitlines()],
+                         self.qosd.metrics)
 
     def test_lifecycle(self):
         """Sub state, result, restarts, last exit and freezer state are shown unless they are the usual ones."""
         for more, line in (
-                ({"subState": "running", "result": "success", "restarts": 0, "freezerState": "running"}, "Active: active (running)\n"),
+                ({"subState": "running", "result": "success", "restarts": 0, "freezerState": "running"},
+                 "Active: active (running)\n"),
                 ({"subState": "running", "result": "success", "restarts": 1, "lastExit": "exit status 7"},
                  "Active: active (running), restarted 1 time, last exit: exit status 7\n"),
-                ({"activeState": "activating", "subState": "auto-restart", "result": "exit-code", "restarts": 12, "lastExit": "signal SEGV, core dumped"},
-                 "Active: activating (auto-restart), result exit-code, restarted 12 times, last exit: signal SEGV, core dumped\n"),
-                ({"activeState": "failed", "subState": "failed", "result": "signal", "restarts": 0, "lastExit": "signal KILL"},
+                ({"activeState": "activating", "subState": "auto-restart", "result": "exit-code", "restarts": 12,
+                  "lastExit": "signal SEGV, core dumped"},
+                 "Active: activating (auto-restart), result exit-code, restarted 12 times, last exit: signal SEGV, "
+                 "core dumped\n"),
+                ({"activeState": "failed", "subState": "failed", "result": "signal", "restarts": 0,
+                  "lastExit": "signal KILL"},
                  "Active: failed, result signal, last exit: signal KILL (waiting for the unit to start)\n"),
-                ({"subState": "running", "result": "success", "restarts": 0, "freezerState": "frozen"}, "Active: active (running), frozen\n")):
+                ({"subState": "running", "result": "success", "restarts": 0, "freezerState": "frozen"},
+                 "Active: active (running), frozen\n")):
             self.qosd.add("nginx.service", **more)
             self.assertIn(line, self.out_of("status", "nginx", columns=200))
 
@@ -1790,7 +2008,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         for errors, state in ((0, "active"), (70000, "active"), (76000, "failing"), (151000, "failing")):
             self.qosd.add("nginx.service", requests__server__errors={"reset": 0, "timeout": 0, "status5xx": errors})
             self.assertEqual(self.out_of("list", "nginx", "--no-legend", columns=200).split()[1], state)
-        self.qosd.add("nginx.service", activeState="failed", requests__server__errors={"reset": 0, "timeout": 0, "status5xx": 151000})
+        self.qosd.add("nginx.service", activeState="failed",
+                      requests__server__errors={"reset": 0, "timeout": 0, "status5xx": 151000})
         self.assertEqual(self.out_of("list", "nginx", "--no-legend", columns=200).split()[1], "failed")
 
     def test_not_attached(self):
@@ -1798,7 +2017,8 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.qosd.known = {"x.service"}
         for method in ("Threads", "Monitor"):
             self.qosd.errors[method] = Error("NotAttached", unit="x.service", message="x.service is not attached")
-        for verb in ("status", "show", "threads", "resources", "histogram", "history", "heatmap", "list-thresholds", "monitor", "is-ok"):
+        for verb in ("status", "show", "threads", "resources", "histogram", "history", "heatmap", "list-thresholds",
+                     "monitor", "is-ok"):
             self.run_qosctl(verb, "x", status=3)
             self.assertIn("No attached unit matches", self.error_of(verb, "y*", status=3))
         for arguments in (["set-threshold", "x", "a: b > 1"], ["clear-threshold", "x", "a"], ["wait", "x", "a > 1"]):
@@ -1807,33 +2027,46 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.error_of("detach", "x")
 
     def test_enable(self):
-        """Settings that qosd would ignore are reported before a file is written, and before the bus is used, which is missing here."""
+        """Settings that qosd would ignore are reported before a file is written, and before the bus is used, which is
+        missing here."""
         for arguments, what in ((["--probes=cup", "nginx"], "there is no probe 'cup', expected 'requests', "),
                                 (["--probes=cpu,bogus", "--now", "nginx"], "there is no probe 'bogus'"),
                                 (["--exclude=port:x", "nginx"], "invalid exclusion 'port:x', expected "),
-                                (["--exclude=" + ",".join(f"port:{i}" for i in range(1, 18)), "nginx"], "more than 16 exclusions"),
-                                (["nginx", "backup.timer"], "Units of the type of 'backup.timer' have no processes, expected a service, scope, slice or socket"),
-                                (["multi-user.target"], "'multi-user.target' have no processes"), (["x.path"], "'x.path' have no processes")):
+                                (["--exclude=" + ",".join(f"port:{i}" for i in range(1, 18)), "nginx"],
+                                 "more than 16 exclusions"),
+                                (["nginx", "backup.timer"],
+                                 "Units of the type of 'backup.timer' have no processes, expected a service, scope, "
+                                 "slice or socket"),
+                                (["multi-user.target"], "'multi-user.target' have no processes"),
+                                (["x.path"], "'x.path' have no processes")):
             self.assertIn(what, self.error_of("enable", *arguments, status=2))
         # Valid settings get as far as the bus
         for unit in ("nginx", "my.app", "a.scope", "a.slice", "a.socket"):
-            self.assertIn("system bus", self.error_of("enable", "--probes=requests,tls,cpu", "--exclude=redis:ping", unit))
+            self.assertIn("system bus",
+                          self.error_of("enable", "--probes=requests,tls,cpu", "--exclude=redis:ping", unit))
         # disable also accepts types that an older qosctl has enabled
         self.assertIn("system bus", self.error_of("disable", "backup.timer"))
 
     def test_usage(self):
-        for arguments in (["nonsense"], ["--nonsense"], ["attach"], ["status"], ["show"], ["histogram"], ["status", "--json=nonsense", "x"],
-                          ["show", "x", "-P"], ["show", "x", "-P", ""], ["list", "--window"], ["probes", "x"], ["top", "-n", "0"], ["top", "-n", "-1"],
-                          ["top", "-d", "1ms"], ["top", "-d", "x"], ["attach", "x", "--for=0"], ["attach", "x", "--for="],
-                          ["attach", "x", "--probes="], ["attach", "x", "--window=10s"], ["list", "--for=10s"], ["top", "--all"],
+        for arguments in (["nonsense"], ["--nonsense"], ["attach"], ["status"], ["show"], ["histogram"],
+                          ["status", "--json=nonsense", "x"],
+                          ["show", "x", "-P"], ["show", "x", "-P", ""], ["list", "--window"], ["probes", "x"],
+                          ["top", "-n", "0"], ["top", "-n", "-1"],
+                          ["top", "-d", "1ms"], ["top", "-d", "x"], ["attach", "x", "--for=0"],
+                          ["attach", "x", "--for="],
+                          ["attach", "x", "--probes="], ["attach", "x", "--window=10s"], ["list", "--for=10s"],
+                          ["top", "--all"],
                           ["-H", "", "list"], ["attach", "x", "--now"], ["enable"], ["enable", "x", "-H", "host"]):
             out, err = self.run_qosctl(*arguments, status=2)
             self.assertTrue(err.strip(), arguments)
             self.assertEqual(out, "")
-        for arguments in (["diagnose", "n*"], ["measure", "n*", "--", "true"], ["set-threshold", "n*", "a: b > 1"], ["clear-threshold", "n*", "a"], ["wait", "n*", "a > 1"]):
-            self.assertIn(f"'{arguments[0]}' requires a unit name without a pattern, got 'n*'.", self.error_of(*arguments, status=2))
+        for arguments in (["diagnose", "n*"], ["measure", "n*", "--", "true"], ["set-threshold", "n*", "a: b > 1"],
+                          ["clear-threshold", "n*", "a"], ["wait", "n*", "a > 1"]):
+            self.assertIn(f"'{arguments[0]}' requires a unit name without a pattern, got 'n*'.",
+                          self.error_of(*arguments, status=2))
         for verb in ("enable", "disable"):
-            self.assertIn(f"'{verb}' requires unit names without patterns, got 'b?'.", self.error_of(verb, "a", "b?", status=2))
+            self.assertIn(f"'{verb}' requires unit names without patterns, got 'b?'.",
+                          self.error_of(verb, "a", "b?", status=2))
         self.assertEqual(self.qosd.calls, [])
         self.assertIn("Option --for= is not supported by 'list'.", self.error_of("list", "--for=10s", status=2))
         # Arguments after the unit, and paths, are not checked for patterns
@@ -1842,11 +2075,14 @@ disk (certain), back.service: 42% of each request of nginx.service
 
     def test_threads(self):
         self.qosd.add("nginx.service")
-        readings = [[self.thread(8, "idle", "poll", {"poll": 5000}), self.thread(9, "busy", "running", {"running": 100}, voluntary=3),
+        readings = [[self.thread(8, "idle", "poll", {"poll": 5000}),
+                     self.thread(9, "busy", "running", {"running": 100}, voluntary=3),
                      self.thread(10, "another", "sleep", {"running": 900})],
-                    [self.thread(8, "idle", "poll", {"poll": 6000}), self.thread(9, "busy", "lock", {"running": 350, "lock": 750}, voluntary=1503),
+                    [self.thread(8, "idle", "poll", {"poll": 6000}),
+                     self.thread(9, "busy", "lock", {"running": 350, "lock": 750}, voluntary=1503),
                      self.thread(10, "young", "sleep", {"running": 1, "sleep": 3})]]
-        rest = {k: v for k, v in self.thread(0, "", "", {"park": 100}).items() if k not in ("tid", "pid", "name", "state")}
+        rest = {k: v for k, v in self.thread(0, "", "", {"park": 100}).items()
+                if k not in ("tid", "pid", "name", "state")}
 
         def do_Threads(c, **p):
             self.assertEqual(p["unit"], "nginx")
@@ -1864,9 +2100,11 @@ disk (certain), back.service: 42% of each request of nginx.service
         self.assertEqual(len(lines), 6)
 
         readings = [[self.thread(8, "idle", "poll", {"poll": 5000})]]
-        self.assertEqual(json.loads(self.out_of("threads", "nginx", "--json=short"))["threads"][0]["times"]["poll"], 5000000000)
+        self.assertEqual(json.loads(self.out_of("threads", "nginx", "--json=short"))["threads"][0]["times"]["poll"],
+                         5000000000)
         self.assertIn("--for=", self.error_of("threads", "nginx", "--json=short", "--for=1s", status=2))
-        self.qosd.errors["Threads"] = Error("org.qosd.QoS.NotMeasured", metric="contention.threads", message="there is no reading of it now")
+        self.qosd.errors["Threads"] = Error("org.qosd.QoS.NotMeasured", metric="contention.threads",
+                                            message="there is no reading of it now")
         self.assertIn("there is no reading of it now", self.error_of("threads", "nginx"))
 
     def test_state_labels(self):
@@ -1874,17 +2112,23 @@ disk (certain), back.service: 42% of each request of nginx.service
         labels = state_labels()
         self.assertEqual(tuple(labels), self.STATES)
         # One that is no wait is never the worst one
-        delays = [s for s in self.STATES if s not in ("running", "park", "poll", "pipe", "sleep", "child", "stopped", "other")]
+        delays = [s for s in self.STATES
+                  if s not in ("running", "park", "poll", "pipe", "sleep", "child", "stopped", "other")]
         all = {s: 1 / len(self.STATES) for s in self.STATES}
         served = distribution(100, 1000)
         contention = {"covered": 10 * SEC, "threadTime": 60 * SEC, "shares": all, "threads": all, "waits": {}}
-        event = self.qosd.threshold("nginx.service", "slow", "violated", 31300000, previous="ok", seq=7, timestamp=1763683300 * SEC // USEC)
-        self.qosd.do_Threads = lambda c, **p: [{"timestamp": 1, "threads": [self.thread(i + 1, "t", s, {s: 100}) for i, s in enumerate(self.STATES)]}]
+        event = self.qosd.threshold("nginx.service", "slow", "violated", 31300000, previous="ok", seq=7,
+                                    timestamp=1763683300 * SEC // USEC)
+        self.qosd.do_Threads = lambda c, **p: [{"timestamp": 1,
+                                                "threads": [self.thread(i + 1, "t", s, {s: 100})
+                                                            for i, s in enumerate(self.STATES)]}]
         self.qosd.do_Resources = lambda c, **p: [{"timestamp": 1, "resources": [
-            {"state": s, "kind": "call", "name": "it", "waits": 1, "time": 1000000 * (20 - i)} for i, s in enumerate(self.STATES)]}]
+            {"state": s, "kind": "call", "name": "it", "waits": 1, "time": 1000000 * (20 - i)}
+            for i, s in enumerate(self.STATES)]}]
         for state in self.STATES:
             share = {s: float(s == state) for s in self.STATES}
-            self.qosd.add("nginx.service", requests__server__service=dict(served, attributed=1, shares=share), contention=contention)
+            self.qosd.add("nginx.service", requests__server__service=dict(served, attributed=1, shares=share),
+                          contention=contention)
             for view in ("list", "status") if state in delays else ():
                 out = plain(self.out_of(view, *(["nginx"] if view == "status" else []), columns=200))
                 self.assertIn(labels[state] + (" 100%" if view == "list" else " (100% of service time)"), out)
@@ -1903,26 +2147,34 @@ disk (certain), back.service: 42% of each request of nginx.service
         header, *rows = self.out_of("threads", "nginx", "--for=1ms", columns=300).splitlines()[1:]
         for label in labels.values():
             self.assertIn(f" {label.upper()} ", header)
-        self.assertEqual({row[header.index("STATE"):header.index("RUNNING")].strip() for row in rows}, set(labels.values()))
+        self.assertEqual({row[header.index("STATE"):header.index("RUNNING")].strip() for row in rows},
+                         set(labels.values()))
         out = self.out_of("resources", "nginx", columns=200)
         self.assertEqual(re.findall(r"^([\w ]+?) +call +it ", out, re.M), list(labels.values()))
-        self.qosd.diagnosis = {"verdict": "nothing", "summary": "no bottleneck found", "text": "x", "findings": [], "excluded": [], "figures": {"threads": all}}
+        self.qosd.diagnosis = {"verdict": "nothing", "summary": "no bottleneck found", "text": "x", "findings": [],
+                               "excluded": [], "figures": {"threads": all}}
         out = " ".join(self.out_of("diagnose", "nginx", "--for=1s").split())
         self.assertIn("Threads, on average: " + ", ".join(f"{label} 0.07" for label in labels.values()), out)
-        for arguments in ["threads", "nginx"], ["resources", "nginx"], ["diagnose", "nginx", "--for=1s"], ["show", "nginx"]:
+        for arguments in ["threads", "nginx"], ["resources", "nginx"], ["diagnose", "nginx", "--for=1s"], ["show",
+                                                                                                           "nginx"]:
             self.assertIn('"runQueue"', self.out_of(*arguments, "--json=short"))
 
     def test_waits(self):
         self.qosd.add("nginx.service")
-        lock = {"state": "lock", "kind": "futex", "name": "nginx:big", "address": "0x10", "pid": 7, "waits": 10, "time": 5000000,
-                "wakers": [{"name": "hog", "tid": 9, "unit": "nginx.service", "waits": 8}, {"name": "other", "tid": 3, "unit": "a.service", "waits": 1}]}
+        lock = {"state": "lock", "kind": "futex", "name": "nginx:big", "address": "0x10", "pid": 7, "waits": 10,
+                "time": 5000000,
+                "wakers": [{"name": "hog", "tid": 9, "unit": "nginx.service", "waits": 8},
+                           {"name": "other", "tid": 3, "unit": "a.service", "waits": 1}]}
         twin = dict(lock, pid=8, time=1000000)
         rest = {"state": "sleep", "kind": "rest", "name": "others", "waits": 1, "time": 9000000}
         replies = [[lock, rest]]
         self.qosd.do_Resources = lambda c, **p: [{"timestamp": 1, "resources": replies.pop(0)}]
         out = self.out_of("resources", "nginx")
-        self.assertRegex(out, r"\n   Waits: since observation started\nSTATE +KIND +RESOURCE +WAITS +TIME +MEAN +WOKEN BY\n")
-        self.assertRegex(out, r"\nsleep +rest +others +1 +9.00ms +9.00ms +-\nlock +futex +nginx:big +10 +5.00ms +500us +hog 9, other 3 \(a.service\)\n")
+        self.assertRegex(out,
+                         r"\n   Waits: since observation started\nSTATE +KIND +RESOURCE +WAITS +TIME +MEAN +WOKEN BY\n")
+        self.assertRegex(out,
+                         r"\nsleep +rest +others +1 +9.00ms +9.00ms +-\n"
+                         r"lock +futex +nginx:big +10 +5.00ms +500us +hog 9, other 3 \(a.service\)\n")
         # With --for= the differences are shown, of each lock of the same name
         replies = [[lock, twin], [dict(lock, waits=12, time=5500000), dict(twin, time=4000000)]]
         out = self.out_of("resources", "nginx", "--for=1ms")
@@ -1936,25 +2188,33 @@ disk (certain), back.service: 42% of each request of nginx.service
         # Long names of wakers are not truncated in a pipe
         long = [{"name": "ä" * 15, "tid": i, "unit": "ü" * 240 + ".service", "waits": 1} for i in range(3)]
         replies = [[dict(lock, wakers=long)]]
-        self.assertIn(" " + ", ".join(f"{w['name']} {w['tid']} ({w['unit']})" for w in long) + "\n", self.out_of("resources", "nginx"))
+        self.assertIn(" " + ", ".join(f"{w['name']} {w['tid']} ({w['unit']})" for w in long) + "\n",
+                      self.out_of("resources", "nginx"))
 
     def test_no_waits(self):
-        """resources prints why it has no waits, for lack of permission or of the probe. With --for=, which requests waits alone, that is an
-        error."""
-        self.qosd.add("nginx.service", contention={"block": {"devices": []}, "memory": {"minorFaults": 7, "minorFaultTime": 1}})
-        denied = ((Error("io.systemd.InteractiveAuthenticationRequired"), "authentication is required, run it as root or on a terminal with polkit"),
+        """resources prints why it has no waits, for lack of permission or of the probe. With --for=, which requests
+        waits alone, that is an error."""
+        self.qosd.add("nginx.service",
+                      contention={"block": {"devices": []}, "memory": {"minorFaults": 7, "minorFaultTime": 1}})
+        denied = ((Error("io.systemd.InteractiveAuthenticationRequired"),
+                   "authentication is required, run it as root or on a terminal with polkit"),
                   (Error("org.varlink.service.PermissionDenied"), "access denied"))
         for error, why in denied:
             self.qosd.errors["Resources"] = error
-            self.assertEqual(self.out_of("resources", "nginx"), "nginx.service\nNo block I/O.\n  Memory: 7 minor faults (1ns)\n"
+            self.assertEqual(self.out_of("resources", "nginx"),
+                             "nginx.service\nNo block I/O.\n  Memory: 7 minor faults (1ns)\n"
                              f"   Waits: {why}\n")
             self.assertEqual(self.error_of("resources", "nginx", "--for=10min"), f"Failed to read 'nginx': {why}.\n")
             self.assertNotIn("resources", self.out_of("resources", "nginx", "--json=short"))
-        self.qosd.errors["Resources"] = Error("NotMeasured", metric="contention.waits", message="there is no reading of it now")
+        self.qosd.errors["Resources"] = Error("NotMeasured", metric="contention.waits",
+                                              message="there is no reading of it now")
         out = self.out_of("resources", "nginx")
-        self.assertIn("\n   Waits: there is no reading of it now\nFor more metrics: qosctl attach --probes=requests,cpu,block,memory nginx\n", out)
-        self.assertIn("qosctl attach --probes=requests,cpu,block,memory nginx", self.error_of("resources", "nginx", "--for=10min"))
-        self.assertEqual(self.error_of("resources", "nothing", status=4), "Failed to read 'nothing': no such unit nothing.service.\n")
+        self.assertIn("\n   Waits: there is no reading of it now\nFor more metrics: qosctl attach "
+                      "--probes=requests,cpu,block,memory nginx\n", out)
+        self.assertIn("qosctl attach --probes=requests,cpu,block,memory nginx",
+                      self.error_of("resources", "nginx", "--for=10min"))
+        self.assertEqual(self.error_of("resources", "nothing", status=4),
+                         "Failed to read 'nothing': no such unit nothing.service.\n")
         # A unit that cannot be read does not prevent the output of others
         self.qosd.errors["Resources"] = denied[1][0]
         out, err = self.run_qosctl("resources", "nothing", "nginx", status=4)
@@ -1965,13 +2225,16 @@ disk (certain), back.service: 42% of each request of nginx.service
         out = self.out_of("--help")
         self.fits(out, 80)
         self.assertEqual(out, self.out_of("-h"))
-        for verb in ("list", "attach", "detach", "status", "show", "threads", "resources", "top", "histogram", "probes", "list-metrics"):
+        for verb in ("list", "attach", "detach", "status", "show", "threads", "resources", "top", "histogram", "probes",
+                     "list-metrics"):
             self.assertRegex(out, rf"\n  {verb} ")
         self.assertRegex(self.out_of("--version"), r"^qosctl \d")
 
     def test_not_running(self):
         err = self.error_of("list", QOSD_ADDRESS=self.directory + "/nothing")
-        self.assertEqual(err, f"Failed to connect to qosd ({self.directory}/nothing): No such file or directory. Is qosd.service running?\n")
+        self.assertEqual(err,
+                         f"Failed to connect to qosd ({self.directory}/nothing): No such file or directory. Is "
+                         "qosd.service running?\n")
 
     def test_older_qosd(self):
         self.qosd.errors["List"] = Error("org.varlink.service.MethodNotFound", method="org.qosd.QoS.List")
@@ -2026,7 +2289,8 @@ os._exit(0)
         with open(self.directory + "/ssh.log") as f:
             calls = f.read().splitlines()
         p = self.qosd.path
-        self.assertEqual(calls, [f"-xT|-W|{p}|--|web1", f"-xT|-p|2222|-W|{p}|--|admin@web1", f"-xT|-p|2222|-W|{p}|--|admin@::1",
+        self.assertEqual(calls, [f"-xT|-W|{p}|--|web1", f"-xT|-p|2222|-W|{p}|--|admin@web1",
+                                 f"-xT|-p|2222|-W|{p}|--|admin@::1",
                                  f"-xT|-W|{p}|--|fe80::1", f"-xT|-W|{p}|--|-oProxyCommand=x", f"-xT|-W|{p}|--|web1"])
         err = self.error_of("-H", "unreachable", "status", "nginx")
         self.assertIn("no route to host", err)
@@ -2055,7 +2319,8 @@ os._exit(0)
             self.assertIn("host1 redis.service: no such hook", out)
             self.assertIn("3 units attached on 2 hosts.", out)
         self.assertEqual(self.out_of("-H", "host1", "-H", "host2", "list", "nginx").count("nginx.service"), 2)
-        items = [json.loads(line) for line in self.out_of("-H", "host1,host2", "list", "nginx", "--json=short").splitlines()]
+        items = [json.loads(line)
+                 for line in self.out_of("-H", "host1,host2", "list", "nginx", "--json=short").splitlines()]
         self.assertEqual([(i["host"], i["unit"], i["snapshot"]["requests"]["server"]["rate"]) for i in items],
                          [("host1", "nginx.service", 15123.4), ("host2", "nginx.service", 99)])
         with open(self.directory + "/ssh.log") as f:
@@ -2104,12 +2369,15 @@ os._exit(0)
         self.assertEqual(len(both["buckets"]), len(buckets(both)))
         for key in ("count", "sum"):
             self.assertEqual(both[key], single[key] + other[key])
-        self.assertEqual({k: both[k] for k in ("unit", "metric", "window", "schema")}, {k: single[k] for k in ("unit", "metric", "window", "schema")})
-        self.assertEqual([(h["host"], h["count"]) for h in both["hosts"]], [("host1", single["count"]), ("host2", other["count"])])
+        self.assertEqual({k: both[k] for k in ("unit", "metric", "window", "schema")},
+                         {k: single[k] for k in ("unit", "metric", "window", "schema")})
+        self.assertEqual([(h["host"], h["count"]) for h in both["hosts"]],
+                         [("host1", single["count"]), ("host2", other["count"])])
 
         for columns in (40, 80, 200):
             out = self.out_of("-H", "host1,host2", "histogram", "nginx", columns=columns)
-            self.assertIn(f"requests.server.latency of nginx.service on 2 hosts: {self.count(both['count'])} in the last 10s, mean ",
+            self.assertIn(f"requests.server.latency of nginx.service on 2 hosts: {self.count(both['count'])} in the "
+                          "last 10s, mean ",
                           out.replace(":\n", ": "))
             self.assertIn(" p99.9\n", out)
             if columns > 40:
@@ -2125,14 +2393,16 @@ os._exit(0)
         self.assertEqual(buckets(json.loads(out)), buckets(single))
         self.assertIn("host2: Failed to read 'nginx': ", err)
         second.add("nginxx.service")
-        self.assertIn("nginx.service on host1 and nginxx.service on host2", self.error_of("-H", "host1,host2", "histogram", "nginx*", status=2))
+        self.assertIn("nginx.service on host1 and nginxx.service on host2",
+                      self.error_of("-H", "host1,host2", "histogram", "nginx*", status=2))
 
     @staticmethod
     def count(n):
         return str(n) if n < 1000 else f"{n / 1000:.3g}k"
 
     def test_status_of_hosts(self):
-        """status of several hosts has a row for each, and quantiles of all requests, which are from the sums of the buckets."""
+        """status of several hosts has a row for each, and quantiles of all requests, which are from the sums of the
+        buckets."""
         second = self.second_qosd()
         self.qosd.add("nginx.service", requests__server__inFlight=2, requests__server__oldestInFlight=7000,
                       requests__server__errors={"reset": 3, "timeout": 1})
@@ -2144,7 +2414,8 @@ os._exit(0)
 
         r = json.loads(self.out_of("-H", "host1,host2", "status", "nginx", "--json=short"))
         server = r["requests"]["server"]
-        self.assertEqual((r["unit"], r["window"], [h["host"] for h in r["hosts"]]), ("nginx.service", 10 * SEC, ["host1", "host2"]))
+        self.assertEqual((r["unit"], r["window"], [h["host"] for h in r["hosts"]]),
+                         ("nginx.service", 10 * SEC, ["host1", "host2"]))
         self.assertEqual((server["count"], server["rate"], server["inFlight"]), (151234 + 990, 15123.4 + 99, 5))
         for name in ("latency", "firstByte", "receive", "queue", "service", "answer"):
             parts = [histogram_of(host, name) for host in ("host1", "host2")]
@@ -2157,15 +2428,18 @@ os._exit(0)
                     seen += count
                     if seen >= q * n:
                         break
-                self.assertTrue(lower <= server[name][key] <= upper, f"{key} of {name}: {server[name][key]} is not from {lower} to {upper}")
+                self.assertTrue(lower <= server[name][key] <= upper,
+                                f"{key} of {name}: {server[name][key]} is not from {lower} to {upper}")
             self.assertEqual(server[name]["max"], max(h["requests"]["server"][name]["max"] for h in r["hosts"]))
 
         for columns in (40, 80, 200):
             out = self.out_of("-H", "host1,host2", "status", "nginx", columns=columns)
             self.fits(out if columns > 40 else out.split("\n\n")[0], columns)
             self.assertRegex(out, r"(?s)nginx.service on 2 hosts\nHOST .*\nhost1 .*\nhost2 ")
-            for line in ("Requests: 15.2k/s (152k in the last 10s)\n", "In flight: 5, oldest 81.0us on host2\n", "Errors: 0.40/s\n",
-                         "Traffic: 1.2M/s in, 48.1M/s out\n", "Total: 9.13M requests since attached\n", "Histogram: request latency, last 10s\n"):
+            for line in ("Requests: 15.2k/s (152k in the last 10s)\n", "In flight: 5, oldest 81.0us on host2\n",
+                         "Errors: 0.40/s\n",
+                         "Traffic: 1.2M/s in, 48.1M/s out\n", "Total: 9.13M requests since attached\n",
+                         "Histogram: request latency, last 10s\n"):
                 self.assertIn(line, out)
         self.assertIn("since attached)\n", self.out_of("-H", "host1,host2", "status", "nginx", "--window=total"))
         self.qosd.add("redis.service", requests__server=None)
@@ -2185,17 +2459,22 @@ os._exit(0)
         second = self.second_qosd()
         for qosd, kind in (self.qosd, "found"), (second, "nothing"):
             qosd.add("nginx.service")
-            qosd.diagnosis = {"verdict": kind, "summary": f"summary {kind}", "text": "1000 requests/s", "findings": [], "excluded": [], "figures": {}}
+            qosd.diagnosis = {"verdict": kind, "summary": f"summary {kind}", "text": "1000 requests/s", "findings": [],
+                              "excluded": [], "figures": {}}
         out = self.out_of("-H", "host1,host2", "diagnose", "nginx", "--for=1s")
-        self.assertEqual(out, "host1: nginx.service: summary found\n1000 requests/s\n\nhost2: nginx.service: summary nothing\n1000 requests/s\n")
-        items = [json.loads(line) for line in self.out_of("-H", "host1,host2", "diagnose", "nginx", "--for=1s", "--json=short").splitlines()]
+        self.assertEqual(out,
+                         "host1: nginx.service: summary found\n1000 requests/s\n\nhost2: nginx.service: summary "
+                         "nothing\n1000 requests/s\n")
+        items = [json.loads(line) for line in self.out_of("-H", "host1,host2", "diagnose", "nginx", "--for=1s",
+                                                          "--json=short").splitlines()]
         self.assertEqual([(i["host"], i["verdict"]) for i in items], [("host1", "found"), ("host2", "nothing")])
         out, err = self.run_qosctl("-H", "unreachable,host2", "diagnose", "nginx", "--for=1s", status=1)
         self.assertTrue(out.startswith("host2: nginx.service: summary nothing"), out)
         second.diagnosis["verdict"] = "unknown"
         self.assertIn("host2: ", self.run_qosctl("-H", "host1,host2", "diagnose", "nginx", "--for=1s", status=1)[0])
         for option in ("--save=", "--against="):
-            self.assertIn(f"{option} cannot be combined", self.error_of("-H", "host1,host2", "diagnose", "nginx", option + "/x", status=2))
+            self.assertIn(f"{option} cannot be combined",
+                          self.error_of("-H", "host1,host2", "diagnose", "nginx", option + "/x", status=2))
         self.error_of("-H", "host1,host2", "diagnose", "nginx", "--for=7ms", status=2)
 
         # Ctrl+C ends the interval on all hosts
@@ -2216,27 +2495,34 @@ os._exit(0)
     def test_hosts_usage(self):
         self.program_ssh()
         for hosts in ("a,,b", ",a", "a,", ""):
-            self.assertEqual(self.error_of("-H", hosts, status=2), "Empty host name in --host=, expected names separated by commas.\n")
+            self.assertEqual(self.error_of("-H", hosts, status=2),
+                             "Empty host name in --host=, expected names separated by commas.\n")
         self.assertEqual(self.error_of("-H", "a,b,a", status=2), "Host 'a' is given twice in --host=.\n")
         self.assertEqual(self.error_of("-H", "a", "-H", "a", status=2), "Host 'a' is given twice in --host=.\n")
         self.assertIn("without blanks", self.error_of("-H", "a, b", status=2))
-        self.assertEqual(self.error_of("-H", ",".join(map(str, range(65))), status=2), "Too many hosts in --host=, expected at most 64.\n")
-        for verb in ("attach", "detach", "show", "top", "history", "heatmap", "measure", "why", "set-threshold", "monitor", "metrics", "probes"):
+        self.assertEqual(self.error_of("-H", ",".join(map(str, range(65))), status=2),
+                         "Too many hosts in --host=, expected at most 64.\n")
+        for verb in ("attach", "detach", "show", "top", "history", "heatmap", "measure", "why", "set-threshold",
+                     "monitor", "metrics", "probes"):
             words = ["x"] if verb != "probes" else []
-            self.assertEqual(self.error_of("-H", "a,b", verb, *words, status=2), f"'{verb}' operates on one host, but --host= has several.\n")
+            self.assertEqual(self.error_of("-H", "a,b", verb, *words, status=2),
+                             f"'{verb}' operates on one host, but --host= has several.\n")
         self.assertIn("--all cannot be combined", self.error_of("-H", "a,b", "list", "--all", status=2))
         self.assertFalse(os.path.exists(self.directory + "/ssh.log"))
 
     def test_password_prompt(self):
         """On a terminal, polkit's agent runs during requests that may require authorization."""
         self.qosd.known = {"nginx.service"}
-        self.program("pkttyagent", "#!/bin/sh\necho started \"$*\"\ntrap 'echo ended; exit' TERM\neval \"exec $2>&-\"\nwhile :; do sleep 0.1; done\n")
+        self.program("pkttyagent",
+                     "#!/bin/sh\necho started \"$*\"\ntrap 'echo ended; exit' TERM\neval \"exec $2>&-\"\nwhile :; do "
+                     "sleep 0.1; done\n")
         nobody = 65534 if os.geteuid() == 0 else None
         t = self.terminal("attach", "nginx", uid=nobody)
         t.wait_for(r"started --notify-fd \d+ --fallback")
         t.wait_for("ended")
         self.assertEqual(t.end(), 0)
-        for arguments, uid in ((["attach", "--no-ask-password", "nginx"], nobody), (["status", "nginx"], nobody), (["-H", "x", "attach", "nginx"], nobody)):
+        for arguments, uid in ((["attach", "--no-ask-password", "nginx"], nobody), (["status", "nginx"], nobody),
+                               (["-H", "x", "attach", "nginx"], nobody)):
             t = self.terminal(*arguments, uid=uid)
             t.end()
             self.assertNotIn("started", t.output)
@@ -2260,7 +2546,8 @@ os._exit(0)
         for arguments, env, said in (([], {"SYSTEMD_PAGERSECURE": "0"}, "[FRSXMK]"),
                                      ([], {"SYSTEMD_PAGERSECURE": "1"}, "[FRSXMK 1]"),
                                      ([], {"SYSTEMD_PAGERSECURE": "0", "PAGER": "mine"}, "[mine]"),
-                                     ([], {"SYSTEMD_PAGERSECURE": "0", "PAGER": "less", "SYSTEMD_PAGER": "mine"}, "[mine]"),
+                                     ([], {"SYSTEMD_PAGERSECURE": "0", "PAGER": "less", "SYSTEMD_PAGER": "mine"},
+                                      "[mine]"),
                                      ([], {"SYSTEMD_PAGERSECURE": "0", "SYSTEMD_LESS": "FRX"}, "[FRX]"),
                                      ([], {"SYSTEMD_PAGERSECURE": "0", "SYSTEMD_PAGER": ""}, None),
                                      ([], {"SYSTEMD_PAGERSECURE": "0", "PAGER": "cat"}, None),
@@ -2306,7 +2593,8 @@ class Top(Test):
 
     def test_json(self):
         self.qosd.add("nginx.service")
-        objects = [json.loads(line) for line in self.out_of("top", "--json=short", "-b", "-n", "2", "-d", "100ms").splitlines()]
+        objects = [json.loads(line)
+                   for line in self.out_of("top", "--json=short", "-b", "-n", "2", "-d", "100ms").splitlines()]
         self.assertEqual([o["unit"] for o in objects], ["nginx.service"] * 2)
 
     def test_longer_windows(self):
@@ -2324,7 +2612,8 @@ class Top(Test):
         t = self.terminal("top", "other", "nginx")
         t.wait_for("nginx")
         t.wait_for("other")
-        self.assertEqual(self.calls("Attach"), [{"unit": "other", "lease": True, "allowInteractiveAuthentication": True}])
+        self.assertEqual(self.calls("Attach"),
+                         [{"unit": "other", "lease": True, "allowInteractiveAuthentication": True}])
         self.assertIn("other.service", self.qosd.units)
         t.key("q")
         self.assertEqual(t.end(), 0)
@@ -2344,14 +2633,18 @@ class Top(Test):
 
     def test_keys(self):
         self.qosd.add("a.service", rate=10, scale=9000000, requests__server__inFlight=1)
-        self.qosd.add("b.service", rate=1000, scale=1000, requests__server__errors={"reset": 4}, requests__server__inFlight=2)
+        self.qosd.add("b.service", rate=1000, scale=1000, requests__server__errors={"reset": 4},
+                      requests__server__inFlight=2)
         self.qosd.add("c.service", rate=100, requests__server__inFlight=3)
         t = self.terminal("top", "-d", "2min", env={"SYSTEMD_COLORS": "0"})
         at = t.wait_for("by throughput.*b.service.*c.service.*a.service")
         self.assertIn("\x1b[?1049h", t.output)
-        for key, what in (("p", "by unit .*a.service.*b.service.*c.service"), ("e", "by errors.*b.service.*a.service.*c.service"),
-                          ("l", "by latency.*a.service.*c.service.*b.service"), ("i", "by in flight.*c.service.*b.service.*a.service"),
-                          ("r", "by in flight reversed.*a.service.*b.service.*c.service"), ("h", "Sort by"), ("+", "every 2min 1s"), ("?", "UNIT"),
+        for key, what in (("p", "by unit .*a.service.*b.service.*c.service"),
+                          ("e", "by errors.*b.service.*a.service.*c.service"),
+                          ("l", "by latency.*a.service.*c.service.*b.service"),
+                          ("i", "by in flight.*c.service.*b.service.*a.service"),
+                          ("r", "by in flight reversed.*a.service.*b.service.*c.service"), ("h", "Sort by"),
+                          ("+", "every 2min 1s"), ("?", "UNIT"),
                           ("\x1b[A", "UNIT"), ("t", "by throughput reversed")):
             t.key(key)
             at = t.wait_for(what, at)
@@ -2368,7 +2661,8 @@ class Top(Test):
 
     def test_signals(self):
         self.qosd.add("nginx.service")
-        for stop in (lambda t: t.key("\x03"), lambda t: t.process.send_signal(signal.SIGTERM), lambda t: t.process.send_signal(signal.SIGHUP)):
+        for stop in (lambda t: t.key("\x03"), lambda t: t.process.send_signal(signal.SIGTERM),
+                     lambda t: t.process.send_signal(signal.SIGHUP)):
             t = self.terminal("top")
             t.wait_for("nginx.service")
             stop(t)
@@ -2405,12 +2699,14 @@ class Top(Test):
         self.assertEqual(t.end(), 0)
 
     def await_rows(self, t, *expected, what=""):
-        """Waits until the table on the screen has these units, this one is selected, and the screen matches a regular expression."""
+        """Waits until the table on the screen has these units, this one is selected, and the screen matches a regular
+        expression."""
         end = time.monotonic() + DEADLINE
         while True:
             screen = t.output[t.output.rindex("\x1b[H"):]
             lines = [line for line in screen.split("\r\n") if ".service" in line]
-            got = [plain(line).split()[0] for line in lines], *[plain(line).split()[0] for line in lines if "\x1b[7m" in line]
+            got = [plain(line).split()[0] for line in lines], *[plain(line).split()[0] for line in lines
+                                                                if "\x1b[7m" in line]
             if (got == expected and re.search(what, screen, re.S)) or time.monotonic() > end:
                 break
             t.read(0.1)
@@ -2427,8 +2723,10 @@ class Top(Test):
         at = t.wait_for("by unit.*20 more", at)
         self.await_rows(t, [f"u@{i}.service" for i in range(10)])
         first = 0
-        for key, chosen in (("\x1b[B", 0), ("\x1b[B", 1), ("\x1bOB", 2), ("\x1b[A", 1), ("\x1b[6~", 11), ("\x1b[6~", 21), ("\x1b[F", 29),
-                            ("\x1b[B", 29), ("\x1b[5~", 19), ("\x1b[1~", 0), ("\x1b[A", 0), ("\x1b[4~", 29), ("\x1b[H", 0)):
+        for key, chosen in (("\x1b[B", 0), ("\x1b[B", 1), ("\x1bOB", 2), ("\x1b[A", 1), ("\x1b[6~", 11),
+                            ("\x1b[6~", 21), ("\x1b[F", 29),
+                            ("\x1b[B", 29), ("\x1b[5~", 19), ("\x1b[1~", 0), ("\x1b[A", 0), ("\x1b[4~", 29),
+                            ("\x1b[H", 0)):
             first = min(max(first, chosen - 9), chosen)
             t.key(key)
             self.await_rows(t, [f"u@{i}.service" for i in range(first, first + 10)], f"u@{chosen}.service")
@@ -2454,7 +2752,8 @@ class Top(Test):
             t.key(keys)
             self.await_rows(t, names, *chosen, what=f"{len(names)} of 4 units.*{what}")
         t.key("\x1b")
-        self.await_rows(t, ["nginx.service", "nginx@a.service", "postgresql.service", "redis.service"], what="  4 units")
+        self.await_rows(t, ["nginx.service", "nginx@a.service", "postgresql.service", "redis.service"],
+                        what="  4 units")
         t.key("q")
         self.assertEqual(t.end(), 0)
 
@@ -2502,14 +2801,16 @@ class Top(Test):
         self.qosd = FakeQosd(self.qosd.path)
         self.qosd.known = {"other.service"}
         t.wait_for("every 100ms.*other.service", at)
-        self.assertEqual(self.calls("Attach"), [{"unit": "other.service", "lease": True, "allowInteractiveAuthentication": False}])
+        self.assertEqual(self.calls("Attach"),
+                         [{"unit": "other.service", "lease": True, "allowInteractiveAuthentication": False}])
         t.key("q")
         self.assertEqual(t.end(), 0)
 
     def test_restart_in_batch(self):
         """top in batch mode reconnects, and fails if qosd does not return."""
         self.qosd.add("nginx.service")
-        p = subprocess.Popen([QOSCTL, "top", "-b", "-d", "100ms", "--no-legend"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p = subprocess.Popen([QOSCTL, "top", "-b", "-d", "100ms", "--no-legend"], env=self.env, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
         for _ in range(3):
             while not p.stdout.readline().startswith(b"nginx.service"):
                 self.assertIsNone(p.poll())
@@ -2531,7 +2832,8 @@ class Top(Test):
 
     def test_dumb_terminal(self):
         self.qosd.add("nginx.service")
-        r = subprocess.run(["script", "-qec", f"TERM=dumb {QOSCTL} top -n 2 -d 100ms", "/dev/null"], env=self.env, stdin=subprocess.DEVNULL,
+        r = subprocess.run(["script", "-qec", f"TERM=dumb {QOSCTL} top -n 2 -d 100ms", "/dev/null"], env=self.env,
+                           stdin=subprocess.DEVNULL,
                            capture_output=True, timeout=DEADLINE)
         self.assertEqual(r.stdout.decode().count("nginx.service"), 2)
         self.assertNotIn(b"\x1b", r.stdout)
@@ -2549,17 +2851,22 @@ class Thresholds(Test):
         super().setUp()
         self.qosd.add("nginx.service")
         self.qosd.add("redis.service")
-        self.qosd.thresholds = [self.qosd.threshold("nginx.service", "slow", "violated", 31254321, good=999, total=1000, burnRate60s=2.5, burnRate5min=.1, burnRate1h=14.4),
+        self.qosd.thresholds = [self.qosd.threshold("nginx.service", "slow", "violated", 31254321, good=999, total=1000,
+                                                    burnRate60s=2.5, burnRate5min=.1, burnRate1h=14.4),
                                 self.qosd.threshold("nginx.service", "idle", "ok", 1500, metric="requests.server.rate",
-                                                    threshold="idle: requests.server.rate < 100 over 10s for 0s, clear 100 for 0s"),
-                                self.qosd.threshold("redis.service", "slow", "ok", 1000, source="unitFile", origin="/etc/x.conf:3")]
+                                                    threshold="idle: requests.server.rate < 100 over 10s for 0s, clear "
+                                                              "100 for 0s"),
+                                self.qosd.threshold("redis.service", "slow", "ok", 1000, source="unitFile",
+                                                    origin="/etc/x.conf:3")]
 
     def test_set_and_clear(self):
         self.assertEqual(self.out_of("set-threshold", "nginx", "a: b > 1"), "")
         self.assertEqual(self.qosd.calls[-1][1]["threshold"], "a: b > 1")
-        self.assertEqual(json.loads(self.out_of("set-threshold", "nginx", "a: b > 1", "-j"))["threshold"], "a: b > 1, clear 1ms")
+        self.assertEqual(json.loads(self.out_of("set-threshold", "nginx", "a: b > 1", "-j"))["threshold"],
+                         "a: b > 1, clear 1ms")
         self.assertIn("expected a name and a colon", self.error_of("set-threshold", "nginx", "b > 1", status=2))
-        self.assertEqual(json.loads(self.out_of("set-threshold", "nginx", "a:", "b", ">", "1", "-j"))["threshold"], "a: b > 1, clear 1ms")
+        self.assertEqual(json.loads(self.out_of("set-threshold", "nginx", "a:", "b", ">", "1", "-j"))["threshold"],
+                         "a: b > 1, clear 1ms")
         self.assertIn("Expected a threshold", self.error_of("set-threshold", "nginx", status=2))
         self.assertEqual(self.out_of("clear-threshold", "nginx", "slow", "idle"), "")
         self.assertIn("no threshold 'fast'", self.error_of("clear-threshold", "nginx", "fast"))
@@ -2568,18 +2875,24 @@ class Thresholds(Test):
     def test_list(self):
         lines = [line.split() for line in self.out_of("list-thresholds", "--no-legend").splitlines()]
         self.assertEqual([line[:11] for line in lines],
-                         [["nginx.service", "slow", "violated", "31.3ms", "99.900%", "2.50", "0.10", "-", "14.40", "-", "administrator"],
+                         [["nginx.service", "slow", "violated", "31.3ms", "99.900%", "2.50", "0.10", "-", "14.40", "-",
+                           "administrator"],
                           ["nginx.service", "idle", "ok", "1.50k", *6 * "-", "administrator"],
                           ["redis.service", "slow", "ok", "1.00us", *6 * "-", "/etc/x.conf:3"]])
         self.assertIn("3 thresholds.", self.out_of("list-thresholds"))
         self.assertNotIn("redis", self.out_of("list-thresholds", "nginx"))
         self.assertEqual(len(self.out_of("list-thresholds", "-j", "n*").splitlines()), 2)
         # Bytes are in powers of 1024, as in limits; counts are not
-        self.qosd.thresholds = [self.qosd.threshold("nginx.service", f"n{i}", "ok", value, metric=metric, threshold=f"n{i}: {metric} > {limit} over 10s for 0s, clear 1B for 0s")
+        self.qosd.thresholds = [self.qosd.threshold("nginx.service", f"n{i}", "ok", value, metric=metric,
+                                                    threshold=f"n{i}: {metric} > {limit} over 10s for 0s, "
+                                                              "clear 1B for 0s")
                                 for i, (metric, limit, value) in enumerate((
-                                    ("requests.server.bytesOut", "512M", 536870912), ("requests.server[*:443].bytesIn", "1536K", 1000),
-                                    ("contention.block.readBytes", "12B", 0), ("requests.server.count", "5", 536870912)))]
-        self.assertEqual([line.split()[3] for line in self.out_of("list-thresholds", "--no-legend").splitlines()], ["512.0M", "1000B", "0B", "537M"])
+                                    ("requests.server.bytesOut", "512M", 536870912),
+                                    ("requests.server[*:443].bytesIn", "1536K", 1000),
+                                    ("contention.block.readBytes", "12B", 0),
+                                    ("requests.server.count", "5", 536870912)))]
+        self.assertEqual([line.split()[3] for line in self.out_of("list-thresholds", "--no-legend").splitlines()],
+                         ["512.0M", "1000B", "0B", "537M"])
         self.qosd.thresholds = []
         self.assertEqual(self.out_of("list-thresholds"), "0 thresholds.\n")
         self.error_of("list-thresholds", "postgresql", status=4)
@@ -2598,32 +2911,42 @@ class Thresholds(Test):
             out, _ = self.run_qosctl("is-ok", "redis", option, status=1)
             self.assertEqual(json.loads(out), {"unit": "redis.service", "state": "violated"})
         out, _ = self.run_qosctl("is-ok", "nginx", "r*", "-j", status=1)
-        self.assertEqual([json.loads(line) for line in out.splitlines()], [{"unit": "nginx.service", "state": "unknown"}, {"unit": "redis.service", "state": "violated"}])
+        self.assertEqual([json.loads(line) for line in out.splitlines()],
+                         [{"unit": "nginx.service", "state": "unknown"},
+                          {"unit": "redis.service", "state": "violated"}])
         # Without a connection the state is unknown: 1 would be a violated threshold
         self.error_of("is-ok", "nginx", status=3, QOSD_ADDRESS="/nonexistent/socket")
 
     def test_wait(self):
         self.assertEqual(self.out_of("wait", "nginx", "x < 1"), "")
         self.assertEqual(json.loads(self.out_of("wait", "nginx", "x < 1", "-j"))["value"], 12345678)
-        self.assertIn("Timed out waiting for 'never < 1' of 'nginx'.", self.error_of("wait", "nginx", "never < 1", "--timeout=50ms", status=1))
+        self.assertIn("Timed out waiting for 'never < 1' of 'nginx'.",
+                      self.error_of("wait", "nginx", "never < 1", "--timeout=50ms", status=1))
         self.assertIn("expected '>'", self.error_of("wait", "nginx", "x", status=2))
         self.error_of("wait", "nginx", status=2)
         self.error_of("wait", "postgresql", "x < 1", status=4)
         self.error_of("wait", "nginx", "x < 1", "--timeout=0", status=2)
 
     def test_monitor(self):
-        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC // USEC)
-        self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event}, Error("TooSlow", seq=7, message="x")],
+        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7,
+                                    timestamp=1763683300 * SEC // USEC)
+        self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event},
+                                Error("TooSlow", seq=7, message="x")],
                                [{"seq": 9, "missedEvents": 1}, {"event": event | {"seq": 9, "state": "unknown"}},
-                                {"event": event | {"seq": 9, "metric": "requests.server.rate", "threshold": "busy: requests.server.rate > 1 over 1s", "value": 793.4833139758917}},
+                                {"event": event | {"seq": 9, "metric": "requests.server.rate",
+                                                   "threshold": "busy: requests.server.rate > 1 over 1s",
+                                                   "value": 793.4833139758917}},
                                 Error("NotAttached", unit="nginx.service", message="gone")]]
         out, err = self.run_qosctl("monitor", "nginx", status=3)
         self.assertEqual([line.split("(")[0].split()[-3:] for line in out.splitlines()],
-                         [["nginx.service", "violated", "31.3ms"], ["nginx.service", "ok", "1.50k"], ["redis.service", "ok", "1.00us"],
-                          ["nginx.service", "ok", "15.0ms"], ["nginx.service", "unknown", "15.0ms"], ["nginx.service", "ok", "793.5"]])
+                         [["nginx.service", "violated", "31.3ms"], ["nginx.service", "ok", "1.50k"],
+                          ["redis.service", "ok", "1.00us"],
+                          ["nginx.service", "ok", "15.0ms"], ["nginx.service", "unknown", "15.0ms"],
+                          ["nginx.service", "ok", "793.5"]])
         self.assertIn("1 state change missed.", err)
         self.qosd.errors["Subscribe"] = Error("org.varlink.service.InvalidParameter", parameter="interval")
-        self.assertIn("invalid interval '200ms', expected IntervalMinSec= of qosd.conf (default: 100ms) to 1d", self.error_of("monitor", "--interval=200ms", status=2))
+        self.assertIn("invalid interval '200ms', expected IntervalMinSec= of qosd.conf (default: 100ms) to 1d",
+                      self.error_of("monitor", "--interval=200ms", status=2))
         self.assertEqual([c[1].get("since") for c in self.qosd.calls if c[0] == "Monitor"], [None, 7])
 
     def test_monitor_of_nothing(self):
@@ -2637,39 +2960,48 @@ class Thresholds(Test):
 
     def test_exec(self):
         """The command runs for each state change, in their order, with the event in its environment."""
-        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC // USEC)
+        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7,
+                                    timestamp=1763683300 * SEC // USEC)
         gone = {k: v for k, v in event.items() if k != "value"}
-        self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event}, {"event": event | {"unit": "$(x) '\"; y", "seq": 8}},
+        self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event},
+                                {"event": event | {"unit": "$(x) '\"; y", "seq": 8}},
                                 {"event": gone | {"seq": 9, "state": "unknown", "previous": "ok"}},
                                 Error("NotAttached", unit="nginx.service", message="gone")]]
         path = self.directory + "/events"
-        command = f'[ "$QOS_VALUE" ] && sleep 0.2; printf "%s|" "$QOS_UNIT" "$QOS_THRESHOLD" "$QOS_METRIC" "$QOS_STATE" "$QOS_PREVIOUS" "$QOS_VALUE" ' \
-            f'"$QOS_LIMIT" "$QOS_TIMESTAMP" >> {path}; echo >> {path}; cat; [ "$QOS_STATE" = ok ]'
+        command = ('[ "$QOS_VALUE" ] && sleep 0.2; printf "%s|" "$QOS_UNIT" "$QOS_THRESHOLD" "$QOS_METRIC" '
+                   '"$QOS_STATE" "$QOS_PREVIOUS" "$QOS_VALUE" '
+                   f'"$QOS_LIMIT" "$QOS_TIMESTAMP" >> {path}; echo >> {path}; cat; [ "$QOS_STATE" = ok ]')
         out, err = self.run_qosctl("monitor", f"--exec={command}", status=3)
         with open(path) as f:
             lines = f.read().splitlines()
         metric, limit = event["metric"], json.dumps(event["limit"])
         self.assertEqual([[w if i != 6 else float(w) for i, w in enumerate(line.split("|")[:-1])] for line in lines],
-                         [[unit, "slow", metric, state, previous, value, float(limit), str(1763683300 * SEC // USEC)] for unit, state, previous, value in (
-                             ("nginx.service", "ok", "violated", "15000000"), ("$(x) '\"; y", "ok", "violated", "15000000"),
+                         [[unit, "slow", metric, state, previous, value, float(limit), str(1763683300 * SEC // USEC)]
+                          for unit, state, previous, value in (
+                             ("nginx.service", "ok", "violated", "15000000"),
+                             ("$(x) '\"; y", "ok", "violated", "15000000"),
                              ("nginx.service", "unknown", "ok", ""))])
         self.assertIn("The command for slow of 'nginx.service' failed with exit status 1.", err)
         self.assertEqual(len(out.splitlines()), 6)
-        self.assertIn("cannot be combined with --interval=", self.error_of("monitor", "--exec=x", "--interval=1s", status=2))
+        self.assertIn("cannot be combined with --interval=",
+                      self.error_of("monitor", "--exec=x", "--interval=1s", status=2))
         self.assertIn("Expected a command", self.error_of("monitor", "--exec=", status=2))
 
 
 class Completion(Test):
     def complete(self, *words):
-        script = 'compopt() { :; }; source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _qosctl; printf "%s\\n" "${COMPREPLY[@]}"'
-        r = subprocess.run(["bash", "-c", script, "bash", COMPLETION, "qosctl", *words], env=self.env, capture_output=True, text=True, timeout=DEADLINE)
+        script = ('compopt() { :; }; source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _qosctl; printf '
+                  '"%s\\n" "${COMPREPLY[@]}"')
+        r = subprocess.run(["bash", "-c", script, "bash", COMPLETION, "qosctl", *words], env=self.env,
+                           capture_output=True, text=True, timeout=DEADLINE)
         self.assertEqual(r.stderr, "")
         return sorted(r.stdout.split("\n")[:-1])
 
     def setUp(self):
         super().setUp()
         os.symlink(os.path.abspath(QOSCTL), self.bin + "/qosctl")
-        self.program("systemctl", "#!/bin/sh\nprintf '%s\\n' 'nginx.service loaded active' 'dev-a\\x2db.service loaded active'\n")
+        self.program("systemctl",
+                     "#!/bin/sh\nprintf '%s\\n' 'nginx.service loaded active' 'dev-a\\x2db.service loaded active'\n")
         self.qosd.add("redis.service")
         self.qosd.add("a\\x2db.service")
 
@@ -2686,15 +3018,20 @@ class Completion(Test):
         self.assertEqual(self.complete("histogram", "redis.service", "requests.server.l"), ["requests.server.latency"])
         self.assertEqual(self.complete("histogram", "redis.service", "requests.server.latency", ""), [""])
         self.qosd.metrics += [{"name": f"{d}.max", "kind": "gauge", "unit": "ns", "probe": "cpu", "description": ""}
-                              for d in ("requests.server.queue", "contention.runQueueLatency", "contention.block.readQueue")]
+                              for d in ("requests.server.queue", "contention.runQueueLatency",
+                                        "contention.block.readQueue")]
         self.assertEqual(self.complete("histogram", "redis.service", ""),
-                         ["contention.block.readQueue", "contention.runQueueLatency", "requests.server.firstByte", "requests.server.latency",
+                         ["contention.block.readQueue", "contention.runQueueLatency", "requests.server.firstByte",
+                          "requests.server.latency",
                           "requests.server.queue"])
-        self.assertEqual(self.complete("heatmap", "redis.service", ""), ["requests.server.firstByte", "requests.server.latency"])
+        self.assertEqual(self.complete("heatmap", "redis.service", ""),
+                         ["requests.server.firstByte", "requests.server.latency"])
         self.assertEqual(self.complete("heatmap", "redis.service", "requests.server.l"), ["requests.server.latency"])
         self.assertEqual(self.complete("heatmap", "redis.service", "requests.server.latency", ""), [""])
-        self.assertEqual(self.complete("history", "redis.service", "requests.server.c"), ["requests.server.connections.acceptQueueMax", "requests.server.count"])
-        self.assertEqual(self.complete("history", "redis.service", "requests.server.count", "requests.q"), ["requests.quality"])
+        self.assertEqual(self.complete("history", "redis.service", "requests.server.c"),
+                         ["requests.server.connections.acceptQueueMax", "requests.server.count"])
+        self.assertEqual(self.complete("history", "redis.service", "requests.server.count", "requests.q"),
+                         ["requests.quality"])
         self.assertEqual(self.complete("history", "--s"), ["--since="])
         self.assertEqual(self.complete("measure", "n"), ["nginx.service"])
         self.assertEqual(self.complete("diagnose", "n"), ["nginx.service"])
@@ -2731,7 +3068,8 @@ def test_names(suite):
 
 
 def run_test(name):
-    result = unittest.TextTestRunner(stream=io.StringIO()).run(unittest.defaultTestLoader.loadTestsFromName(name, sys.modules[__name__]))
+    tests = unittest.defaultTestLoader.loadTestsFromName(name, sys.modules[__name__])
+    result = unittest.TextTestRunner(stream=io.StringIO()).run(tests)
     return result.testsRun, [f"{test}\n{text}" for test, text in result.errors + result.failures]
 
 
@@ -2747,7 +3085,8 @@ def run_all():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and a shell cannot trap a signal that is ignored at its start
+    # Nohup ignores it, and a shell cannot trap a signal that is ignored at its start
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     QOSCTL, COMPLETION = (os.path.abspath(p) for p in sys.argv[1:3])
     if sys.argv[3:]:
         unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -56,24 +56,31 @@ class Screens(test_qosctl.Test):
             "findings": [{"kind": "cpu", "certainty": "certain", "rule": "the rule",
                           "text": "Its threads wait for a CPU for 48.4us of the 90.4us of a request (54%)",
                           "next": "systemctl set-property thief.service CPUWeight=20"}],
-            "excluded": [{"kind": kind, "share": 0} for kind in ("quota", "disk", "lock", "memory", "dependency", "limit", "network")],
+            "excluded": [{"kind": kind, "share": 0}
+                         for kind in ("quota", "disk", "lock", "memory", "dependency", "limit", "network")],
             "figures": {"threads": {state: 0.5 for state in self.STATES}}}
         # The longest name that there is
-        self.qosd.programs.append({"program": "storage_aio_write_submit", "probe": "storage", "hook": "fentry/aio_write",
-                                   "provides": "writes by libaio", "state": "attached", "runs": 1510000, "runTimeMean": 312, "recursionMisses": 7})
+        self.qosd.programs.append({"program": "storage_aio_write_submit", "probe": "storage",
+                                   "hook": "fentry/aio_write",
+                                   "provides": "writes by libaio", "state": "attached", "runs": 1510000,
+                                   "runTimeMean": 312, "recursionMisses": 7})
         shares = {state: 0.3 / 2 ** i for i, state in enumerate(self.STATES)}
         shares["runQueue"], shares["park"] = 0.41, 0.13
         waits = dict.fromkeys(self.STATES[3:], 1234)
-        self.qosd.add("postgresql.service", rate=321, requests__server__service=dict(distribution(3210, 94800), attributed=1, shares=shares),
-                      contention={"covered": 10 * SEC, "threadTime": 60 * SEC, "shares": shares, "threads": {state: share * 6 for state, share in shares.items()},
-                                  "waits": waits, "serving": {"share": 0.5, "threadTime": SEC, "shares": shares}, "migrations": 38,
+        self.qosd.add("postgresql.service", rate=321,
+                      requests__server__service=dict(distribution(3210, 94800), attributed=1, shares=shares),
+                      contention={"covered": 10 * SEC, "threadTime": 60 * SEC, "shares": shares,
+                                  "threads": {state: share * 6 for state, share in shares.items()},
+                                  "waits": waits, "serving": {"share": 0.5, "threadTime": SEC, "shares": shares},
+                                  "migrations": 38,
                                   "contextSwitches": {"voluntary": 1690, "involuntary": 180},
                                   "runQueueLatency": {"count": 1000, "p50": 17400, "p99": 4440000, "max": 10400000}})
         self.readings = 0
         self.qosd.do_Threads = self.do_threads
         self.qosd.do_Resources = self.do_resources
         self.qosd.thresholds = [
-            self.qosd.threshold("nginx.service", "slow", "violated", 7600000, source="unitFile", origin="/etc/systemd/system/nginx.service.d/50-qos.conf:3"),
+            self.qosd.threshold("nginx.service", "slow", "violated", 7600000, source="unitFile",
+                                origin="/etc/systemd/system/nginx.service.d/50-qos.conf:3"),
             self.qosd.threshold("intranet-wiki-with-a-rather-long-name@instance-number-17.service", "fails", "ok", 0)]
 
 
@@ -83,16 +90,20 @@ class Screens(test_qosctl.Test):
 
     def do_threads(self, c, **p):
         self.readings += 1
-        return [{"timestamp": 1, "threads": [self.thread(1000 + i, f"worker-{i}", state, self.times(state), voluntary=1234 * self.readings)
+        return [{"timestamp": 1, "threads": [self.thread(1000 + i, f"worker-{i}", state, self.times(state),
+                                                         voluntary=1234 * self.readings)
                                              for i, state in enumerate(self.STATES)]}]
 
     def do_resources(self, c, **p):
         self.readings += 1
         return [{"timestamp": 1, "resources": [
             {"state": state, "kind": kind, "name": name, "waits": 100 * self.readings, "time": self.readings * time,
-             "wakers": [{"name": "worker-1", "tid": 1001, "unit": "nginx.service", "waits": 8}, {"name": "thief", "tid": 3, "unit": "thief.service", "waits": 1}]}
-            for state, kind, name, time in (("runQueue", "cpu", "thief.service", 900000000), ("park", "futex", "nginx: 0x10", 500000000),
-                                            ("lock", "futex", "nginx:big", 40000000), ("disk", "device", "vda", 3000000))]}]
+             "wakers": [{"name": "worker-1", "tid": 1001, "unit": "nginx.service", "waits": 8},
+                        {"name": "thief", "tid": 3, "unit": "thief.service", "waits": 1}]}
+            for state, kind, name, time in (("runQueue", "cpu", "thief.service", 900000000),
+                                            ("park", "futex", "nginx: 0x10", 500000000),
+                                            ("lock", "futex", "nginx:big", 40000000),
+                                            ("disk", "device", "vda", 3000000))]}]
 
 
 def show(test, arguments, columns):

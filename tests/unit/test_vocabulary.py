@@ -35,8 +35,10 @@ PROSE = {"Declared", "Declaration", "Alarm", "Alarms", "Talker"}
 
 # Phrases that users read, in qosctl and its manual
 PHRASES = re.compile("|".join((
-    "given up by clients", "segments sent again", "turned away", "made to leave", "to another CPU", "one answer per question",
-    "Worst wait", "did not come true", "does not know what to do", "does not take --", "cannot be left out", "is no unit's name",
+    "given up by clients", "segments sent again", "turned away", "made to leave", "to another CPU",
+    "one answer per question",
+    "Worst wait", "did not come true", "does not know what to do", "does not take --", "cannot be left out",
+    "is no unit's name",
     "[Bb]egins? to observe", "[Ss]tops? to observe", "what was kept", "since it is watched")))
 
 
@@ -60,7 +62,8 @@ DIALECT = {
     # A user may be somebody who does something; things, and the subject of a sentence, are not
     r"(?<!one )(?<!body )(?<!user )(?<!users )(?<!clients )(?<!people )(?<!those )who": "name the subject",
     r"whom": "name the object",
-    r"(?:(?<=^)|(?<=[.:;(] )|(?<= (?:of|is|or|by|in|to) )|(?<= (?:are|and|for|say|who) )|(?<= (?:says|know|with|from) ))whose":
+    r"(?:(?<=^)|(?<=[.:;(] )|(?<= (?:of|is|or|by|in|to) )|(?<= (?:are|and|for|say|who) )|"
+    r"(?<= (?:says|know|with|from) ))whose":
         "name the owner",
 }
 DIALECT_RE = re.compile("|".join(fr"(?<![\w/.\"'`-])(?:{pattern})(?![\w/\"'`(=_-])" for pattern in DIALECT), re.I)
@@ -111,18 +114,22 @@ def hint_of(word):
 
 
 def check_dialect(root):
-    for name, bad in (("a.c", "/* Who asks. */"), ("a.c", "/* A lock\n * whose holder it is */"), ("a.c", "/* And then\n … */"),
-                      ("a.c", 'f("the book of %s");'), ("a.py", "# is so."), ("a.md", "An answer"), ("a.1", "It is asked."),
+    for name, bad in (("a.c", "/* Who asks. */"), ("a.c", "/* A lock\n * whose holder it is */"),
+                      ("a.c", "/* And then\n … */"),
+                      ("a.c", 'f("the book of %s");'), ("a.py", "# is so."), ("a.md", "An answer"),
+                      ("a.1", "It is asked."),
                       ("a.sh", "x  # rooms"), ("a.xml", "<p>gone ones, too</p>")):
         if not list(dialect_in(Path(name), bad)):
             sys.exit(f"{bad!r} is not found")
-    for name, good in (("a.c", 'if (answer) f("answer");'), ("a.c", "/* A unit whose control group is empty, room for it */"),
+    for name, good in (("a.c", 'if (answer) f("answer");'),
+                       ("a.c", "/* A unit whose control group is empty, room for it */"),
                        ("a.c", '"UNIT..."'), ("a.py", "questions(1)"), ("a.md", "`libbook.h` and ask_password()")):
         if list(dialect_in(Path(name), good)):
             sys.exit(f"{good!r} is found")
 
     n = 0
-    for path in sorted(p for d in ("src", "bpf", "dbus", "docs", "tests") for p in (root / d).rglob("*")) + [root / "README.md"]:
+    for path in sorted(p for d in ("src", "bpf", "dbus", "docs", "tests")
+                       for p in (root / d).rglob("*")) + [root / "README.md"]:
         name = str(path.relative_to(root))
         if name.startswith(UNWRITTEN) or "fuzz" in path.parts and not path.suffix or not path.is_file() or \
                 not (path.suffix in (".c", ".h", ".py", ".md", ".xml", ".varlink", ".build", ".bash", ".service", ".in")
@@ -149,7 +156,8 @@ def found_in(text):
 
 def main():
     # The test sees what it is to see
-    for bad in "struct qos_unit *u;", "talk_forget(t);", "Alarm *a;", "alarms_new(m)", "SHARE_ROW", "`requests_state_too`":
+    for bad in ("struct qos_unit *u;", "talk_forget(t);", "Alarm *a;", "alarms_new(m)", "SHARE_ROW",
+                "`requests_state_too`"):
         if not list(found_in(bad)):
             sys.exit(f"{bad!r} is not found")
     for good in "Declared in meson.build.", "struct qos_unit_map *u;", "metalk_x", "requests_state_nested":
