@@ -24,6 +24,8 @@
 /* A process that has a CPU to itself, less what others take of it. One that shares it with another has a
  * half. */
 #define BUSIEST_MIN 0.7
+/* A thread that others take the CPU from, but for less time than it has it. */
+#define BUSIEST_THREAD_MIN 0.6
 /* More than one thread and its helpers can use: a process with several busy threads. */
 #define BUSIEST_MAX 1.2
 /* Idle CPU time above which a CPU counts as idle. */
@@ -452,7 +454,8 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         /* Requests that were read wait in the application, or for the last one of a batch with responses
          * sent together */
         at_once = f->rate * (f->queue + f->service) / NSEC_PER_SEC;
-        if (f->busiest_thread >= CPUS_MOST && at_once >= AT_ONCE_MIN &&
+        if (f->busiest_thread >= BUSIEST_THREAD_MIN &&
+            f->busiest_thread + e->busiest_thread_ready >= CPUS_MOST && at_once >= AT_ONCE_MIN &&
             parts->unexplained >= SHARE_MOST * f->first_byte &&
             (!one || queue < SHARE_MOST || running < SHARE_MOST)) {
                 /* Never certain: they may wait for something unobserved, as long polls do, while the
@@ -464,8 +467,8 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                                 .state = QOS_STATE_RUNNING, .share = parts->unexplained / f->first_byte,
                                 .time = parts->unexplained,
                                 .rule = "two requests or more are there at a time, half of their time or "
-                                "more is no wait for a resource, and one thread runs for four fifths of the "
-                                "time or more",
+                                "more is no wait for a resource, and one thread runs or waits for a CPU for "
+                                "four fifths of the time or more, and runs for three fifths or more",
                         }, "%.1f requests at a time wait for one busy thread: %s of the %s to the first "
                         "byte (%s); %s used %.2f of a CPU", at_once, SPAN(parts->unexplained),
                         SPAN(f->first_byte), PERCENT(parts->unexplained / f->first_byte), e->busiest_thread,

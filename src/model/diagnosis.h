@@ -139,6 +139,7 @@ typedef struct DiagnosisEvidence {
                                             * value of all, name and holder of the one with most waits */
         int busiest_pid;                /* 0: not known */
         char busiest_thread[DIAGNOSIS_HOLDER_MAX]; /* "" */
+        double busiest_thread_ready;    /* CPUs that this one could have used besides, as it was ready */
 } DiagnosisEvidence;
 
 typedef enum FindingKind {

@@ -905,6 +905,18 @@ static void test_inside(void) {
         check(f->certainty == CERTAINTY_POSSIBLE);
         e.now.threads[QOS_STATE_SLEEP] = 0;
         e.now.threads[QOS_STATE_PARK] = 11;
+        /* Others take the CPU from the thread for a third of the time, in which it is not idle, either */
+        e.now.threads[QOS_STATE_RUNNING] = e.now.busiest_process = e.now.busiest_thread = 0.65;
+        diagnose_none(&e, &d);
+        e.busiest_thread_ready = 0.3;
+        f = only(&e, FINDING_LIMIT, &d);
+        check(streq(f->resource, "thread batcher (17)"));
+        /* or for half of it: without them the thread might not be busy */
+        e.now.threads[QOS_STATE_RUNNING] = e.now.busiest_process = e.now.busiest_thread = 0.5;
+        e.busiest_thread_ready = 0.5;
+        diagnose_none(&e, &d);
+        e.now.threads[QOS_STATE_RUNNING] = e.now.busiest_process = e.now.busiest_thread = 0.95;
+        e.busiest_thread_ready = 0;
         /* They wait for something else, and it is in the background */
         e.now.client_rate = 400;
         e.now.client_latency = 29 * MS;

@@ -333,21 +333,25 @@ static void threads_fill(const HostSample *begin, const HostSample *end, Diagnos
         ret->now.busiest_thread = 0;
         for (size_t i = 0; i < end->threads.n; i++) {
                 const struct qos_thread *t = end->threads.threads + i;
-                uint64_t ran = t->times[QOS_STATE_RUNNING];
+                uint64_t ran = t->times[QOS_STATE_RUNNING], ready = t->times[QOS_STATE_RUN_QUEUE];
                 bool known = begin->threads.n_rest == 0; /* one that was not there has begun since */
                 double used;
 
-                for (size_t k = 0; k < begin->threads.n; k++)
-                        if (begin->threads.threads[k].tid == t->tid &&
-                            begin->threads.threads[k].pid == t->pid) {
-                                ran -= MIN(ran, begin->threads.threads[k].times[QOS_STATE_RUNNING]);
+                for (size_t k = 0; k < begin->threads.n; k++) {
+                        const struct qos_thread *before = begin->threads.threads + k;
+
+                        if (before->tid == t->tid && before->pid == t->pid) {
+                                ran -= MIN(ran, before->times[QOS_STATE_RUNNING]);
+                                ready -= MIN(ready, before->times[QOS_STATE_RUN_QUEUE]);
                                 known = true;
                         }
+                }
                 if (!known)
                         continue;
                 used = (double) ran / passed;
                 if (used > ret->now.busiest_thread) {
                         ret->now.busiest_thread = used;
+                        ret->busiest_thread_ready = (double) ready / passed;
                         thread_format(t->name, t->tid, ret->busiest_thread);
                 }
         }
