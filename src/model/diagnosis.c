@@ -417,7 +417,7 @@ static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool com
                         "request, and 1 ms or more, until others that work on requests let them go on, and "
                         "nothing else explains it",
                 }, "requests wait for one another: %s of the %s to the first byte (%s), as for a row of a "
-                "database", SPAN(time), SPAN(f->first_byte), PERCENT(share));
+                "database or a connection of a pool", SPAN(time), SPAN(f->first_byte), PERCENT(share));
         if (e->n_blocked > 0)
                 finding_name_lock(finding, e->blocked);
 }
