@@ -74,8 +74,8 @@ struct Manager {
         MountNames mount_names;
 };
 
-static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {
-        while (*slot < m->units.slots + UNITS_MAX_LIMIT) {
+static inline Unit* units_next(Unit *const *end, Unit *const **slot) {
+        while (*slot < end) {
                 Unit *u = *(*slot)++;
 
                 if (u)
@@ -86,7 +86,12 @@ static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {
 
 /* Iterates over attached units by slot. The loop body may detach the unit, and attach others. */
 #define FOREACH_UNIT(u, m) for (Unit *const *u##_slot = (m)->units.slots, *u; \
-                                (u = manager_next_unit(m, &u##_slot)); )
+                                (u = units_next((m)->units.slots + UNITS_MAX_LIMIT, &u##_slot)); )
+
+/* Iterates over retained units by slot. The loop body may free the unit. */
+#define FOREACH_RETAINED(u, m)                                                                          \
+        for (Unit *const *u##_slot = (m)->hierarchy.retained, *u;                                       \
+             (u = units_next((m)->hierarchy.retained + UNITS_MAX_LIMIT, &u##_slot)); )
 
 static inline Unit* manager_next_map(const Manager *m, Unit *const **slot) {
         while (*slot < m->units.slots + UNITS_MAX_LIMIT) {

@@ -333,9 +333,8 @@ static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved,
                 return "there is no such slot";
         if (m->units.slots[saved->slot])
                 return "its slot is that of another entry";
-        for (unsigned i = 0; held && i < UNITS_MAX_LIMIT; i++)
-                if (m->units.slots[i] && m->units.slots[i]->holds &&
-                    streq(m->units.slots[i]->name, saved->name))
+        FOREACH_UNIT(u, m)
+                if (held && u->holds && streq(u->name, saved->name))
                         return "the unit is in another entry already";
         return NULL;
 }
@@ -534,9 +533,9 @@ void manager_restore_state(Manager *m) {
         }
 
         /* Units without holds continue only if retained by ancestors, which have been restored by now */
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units.slots[i] && !m->units.slots[i]->holds)
-                        unit_stop(m->units.slots[i]);
+        FOREACH_UNIT(u, m)
+                if (!u->holds)
+                        unit_stop(u);
         manager_forget_histories(m);
 
         /* Maps of units that were being attached or merged when the previous run ended */

@@ -37,12 +37,12 @@ bool unit_is_ancestor(const Unit *outer, const Unit *inner) {
  * reading. */
 static void hierarchy_rebuild(Manager *m) {
         memset(m->hierarchy.inner, 0, sizeof(m->hierarchy.inner));
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (unsigned k = 0; m->units.slots[i] && k < UNITS_MAX_LIMIT; k++) {
-                        const Unit *other = m->units.slots[k] ?: m->hierarchy.retained[k];
+        FOREACH_UNIT(u, m)
+                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                        const Unit *other = m->units.slots[i] ?: m->hierarchy.retained[i];
 
-                        if (other && unit_is_ancestor(m->units.slots[i], other))
-                                bitmap_add(&m->hierarchy.inner[i], k);
+                        if (other && unit_is_ancestor(u, other))
+                                bitmap_add(&m->hierarchy.inner[u->index], i);
                 }
         m->hierarchy.valid = true;
 }
@@ -275,10 +275,9 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances) {
 /* ---- retained units ----------------------------------------------------------------------------------- */
 
 Unit* retained_find(Manager *m, const char *control_group) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->hierarchy.retained[i] &&
-                    streq(m->hierarchy.retained[i]->control_group, control_group))
-                        return m->hierarchy.retained[i];
+        FOREACH_RETAINED(u, m)
+                if (streq(u->control_group, control_group))
+                        return u;
         return NULL;
 }
 
@@ -291,9 +290,9 @@ static void retained_free(Unit *u) {
 }
 
 void retained_gc(Manager *m) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->hierarchy.retained[i] && !unit_find_ancestor(m->hierarchy.retained[i]))
-                        retained_free(m->hierarchy.retained[i]);
+        FOREACH_RETAINED(u, m)
+                if (!unit_find_ancestor(u))
+                        retained_free(u);
 }
 
 /* When the map is in no window any more: late programs may have recorded in it after the detach. */
@@ -335,10 +334,8 @@ static int on_retained_expired(sd_event_source *source, uint64_t usec, void *use
         hierarchy_reassign_sockets(m);
         (void) probe_find_threads(m->probe);
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = m->hierarchy.retained[i];
-
-                if (!u || retained_get_end(u) > now)
+        FOREACH_RETAINED(u, m) {
+                if (retained_get_end(u) > now)
                         continue;
                 r = retained_merge(u);
                 if (r < 0)
@@ -365,9 +362,8 @@ void hierarchy_schedule(Manager *m) {
         uint64_t next = UINT64_MAX;
         int r;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->hierarchy.retained[i])
-                        next = MIN(next, retained_get_end(m->hierarchy.retained[i]));
+        FOREACH_RETAINED(u, m)
+                next = MIN(next, retained_get_end(u));
 
         m->hierarchy.timer = sd_event_source_disable_unref(m->hierarchy.timer);
         if (next == UINT64_MAX)

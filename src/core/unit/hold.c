@@ -110,9 +110,8 @@ unsigned manager_count_units(Manager *m, uid_t uid) {
                         }
 
         /* Also retained units occupy slots */
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->hierarchy.retained[i] && m->hierarchy.retained[i]->last_uid == uid)
-                        n++;
+        FOREACH_RETAINED(u, m)
+                n += u->last_uid == uid;
         return n;
 }
 
