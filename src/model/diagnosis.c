@@ -15,8 +15,10 @@
 /* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some
  * hundredths. */
 #define THREADS_MIN 0.1
-/* Half a thread that waits all the time, in units without requests: background work of a daemon is less. */
+/* Half a thread that waits all the time, in units without requests: background work of a daemon is less. If
+ * there are several causes, each is half of that or more. */
 #define THREADS_WAITING_MIN 0.5
+#define THREADS_WAITING_PART (THREADS_WAITING_MIN / 2)
 /* And by at least this much, which a busy machine adds to any of them. */
 #define WORSE_NSEC (0.05 * NSEC_PER_MSEC)
 /* Nearly all CPUs: the rest is what the kernel takes for interrupts and for others. */
@@ -605,10 +607,11 @@ static bool lock_is_of_idle(const DiagnosisEvidence *e, double busy) {
  * requests waits are compared with the time in which threads are not idle. */
 static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
-        double busy = 0;
+        double busy = 0, waiting;
 
         for (Part p = 0; p < PART_ASK; p++)
                 busy += f->threads[part_table[p].state] > 0 ? f->threads[part_table[p].state] : 0;
+        waiting = busy - (f->threads[QOS_STATE_RUNNING] > 0 ? f->threads[QOS_STATE_RUNNING] : 0);
 
         for (Part p = PART_RUN_QUEUE; p < PART_ASK; p++) {
                 enum qos_state state = part_table[p].state;
@@ -626,14 +629,15 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                                           waited[kind], n);
                         continue;
                 }
-                if (!(n >= THREADS_WAITING_MIN) || share < (stuck ? SHARE_MOST : SHARE_MIN) ||
+                if (n < (stuck ? THREADS_WAITING_MIN : THREADS_WAITING_PART) ||
+                    waiting < THREADS_WAITING_MIN || share < (stuck ? SHARE_MOST : SHARE_MIN) ||
                     cpu_is_own(e, p) || cpu_is_waking(e, p)) {
                         /* A share of next to no time is none */
-                        if (!stuck && n > 0 && n < THREADS_WAITING_MIN)
+                        if (!stuck && n > 0 && waiting < THREADS_WAITING_MIN)
                                 diagnosis_exclude(d, kind, n / MAX(busy, THREADS_WAITING_MIN),
-                                                  "%s: %.2f threads on average, limit %.2f (%s of busy "
-                                                  "thread time)",
-                                                  waited[kind], n, THREADS_WAITING_MIN, PERCENT(share));
+                                                  "%s: %.2f threads on average (%s of busy thread time), "
+                                                  "limit %.2f for all waits",
+                                                  waited[kind], n, PERCENT(share), THREADS_WAITING_MIN);
                         else if (!stuck && n > 0)
                                 diagnosis_exclude(d, kind, share,
                                                   "%s: %.2f threads on average, %s of busy thread time",
@@ -666,11 +670,12 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                                         .state = state, .share = kind == FINDING_CPU ? NAN : share,
                                         .time = NAN,
                                         .rule = f->rate > 0 ?
-                                        "half a thread or more waits on average, for a fifth or more of the "
-                                        "time in which its threads are not idle; when its requests are read "
-                                        "is not known" :
-                                        "it has no requests, and half a thread or more waits on average, "
-                                        "for a fifth or more of the time in which its threads are not idle",
+                                        "half a thread or more waits on average, for this a quarter or "
+                                        "more, and a fifth or more of the time in which its threads are not "
+                                        "idle; when its requests are read is not known" :
+                                        "it has no requests, half a thread or more waits on average, for "
+                                        "this a quarter or more, and a fifth or more of the time in which "
+                                        "its threads are not idle",
                                 }, "%s: %.1f threads on average, %s of busy thread time", waited[kind], n,
                                 PERCENT(share));
                 if (lock)

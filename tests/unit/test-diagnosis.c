@@ -1058,6 +1058,18 @@ static void test_threads(void) {
         before.now.threads[QOS_STATE_LOCK] = 0.2;
         (void) only(&e, FINDING_LOCK, &d);
 
+        /* A single thread that waits for two things */
+        e = batch();
+        e.now.threads[QOS_STATE_RUNNING] = 0.15;
+        e.now.threads[QOS_STATE_DISK] = e.now.threads[QOS_STATE_LOCK] = 0.42;
+        diagnosis_make(&e, &d);
+        check(d.n_findings == 2 && d.findings[0].kind + d.findings[1].kind == FINDING_DISK + FINDING_LOCK);
+        /* one of them hardly, or both hardly */
+        e.now.threads[QOS_STATE_LOCK] = 0.22;
+        (void) only(&e, FINDING_DISK, &d);
+        e.now.threads[QOS_STATE_DISK] = 0.26;
+        nothing(&e);
+
         /* One that just runs, on as many CPUs as there are, and with more threads than that */
         e = batch();
         e.now.threads[QOS_STATE_RUNNING] = 1;

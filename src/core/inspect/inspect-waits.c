@@ -553,6 +553,9 @@ static const char *const kind_table[QOS_RESOURCE_KINDS] = {
         [QOS_RESOURCE_CPU]    = "cpu",
 };
 
+/* Inode number of the root of cgroupfs, which has no name: in a container it is that of the host. */
+#define CGROUP_ROOT_ID 1U
+
 const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
                                 char *ret, size_t size) {
         char known[sizeof(row->name)];
@@ -568,6 +571,8 @@ const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row
         known[sizeof(known) - 1] = 0;
         if (unit || known[0])
                 (void) snprintf(ret, size, "%s", unit ?: known);
+        else if (row->resource.id == CGROUP_ROOT_ID)
+                (void) snprintf(ret, size, "the root control group");
         else
                 (void) snprintf(ret, size, "another control group (%llu)",
                                 (unsigned long long) row->resource.id);
