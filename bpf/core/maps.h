@@ -199,11 +199,11 @@ static __always_inline __u32 target_resolve(struct qos_unit_map *u, __u32 target
         return target;
 }
 
-static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 target, __s32 in_flight,
-                                                 __u32 overlaps) {
+BPF_SUBPROG int entry_apply(struct qos_unit_map *u, __u32 target, __s32 in_flight, __u32 overlaps) {
         struct qos_peer_entry *row;
 
-        if (!u || !(target & TARGET_ENTRY))
+        BPF_REQUIRE(u);
+        if (!(target & TARGET_ENTRY))
                 return 0;
         row = entry_get(u, target & TARGET_ENTRY);
         if (in_flight != 0)
@@ -214,9 +214,8 @@ static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 t
 }
 
 /* Apart, as the verifier would follow each case through all that comes after it. */
-static __attribute__((noinline)) int overlap_count(struct qos_unit_map *u, __u32 overlaps, __u32 unparsed) {
-        if (!u)
-                return 0;
+BPF_SUBPROG int overlap_count(struct qos_unit_map *u, __u32 overlaps, __u32 unparsed) {
+        BPF_REQUIRE(u);
         window_count(u, QOS_COUNTER_OVERLAPS, overlaps);
         window_count(u, QOS_COUNTER_UNPARSED, unparsed);
         return 0;
