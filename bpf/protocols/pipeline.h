@@ -705,6 +705,16 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         return PARSED_TAKEN(r);
 }
 
+/* Whether the next byte of a response is the last one of a body, whatever it is: the response has ended
+ * then. */
+EXCHANGE_INLINE int pipeline_ends_body(struct pipeline *t) {
+        if (!protocol_is_rest(t->protocol, &t->out, 1))
+                return 0;
+        http_end(&t->out, 0);
+        t->flags &= ~PIPELINE_RESPONDING;
+        return 1;
+}
+
 EXCHANGE_INLINE __u64 pipeline_when(const struct arrival_times *times, __u32 position, int last) {
         return times->came_at ?: exchange_when(&times->marks, position, last);
 }

@@ -74,6 +74,10 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
         f = chunk_init(t, d->bytes);
         offset = skb->len - d->bytes;
         while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop) {
+                if (pipeline_ends_body(t)) {
+                        f->at++;
+                        continue;
+                }
                 n = chunk_advance(f, t, &t->out);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)

@@ -75,6 +75,10 @@ static inline void pipeline_feed_answers(struct pipeline *t, struct parsed_chunk
                 i = window_skip(&t->out, (uint32_t) i, (uint32_t) size);
                 if (i == size)
                         break;
+                if (pipeline_ends_body(t)) {
+                        i++;
+                        continue;
+                }
                 if (i >= end)
                         pipeline_move(t, &t->out, data, i, size, &begin, &end);
                 taken = pipeline_response_bytes(t, (uint32_t) (i - begin), (uint32_t) (end - begin), piece);
