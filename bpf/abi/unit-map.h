@@ -483,6 +483,19 @@ struct qos_filter {
         __u32 names;            /* 1: it does */
 };
 
+/* Whether requests_content sees all reads of a unit (array, by slot), by which the daemon decides whether
+ * requests_read is attached. Ranges: see below. */
+struct qos_read_check {
+        __u32 generation;       /* of the unit in the slot; the rest is of that unit */
+        __u32 seen;             /* reads seen by both programs, up to QOS_READS_CHECKED */
+        __u32 unseen;           /* reads not seen by requests_content: spliced, discarded, or read by the
+                                 * kernel itself */
+        __u32 _padding;
+};
+
+/* So many reads without an unseen one show how the unit reads. */
+#define QOS_READS_CHECKED 1000U
+
 /* Listening addresses of a unit's socket units (hash), by which sockets that the service manager already has
  * are recognized. Those that do not fit are found once the service has them open. */
 #define QOS_ADDRESSES 4096

@@ -14,6 +14,17 @@
 #include "http2.h"
 #include "tls-record.h"
 
+/* The application takes bytes that it has seen before, up to copied: until now it has only peeked at them
+ * (MSG_PEEK), which is no read. */
+EXCHANGE_INLINE void read_again(struct exchange *x, struct pipeline *t, __u64 now, __u32 copied) {
+        if (t) {
+                /* The end of the newest request */
+                if (t->in.state == 0 && t->in_pos == copied && t->n_groups > 0)
+                        pipeline_newest(t)->read_at = now;
+        } else if (x->state == EXCHANGE_ASKED && copied == x->read_end)
+                x->read_at = now;
+}
+
 /* The application has read up to copied, at the latest now. unsent: bytes written by it that have not left.
  * Of t, h and s one is given where the connection is parsed, or sealed. */
 EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h2_conn *h, struct tls *s,

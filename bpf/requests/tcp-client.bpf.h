@@ -413,9 +413,10 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         if (!u)
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
-        if (missed)
+        if (missed) {
                 window_count(u, QOS_COUNTER_DROPS, asked);
-        else if (p.target & TARGET_ENTRY && (effect.unanswered || old_state == TCP_SYN_SENT))
+                read_check(&c->owner, false);
+        } else if (p.target & TARGET_ENTRY && (effect.unanswered || old_state == TCP_SYN_SENT))
                 entry_count(entry_get(u, p.target & TARGET_ENTRY), cell, 1);
         record_effect(u, p.target, &effect);
         return 0;

@@ -43,9 +43,12 @@ enum conn_found {
         CONN_FOUND_OUTER,               /* a unit was attached within the previous owner */
 };
 
-/* Results of parsing the first data of a connection: */
+/* What parses data of a connection. Results of parsing the first data: the same, or that nothing else
+ * does. */
+#define RECEIVE_NOTHING 0
 #define RECEIVE_TLS 1
 #define RECEIVE_H2 2
+#define RECEIVE_UNKNOWN 3
 
 /* Accepted connections have a clone of the element of the listener. */
 BPF_STORAGE_MAP_FLAGS(conns, SK, struct conn, BPF_F_CLONE) __weak;
@@ -73,6 +76,44 @@ BPF_STORAGE_MAP(tls_conns, SK, struct tls_conn) __weak;
 
 /* Only listeners, so that iterating over them is fast. */
 BPF_STORAGE_MAP(listeners, SK, struct qos_listener) __weak;
+
+BPF_ARRAY_MAP(read_checks, ARRAY, UNITS_MAX_LIMIT, struct qos_read_check) __weak;
+
+/* Notifies the daemon of changes in read_checks, which it reads then. */
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 4096);      /* the minimum: what does not fit is one more notification */
+} read_events SEC(".maps") __weak;
+
+/* A read of a connection of this unit was seen by requests_content, or not. Notifies at the end of the
+ * check, and whenever the number of unseen reads has doubled: some are runs that the kernel has skipped.
+ * Concurrent runs may lose a count, which is found at the next one. */
+__attribute__((noinline, weak)) int read_check(const struct qos_owner *owner, bool seen) {
+        struct qos_read_check *check;
+        struct qos_owner o;
+        __u32 one = 1, n;
+
+        if (!owner)
+                return 0;
+        o = owner_read(owner);
+        check = bpf_map_lookup_elem(&read_checks, &o.slot);
+        if (!check)
+                return 0;
+        if (check->generation != o.generation) {
+                check->seen = check->unseen = 0;
+                check->generation = o.generation;
+        }
+        if (seen) {
+                if (check->seen >= QOS_READS_CHECKED || ++check->seen < QOS_READS_CHECKED)
+                        return 0;
+        } else {
+                n = ++check->unseen;
+                if (n & (n - 1))
+                        return 0;
+        }
+        (void) bpf_ringbuf_output(&read_events, &one, sizeof(one), 0);
+        return 0;
+}
 
 static __always_inline void sock_remote(const struct sock *sk, struct qos_address *ret) {
         volatile __u32 *words = (volatile __u32*) ret->address;
@@ -215,8 +256,9 @@ static __always_inline void conn_count(struct conn *c, struct qos_unit_map *u, b
         __sync_fetch_and_add(&u->open, open ? 1 : -1);
 }
 
-static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, __u32 target, __s32 in_flight,
-                                                __s32 open) {
+/* Global, to be verified once. */
+__attribute__((noinline, weak)) int gauges_add(const struct qos_owner *owner, __u32 target, __s32 in_flight,
+                                               __s32 open) {
         struct exchange_effect effect = { .in_flight = in_flight };
         struct qos_unit_map *u;
 

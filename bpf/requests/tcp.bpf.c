@@ -4,11 +4,12 @@
  *
  *   arrival      cgroup_skb/ingress        at the root: a unit's own group, and a program attached to it,
  *                                          are removed with each restart
- *   read         tcp_rcv_space_adjust      runs for every way to read from the socket, with copied_seq
- *                                          already moved
  *   content      skb_copy_datagram_iovec   the bytes on their way to the application, in order and once,
- *                                          unlike arrivals. Spliced bytes do not pass here, and are not
- *                                          parsed
+ *                                          unlike arrivals: the read, and the protocol. Spliced and
+ *                                          discarded bytes do not pass here, and are not parsed
+ *   read         tcp_rcv_space_adjust      runs for every way to read from the socket, with copied_seq
+ *                                          already moved. Attached only while a unit may have reads that
+ *                                          do not pass through the former (read_check())
  *   departure    cgroup_skb/egress         sock_send_length runs after the data has left, too late for the
  *                                          order
  *   connection   inet_sock_set_state       listen(), accepted, closing, gone
@@ -39,7 +40,7 @@ int requests_ingress(struct __sk_buff *skb) {
         return r;
 }
 
-/* ---- content ------------------------------------------------------------------------------------------ */
+/* ---- read --------------------------------------------------------------------------------------------- */
 
 /* The owner of an unknown connection is that of its reader. A separate function, for its stack. */
 static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
@@ -54,6 +55,72 @@ static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
 }
 
+/* Result of server_has_read(): the plaintext is to be used instead. */
+#define READ_PLAINTEXT 1
+
+/* The application has read up to a position (upper half of where). Lower half: bytes written by it that have
+ * not left. */
+static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                                     __u64 where) {
+        __u32 copied = where >> 32, unsent = where;
+        struct exchange_effect effect = {};
+        struct tls_plaintext *o = NULL;
+        struct pipeline *t = NULL;
+        struct h2_conn *h = NULL;
+        struct tls_conn *tls;
+        struct tls *s = NULL;
+        struct attribution p;
+        bool asks;
+        __u64 now;
+
+        if (!sk || !c || !u)
+                return 0;
+        now = bpf_ktime_get_ns();
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_TLS) {
+                tls = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+                if (tls) {
+                        s = &tls->tls;
+                        if (tls->key.ssl != 0)
+                                o = tls_plaintext_get(sk, c, u, tls);
+                        if (o && o->pipeline.protocol != PROTOCOL_PLAIN)
+                                return READ_PLAINTEXT;
+                }
+        } else if (c->x.flags & EXCHANGE_H2)
+                h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
+
+        bpf_spin_lock(&c->lock);
+        asks = !s || s->asks;
+        if (c->x.flags & EXCHANGE_READ_KNOWN && exchange_distance(copied, c->x.read_end) <= 0)
+                read_again(&c->x, t, now, copied);
+        else
+                read_apply(&c->x, t, h, s, now, copied, unsent, &effect);
+        if (o) {
+                o->read_end = copied;
+                o->untimed = 0;
+        }
+        if (o && asks) {
+                o->came_first_at = c->x.first_at;
+                o->came_last_at = c->x.last_at;
+                o->asked = c->x.open_at != 0;
+        }
+        p = conn_commit(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        question_read(u, now);
+
+        if (exchange_has_effect(&effect)) {
+                u = attribution_resolve(u, &p);
+                if (!u)
+                        return 0;
+                window_advance(u, now);
+                record_effect(u, p.target, &effect);
+        }
+        return 0;
+}
+
+/* ---- content ------------------------------------------------------------------------------------------ */
+
 /* Whether nothing of a connection was read before. */
 static __always_inline bool read_is_first(const struct sock *sk) {
         const struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
@@ -61,22 +128,24 @@ static __always_inline bool read_is_first(const struct sock *sk) {
         return sk->sk_protocol == IPPROTO_TCP && tp->copied_seq == tp->rcv_nxt - (__u32) tp->bytes_received;
 }
 
-/* The same at the first read: the connection is parsed from its beginning. The arrival of the data is
- * unknown. */
-static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) {
+/* The connection of a reader, if it is not known. At the first read it is parsed from its beginning: its
+ * positions are known then. The arrival of the data is unknown. */
+static __attribute__((noinline)) struct conn* conn_learn_reader(struct sock *sk) {
         struct tcp_sock *tp;
         __u32 copied, end, snd_nxt;
         struct conn *c;
+        bool first;
 
-        if (!sk || !read_is_first(sk) || sock_kind(sk) != CONN_SERVER)
+        if (!sk)
                 return NULL;
+        first = read_is_first(sk);
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
         copied = tp->copied_seq;
         end = tp->rcv_nxt;
         snd_nxt = tp->snd_nxt;
         c = conn_learn_read(sk);
-        if (!c)
-                return NULL;
+        if (!c || !first || c->kind != CONN_SERVER)
+                return c;
 
         bpf_spin_lock(&c->lock);
         if (!(c->x.flags & (EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN))) {
@@ -95,11 +164,11 @@ static __always_inline bool unix_is_foreign(struct sock *sender) {
 }
 
 static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct overhead *overhead) {
+        __u32 copied, unsent, offset, what, known = EXCHANGE_READ_KNOWN;
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct sock *sk;
         struct conn *c;
-        __u32 copied, unsent, offset, what;
 
         sk = skb->sk;
         if (!sk)
@@ -108,30 +177,37 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
         if (sk->__sk_common.skc_family == AF_UNIX)
                 return unix_is_foreign(sk) ? 0 : unix_content(skb, len, overhead);
         /* Most connections on the machine are unknown, and remain so at this read */
-        if ((!sk->sk_bpf_storage && !read_is_first(sk)) || connection_is_gone(sk))
+        if (socket_is_foreign(sk) || sk->sk_protocol != IPPROTO_TCP || connection_is_gone(sk))
                 return 0;
+        /* The verifier would follow both values through all that comes after */
+        BPF_OPAQUE(known);
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c)
-                c = conn_learn_first(sk);
-        if (!c)
-                return 0;
+        u = c ? unit_get(&c->owner) : NULL;
+        if (!u) {
+                c = conn_learn_reader(sk);
+                u = c ? unit_get(&c->owner) : NULL;
+                if (!u)
+                        return 0;
+                /* Else perhaps in the middle of a request */
+                known = c->x.flags & EXCHANGE_READ_KNOWN;
+        }
         if (c->kind == CONN_CLIENT) {
+                peer_is_read();
                 if (!(c->x.flags & EXCHANGE_PIPED))
                         return 0;
-        } else if (c->kind != CONN_SERVER ||
-                   ((c->tries >= TRIES_MAX || c->x.flags & EXCHANGE_DONE) && !(c->x.flags & EXCHANGE_TLS)))
-                return 0;
-        u = unit_get(&c->owner);
-        if (!u)
-                return 0;
+        }
         overhead_begin(overhead, &c->owner, u);
+        /* Sockets in this map are TCP. bpf_skc_to_tcp_sock() requires a trusted pointer */
+        tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+        if (c->kind == CONN_LISTENER)
+                /* Fast open: read before the end of the handshake. rcv_nxt includes all data of the
+                 * connection */
+                conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, bpf_ktime_get_ns());
         if (c->kind == CONN_SERVER && c->found && sk->sk_lock.owned) {
                 u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
         }
-        /* Sockets in this map are TCP. bpf_skc_to_tcp_sock() requires a trusted pointer */
-        tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
         /* Position in the stream, and so in the buffer: TCP_SKB_CB(skb)->seq. A later buffer is only
          * peeked at (MSG_PEEK) */
@@ -146,13 +222,16 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
                 what = client_reads(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
                 return what ? client_has_read(sk, c, u, copied + (__u32) len, what == CLIENT_LOST) : 0;
         }
-        if (c->x.flags & EXCHANGE_TLS)
-                what = RECEIVE_TLS;
-        else if (c->x.flags & EXCHANGE_H2)
-                what = RECEIVE_H2;
-        else
+        if (c->kind != CONN_SERVER)
+                return 0;
+        what = c->x.flags & EXCHANGE_TLS ? RECEIVE_TLS :
+               c->tries >= TRIES_MAX || c->x.flags & EXCHANGE_DONE || !known ? RECEIVE_NOTHING :
+               c->x.flags & EXCHANGE_H2 ? RECEIVE_H2 : RECEIVE_UNKNOWN;
+        BPF_OPAQUE(what);
+        if (what == RECEIVE_UNKNOWN)
                 what = receive_parse(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 |
                                      (__u32) len);
+        BPF_OPAQUE(what);
         if (what == RECEIVE_TLS) {
                 if (watch_get(&c->owner))
                         tls_plaintext_bind(sk, c, u);
@@ -160,6 +239,10 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
                         (__u64) offset << 32 | (__u32) len);
         } else if (what == RECEIVE_H2)
                 receive_h2(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
+
+        copied += (__u32) len;
+        if (server_has_read(sk, c, u, (__u64) copied << 32 | unsent) == READ_PLAINTEXT)
+                tls_plaintext_has_read(sk, (__u64) copied << 32 | unsent);
         return 0;
 }
 
@@ -209,6 +292,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
                 s = &tls->tls;
         }
 
+        read_check(&c->owner, false);
         bpf_spin_lock(&c->lock);
         read_apply(&c->x, t, h, s, now, copied, 0, &effect);
         p = conn_commit(c, &effect);
@@ -462,31 +546,17 @@ int openssl_egress(struct __sk_buff *skb) {
         return 1;
 }
 
-/* ---- read --------------------------------------------------------------------------------------------- */
+/* ---- read, in whatever way ---------------------------------------------------------------------------- */
 
-/* The parts of requests_read, each with its own stack. */
-
-/* Result of server_has_read(): the plaintext is to be used instead. */
-#define READ_PLAINTEXT 1
-
-/* c: NULL, or possibly of a unit that was detached. */
-static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c,
-                struct overhead *overhead) {
-        struct exchange_effect effect = {};
-        struct tcp_sock *tp;
+static __always_inline int socket_is_read(struct sock *sk, struct overhead *overhead) {
         struct qos_unit_map *u;
-        struct pipeline *t = NULL;
-        struct tls_plaintext *o = NULL;
-        struct tls_conn *tls;
-        struct tls *s = NULL;
-        struct h2_conn *h = NULL;
+        struct tcp_sock *tp;
+        struct conn *c;
         __u32 copied, unsent;
-        struct attribution p;
-        bool asks;
-        __u64 now;
 
-        if (!sk || !overhead)
+        if (socket_is_foreign(sk) || connection_is_gone(sk))
                 return 0;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
         if (!u) {
                 c = conn_learn_read(sk);
@@ -494,98 +564,40 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
                 if (!u)
                         return 0;
         }
-        if (c->kind == CONN_OTHER || c->kind == CONN_CLIENT)
+        if (c->kind == CONN_CLIENT) {
+                peer_is_read();
+                if (!(c->x.flags & EXCHANGE_PIPED))
+                        return 0;
+        } else if (c->kind == CONN_OTHER)
                 return 0;
         overhead_begin(overhead, &c->owner, u);
-
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 0;
-        now = bpf_ktime_get_ns();
-
         if (c->kind == CONN_LISTENER)
-                /* Fast open: read before the end of the handshake. rcv_nxt includes all data of the
-                 * connection */
-                conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, now);
-
+                /* As in requests_content */
+                conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, bpf_ktime_get_ns());
+        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
+        if (c->x.flags & EXCHANGE_READ_KNOWN && exchange_distance(copied, c->x.read_end) <= 0) {
+                read_check(&c->owner, true);
+                return 0;
+        }
+        /* Splice also runs this for the FIN, which has a position but no byte. If that is the first event
+         * of a connection, it was idle as far as is known */
+        if (copied != tp->copied_seq && !(c->x.flags & EXCHANGE_READ_KNOWN))
+                return 0;
+        read_check(&c->owner, false);
+        if (c->kind == CONN_CLIENT)
+                return client_has_read(sk, c, u, copied, true);
         if (c->found && sk->sk_lock.owned) {
                 u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
         }
-
-        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
-        /* Splice also runs this for the FIN, which has a position but no byte. If that is the first event
-         * of a connection, it was idle as far as is known */
-        if (copied != tp->copied_seq && !(c->x.flags & EXCHANGE_READ_KNOWN))
-                return 0;
         unsent = tp->write_seq - tp->snd_nxt;
-
-        if (c->x.flags & EXCHANGE_PARSED)
-                t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-        else if (c->x.flags & EXCHANGE_TLS) {
-                tls = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-                if (tls) {
-                        s = &tls->tls;
-                        if (tls->key.ssl != 0)
-                                o = tls_plaintext_get(sk, c, u, tls);
-                        if (o && o->pipeline.protocol != PROTOCOL_PLAIN)
-                                return READ_PLAINTEXT;
-                }
-        } else if (c->x.flags & EXCHANGE_H2)
-                h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
-
-        bpf_spin_lock(&c->lock);
-        asks = !s || s->asks;
-        read_apply(&c->x, t, h, s, now, copied, unsent, &effect);
-        if (o) {
-                o->read_end = copied;
-                o->untimed = 0;
-        }
-        if (o && asks) {
-                o->came_first_at = c->x.first_at;
-                o->came_last_at = c->x.last_at;
-                o->asked = c->x.open_at != 0;
-        }
-        p = conn_commit(c, &effect);
-        bpf_spin_unlock(&c->lock);
-        question_read(u, now);
-
-        if (exchange_has_effect(&effect)) {
-                u = attribution_resolve(u, &p);
-                if (!u)
-                        return 0;
-                window_advance(u, now);
-                record_effect(u, p.target, &effect);
-        }
+        if (server_has_read(sk, c, u, (__u64) copied << 32 | unsent) == READ_PLAINTEXT)
+                tls_plaintext_has_read(sk, (__u64) copied << 32 | unsent);
         return 0;
-}
-
-static __always_inline int socket_is_read(struct sock *sk, struct overhead *overhead) {
-        struct tcp_sock *tp;
-        struct qos_unit_map *u;
-        struct conn *c;
-        __u32 copied;
-
-        if (socket_is_foreign(sk) || connection_is_gone(sk))
-                return 0;
-        c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        u = c && c->kind == CONN_CLIENT ? unit_get(&c->owner) : NULL;
-        if (!u) {
-                if (server_has_read(sk, c, overhead) == READ_PLAINTEXT)
-                        tls_plaintext_has_read(sk);
-                return 0;
-        }
-        peer_is_read();
-        if (!(c->x.flags & EXCHANGE_PIPED))
-                return 0;
-        overhead_begin(overhead, &c->owner, u);
-        tp = bpf_skc_to_tcp_sock(sk);
-        if (!tp)
-                return 0;
-        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
-        /* Read without requests_content: spliced */
-        return exchange_distance(copied, c->x.read_end) > 0 ? client_has_read(sk, c, u, copied, true) : 0;
 }
 
 SEC("tp_btf/tcp_rcv_space_adjust")

@@ -703,26 +703,20 @@ static __attribute__((noinline)) int tls_record_request(struct conn *c, struct q
 
 /* ---- read ---- */
 
-static __attribute__((noinline)) int tls_plaintext_has_read(struct sock *sk) {
-        struct tcp_sock *tp;
+/* where: as for server_has_read(). */
+static __attribute__((noinline)) int tls_plaintext_has_read(struct sock *sk, __u64 where) {
         struct tls_plaintext *o;
         struct qos_unit_map *u;
         struct conn *c;
         struct tls_conn *s;
-        __u32 copied, unsent;
 
         if (!sk)
                 return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-        tp = bpf_skc_to_tcp_sock(sk);
         u = c ? unit_get(&c->owner) : NULL;
-        if (!u || !s || !tp)
+        if (!u || !s)
                 return 0;
         o = tls_plaintext_get(sk, c, u, s);
-        if (!o)
-                return 0;
-        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
-        unsent = tp->write_seq - tp->snd_nxt;
-        return tls_plaintext_reads(c, u, &s->tls, o, (__u64) copied << 32 | unsent);
+        return o ? tls_plaintext_reads(c, u, &s->tls, o, where) : 0;
 }

@@ -12,6 +12,7 @@
 #include "observer.h"
 #include "openssl.h"
 #include "probe.h"
+#include "read-check.h"
 #include "service-manager.h"
 #include "state-file.h"
 #include "system-bus.h"
@@ -205,6 +206,7 @@ Manager* manager_free(Manager *m) {
         sd_event_source_disable_unref(m->hierarchy.timer);
         sd_event_source_disable_unref(m->programs.timer);
         probe_start_free(m->programs.start);
+        read_check_stop(m);
         openssl_stop(m);
         contention_stop(m);
 

@@ -24,6 +24,7 @@
 #include "observer.h"
 #include "openssl.h"
 #include "passed-fds.h"
+#include "read-check.h"
 #include "service-notify.h"
 #include "state-file.h"
 #include "system-bus.h"
@@ -68,6 +69,7 @@ struct Manager {
         ProgramKeeper programs;
         ContentionProbe contention;
         OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
+        ReadWatch reads;
 
         GaugeReadings gauges;
         SendCounts sends;

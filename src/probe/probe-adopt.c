@@ -93,7 +93,8 @@ int probe_adopt(Probe *p, bool discard) {
                                 discard = true;
 
                 for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
-                        if (program_has_link(i) && (p->link_fds[i] >= 0) != (p->program_fds[i] >= 0))
+                        if (program_has_link(i) && !program_table[i].on_demand &&
+                            (p->link_fds[i] >= 0) != (p->program_fds[i] >= 0))
                                 discard = true;
                         else if (p->program_fds[i] < 0 && !p->reasons[i] && program_is_needed(p, i))
                                 p->reasons[i] = strdup("was not available when the programs were loaded");

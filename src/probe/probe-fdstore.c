@@ -71,9 +71,13 @@ void store_push_program(Probe *p, Program i) {
                 store_push_link(p, i);
 }
 
-void store_drop_program(const Probe *p, Program i) {
+void store_drop_link(const Probe *p, Program i) {
         if (p->link_fds[i] >= 0)
                 store_drop("link", program_table[i].name);
+}
+
+void store_drop_program(const Probe *p, Program i) {
+        store_drop_link(p, i);
         if (p->program_fds[i] >= 0)
                 store_drop("prog", program_table[i].name);
 }

@@ -112,7 +112,10 @@ int probe_get_program_info(Probe *p, ProbesInfo *ret) {
                         uint32_t size = sizeof(bpf);
 
                         program->state = PROGRAM_ATTACHED;
-                        if (program_table[i].type == HOOK_LIBRARY && !libraries) {
+                        if (program_table[i].on_demand && p->link_fds[i] < 0) {
+                                program->state = PROGRAM_IDLE;
+                                program->reason = strdup("requests_content sees all reads of the units");
+                        } else if (program_table[i].type == HOOK_LIBRARY && !libraries) {
                                 program->state = PROGRAM_IDLE;
                                 program->reason = strdup(p->library_reason ?: "waits for a process that has "
                                                                               "OpenSSL's library");

@@ -60,6 +60,8 @@ typedef enum Map {
         MAP_MOVED,
         MAP_CLOCKS,
         MAP_MOVES,
+        MAP_READ_CHECKS,
+        MAP_READ_EVENTS,
         MAP_BLOCKS,
         MAP_BLOCK_DEVICES,
         MAP_BLOCK_USERS,
@@ -99,6 +101,7 @@ typedef struct ProgramDescription {
         const char *provides;
         Program alternative;    /* which is used where the kernel refuses this one; 0: none */
         enum qos_walk walk;     /* what that is to do */
+        bool on_demand;         /* attached only while it is needed */
         const char *renamed;    /* of HOOK_FUNCTION: the name of the function in newer kernels; NULL: the
                                  * same */
 } ProgramDescription;
@@ -136,6 +139,7 @@ struct Probe {
         void (*wanted_handler)(const struct qos_owner *owner, void *userdata);
         void *wanted_userdata;
         struct ring_buffer *moves;
+        struct ring_buffer *read_events;
         ProbeMask loaded_groups;                 /* besides "requests" */
         uint64_t loaded_at;                     /* CLOCK_MONOTONIC ns when the last group was loaded */
         char *library_reason;                   /* why no library has programs */
@@ -176,6 +180,7 @@ extern const ProgramGroup group_table[PROGRAM_GROUPS];
 void probe_close(Probe *p);
 int probe_load(Probe *p);
 void probe_store(Probe *p);
+int program_attach(Probe *p, Program i);
 bool program_is_needed(const Probe *p, Program i);
 
 /* probe-table.c */
@@ -187,6 +192,7 @@ bool program_works(const Probe *p, Program i);
 void store_push_link(Probe *p, Program i);
 void store_push_program(Probe *p, Program i);
 void store_push_all(Probe *p);
+void store_drop_link(const Probe *p, Program i);
 void store_drop_program(const Probe *p, Program i);
 void store_drop_library(const Library *l);
 void store_push_library(Probe *p, const Library *l);
@@ -199,6 +205,7 @@ void store_drop_contention(Probe *p, unsigned slot);
 int unit_map_view(int fd, struct qos_unit_map **ret);
 
 /* probe-missed.c */
+uint64_t program_get_missed(Probe *p, Program i);
 void probe_get_missed(Probe *p, MissedRuns *ret);
 
 /* probe-contention.c */

@@ -9,7 +9,7 @@
 #include "probe-internal.h"
 
 /* Runs of a program skipped by the kernel because it was already running on the same CPU. */
-static uint64_t program_get_missed(Probe *p, Program i) {
+uint64_t program_get_missed(Probe *p, Program i) {
         struct bpf_prog_info info = {};
         uint32_t size = sizeof(info);
 

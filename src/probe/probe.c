@@ -96,6 +96,8 @@ void probe_close(Probe *p) {
         p->wanted = NULL;
         ring_buffer__free(p->moves);
         p->moves = NULL;
+        ring_buffer__free(p->read_events);
+        p->read_events = NULL;
 
         for (unsigned i = 0; i < _PROGRAM_MAX; i++)
                 p->link_fds[i] = close_fd(p->link_fds[i]);
@@ -176,6 +178,9 @@ Bitmap probe_get_programs(Probe *p) {
 
         for (unsigned i = 0; (i = bitmap_next(&unneeded, i)) < BITMAP_CAPACITY; i++)
                 bitmap_add(&programs, i);
+        /* Either of both knows when requests are read */
+        if (program_works(p, PROGRAM_CONTENT))
+                bitmap_add(&programs, PROGRAM_READ);
         return programs;
 }
 
@@ -321,7 +326,7 @@ finish:
         return r;
 }
 
-static int program_attach(Probe *p, Program i) {
+int program_attach(Probe *p, Program i) {
         union bpf_iter_link_info info = {};
         LIBBPF_OPTS(bpf_link_create_opts, options);
         _cleanup_close_ int group = -EBADF;

@@ -290,6 +290,22 @@ const struct qos_block_use* block_users_find(const BlockUser *users, size_t n,
 int probe_get_moves_fd(Probe *p);
 void probe_read_moves(Probe *p);
 
+/* ---- reads ---- */
+
+/* Whether requests_content sees all reads of a unit. */
+typedef enum ReadCheckResult {
+        READS_UNCHECKED,                /* not known: too few so far */
+        READS_SEEN,
+        READS_UNSEEN,                   /* not all: requests_read is needed */
+} ReadCheckResult;
+
+ReadCheckResult probe_get_read_check(Probe *p, unsigned slot, uint32_t generation);
+/* Attaches requests_read, or detaches it. */
+int probe_watch_reads(Probe *p, bool watch);
+/* Descriptor that becomes readable when results of probe_get_read_check() may have changed. */
+int probe_get_read_events_fd(Probe *p);
+void probe_read_read_events(Probe *p);
+
 /* ---- storage ---- */
 
 /* Creates and maps the storage map of a unit (storage-map.h), like probe_add_unit(). generation is that of

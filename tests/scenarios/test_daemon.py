@@ -333,6 +333,55 @@ def as_many_units_as_may_be():
     equal(listed(), [], "units after detach --all")
 
 
+@test(own_daemon=True)
+def reads_watched_on_demand():
+    """requests_read, which runs for each read of the machine, is attached while a unit may read past requests_content:
+    until it has read often enough, and for as long as it splices. A unit that begins to splice later is noticed, and
+    each request counts."""
+    fresh_qosd()
+
+    def state():
+        return next(p["state"] for p in programs() if p["program"] == "requests_read")
+
+    def listens(port):
+        return str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout
+
+    flag = f"/run/{scenario.prefix}-splices"
+    port, late = scenario.unused_port(), scenario.unused_port()
+    command = (f"{scenario.server_command(mode='thread', port=port)} & until test -e {flag}; do sleep .02; done; exec "
+               + scenario.server_command(mode="thread", read="splice", request=9000, port=late))
+    try:
+        u = attach(scenario.Unit(f"/bin/sh -c '{command}'", type="exec")).start()
+        wait_for("the server listens", lambda: listens(port))
+        equal(state(), "attached", "state of requests_read of a new unit")
+        load(port, connections=4, number=1200)
+        wait_for("requests_read is detached", lambda: state() == "idle")
+        expect_total(u, 1200)
+        with open(flag, "w"):
+            wait_for("the second server listens", lambda: listens(late))
+        load(late, connections=4, number=400, request=9000)
+        wait_for("requests_read is attached", lambda: state() == "attached")
+        load(late, connections=4, number=1200, request=9000)
+        expect_total(u, 2800)
+        expect_total(u, 1200 * 64 + 1600 * 9000, "requests.server.bytesIn")
+        equal(state(), "attached", "state of requests_read while a unit splices")
+        # It is part of what is kept
+        kill_qosd()
+        wait_qosd()
+        load(late, connections=4, number=100, request=9000)
+        expect_total(u, 2900)
+        equal(state(), "attached", "state of requests_read after a restart")
+        qosctl("detach", u.name)
+
+        other = start_served(mode="thread")
+        load(other, connections=4, number=1200)
+        wait_for("requests_read is detached again", lambda: state() == "idle")
+        expect_total(other, 1200)
+    finally:
+        if os.path.exists(flag):
+            os.unlink(flag)
+
+
 # ---- when a part of the kernel is missing
 # -------------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <errno.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "check.h"
 #include "fake-probe.h"
@@ -216,6 +218,19 @@ int probe_adopt_unit(Probe *p, unsigned slot, uint32_t generation, const struct 
         return 0;
 }
 
+ReadCheckResult probe_get_read_check(Probe *p, unsigned slot, uint32_t generation) {
+        return READS_SEEN;
+}
+
+/* Never readable */
+int probe_get_read_events_fd(Probe *p) {
+        static int fd = -EBADF;
+
+        if (fd < 0)
+                fd = eventfd(0, EFD_CLOEXEC|EFD_NONBLOCK);
+        return fd < 0 ? -errno : fd;
+}
+
 /* Succeeds without an effect: the first argument is always the probe. */
 #define NOTHING(name, ...) void name(Probe *p, ##__VA_ARGS__) {}
 #define SUCCESS(name, ...) int name(Probe *p, ##__VA_ARGS__) { return 0; }
@@ -228,6 +243,7 @@ NOTHING(probe_set_hierarchy, unsigned slot, const struct qos_hierarchy *hierarch
 NOTHING(probe_remove_contention, unsigned slot)
 NOTHING(probe_remove_machine)
 NOTHING(probe_read_moves)
+NOTHING(probe_read_read_events)
 NOTHING(probe_remove_storage, unsigned slot)
 NOTHING(probe_set_config, unsigned slot, uint32_t generation, ProbeMask probes)
 NOTHING(probe_begin_libraries)
@@ -236,6 +252,7 @@ NOTHING(probe_read_missing_libraries, void (*handler)(const struct qos_owner *ow
         void *userdata)
 NOTHING(probe_reconcile_gauges)
 
+SUCCESS(probe_watch_reads, bool watch)
 SUCCESS(probe_assign_cgroup, int fd, unsigned slot, uint32_t generation)
 SUCCESS(probe_assign_path, const char *path, unsigned slot, uint32_t generation)
 SUCCESS(probe_find_sockets)

@@ -12,6 +12,7 @@
 #include "observer.h"
 #include "openssl.h"
 #include "probe.h"
+#include "read-check.h"
 #include "service-manager.h"
 #include "storage-probe.h"
 #include "threshold-monitor.h"
@@ -55,6 +56,7 @@ void unit_complete_claim(Unit *u) {
 /* To be called when probes or the hierarchy of units have changed. started: unit that has new processes; or
  * NULL. */
 void manager_update_probes(Manager *m, Unit *started) {
+        read_check_update(m, started);
         openssl_update(m, started);
         contention_update(m);
         storage_update(m);
@@ -107,6 +109,7 @@ void unit_start(Unit *u) {
 }
 
 static void manager_stop_probe(Manager *m) {
+        read_check_stop(m);
         openssl_stop(m);
         contention_stop(m);
         probe_stop(m->probe);

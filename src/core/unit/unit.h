@@ -130,6 +130,7 @@ struct Unit {
         bool unshown;                   /* a snapshot could not be serialized, and it was logged */
 
         UnitOpenSSL openssl;
+        uint64_t reads_checked_since;   /* CLOCK_MONOTONIC ns, see read-check.h; 0: not yet */
 
         ServiceManagerCall *refresh;    /* pending query of properties; NULL: none */
         bool refresh_again;             /* changed again during the query */
