@@ -1119,7 +1119,7 @@ def idle_behind_a_semaphore():
 KINDS = ("flock", "fcntl", "futex", "robust", "semaphore")
 
 
-@test(deadline=60)
+@test(deadline=60, vm="nightly")
 def turns_beside_a_lock():
     """A process that waits for the lock of another one that sleeps is not idle, beside processes that accept
     connections in turns by a lock of the same kind. The waits begin before the unit is attached, and after that."""
