@@ -668,6 +668,47 @@ static void test_not_resumed(void) {
         check(pipeline_resumes(&t, 200, word, 8, 0) && !t.missed);
 }
 
+/* A look at data is its read, until the data is taken: then that is. What the server works at is not read
+ * again when it peeks at what follows. */
+static void test_peeked(void) {
+        static const char two[] = "GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n";
+        struct arrival_times times = { .came_at = 10 };
+        const uint32_t one = (sizeof(two) - 1) / 2;
+        struct pipeline t = { .protocol = PROTOCOL_HTTP1, .in_pos = IN };
+        struct exchange_effect e = {};
+        struct parsed_chunk piece = {};
+        struct exchange x = {};
+
+        exchange_begin(&x, IN, IN, OUT);
+        exchange_arrive(&x, 10, IN, IN + 64, IN, IN + 65536, &e);
+        read_apply(&x, NULL, NULL, NULL, 20, IN + 64, 0, &e);
+        read_again(&x, NULL, 50, IN + 32);
+        check(x.read_at == 20); /* a part of it */
+        read_again(&x, NULL, 60, IN + 64);
+        check(x.read_at == 60 && x.last_at == 10);
+        exchange_depart(&x, 70, 100, 1, &e);
+        read_again(&x, NULL, 80, IN + 64);
+        check(x.read_at == 60); /* it has a response */
+
+        x = (struct exchange) {};
+        exchange_begin(&x, IN, IN, OUT);
+        x.flags |= EXCHANGE_PARSED;
+        exchange_arrive(&x, 10, IN, IN + sizeof(two) - 1, IN, IN + 65536, &e);
+        pipeline_feed_questions(&t, &piece, two, one, &times, IN);
+        t.in_pos = IN + one;
+        read_apply(&x, &t, NULL, NULL, 20, IN + one, 0, &e);
+        check(t.asked == 1 && pipeline_newest(&t)->read_at == 20);
+        read_again(&x, &t, 30, IN + one);
+        check(pipeline_newest(&t)->read_at == 30);
+
+        /* The first byte of the second one, twice */
+        pipeline_feed_questions(&t, &piece, two + one, 1, &times, IN + one);
+        t.in_pos = IN + one + 1;
+        read_apply(&x, &t, NULL, NULL, 40, IN + one + 1, 0, &e);
+        read_again(&x, &t, 50, IN + one + 1);
+        check(t.asked == 1 && pipeline_newest(&t)->read_at == 30);
+}
+
 int main(void) {
         test_plain();
         test_http();
@@ -682,5 +723,6 @@ int main(void) {
         test_unanswered();
         test_body_not_seen();
         test_not_resumed();
+        test_peeked();
         return 0;
 }
