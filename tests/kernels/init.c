@@ -70,7 +70,8 @@ static void message_take(struct result *result, char *log) {
         for (line = strtok_r(log, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
                 if (*line && strncmp(line, "processed ", 10) != 0 &&
                     strncmp(line, "verification time", 17) != 0 &&
-                    strncmp(line, "stack depth", 11) != 0 && strncmp(line, "mark_precise", 12) != 0)
+                    strncmp(line, "stack depth", 11) != 0 && strncmp(line, "subprog ", 8) != 0 &&
+                    strncmp(line, "mark_precise", 12) != 0)
                         last = line;
         (void) snprintf(result->message, sizeof(result->message), "%s", last);
         for (char *c = result->message; *c; c++)
