@@ -633,6 +633,14 @@ static Conn *queue[CONNECTIONS_MAX];
 static unsigned queue_head = 0, queue_tail = 0;
 static int queue_epoll = -1;
 
+/* Closing a socket ends its events only if nobody else has a reference to it, as an iterator over the files
+ * of tasks has for a moment. */
+static void conn_drop(Conn *c) {
+        (void) epoll_ctl(queue_epoll, EPOLL_CTL_DEL, c->fd, NULL);
+        conn_end(c);
+        free(c);
+}
+
 static void queue_put(Conn *c) {
         pthread_mutex_lock(&queue_lock);
         queue[queue_tail++ % CONNECTIONS_MAX] = c;
@@ -652,10 +660,8 @@ static void *queue_worker(void *p) {
                 pthread_mutex_unlock(&queue_lock);
 
                 e.data.ptr = c;
-                if (serve(c->fd) < 0 || epoll_ctl(queue_epoll, EPOLL_CTL_MOD, c->fd, &e) < 0) {
-                        conn_end(c);
-                        free(c);
-                }
+                if (serve(c->fd) < 0 || epoll_ctl(queue_epoll, EPOLL_CTL_MOD, c->fd, &e) < 0)
+                        conn_drop(c);
         }
         return p;
 }
@@ -715,10 +721,8 @@ static void epoll_loop(int fd, bool hand_off) {
                         e = (struct epoll_event) { .events = EPOLLIN|EPOLLONESHOT, .data.ptr = c };
                         if (r >= 0 && hand_off)
                                 r = epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e);
-                        if (r < 0) {
-                                conn_end(c);
-                                free(c);
-                        }
+                        if (r < 0)
+                                conn_drop(c);
                 }
         }
 }
