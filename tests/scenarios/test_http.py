@@ -273,7 +273,7 @@ def long_answers_are_in_flight():
     """A request is in flight until the last byte of its response, however long the server takes for that."""
     s = Server()
     with s.connect() as c:
-        c.send(get("/slow/600") * 2)
+        c.send(get("/slow/2000") * 2)
         wait_for("both are in flight", lambda: server_figures(s)["inFlight"] == 2)
         wait_for("the first response has begun", lambda: server_figures(s)["count"] == 1)
         check(server_figures(s)["inFlight"] == 2, "a request is not in flight though its response is not complete")
