@@ -21,7 +21,7 @@ int probe_get_read_events_fd(Probe *p) {
         return ring_buffer__epoll_fd(p->read_events);
 }
 
-void probe_read_read_events(Probe *p) {
+void probe_drain_read_events(Probe *p) {
         if (p->read_events)
                 (void) ring_buffer__consume(p->read_events);
 }

@@ -304,7 +304,7 @@ ReadCheckResult probe_get_read_check(Probe *p, unsigned slot, uint32_t generatio
 int probe_watch_reads(Probe *p, bool watch);
 /* Descriptor that becomes readable when results of probe_get_read_check() may have changed. */
 int probe_get_read_events_fd(Probe *p);
-void probe_read_read_events(Probe *p);
+void probe_drain_read_events(Probe *p);
 
 /* ---- storage ---- */
 

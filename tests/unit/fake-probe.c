@@ -243,7 +243,7 @@ NOTHING(probe_set_hierarchy, unsigned slot, const struct qos_hierarchy *hierarch
 NOTHING(probe_remove_contention, unsigned slot)
 NOTHING(probe_remove_machine)
 NOTHING(probe_read_moves)
-NOTHING(probe_read_read_events)
+NOTHING(probe_drain_read_events)
 NOTHING(probe_remove_storage, unsigned slot)
 NOTHING(probe_set_config, unsigned slot, uint32_t generation, ProbeMask probes)
 NOTHING(probe_begin_libraries)

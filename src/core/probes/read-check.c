@@ -18,7 +18,7 @@ static int on_check_end(sd_event_source *source, uint64_t usec, void *userdata) 
 static int on_read_events(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
-        probe_read_read_events(m->probe);
+        probe_drain_read_events(m->probe);
         read_check_update(m, NULL);
         return 0;
 }
