@@ -227,7 +227,8 @@ def bpf_time(unit, observed, generators, probes, per_exchange, slices):
             total = 0
             for i in sorted(ours & before.keys() & after.keys()):
                 spent, runs = grown(i)
-                if runs == 0:
+                # Programs of other types are run by the daemon itself, not by what the server does
+                if runs == 0 or after[i]["type"] not in TYPES:
                     continue
                 net = (spent - runs * nothing[TYPES[after[i]["type"]]]) / exchanges
                 total += net
