@@ -705,9 +705,9 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         return PARSED_TAKEN(r);
 }
 
-/* Whether the next byte of a response is the last one of a body, whatever it is: the response has ended
- * then. */
-EXCHANGE_INLINE int pipeline_ends_body(struct pipeline *t) {
+/* Ends the response if its next byte is the last one of a body, whatever that is. Returns 1 then: the byte
+ * is taken. */
+EXCHANGE_INLINE int pipeline_end_body(struct pipeline *t) {
         if (!protocol_is_rest(t->protocol, &t->out, 1))
                 return 0;
         http_end(&t->out, 0);

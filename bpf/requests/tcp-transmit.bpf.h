@@ -74,7 +74,7 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
         f = chunk_init(t, d->bytes);
         offset = skb->len - d->bytes;
         while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop) {
-                if (pipeline_ends_body(t)) {
+                if (pipeline_end_body(t)) {
                         f->at++;
                         continue;
                 }

@@ -75,7 +75,7 @@ static inline void pipeline_feed_answers(struct pipeline *t, struct parsed_chunk
                 i = window_skip(&t->out, (uint32_t) i, (uint32_t) size);
                 if (i == size)
                         break;
-                if (pipeline_ends_body(t)) {
+                if (pipeline_end_body(t)) {
                         i++;
                         continue;
                 }
