@@ -4,19 +4,27 @@
 
     results.py DIRECTORY
 
-Reads TIER.jsonl, a test each with its name, result and seconds (from run.py, or meson's testlog.json), and tiers.jsonl, what each tier
-took. Writes junit.xml beside them, and prints the tests that failed and passed when they ran again, the ten slowest, and the seconds of the
-CPU by tier."""
+Reads TIER.jsonl, a test each with its name, result and seconds (from run.py, or meson's testlog.json), and tiers.jsonl,
+what each tier took. Writes junit.xml beside them, and prints the ten slowest tests, the seconds of the CPU by tier, and
+last, as some logs are kept from their end only, the tests that passed only when they ran again, and those that
+failed."""
 
 import json
+import re
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 SLOWEST = 10
+FAILED_MAX = 40
+MESSAGE_MAX = 200
 # In the words of run.py, and of meson
 PASSED = {"ok", "OK", "EXPECTEDFAIL"}
 SKIPPED = {"SKIP-VM", "SKIP"}
+# What meson has run is not skipped in the lab, which has all that it needs
+MESON = {"unit", "sanitizers"}
+# What a line of the output of a test in C or Python has that says why it failed
+REASON = re.compile("assert|error|fail|panic|timeout", re.IGNORECASE)
 
 
 def read(path):
@@ -30,20 +38,36 @@ def read(path):
     return values
 
 
+def said(test):
+    """What it wrote, without what XML cannot have."""
+    return "".join(c for c in test.get("output") or test.get("stdout") or "" if c.isprintable() or c in "\n\t")
+
+
+def has_failed(tier, test):
+    return test["result"] not in (PASSED if tier in MESON else PASSED | SKIPPED)
+
+
+def message(tier, test):
+    """The line that says why it failed: run.py has it first."""
+    lines = [line.strip() for line in said(test).splitlines() if line.strip()] or [test["result"]]
+    if tier not in MESON:
+        return lines[0]
+    return next((line for line in lines if REASON.search(line)), lines[-1])
+
+
 def junit(tiers):
     root = ET.Element("testsuites")
     for tier, tests in tiers.items():
-        failed = [t for t in tests if t["result"] not in PASSED | SKIPPED]
+        failed = [t for t in tests if has_failed(tier, t)]
+        skipped = [t for t in tests if t["result"] in SKIPPED and t not in failed]
         suite = ET.SubElement(root, "testsuite", name=tier, tests=str(len(tests)), failures=str(len(failed)),
-                              skipped=str(sum(t["result"] in SKIPPED for t in tests)), time=f"{sum(seconds(t) for t in tests):.3f}")
+                              skipped=str(len(skipped)), time=f"{sum(seconds(t) for t in tests):.3f}")
         for t in tests:
             case = ET.SubElement(suite, "testcase", classname=tier, name=t["name"], time=f"{seconds(t):.3f}")
-            # What XML cannot have is left out
-            said = "".join(c for c in t.get("output") or t.get("stdout") or "" if c.isprintable() or c in "\n\t")
-            if t["result"] in SKIPPED:
-                ET.SubElement(case, "skipped", message=said.strip().partition("\n")[0])
-            elif t in failed:
-                ET.SubElement(case, "failure", message=said.strip().partition("\n")[0] or t["result"]).text = said
+            if t in failed:
+                ET.SubElement(case, "failure", message=message(tier, t)).text = said(t)
+            elif t in skipped:
+                ET.SubElement(case, "skipped", message=said(t).strip().partition("\n")[0])
     return ET.ElementTree(root)
 
 
@@ -51,21 +75,24 @@ def seconds(test):
     return test.get("seconds", test.get("duration", 0))
 
 
+def print_failed(title, messages):
+    if messages:
+        print(title)
+    for (tier, name), text in list(messages.items())[:FAILED_MAX]:
+        print(f"  {tier} {name}: {text[:MESSAGE_MAX]}")
+    if len(messages) > FAILED_MAX:
+        print(f"  and {len(messages) - FAILED_MAX} others")
+
+
 def main():
     directory = Path(sys.argv[1])
     tiers = {p.stem: read(p) for p in sorted(directory.glob("*.jsonl")) if p.stem != "tiers"}
     junit(tiers).write(directory / "junit.xml", encoding="utf-8", xml_declaration=True)
 
-    for tier, tests in tiers.items():
-        failed, passed = ([t["name"] for t in tests if (t["result"] in PASSED) == right] for right in (False, True))
-        for name in failed:
-            if name in passed:
-                print(f"Failed, and passed when it ran again: {tier} {name}")
-
-    slowest = sorted(((seconds(t), tier, t) for tier, tests in tiers.items() for t in tests), key=lambda s: -s[0])[:SLOWEST]
+    slowest = sorted(((seconds(t), tier, t) for tier, tests in tiers.items() for t in tests), key=lambda s: -s[0])
     if slowest:
         print("Slowest tests:")
-    for s, tier, t in slowest:
+    for s, tier, t in slowest[:SLOWEST]:
         cpu = f"  {t['cpu']:6.1f} s of the CPU" if "cpu" in t else ""
         print(f"  {s:6.1f} s  {tier} {t['name']}{cpu}")
     if (path := directory / "tiers.jsonl").exists() and (took := read(path)):
@@ -73,6 +100,16 @@ def main():
         for t in took:
             print(f"  {t['seconds']:6.0f} s {t['cpu']:6.0f} s  {t['tier']}")
         print(f"         {sum(t['cpu'] for t in took):9.0f} s  all")
+
+    # The last result counts, and the first message
+    last = {(tier, t["name"]): has_failed(tier, t) for tier, tests in tiers.items() for t in tests}
+    first = {}
+    for tier, tests in tiers.items():
+        for t in tests:
+            if has_failed(tier, t):
+                first.setdefault((tier, t["name"]), message(tier, t))
+    print_failed("Passed only when run again:", {k: m for k, m in first.items() if not last[k]})
+    print_failed("Failed:", {k: m for k, m in first.items() if last[k]})
 
 
 main()

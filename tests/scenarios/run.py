@@ -121,7 +121,9 @@ class Running:
             where = [f for f in traceback.extract_tb(e.__traceback__) if "test_" in f.filename][-1:]
             self.said.write(f"{e}\n"
                             + "".join(f"  at {os.path.basename(f.filename)}:{f.lineno}: {f.line}\n" for f in where))
-        except BaseException:
+        except BaseException as e:
+            # In one line, before all that leads to it
+            self.said.write(" ".join("".join(traceback.format_exception_only(e)).split()) + "\n")
             traceback.print_exc(file=self.said)
         finally:
             if status != 0:
