@@ -16,7 +16,9 @@
 /* Share of failed or aborted requests up to which a step is taken whatever is usual: a client that gives up
  * now and then is no outage. */
 #define FAILED_MIN 0.01
-/* A share of failures of twice the median is not the usual one. */
+/* The steps with the smallest shares of failures, a quarter of them, show what is usual: an outage may last
+ * for longer than half of what is known. Twice their share is not the usual one. */
+#define FAILED_PART 4U
 #define FAILED_GROWN 2.0
 
 typedef struct Step {
@@ -185,7 +187,7 @@ static void steps_drop_failed(Walk *w) {
         if (w->n == 0)
                 return;
         qsort(w->steps, w->n, sizeof(Step), failed_compare);
-        most = MAX(FAILED_MIN, FAILED_GROWN * w->steps[(w->n - 1) / 2].failed);
+        most = MAX(FAILED_MIN, FAILED_GROWN * w->steps[(w->n - 1) / FAILED_PART].failed);
         while (w->n > 0 && w->steps[w->n - 1].failed > most)
                 w->n--;
 }

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 
 #include "diagnosis-internal.h"
 
@@ -24,6 +25,9 @@
 /* One of a hundred of the usual requests: what a health check alone makes. */
 #define IDLE_SHARE 0.01
 
+/* "127.0.0.1:8080 (backend.service)" */
+#define PEER_MAX (2 * DIAGNOSIS_NAME_MAX + sizeof(" ()"))
+
 static double known(double n) {
         return n > 0 ? n : 0;
 }
@@ -43,7 +47,7 @@ static void append(char *text, const char *separator, double n, const char *what
         size_t length = strlen(text);
 
         if (n > 0)
-                (void) snprintf(text + length, DIAGNOSIS_TEXT_MAX - length, "%s%s %s/s",
+                (void) snprintf(text + length, DIAGNOSIS_TEXT_MAX - length, "%s%s/s %s",
                                 length > 0 ? separator : "", RATE(n), what);
 }
 
@@ -103,58 +107,133 @@ static void diagnose_aborts(const DiagnosisEvidence *e, Diagnosis *d) {
                 ->share = MIN(aborts / ended, 1.0);
 }
 
+/* Requests to a peer per second, whatever becomes of them. */
+static double peer_requests(const DiagnosisNamed *peer) {
+        return known(peer->rate) + known(peer->errors) + known(peer->aborts);
+}
+
+/* Half of the requests to a peer or more, and as many as the unit's own that fail or are slow. A few are
+ * requests whose own client has gone, or one of two that were sent at the same time. */
+static double peer_given_up(const DiagnosisNamed *peer, double own) {
+        return !isnan(peer->rate) && peer->aborts >= ERRORS_ALL * MAX(peer_requests(peer), own) ?
+               peer->aborts : 0;
+}
+
 /* Requests to a peer per second that fail. Where requests overlap in an unknown protocol the number of
- * responses is not known: a connection that breaks may be one of thousands of requests. */
-static double peer_failed(const DiagnosisNamed *peer) {
+ * responses is not known: a connection that breaks may be one of thousands of requests. What the unit gives
+ * up fails if the unit itself does: clients of some protocols close connections without a response. */
+static double peer_failed(const DiagnosisNamed *peer, const DiagnosisEvidence *e, const Diagnosis *d) {
         return isnan(peer->rate) ? 0 :
-               known(peer->errors) + known(peer->status5xx) + known(peer->error_replies);
+               known(peer->errors) + known(peer->status5xx) + known(peer->error_replies) +
+               (diagnosis_has(d, FINDING_ERRORS) ?
+                peer_given_up(peer, errors_rate(&e->now) + known(e->now.client_aborts)) : 0);
+}
+
+static const char* peer_format(const DiagnosisNamed *peer, char buf[static PEER_MAX]) {
+        (void) snprintf(buf, PEER_MAX, "%s%s%s%s", peer->name, peer->unit[0] ? " (" : "", peer->unit,
+                        peer->unit[0] ? ")" : "");
+        return buf;
+}
+
+/* The unit passes on most of its own errors, or cannot do without the peer. */
+_printf_(3, 4) static void errors_blame(const DiagnosisNamed *peer, Diagnosis *d, const char *format, ...) {
+        for (Finding *own = d->findings; own < d->findings + d->n_findings; own++) {
+                size_t length = strlen(own->text);
+                va_list ap;
+
+                if (own->kind != FINDING_ERRORS)
+                        continue;
+                va_start(ap, format);
+                (void) vsnprintf(own->text + length, sizeof(own->text) - length, format, ap);
+                va_end(ap);
+                diagnosis_copy_name(own->resource, peer->name);
+                diagnosis_copy_name(own->unit, peer->unit);
+        }
+}
+
+void diagnose_silent_peer(const DiagnosisEvidence *e, double least, Diagnosis *d) {
+        const DiagnosisNamed *peer = e->peers;
+        char who[PEER_MAX];
+        Finding *finding;
+
+        while (peer < e->peers + e->n_peers &&
+               !(peer->in_flight > 0 && peer->in_flight >= least && !(peer->rate > 0)))
+                peer++;
+        if (peer == e->peers + e->n_peers || diagnosis_has(d, FINDING_DEPENDENCY))
+                return;
+        finding = diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_DEPENDENCY, .certainty = CERTAINTY_LIKELY, .share = NAN, .time = NAN,
+                        .rule = "requests fail or wait without a response, and the unit waits for a peer "
+                        "that responds to nothing",
+                }, "%s does not respond: %.0f %s in flight", peer_format(peer, who), peer->in_flight,
+                peer->in_flight < 1.5 ? "request to it is" : "requests to it are");
+        diagnosis_copy_name(finding->resource, peer->name);
+        diagnosis_copy_name(finding->unit, peer->unit);
+        errors_blame(peer, d, "; %s does not respond", who);
 }
 
 /* Requests to peers that fail, whether that makes the unit's own requests fail or not. */
 static void diagnose_peers(const DiagnosisEvidence *e, Diagnosis *d) {
-        char who[2 * DIAGNOSIS_NAME_MAX + sizeof(" ()")], kinds[DIAGNOSIS_TEXT_MAX] = "";
+        double failed = 0, all, share, errors = errors_rate(&e->now);
+        char who[PEER_MAX], kinds[DIAGNOSIS_TEXT_MAX] = "";
         const DiagnosisNamed *peer = NULL;
-        double failed = 0, all, share;
         Finding *finding;
 
         for (size_t i = 0; i < e->n_peers; i++)
-                if (peer_failed(e->peers + i) > failed) {
+                if (peer_failed(e->peers + i, e, d) > failed) {
                         peer = e->peers + i;
-                        failed = peer_failed(peer);
+                        failed = peer_failed(peer, e, d);
                 }
-        if (!peer || failed * e->peers_covered < ERRORS_COUNT_MIN * NSEC_PER_SEC)
-                return;
-        all = known(peer->errors) + known(peer->rate);
+        all = peer ? peer_requests(peer) : NAN;
         share = MIN(failed / all, 1.0);
-        if (share < ERRORS_MOST)
+        if (!peer || failed * e->peers_covered < ERRORS_COUNT_MIN * NSEC_PER_SEC || share < ERRORS_MOST) {
+                /* Or for so long that none of them has failed yet */
+                if (diagnosis_has(d, FINDING_ERRORS))
+                        diagnose_silent_peer(e, ERRORS_ALL * errors * e->peers_covered / NSEC_PER_SEC, d);
                 return;
+        }
 
-        (void) snprintf(who, sizeof(who), "%s%s%s%s", peer->name, peer->unit[0] ? " (" : "", peer->unit,
-                        peer->unit[0] ? ")" : "");
+        (void) peer_format(peer, who);
         append(kinds, ", ", peer->status5xx, "HTTP 5xx");
         append(kinds, ", ", peer->error_replies, "error replies");
         append(kinds, ", ", peer->errors, "connections refused, ended or timed out");
+        append(kinds, ", ", failed - known(peer->errors) - known(peer->status5xx) -
+               known(peer->error_replies), "given up by the unit without a response");
         finding = diagnosis_add(d, &(FindingCause) {
                         .kind = FINDING_DEPENDENCY,
                         .certainty = share >= ERRORS_ALL ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY,
                         .share = NAN, .time = NAN,
                         .rule = "a tenth or more of the requests to a peer fail: its responses report "
-                        "errors, it refuses or ends connections, or they time out",
+                        "errors, it refuses or ends connections, or they time out; or the unit fails, and "
+                        "gives up half of the requests to it or more",
                 }, "%s of %s requests/s to %s fail, %.0f in %s: %s", PERCENT(share), RATE(all), who,
                 failed * e->peers_covered / NSEC_PER_SEC, SPAN(e->peers_covered), kinds);
         diagnosis_copy_name(finding->resource, peer->name);
         diagnosis_copy_name(finding->unit, peer->unit);
+        if (failed >= ERRORS_ALL * errors)
+                errors_blame(peer, d, "; so do %s of its requests to %s", PERCENT(share), who);
+}
 
-        /* The unit passes on most of its own errors, or cannot do without the peer */
-        for (Finding *own = d->findings; own < d->findings + d->n_findings; own++) {
-                size_t length = strlen(own->text);
+void diagnose_slow_without_response(const DiagnosisEvidence *e, Diagnosis *d) {
+        char who[PEER_MAX];
 
-                if (own->kind != FINDING_ERRORS || failed < ERRORS_ALL * errors_rate(&e->now))
+        for (const DiagnosisNamed *peer = e->peers; peer < e->peers + e->n_peers; peer++) {
+                double n = peer_given_up(peer, e->now.rate);
+                Finding *finding;
+
+                if (n * e->peers_covered < ERRORS_COUNT_MIN * NSEC_PER_SEC ||
+                    diagnosis_has(d, FINDING_DEPENDENCY))
                         continue;
-                (void) snprintf(own->text + length, sizeof(own->text) - length,
-                                "; so do %s of its requests to %s", PERCENT(share), who);
-                diagnosis_copy_name(own->resource, peer->name);
-                diagnosis_copy_name(own->unit, peer->unit);
+                finding = diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_DEPENDENCY, .certainty = CERTAINTY_POSSIBLE, .share = NAN,
+                                .time = NAN,
+                                .rule = "responses take 100 ms or more, nothing explains half of that, and "
+                                "the unit gives up half of its requests to a peer or more",
+                        }, "%s of %s requests/s to %s are given up by the unit without a response",
+                        PERCENT(n / peer_requests(peer)), RATE(peer_requests(peer)),
+                        peer_format(peer, who));
+                diagnosis_copy_name(finding->resource, peer->name);
+                diagnosis_copy_name(finding->unit, peer->unit);
         }
 }
 

@@ -71,5 +71,16 @@ void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d);
  * that do not arrive. Returns whether anything is left to look at: false if the unit cannot run. */
 bool diagnose_failures(const DiagnosisEvidence *e, Diagnosis *d);
 
+/* Requests have waited for half of the interval or more without a response. */
+static inline bool requests_are_stuck(const DiagnosisFigures *f) {
+        return f->waiting > 0 && f->oldest_waiting >= f->covered / 2;
+}
+
+/* A peer that responds to nothing, with so many requests in flight or more. Requests wait, or fail. */
+void diagnose_silent_peer(const DiagnosisEvidence *e, double least, Diagnosis *d);
+
+/* The unit is slow, for no other reason, and gives up requests to a peer. */
+void diagnose_slow_without_response(const DiagnosisEvidence *e, Diagnosis *d);
+
 /* diagnosis-summary.c: the verdict in one line, and the next command of each finding. */
 void diagnosis_summarize(const DiagnosisEvidence *e, Diagnosis *d);

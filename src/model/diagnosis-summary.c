@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "diagnosis-internal.h"
+#include "state-label.h"
 
 #define summary_append(d, ...)                                                                          \
         (void) snprintf((d)->summary + strlen((d)->summary),                                            \
@@ -89,6 +90,10 @@ static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diag
                 break;
 
         case FINDING_LIMIT:
+                if (!isfinite(f->share)) {
+                        summary_append(d, "saturated: %s", f->text);
+                        break;
+                }
                 summarize_wait(e, f, "saturated", "wait for the application itself", d);
                 if (f->resource[0])
                         summary_append(d, " (%s)", f->resource);
@@ -147,7 +152,7 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
                 break;
 
         case FINDING_DEPENDENCY:
-                (void) snprintf(next, size, f->unit[0] ? "qosctl diagnose %s" : "qosctl status %s",
+                (void) snprintf(next, size, f->unit[0] ? "qosctl diagnose %s" : "qosctl why %s",
                                 f->unit[0] ? f->unit : unit);
                 break;
 
@@ -165,10 +170,10 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
 
         case FINDING_NAGLE:
         case FINDING_RECEIVE_WINDOW:
+        case FINDING_NETWORK:
                 (void) snprintf(next, size, "ss -tin state established");
                 break;
 
-        case FINDING_NETWORK:
         case FINDING_WORKLOAD:
         case FINDING_IDLE:
                 (void) snprintf(next, size, "qosctl history %s", unit);
@@ -199,6 +204,43 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
         }
 }
 
+/* What threads do while nothing that is known explains the time of requests. */
+static void summarize_unknown(const DiagnosisEvidence *e, Diagnosis *d) {
+        static const struct {
+                enum qos_state state;
+                const char *text;
+        } table[] = {
+                /* Children of the unit may sleep in turn */
+                { QOS_STATE_CHILD, "wait for child processes" },
+                { QOS_STATE_PIPE,  "wait for pipes"           },
+                { QOS_STATE_SLEEP, "sleep"                    },
+        };
+        const DiagnosisFigures *f = &e->now;
+        enum qos_state most = QOS_STATE_NONE;
+
+        summary_append(d, "inconclusive");
+        if (requests_are_stuck(f)) {
+                for (enum qos_state i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                        if (f->threads[i] >= 1 &&
+                            (most == QOS_STATE_NONE || f->threads[i] > f->threads[most]))
+                                most = i;
+                summary_append(d, ": requests wait without a response");
+                if (most != QOS_STATE_NONE)
+                        summary_append(d, ", %.1f threads on average are in state %s", f->threads[most],
+                                       thread_state_label(qos_state_to_string(most)));
+                return;
+        }
+        for (size_t i = 0; i < ELEMENTSOF(table) && f->rate > 0; i++) {
+                double time = f->threads[table[i].state] / f->rate * NSEC_PER_SEC;
+
+                if (time < SHARE_MOST * f->first_byte)
+                        continue;
+                summary_append(d, ": its threads %s for up to %s of the %s to the first byte", table[i].text,
+                               SPAN(MIN(time, f->first_byte)), SPAN(f->first_byte));
+                return;
+        }
+}
+
 void diagnosis_summarize(const DiagnosisEvidence *e, Diagnosis *d) {
         for (size_t i = 0; i < d->n_findings; i++)
                 finding_advise(e, d->findings + i);
@@ -206,7 +248,7 @@ void diagnosis_summarize(const DiagnosisEvidence *e, Diagnosis *d) {
         if (d->n_findings > 0)
                 summarize_finding(e, d->findings, d);
         else if (d->verdict == VERDICT_UNKNOWN)
-                summary_append(d, "inconclusive");
+                summarize_unknown(e, d);
         else
                 summary_append(d, "no bottleneck found");
 }

@@ -15,9 +15,10 @@
 /* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some
  * hundredths. */
 #define THREADS_MIN 0.1
-/* Half a thread that waits all the time, in units without requests: background work of a daemon is less. If
- * there are several causes, each is half of that or more. */
-#define THREADS_WAITING_MIN 0.5
+/* Nearly half a thread that waits all the time, in units without requests: background work of a daemon is
+ * less, and a thread that shares its CPU with another one of the same weight waits for half of the time, a
+ * little more or less. If there are several causes, each is half of that or more. */
+#define THREADS_WAITING_MIN 0.45
 #define THREADS_WAITING_PART (THREADS_WAITING_MIN / 2)
 /* And by at least this much, which a busy machine adds to any of them. */
 #define WORSE_NSEC (0.05 * NSEC_PER_MSEC)
@@ -424,6 +425,28 @@ static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool com
                 finding_name_lock(finding, e->blocked);
 }
 
+/* All requests wait for one thread, which others take the CPU from for more time than it has it. */
+static void diagnose_starved_thread(const DiagnosisEvidence *e, const Parts *parts, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        double at_once = f->rate * (f->queue + f->service) / NSEC_PER_SEC, busy, time;
+
+        busy = f->busiest_thread + e->busiest_thread_ready;
+        time = parts->unexplained * e->busiest_thread_ready / busy;
+        if (!(busy >= CPUS_MOST) || f->busiest_thread >= BUSIEST_THREAD_MIN || at_once < AT_ONCE_MIN ||
+            parts->unexplained < SHARE_MOST * f->first_byte || time < SHARE_MIN * f->first_byte ||
+            !(f->run_queue_others > f->run_queue_own) || diagnosis_has(d, FINDING_CPU))
+                return;
+        finding_name(diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_CPU, .certainty = CERTAINTY_LIKELY, .state = QOS_STATE_RUN_QUEUE,
+                        .share = time / f->first_byte, .time = time,
+                        .rule = "two requests or more are there at a time, half of their time or more is no "
+                        "wait for a resource, and one thread runs or waits for a CPU for four fifths of the "
+                        "time or more, and runs for less than three fifths",
+                }, "%.1f requests at a time wait for one thread: %s of the %s to the first byte (%s), in "
+                "which %s waits for a CPU", at_once, SPAN(time), SPAN(f->first_byte),
+                PERCENT(time / f->first_byte), e->busiest_thread), e);
+}
+
 /* Requests wait in the queue for none of the reasons above. */
 static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
@@ -670,12 +693,12 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                                         .state = state, .share = kind == FINDING_CPU ? NAN : share,
                                         .time = NAN,
                                         .rule = f->rate > 0 ?
-                                        "half a thread or more waits on average, for this a quarter or "
+                                        "0.45 threads or more wait on average, for this half of that or "
                                         "more, and a fifth or more of the time in which its threads are not "
                                         "idle; when its requests are read is not known" :
-                                        "it has no requests, half a thread or more waits on average, for "
-                                        "this a quarter or more, and a fifth or more of the time in which "
-                                        "its threads are not idle",
+                                        "it has no requests, 0.45 threads or more wait on average, for "
+                                        "this half of that or more, and a fifth or more of the time in "
+                                        "which its threads are not idle",
                                 }, "%s: %.1f threads on average, %s of busy thread time", waited[kind], n,
                                 PERCENT(share));
                 if (lock)
@@ -683,6 +706,37 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                 else
                         finding_name(finding, e);
         }
+}
+
+/* Requests wait, and the application does something else, or does not accept their connections. */
+static void diagnose_inattention(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        bool busy = f->busiest_thread >= SHARE_MIN &&
+                f->busiest_thread + e->busiest_thread_ready >= CPUS_MOST;
+        char queue[3 * NUMBER_MAX + 64] = "";
+        Finding *finding;
+
+        if (e->accept_queue > 0)
+                (void) snprintf(queue, sizeof(queue), "%.0f %s not accepted (limit %.0f)", e->accept_queue,
+                                e->accept_queue < 1.5 ? "connection is" : "connections are",
+                                e->accept_queue_max);
+        if (busy) {
+                finding = diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_LIMIT, .certainty = CERTAINTY_LIKELY,
+                                .state = QOS_STATE_RUNNING, .share = NAN, .time = NAN,
+                                .rule = "requests wait without a response, while one thread runs or waits "
+                                "for a CPU for four fifths of the time or more",
+                        }, "%s used %.2f of a CPU and has not responded%s%s", e->busiest_thread,
+                        f->busiest_thread, queue[0] ? "; " : "", queue);
+                (void) snprintf(finding->resource, sizeof(finding->resource), "thread %s",
+                                e->busiest_thread);
+        } else if (queue[0] && d->n_findings == 0)
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_LIMIT, .certainty = CERTAINTY_LIKELY, .share = NAN,
+                                .time = NAN,
+                                .rule = "requests wait without a response, and connections wait to be "
+                                "accepted",
+                        }, "%s, and the oldest request waits for %s", queue, SPAN(f->oldest_waiting));
 }
 
 /* The kernel has killed processes of the unit. */
@@ -699,7 +753,8 @@ static bool finding_is_failure(const Finding *f) {
         return f->kind > FINDING_WORKLOAD || (f->kind == FINDING_DEPENDENCY && isnan(f->share));
 }
 
-/* Failures in the order of their kinds, then the causes of most of the time. */
+/* Failures in the order of their kinds, then the causes of most of the time, and last those that are only
+ * possible. */
 static int finding_compare(const void *a, const void *b) {
         const Finding *x = a, *y = b;
         double p = isnan(x->share) ? 0 : x->share, q = isnan(y->share) ? 0 : y->share;
@@ -709,7 +764,15 @@ static int finding_compare(const void *a, const void *b) {
         if (finding_is_failure(x))
                 return (x->kind == FINDING_DEPENDENCY) - (y->kind == FINDING_DEPENDENCY) ?:
                         (int) x->kind - (int) y->kind;
+        if ((x->certainty == CERTAINTY_POSSIBLE) != (y->certainty == CERTAINTY_POSSIBLE))
+                return x->certainty == CERTAINTY_POSSIBLE ? 1 : -1;
         return q < p ? -1 : q > p;
+}
+
+static void describe_stuck(const DiagnosisFigures *f, char *ret, size_t size) {
+        (void) snprintf(ret, size, f->waiting < 1.5 ? "%.0f request waits without a response, for %s" :
+                        "%.0f requests wait without a response, the oldest for %s", f->waiting,
+                        SPAN(f->oldest_waiting));
 }
 
 static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diagnosis *d) {
@@ -733,6 +796,11 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         if (compared)
                 (void) snprintf(d->text + length, sizeof(d->text) - length, "; %s: %s requests/s, %s",
                                 e->usual > 0 ? "usually" : "baseline", RATE(n->rate), SPAN(n->first_byte));
+        if (requests_are_stuck(f)) {
+                length = strlen(d->text);
+                (void) snprintf(d->text + length, sizeof(d->text) - length, "; ");
+                describe_stuck(f, d->text + length + strlen("; "), sizeof(d->text) - length - strlen("; "));
+        }
         /* The bottleneck may be as old as the history, which shows usual behaviour, not that it is good */
         if (compared && !worse && !better && e->usual > 0) {
                 alone = *e;
@@ -749,6 +817,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
                 diagnose_held(e, now, compared, d);
                 if (compared)
                         diagnose_workload(e, now, &normal, d);
+                diagnose_starved_thread(e, now, d);
                 diagnose_limit(e, now, d);
         }
         diagnose_network(e, d);
@@ -762,12 +831,9 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         else
                 unknown = now->unexplained >= SHARE_MOST * f->first_byte && f->first_byte >= SLOW_NSEC;
 
-        if (d->n_findings > 0)
-                d->verdict = VERDICT_FOUND;
-        else if (unknown)
-                d->verdict = VERDICT_UNKNOWN;
-        else
-                d->verdict = VERDICT_NOTHING;
+        if (unknown && d->n_findings == 0)
+                diagnose_slow_without_response(e, d);
+        d->verdict = d->n_findings > 0 ? VERDICT_FOUND : unknown ? VERDICT_UNKNOWN : VERDICT_NOTHING;
 }
 
 /* A truncated text may end within a character. */
@@ -781,36 +847,16 @@ static void diagnosis_finish(const DiagnosisEvidence *e, Diagnosis *d) {
         }
 }
 
-/* Requests wait, and the unit waits for a peer without any response in the interval. */
-static void diagnose_silent_peer(const DiagnosisEvidence *e, Diagnosis *d) {
-        const DiagnosisNamed *peer = e->peers;
-        Finding *finding;
-
-        while (peer < e->peers + e->n_peers && !(peer->in_flight > 0 && !(peer->rate > 0)))
-                peer++;
-        if (peer == e->peers + e->n_peers || diagnosis_has(d, FINDING_DEPENDENCY))
-                return;
-        finding = diagnosis_add(d, &(FindingCause) {
-                        .kind = FINDING_DEPENDENCY, .certainty = CERTAINTY_LIKELY, .share = NAN, .time = NAN,
-                        .rule = "requests wait without a response, and the unit waits for a peer that "
-                        "responds to nothing",
-                }, "%s%s%s%s does not respond: %.0f %s in flight", peer->name,
-                peer->unit[0] ? " (" : "", peer->unit, peer->unit[0] ? ")" : "", peer->in_flight,
-                peer->in_flight == 1 ? "request to it is" : "requests to it are");
-        diagnosis_copy_name(finding->resource, peer->name);
-        diagnosis_copy_name(finding->unit, peer->unit);
-}
-
 /* Whether requests without a response may wait by intent, as long polls and consumers do: no earlier
- * response is known, and threads wait for events only, as in an event loop. A thread that waits for a
- * lock, a child process or a timer may be stuck. */
+ * response is known, and threads wait for events only, as in an event loop. A thread that runs, or waits for
+ * a lock, a child process or a timer, may be stuck. */
 static bool waiting_is_intended(const DiagnosisEvidence *e) {
         const DiagnosisFigures *f = &e->now;
         double others = 0;
 
         if (e->normal && e->normal->rate > 0)
                 return false;
-        for (unsigned i = QOS_STATE_RUN_QUEUE; i < QOS_STATES; i++)
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 if (i != QOS_STATE_POLL && i != QOS_STATE_SOCKET && f->threads[i] > 0)
                         others += f->threads[i];
         return f->threads[QOS_STATE_POLL] + f->threads[QOS_STATE_SOCKET] > 0 &&
@@ -819,10 +865,7 @@ static bool waiting_is_intended(const DiagnosisEvidence *e) {
 
 static void describe_without_parts(const DiagnosisFigures *f, bool enough, bool stuck, Diagnosis *d) {
         if (stuck)
-                (void) snprintf(d->text, sizeof(d->text),
-                                f->waiting == 1 ? "%.0f request waits without a response, for %s" :
-                                "%.0f requests wait without a response, the oldest for %s",
-                                f->waiting, SPAN(f->oldest_waiting));
+                describe_stuck(f, d->text, sizeof(d->text));
         else if (isnan(f->rate))
                 (void) snprintf(d->text, sizeof(d->text),
                                 "it is not known when its requests begin and end");
@@ -864,11 +907,13 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
                 return;
         }
 
-        stuck = f->waiting > 0 && f->oldest_waiting >= f->covered / 2;
+        stuck = requests_are_stuck(f);
         describe_without_parts(f, enough, stuck, ret);
         diagnose_threads(e, stuck, ret);
-        if (stuck)
-                diagnose_silent_peer(e, ret);
+        if (stuck) {
+                diagnose_silent_peer(e, 0, ret);
+                diagnose_inattention(e, ret);
+        }
         else if (enough)
                 diagnose_slow_peers(e, ret);
         diagnose_kills(e, ret);

@@ -91,6 +91,8 @@ typedef struct DiagnosisNamed {
                                          * second */
         double errors;                  /* of a peer, per second: see DiagnosisFigures.peer_errors */
         double status5xx, error_replies; /* of a peer, per second; those are in the rate, errors are not */
+        double aborts;                  /* of a peer, per second: connections that the unit closed with a
+                                         * request in flight, or before they were established */
         double in_flight;               /* of a peer: requests without a response, at the end */
 } DiagnosisNamed;
 

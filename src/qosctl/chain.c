@@ -194,6 +194,12 @@ const ChainStep* chain_find_cause(const ChainStep *first, sd_json_variant **ret_
                         if (!most || step_weight(s->steps[i]) > step_weight(most))
                                 most = s->steps[i];
                 if (!most || (own && weight > step_weight(most))) {
+                        /* Nothing is known of it but that the unit above waits for it, or fails with it */
+                        if (!own && s->above &&
+                            !streq_ptr(value_string(s->diagnosis, "verdict"), "unknown")) {
+                                s = s->above;
+                                own = finding_get(s->diagnosis, "dependency");
+                        }
                         *ret_finding = own;
                         return s;
                 }

@@ -122,12 +122,12 @@ static size_t array_size(sd_json_variant *v) {
         return v && sd_json_variant_is_array(v) ? sd_json_variant_elements(v) : 0;
 }
 
-void finding_print(sd_json_variant *f) {
+void finding_print(sd_json_variant *f, bool follow) {
         const Style *style = terminal_style();
         const char *next = value_string(f, "next");
 
         print_wrapped("    ", strempty(value_string(f, "text")), "", "");
-        if (next)
+        if (next && (follow || !startswith(next, "qosctl why ")))
                 print_wrapped("    Next: ", next, color_on(style, COLOR_GREY), color_off(style));
 }
 
@@ -140,7 +140,7 @@ static void print_findings(sd_json_variant *findings) {
                 (void) printf("\n%s%s%s (%s)\n", color_on(style, COLOR_BOLD),
                               strempty(value_string(f, "kind")), color_off(style),
                               strempty(value_string(f, "certainty")));
-                finding_print(f);
+                finding_print(f, true);
         }
 }
 

@@ -15,5 +15,5 @@ typedef struct DiagnoseOptions {
 int unit_diagnose(Client *c, const char *unit, const DiagnoseOptions *options, bool *ret_interrupted,
                   Replies *ret);
 
-/* The words of a finding, and its next command. */
-void finding_print(sd_json_variant *finding);
+/* The words of a finding, and its next command, unless that is "qosctl why" and follow is false. */
+void finding_print(sd_json_variant *finding, bool follow);

@@ -307,7 +307,7 @@ static int print_chain(const ChainStep *first) {
         }
         (void) printf("\n");
         print_branch("", "", label, COLOR_BOLD);
-        finding_print(finding);
+        finding_print(finding, false);
         return 0;
 }
 

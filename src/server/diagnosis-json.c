@@ -120,6 +120,8 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
                         r = real_to_json("status5xx", table[i].status5xx, &v);
                 if (r >= 0 && table[i].error_replies > 0)
                         r = real_to_json("errorReplies", table[i].error_replies, &v);
+                if (r >= 0 && table[i].aborts > 0)
+                        r = real_to_json("aborts", table[i].aborts, &v);
                 if (r >= 0)
                         r = sd_json_variant_append_array(ret, v);
         }

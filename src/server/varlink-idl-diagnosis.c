@@ -254,7 +254,10 @@ SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("HTTP/1 responses of it with status 5xx, per second"),
                 SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Error replies of Redis and memcached, per second"),
-                SD_VARLINK_DEFINE_FIELD(errorReplies, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(errorReplies, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the unit closed with a request in flight, or before they "
+                              "were established, per second"),
+                SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Device,

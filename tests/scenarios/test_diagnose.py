@@ -248,6 +248,35 @@ def hog_that_has_ended():
     equal((f["state"], f["unit"]), ("runQueue", other.name), f"state and CPU occupant: {f}")
 
 
+@case(also=("limit",), quiet="loaded")
+def hog_that_ended_before():
+    """A unit that took the CPU of Redis ended before the diagnosis began: it is no finding of this, and keeps its name
+    in the table of what Redis has waited for."""
+    u, other = redis(cpu=0), hog()
+    scenario.attach(u, "--probes=requests,cpu")
+
+    def waits():
+        return [r for r in scenario.varlink("Resources", unit=u.name)["resources"] if r.get("unit") == other.name]
+    with benchmark(u):
+        wait_for("Redis has waited for it", waits, 20)
+        other.stop()
+        d = yield u
+        check(waits(), f"it has lost its name: {scenario.varlink('Resources', unit=u.name)}")
+    check(other.name not in json.dumps(d), f"it is in the diagnosis: {said(d)}")
+
+
+@case("cpu")
+def hogs_that_come_and_go():
+    """A unit that is restarted whenever it ends takes the CPU of Redis, each time in a control group of its own."""
+    u = redis(cpu=0)
+    other = Unit("/usr/bin/timeout 0.3 /bin/sh -c 'while :; do :; done'", name=unit_name("hog"), type="exec",
+                 settings=FIRST + "CPUAffinity=0\nRestart=always\nRestartSec=10ms\n").start()
+    with benchmark(u):
+        d = yield u
+    f = found(d, "cpu")
+    equal((f["state"], f["unit"]), ("runQueue", other.name), f"state and CPU occupant: {f}")
+
+
 @case("limit")
 def one_busy_process():
     """A server with one thread, and more requests than that can serve."""
@@ -1179,6 +1208,51 @@ def nginx_before_a_server_that_hangs():
     equal((f["resource"], f["unit"]), (f"127.0.0.1:{s.port}", s.name),
           f"the dependency that does not respond: {said(d)}")
     check("does not respond" in d["summary"], f"summary: {said(d)}")
+
+
+@case("limit", quiet="light")
+def endless_loop():
+    """A server of one thread is in a loop without an end, while others wait to be accepted."""
+    u = script("""
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        while True:
+            pass
+class Server(http.server.HTTPServer):
+    request_queue_size = 64
+Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
+""")
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            s = stack.enter_context(socket.create_connection(("127.0.0.1", u.port)))
+            s.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        with requested(u, "/"):
+            d = yield u
+    f = found(d, "limit")
+    equal((f["state"], f["resource"]), ("running", f"thread python3 ({u.main_pid})"), f"what is busy: {f}")
+    check("has not responded; 3 connections are not accepted (limit 64)" in f["text"], f"text: {f}")
+
+
+@case("limit", quiet="light")
+def no_more_files():
+    """A server that may not open more files accepts no connections."""
+    u = script("""
+import asyncio, sys
+async def respond(reader, writer):
+    await reader.readline()
+    writer.write(b'HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n')
+async def main():
+    await (await asyncio.start_server(respond, '127.0.0.1', int(sys.argv[1]))).serve_forever()
+asyncio.run(main())
+""", settings="LimitNOFILE=12\n")
+    with contextlib.ExitStack() as stack:
+        for _ in range(12):
+            stack.enter_context(socket.create_connection(("127.0.0.1", u.port)))
+        with requested(u, "/"):
+            d = yield u
+    f = found(d, "limit")
+    check("not accepted" in f["text"], f"text: {f}")
 
 
 @case(quiet="light")

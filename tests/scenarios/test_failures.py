@@ -4,6 +4,7 @@
 import contextlib
 import os
 import re
+import socket
 import subprocess
 import threading
 import urllib.error
@@ -183,6 +184,33 @@ def refused_upstream():
     check("share" not in f and f["certainty"] == "certain", f"a failing peer is no matter of time: {f}")
 
 
+def given_up(back):
+    """nginx before a server that does not respond to it, neither to requests nor to attempts to connect."""
+    u = proxy(back.port, "proxy_connect_timeout 200ms; proxy_read_timeout 200ms;")
+    with requests_to(u.port) as answered:
+        wait_for("nginx has given up", answered, 20)
+        d = yield u
+    f = first(d, "errors")
+    check(f"of its requests to 127.0.0.1:{back.port}" in f["text"], f"text of {f}")
+    f = found(d, "dependency")
+    equal(f["resource"], f"127.0.0.1:{back.port}", f"the peer of {f}")
+    check("/s given up by the unit without a response" in f["text"], f"text of {f}")
+
+
+@case("errors", quiet="light", fails=True)
+def silent_upstream():
+    """nginx returns 504 as its upstream does not respond to requests."""
+    yield from given_up(accepts_nobody(1000))
+
+
+@case("errors", quiet="light", fails=True)
+def unreachable_upstream():
+    """nginx returns 504 as its upstream does not respond to attempts to connect: its accept queue is full."""
+    back = accepts_nobody(0)
+    with socket.create_connection(("127.0.0.1", back.port)):
+        yield from given_up(back)
+
+
 def failures_of(f):
     """Share in percent, and number, of the requests to a peer that failed, from the text of the finding."""
     m = re.match(r"(\d+)% of .* fail, (\d+) in ", f["text"])
@@ -313,15 +341,22 @@ def restart_loop():
     check(n >= 2, f"restarts in the interval: {f}")
 
 
-@case("dropped", quiet="light", fails=True)
-def accept_queue_full():
-    """Clients of a server that accepts nobody, with room for one."""
+def accepts_nobody(backlog):
     prepare()
     port = unused_port()
     u = Unit(f"/usr/bin/python3 -c 'import socket, time; s = socket.socket(); s.bind((\"127.0.0.1\", {port})); "
-             "s.listen(1); time.sleep(1e6)'",
+             f"s.listen({backlog}); time.sleep(1e6)'",
              type="exec").start()
     wait_for("it listens", lambda: f":{port} " in run("ss", "-lnt").stdout)
+    u.port = port
+    return u
+
+
+@case("dropped", quiet="light", fails=True)
+def accept_queue_full():
+    """Clients of a server that accepts nobody, with room for one."""
+    u = accepts_nobody(1)
+    port = u.port
     clients = [subprocess.Popen(["python3", "-c",
                                  f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"],
                                 stderr=subprocess.DEVNULL) for _ in range(10)]

@@ -8,7 +8,7 @@ import subprocess
 import scenario
 from scenario import Unit, check, equal, qosctl, run, systemctl, test, unit_name, unused_port, wait_for
 from test_diagnose import Toiler, asked, files, hog, loaded, nginx, on_cpu, other_cpu, prepare, writer
-from test_failures import Failing, proxy
+from test_failures import Failing, accepts_nobody, proxy
 
 SECONDS = 3     # for each unit
 
@@ -153,6 +153,34 @@ def to_nobody():
     equal((step["address"], step.get("end"), "share" in step, "unit" in step),
           (f"127.0.0.1:{port}", "noUnit", False, False), f"the peer: {said(v)}")
     equal((v["cause"]["unit"], v["cause"]["finding"]["kind"]), (u.name, "dependency"), f"the cause: {said(v)}")
+
+
+@test(quiet="light", deadline=90)
+def to_a_silent_one():
+    """nginx gives up requests to a service that accepts nobody."""
+    last = accepts_nobody(1000)
+    first = proxy(last.port, "proxy_read_timeout 200ms;")
+    with asked(f"http://127.0.0.1:{first.port}/", per_second=40):
+        v = why(first)
+        text = qosctl("why", first.name, f"--for={SECONDS}s", timeout=60).stdout
+    steps = way(v)
+    equal([s.get("unit") for s in steps], [first.name, last.name], f"the units on the way: {said(v)}")
+    equal((v["cause"]["unit"], v["cause"]["finding"]["kind"]), (last.name, "limit"), f"the cause: {said(v)}")
+    check("connections are not accepted" in text.split("\n")[0] and f"fails: {last.name}" in text, text)
+
+
+@test(quiet="light", deadline=90)
+def to_a_slow_one():
+    """The last one sleeps for each request, of which nothing more is known: the way ends in front of it, and that it is
+    slow is the cause."""
+    last = Toiler(sleep_us=20000)
+    first = Toiler(ask=last.port)
+    with loaded(first, connections=4):
+        v = why(first)
+        text = qosctl("why", first.name, f"--for={SECONDS}s", timeout=60).stdout
+    follows(v, first, last)
+    equal((v["cause"]["unit"], v["cause"]["finding"]["kind"]), (first.name, "dependency"), f"the cause: {said(v)}")
+    check(text.startswith(f"{first.name}: slow dependency: ") and "Next:" not in text, text)
 
 
 @test(quiet="light", deadline=90)

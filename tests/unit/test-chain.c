@@ -68,6 +68,10 @@ static void test_failing(void) {
         diagnosed(fails->steps[0], "{\"kind\":\"down\"}", "");
         check(chain_find_cause(fails, &finding) == fails->steps[0]);
         check(streq(value_string(finding, "kind"), "down"));
+        /* The peer has no finding of its own */
+        diagnosed(fails->steps[0], "", "");
+        check(chain_find_cause(fails, &finding) == fails);
+        check(streq(value_string(finding, "kind"), "dependency"));
         /* They precede what the peer waits for, unless it does not run */
         diagnosed(fails->steps[0], "{\"kind\":\"cpu\",\"share\":0.8},{\"kind\":\"errors\",\"share\":1}", "");
         check(chain_find_cause(fails, &finding) == fails->steps[0]);
@@ -160,7 +164,8 @@ static void test_cause(void) {
         diagnosed(s, "{\"kind\":\"disk\",\"share\":0.8}", "");
         check(chain_find_cause(first, &finding) == s && streq(value_string(finding, "kind"), "disk"));
         diagnosed(s, "", "");
-        check(chain_find_cause(first, &finding) == s && !finding);
+        check(chain_find_cause(first, &finding) == first);
+        check(streq(value_string(finding, "kind"), "dependency"));
 
         diagnosed(first, "{\"kind\":\"cpu\",\"share\":0.7}", "");
         check(chain_find_cause(first, &finding) == first && streq(value_string(finding, "kind"), "cpu"));

@@ -262,7 +262,7 @@ static double named_value(const DiagnosisNamed *n) {
 static double peer_weight(const DiagnosisNamed *n) {
         double time = n->rate > 0 ? n->value * n->rate : n->in_flight * NSEC_PER_SEC, failed;
 
-        failed = n->errors + n->status5xx + n->error_replies;
+        failed = n->errors + n->status5xx + n->error_replies + n->aborts;
         return failed > 0 ? failed * PEER_ERROR_NSEC + (time > 0 ? time : 0) : time;
 }
 
@@ -664,13 +664,14 @@ static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
                                   per_second(row->errors_timeout, s.covered),
                         .status5xx = per_second(row->errors_status5xx, s.covered),
                         .error_replies = per_second(row->errors_replies, s.covered),
+                        .aborts = per_second(row->aborts, s.covered),
                         .in_flight = real(row->in_flight),
                 };
                 char address[ADDRESS_STRING_MAX];
 
                 if (row->kind != ROW_PEER || row->rest || !row->measured ||
                     (!(peer.value * peer.rate > 0) && !(peer.in_flight > 0) &&
-                     !(peer.errors + peer.status5xx + peer.error_replies > 0)))
+                     !(peer.errors + peer.status5xx + peer.error_replies + peer.aborts > 0)))
                         continue;
                 (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
                 (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));
