@@ -208,14 +208,18 @@ struct thread_missed {
         __u64 at;
 };
 
-/* The kernel skips a program that interrupts itself, and runs none in the context of some tasks. */
-static __always_inline void thread_correct(struct thread *t, struct qos_contention_cpu *s,
-                                           const struct thread_missed *m, __u64 now) {
+/* The kernel skips a program that interrupts itself, and runs none in the context of some tasks. Returns how
+ * a wait has ended, as thread_end_wait() does. */
+static __always_inline __u64 thread_correct(struct thread *t, struct qos_contention_cpu *s,
+                                            const struct thread_missed *m, __u64 now) {
+        __u64 how = 0;
+
         if (m->from > QOS_STATE_THROTTLED)
-                thread_end_wait(t, m->from, ((__s64) (m->at - m->since) > 0 ? m->at : now) - m->since);
-        if ((__s64) (m->at - m->since) <= 0 || (__s64) (now - m->at) <= 0)
-                return;
-        thread_shift(t, s, m->from, m->to, now - m->at, m->served);
+                how = thread_end_wait(t, m->from,
+                                      ((__s64) (m->at - m->since) > 0 ? m->at : now) - m->since);
+        if ((__s64) (m->at - m->since) > 0 && (__s64) (now - m->at) > 0)
+                thread_shift(t, s, m->from, m->to, now - m->at, m->served);
+        return how;
 }
 
 /* Ends a wait for a CPU of unknown occupants. */
@@ -375,11 +379,14 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
         }
         if (old > QOS_STATE_THROTTLED && bpf_core_field_exists(task->sched_info) &&
             task->sched_info.last_queued != 0) {
-                __u64 at = queue_time(task, task->sched_info.last_queued, now);
+                __u64 at = queue_time(task, task->sched_info.last_queued, now), how;
 
-                thread_correct(t, s, &(struct thread_missed) {
+                how = thread_correct(t, s, &(struct thread_missed) {
                                 .from = old, .to = QOS_STATE_RUN_QUEUE, .since = since, .served = served,
                                 .at = at }, now);
+                /* Most wakeups that are missed are those of timers */
+                if ((__s64) (at - since) >= (__s64) INTENT_WAIT_MIN_NSEC)
+                        thread_end_park(t, task, how, since, at);
                 since = at;
         } else if (old != QOS_STATE_RUN_QUEUE &&
                    (old != QOS_STATE_THROTTLED || bpf_core_field_exists(task->throttled)))
