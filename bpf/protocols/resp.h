@@ -36,7 +36,7 @@ enum resp_flag {
         RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
         RESP_WAITS      = 1 << 7,
         RESP_ERROR      = RESP_WAITS,   /* of a response: it is an error */
-        RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC: neither of both flags */
+        RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC */
         /* Of requests, in place of flags of responses; these outlive the command: */
         RESP_MUTE       = RESP_PAIRS,   /* no responses any more (CLIENT REPLY OFF) */
         RESP_SKIP       = RESP_STRING,  /* none to the next command (CLIENT REPLY SKIP) */
@@ -86,8 +86,8 @@ static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u3
             RESP_IS(word, length, "SSUBSCRIBE") ||
             RESP_IS(word, length, "MONITOR"))
                 return PARSED_PUSHES;
-        /* After the response the primary sends changes, and the replica its position, which gets no
-         * response */
+        /* The primary responds when it begins with its image, or with an empty line each second until then.
+         * After the response it sends changes, and the replica its position, which gets no response */
         if (RESP_IS(word, length, "SYNC") || RESP_IS(word, length, "PSYNC"))
                 return PARSED_TUNNEL;
         return 0;
@@ -127,7 +127,7 @@ static inline __attribute__((always_inline)) __u32 resp_question_end(struct pars
         __u32 quiet = p->flags & RESP_QUIET;
 
         if ((p->flags & RESP_REPLICA) == RESP_REPLICA)
-                parsed |= PARSED_TUNNEL | PARSED_PUSHES;
+                parsed |= PARSED_TUNNEL | PARSED_PUSHES | PARSED_WAITS;
         else if (p->flags & RESP_WAITS)
                 parsed |= PARSED_WAITS;
         else if (p->flags & RESP_PUSH)
