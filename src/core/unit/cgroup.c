@@ -99,14 +99,12 @@ static bool assignment_step(GroupAssignment *a) {
         return true;
 }
 
-static void assignment_free(GroupAssignment *a) {
+static void manager_free_assignment(Manager *m, GroupAssignment *a) {
         GroupAssignment **p;
 
-        for (p = &a->manager->control_groups.assignments; *p; p = &(*p)->next)
-                if (*p == a) {
-                        *p = a->next;
-                        break;
-                }
+        for (p = &m->control_groups.assignments; *p != a; p = &(*p)->next)
+                assert(*p); /* all are in the list */
+        *p = a->next;
         turn_done(&a->turn);
         group_walk_free(a->groups);
         free(a->control_group);
@@ -156,7 +154,7 @@ static void on_assignment_turn(void *userdata) {
         if (assignment_step(a)) {
                 unsigned n = group_walk_count(a->groups);
 
-                assignment_free(a);
+                manager_free_assignment(m, a);
                 if (u) {
                         unit_find_sockets(u, n);
                         manager_emit_unit_claimed(u);
@@ -201,13 +199,13 @@ static unsigned manager_assign_groups(Manager *m, Unit *u, const struct qos_owne
                 r = turn_init(&a->turn, m->turns, uid, on_assignment_turn, a);
         if (r < 0) {
                 (void) log_oom();
-                assignment_free(a);
+                manager_free_assignment(m, a);
                 return 0;
         }
 
         if (!waits && assignment_step(a)) {
                 n = group_walk_count(a->groups);
-                assignment_free(a);
+                manager_free_assignment(m, a);
         }
         assignments_resume(m, uid);
         return n;
@@ -223,14 +221,14 @@ static void unit_cancel_assignment(const Unit *u) {
                 next = a->next;
                 if (a->unit != u && (a->unit || !streq(a->control_group, u->control_group)))
                         continue;
-                assignment_free(a);
+                manager_free_assignment(m, a);
                 assignments_resume(m, uid);
         }
 }
 
 void manager_end_assignments(Manager *m) {
         while (m->control_groups.assignments)
-                assignment_free(m->control_groups.assignments);
+                manager_free_assignment(m, m->control_groups.assignments);
 }
 
 bool unit_is_claiming(const Unit *u) {
