@@ -102,6 +102,7 @@ int probe_start_new(Probe *p, probe_start_handler_t handler, void *userdata, Pro
         };
         r = s->done_fd < 0 ? -errno : probe_new(p->event, &s->loaded);
         if (r >= 0) {
+                assert(s->loaded);
                 s->loaded->in_thread = true;
                 s->loaded->loaded_at = p->loaded_at;
                 r = sd_event_add_io(p->event, &s->done, s->done_fd, EPOLLIN, on_loaded, s);

@@ -255,12 +255,14 @@ static int object_load(Probe *p, const Bitmap *programs) {
         skeleton->rodata->page_size = (uint32_t) sysconf(_SC_PAGESIZE);
         skeleton->rodata->tick_nsec = tick_nsec();
         skeleton->rodata->loaded_at = p->loaded_at;
-        if (p->map_fds[MAP_CONTENTION_CPUS] < 0)
-                r = object_set_inner_map(skeleton->obj, MAP_CONTENTION_CPUS,
-                                         contention_cpus = shards_make_map(0, 0));
-        if (r >= 0 && p->map_fds[MAP_STORAGE_MAPS] < 0)
-                r = object_set_inner_map(skeleton->obj, MAP_STORAGE_MAPS,
-                                         storage = storage_make_map(&(struct qos_storage_header) {}));
+        if (p->map_fds[MAP_CONTENTION_CPUS] < 0) {
+                contention_cpus = shards_make_map(0, 0);
+                r = object_set_inner_map(skeleton->obj, MAP_CONTENTION_CPUS, contention_cpus);
+        }
+        if (r >= 0 && p->map_fds[MAP_STORAGE_MAPS] < 0) {
+                storage = storage_make_map(&(struct qos_storage_header) {});
+                r = object_set_inner_map(skeleton->obj, MAP_STORAGE_MAPS, storage);
+        }
         if (r < 0)
                 goto finish;
 
