@@ -484,12 +484,12 @@ struct qos_filter {
 };
 
 /* Whether requests_content sees all reads of a unit (array, by slot), by which the daemon decides whether
- * requests_read is attached. Ranges: see below. */
+ * requests_read is attached. */
 struct qos_read_check {
         __u32 generation;       /* of the unit in the slot; the rest is of that unit */
-        __u32 seen;             /* reads seen by both programs, up to QOS_READS_CHECKED */
-        __u32 unseen;           /* reads not seen by requests_content: spliced, discarded, or read by the
-                                 * kernel itself */
+        __u32 seen;             /* 0 to QOS_READS_CHECKED, where it stops: reads seen by both programs */
+        __u32 unseen;           /* reads, without a limit, not seen by requests_content: spliced,
+                                 * discarded, or read by the kernel itself */
         __u32 _padding;
 };
 
