@@ -449,13 +449,19 @@ static __always_inline void waiting_add(struct qos_waiting *w, __u64 now, __u64 
         w->ages[bin] += n;
 }
 
-/* Adds n requests in flight since this time, of which "waiting" have no response, for the given session of
- * the iterator. */
-static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 target, enum qos_gauge gauge,
-                                             __u64 session, __u32 n, __u64 at,
-                                            __u32 waiting) {
+/* Requests in flight that an iterator has found. */
+struct found_in_flight {
+        __u32 target;
+        __u32 n;
+        __u64 at;               /* since this time */
+        __u32 waiting;          /* of these, without a response */
+};
+
+/* Adds requests in flight, for the given session of the iterator. */
+static __always_inline void record_in_flight(struct qos_unit_map *u, enum qos_gauge gauge, __u64 session,
+                                             const struct found_in_flight *found) {
         struct qos_open_requests *g = &u->gauges[gauge];
-        __u32 row = target & TARGET_ENTRY;
+        __u32 row = found->target & TARGET_ENTRY;
 
         if (g->session != session) {
                 g->in_flight = 0;
@@ -466,14 +472,14 @@ static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 targe
                 g->session = session;
         }
         if (row > 0 && row <= QOS_ENTRIES)
-                g->rows[row] += n;
-        if (target & TARGET_ONLY)
+                g->rows[row] += found->n;
+        if (found->target & TARGET_ONLY)
                 return;
-        g->in_flight += n;
-        if (waiting > 0)
-                waiting_add(&g->waiting, bpf_ktime_get_ns(), at, waiting);
-        if (at < g->oldest_at)
-                g->oldest_at = at;
+        g->in_flight += found->n;
+        if (found->waiting > 0)
+                waiting_add(&g->waiting, bpf_ktime_get_ns(), found->at, found->waiting);
+        if (found->at < g->oldest_at)
+                g->oldest_at = found->at;
 }
 
 /* Owner of a control group. Groups without any storage, as most are, cost one load.

@@ -145,7 +145,9 @@ static long udp_open_step(struct bpf_map *map, const struct udp_peer *peer, stru
         u = unit_get(&x->owner);
         if (!u)
                 return 0;
-        record_in_flight(u, x->target, QOS_GAUGE_UDP, session->id, open, first_at, open);
+        record_in_flight(u, QOS_GAUGE_UDP, session->id,
+                         &(struct found_in_flight) { .target = x->target, .n = open, .at = first_at,
+                                                     .waiting = open });
         return 0;
 }
 

@@ -797,7 +797,9 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
         if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) &&
             !unix_has_answered(sk, u, target))
                 return 0;
-        record_in_flight(u, target, QOS_GAUGE_UNIX, session, 1, at, at > c->x.first_out_at);
+        record_in_flight(u, QOS_GAUGE_UNIX, session,
+                         &(struct found_in_flight) { .target = target, .n = 1, .at = at,
+                                                     .waiting = at > c->x.first_out_at });
         return 0;
 }
 
