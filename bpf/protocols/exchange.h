@@ -124,6 +124,14 @@ struct exchange {
         __u64 last_out_at;      /* last response byte sent so far */
 };
 
+/* Payload that arrives at the IP layer. */
+struct exchange_segment {
+        __u32 seq;              /* position of its first byte */
+        __u32 end;              /* behind its last one */
+        __u32 rcv_nxt;          /* end of the data that TCP has in order */
+        __u32 window_end;       /* end of its window */
+};
+
 /* Effect of an event on the counters of the unit. */
 struct exchange_effect {
         __s32 in_flight;        /* -1, 0, 1 */
@@ -223,43 +231,42 @@ EXCHANGE_INLINE void exchange_begin(struct exchange *x, __u32 rcv_nxt, __u32 cop
         x->flags |= EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN;
 }
 
-/* Payload [seq, end) arrived at the IP layer. rcv_nxt: data that TCP has in order; window_end: end of its
- * window. */
-EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, __u32 end, __u32 rcv_nxt,
-                                     __u32 window_end, struct exchange_effect *effect) {
+/* Payload has arrived. */
+EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, const struct exchange_segment *s,
+                                     struct exchange_effect *effect) {
 
         if (!(x->flags & EXCHANGE_IN_KNOWN)) {
-                x->in_end = rcv_nxt;
+                x->in_end = s->rcv_nxt;
                 x->flags |= EXCHANGE_IN_KNOWN;
         }
 
-        if ((x->flags & EXCHANGE_HOLE) && exchange_distance(rcv_nxt, x->hole_end) >= 0)
+        if ((x->flags & EXCHANGE_HOLE) && exchange_distance(s->rcv_nxt, x->hole_end) >= 0)
                 x->flags &= ~EXCHANGE_HOLE;
 
-        if (exchange_distance(end, x->in_end) <= 0) {
+        if (exchange_distance(s->end, x->in_end) <= 0) {
                 /* Retransmitted or reordered. If it fills a hole, data behind it could not be read before */
-                if ((x->flags & EXCHANGE_HOLE) && x->n_marks > 0 && exchange_distance(end, rcv_nxt) > 0 &&
-                    exchange_distance(seq, x->hole_end) < 0)
+                if ((x->flags & EXCHANGE_HOLE) && x->n_marks > 0 &&
+                    exchange_distance(s->end, s->rcv_nxt) > 0 && exchange_distance(s->seq, x->hole_end) < 0)
                         x->tail_at = now;
                 return;
         }
 
-        if (exchange_distance(end, window_end) > EXCHANGE_WINDOW_SLACK)
+        if (exchange_distance(s->end, s->window_end) > EXCHANGE_WINDOW_SLACK)
                 return;
 
-        if (exchange_distance(seq, x->in_end) > 0) {
+        if (exchange_distance(s->seq, x->in_end) > 0) {
                 x->flags |= EXCHANGE_HOLE;
-                x->hole_end = seq;
+                x->hole_end = s->seq;
         }
 
-        effect->bytes += end - x->in_end;
-        x->in_end = end;
+        effect->bytes += s->end - x->in_end;
+        x->in_end = s->end;
         x->flags &= ~EXCHANGE_FAREWELL;
 
         if (x->flags & EXCHANGE_DONE)
                 return;
 
-        exchange_mark(x, now, end);
+        exchange_mark(x, now, s->end);
         if (x->open_at == 0 && !(x->flags & EXCHANGE_LATE))
                 exchange_open(x, now, effect);
 }
@@ -386,13 +393,12 @@ EXCHANGE_INLINE int exchange_is_idle(const struct exchange *x) {
 }
 
 /* As exchange_arrive(), for data that is not a request. */
-EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, __u32 seq, __u32 end,
-                                             __u32 rcv_nxt, __u32 window_end,
+EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, const struct exchange_segment *s,
                                              struct exchange_effect *effect) {
         __u32 done = x->flags & EXCHANGE_DONE;
 
         x->flags |= EXCHANGE_DONE;
-        exchange_arrive(x, now, seq, end, rcv_nxt, window_end, effect);
+        exchange_arrive(x, now, s, effect);
         x->flags = (x->flags & ~EXCHANGE_DONE) | done;
         if (effect->bytes == 0) /* retransmitted: has taken effect already */
                 return;

@@ -25,10 +25,20 @@ EXCHANGE_INLINE void read_again(struct exchange *x, struct pipeline *t, __u64 no
                 x->read_at = now;
 }
 
-/* The application has read up to copied, at the latest now. unsent: bytes written by it that have not left.
- * Of t, h and s one is given where the connection is parsed, or sealed. */
-EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h2_conn *h, struct tls *s,
-                                __u64 now, __u32 copied, __u32 unsent, struct exchange_effect *effect) {
+/* The state of a connection that is parsed, or sealed: at most one of these. */
+struct read_parsers {
+        struct pipeline *pipeline;
+        struct h2_conn *h2;
+        struct tls *tls;
+};
+
+/* The application has read up to copied, at the latest now. unsent: bytes written by it that have not
+ * left. */
+EXCHANGE_INLINE void read_apply(struct exchange *x, const struct read_parsers *parsers, __u64 now,
+                                __u32 copied, __u32 unsent, struct exchange_effect *effect) {
+        struct pipeline *t = parsers->pipeline;
+        struct h2_conn *h = parsers->h2;
+        struct tls *s = parsers->tls;
         __u64 first_at, last_at;
 
         /* What is read when the unit has closed the connection is dropped: that avoids a reset */

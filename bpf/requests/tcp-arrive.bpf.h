@@ -114,8 +114,13 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
 /* As client_arrives(), a function of its own for its stack. */
 static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment,
                                                     __u64 tcp) {
-        __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1),
-                says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
+        __u32 len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
+        const struct exchange_segment s = {
+                .seq = segment >> 32,
+                .end = (segment >> 32) + len,
+                .rcv_nxt = tcp >> 32,
+                .window_end = tcp,
+        };
         struct exchange_effect effect = {};
         __u64 before, serving, now;
         struct attribution p;
@@ -131,9 +136,9 @@ static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_u
         idle = c->x.open_at == 0;
         before = c->x.tail_at;
         if (says & SEGMENT_REMARK && exchange_is_idle(&c->x))
-                exchange_arrive_unasked(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
+                exchange_arrive_unasked(&c->x, now, &s, &effect);
         else
-                exchange_arrive(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
+                exchange_arrive(&c->x, now, &s, &effect);
         if (c->x.n_marks == 1)
                 exchange_note_part(&c->x, now, before, len, says & SEGMENT_PUSHED);
         if (says & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == len)

@@ -345,7 +345,9 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->x.flags |= mptcp * (EXCHANGE_DONE | EXCHANGE_UNREAD | EXCHANGE_UNPARSED);
                 effect.unparsed = mptcp;
                 if (end != begin)
-                        exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
+                        exchange_arrive(&c->x, now,
+                                        &(struct exchange_segment) { .seq = begin, .end = end,
+                                                .rcv_nxt = begin, .window_end = end }, &effect);
         }
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);

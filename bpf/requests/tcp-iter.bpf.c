@@ -112,7 +112,9 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 exchange_begin(&c->x, c->kind == CONN_CLIENT || !at_attach ? rcv_nxt : copied, copied,
                                snd_nxt);
                 if (rcv_nxt != copied && c->kind == CONN_SERVER && at_attach)
-                        exchange_arrive(&c->x, now, copied, rcv_nxt, copied, rcv_nxt, &effect);
+                        exchange_arrive(&c->x, now,
+                                        &(struct exchange_segment) { .seq = copied, .end = rcv_nxt,
+                                                .rcv_nxt = copied, .window_end = rcv_nxt }, &effect);
         }
         bpf_spin_unlock(&c->lock);
 

@@ -95,7 +95,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         if (c->x.flags & EXCHANGE_READ_KNOWN && exchange_distance(copied, c->x.read_end) <= 0)
                 read_again(&c->x, t, now, copied);
         else
-                read_apply(&c->x, t, h, s, now, copied, unsent, &effect);
+                read_apply(&c->x, &(struct read_parsers) { t, h, s }, now, copied, unsent, &effect);
         if (o) {
                 o->read_end = copied;
                 o->untimed = 0;
@@ -294,7 +294,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
 
         read_check(&c->owner, false);
         bpf_spin_lock(&c->lock);
-        read_apply(&c->x, t, h, s, now, copied, 0, &effect);
+        read_apply(&c->x, &(struct read_parsers) { t, h, s }, now, copied, 0, &effect);
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
@@ -729,7 +729,9 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 /* Also if a segment on another CPU has initialized the connection before */
                 if (h) {
                         bpf_spin_lock(&c->lock);
-                        exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
+                        exchange_arrive(&c->x, h->at,
+                                        &(struct exchange_segment) { .seq = h->seq, .end = h->end,
+                                                .rcv_nxt = copied, .window_end = window_end }, &effect);
                         p = conn_commit(c, &effect);
                         bpf_spin_unlock(&c->lock);
                         h->at = 0;

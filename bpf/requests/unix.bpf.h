@@ -202,7 +202,8 @@ static __always_inline void unix_arrive(struct exchange *x, __u64 now) {
         struct exchange_effect effect = {};
         __u32 end = x->in_end + UNIX_STEP;
 
-        exchange_arrive(x, now, x->in_end, end, end, end, &effect);
+        exchange_arrive(x, now, &(struct exchange_segment) { .seq = x->in_end, .end = end, .rcv_nxt = end,
+                                                             .window_end = end }, &effect);
 }
 
 /* Some of the first buffer in the queue is on its way to the application. left: so much remains of it;

@@ -21,7 +21,8 @@ class Mutation:
 
 MUTATIONS = [
     Mutation("a retransmission counts as new data", "bpf/protocols/exchange.h",
-             "if (exchange_distance(end, x->in_end) <= 0) {", "if (exchange_distance(end, x->in_end) < 1 - MUTANT) {",
+             "if (exchange_distance(s->end, x->in_end) <= 0) {",
+             "if (exchange_distance(s->end, x->in_end) < 1 - MUTANT) {",
              ("test-exchange",)),
     Mutation("pipelined requests that are aborted count as one", "bpf/protocols/exchange.h",
              "= pending > 0 ? pending : 1;", "= pending > 0 && !MUTANT ? pending : 1;",

@@ -32,7 +32,8 @@ static void arrive(struct exchange *x, Totals *t, uint64_t now, uint32_t from, u
                    uint32_t rcv_nxt) {
         struct exchange_effect e = {};
 
-        exchange_arrive(x, now, IN + from, IN + to, IN + rcv_nxt, IN + rcv_nxt + WINDOW, &e);
+        exchange_arrive(x, now, &(struct exchange_segment) { IN + from, IN + to, IN + rcv_nxt,
+                                                             IN + rcv_nxt + WINDOW }, &e);
         t->bytes_in += e.bytes;
         account(t, &e);
 }
@@ -440,7 +441,9 @@ static void test_remarks(void) {
         for (unsigned i = 0; i < 10; i++, at += 39) {
                 e = (struct exchange_effect) {};
                 check(exchange_is_idle(&x));
-                exchange_arrive_unasked(&x, 10 + i, IN + at, IN + at + 39, IN + at, IN + at + WINDOW, &e);
+                exchange_arrive_unasked(&x, 10 + i, &(struct exchange_segment) { IN + at, IN + at + 39,
+                                                                                 IN + at, IN + at + WINDOW },
+                                        &e);
                 check(e.in_flight == 0 && e.bytes == 39);
                 reads(&x, &t, 10 + i, at + 39);
                 depart(&x, &t, 10 + i, i * 100, i * 100 + 100, i * 100 + 100);
@@ -449,7 +452,8 @@ static void test_remarks(void) {
 
         /* A request behind it, read with it */
         e = (struct exchange_effect) {};
-        exchange_arrive_unasked(&x, 50, IN + at, IN + at + 39, IN + at, IN + at + WINDOW, &e);
+        exchange_arrive_unasked(&x, 50, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at,
+                                                                       IN + at + WINDOW }, &e);
         arrive(&x, &t, 60, at + 39, at + 64, at + 39);
         check(t.in_flight == 1 && !exchange_is_idle(&x));
         reads(&x, &t, 70, at + 64);
@@ -463,11 +467,13 @@ static void test_remarks(void) {
         check(t.grown == 1 && t.in_flight == 1);
         /* The one before the request, retransmitted, ends nothing */
         e = (struct exchange_effect) {};
-        exchange_arrive_unasked(&x, 95, IN + at, IN + at + 39, IN + at + 64, IN + at + WINDOW, &e);
+        exchange_arrive_unasked(&x, 95, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at + 64,
+                                                                       IN + at + WINDOW }, &e);
         check(e.bytes == 0 && e.in_flight == 0 && x.state == EXCHANGE_ANSWERING);
         at += 64;
         e = (struct exchange_effect) {};
-        exchange_arrive_unasked(&x, 100, IN + at, IN + at + 39, IN + at, IN + at + WINDOW, &e);
+        exchange_arrive_unasked(&x, 100, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at,
+                                                                       IN + at + WINDOW }, &e);
         check(e.in_flight == -1);
         t.in_flight += e.in_flight;
         depart(&x, &t, 110, 1200, 1300, 1300);

@@ -244,7 +244,7 @@ static void test_tunnel(void) {
         pipeline_end(&t, &x, &e);
         check(e.in_flight == -1 && x.open_at == 0);
         e = (struct exchange_effect) {};
-        exchange_arrive(&x, 10, 0, 100, 0, 65536, &e);
+        exchange_arrive(&x, 10, &(struct exchange_segment) { 0, 100, 0, 65536 }, &e);
         exchange_read(&x, 11, 100, 0, &e);
         exchange_depart(&x, 12, 100, 1, &e);
         exchange_end(&x, 1, 0, 0, &e);
@@ -338,7 +338,7 @@ static void test_body_in_pieces(void) {
         check(answer(&t, "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1);
         pipeline_commit(&t, &x, 42, 1, &e);
         check(e.in_flight == 0 && x.flags & EXCHANGE_LATE);
-        exchange_arrive(&x, 43, 138, 148, 138, 65536, &e);
+        exchange_arrive(&x, 43, &(struct exchange_segment) { 138, 148, 138, 65536 }, &e);
         check(e.in_flight == 0 && x.n_marks == 1);
         piece = (struct parsed_chunk) {};
         pipeline_feed_questions(&t, &piece, "abcdefghijGET / HTTP/1.1\r\n\r\n", 28, &times, 138);

@@ -103,7 +103,7 @@ static void test_other(void) {
         put(&w, "HTTP/1.1 400 Bad Request\r\n", 26);
         feed(h, &seen, &w, 5, 1, false);
         check(seen.lost && !h->settled);
-        read_apply(&x, NULL, h, NULL, 5, 24, 0, &effect);
+        read_apply(&x, &(struct read_parsers) { .h2 = h }, 5, 24, 0, &effect);
         h->extra = 2;
         h->open = 3;
         h2_refuse(h, &x, &effect);

@@ -481,7 +481,7 @@ static void test_in_flight(void) {
         struct exchange x = {};
         __u64 first_at, last_at;
 
-        exchange_arrive(&x, 5, 0, strlen(q), 0, 65536, &e);
+        exchange_arrive(&x, 5, &(struct exchange_segment) { 0, strlen(q), 0, 65536 }, &e);
         check(e.in_flight == 1);
         check(ask(&t, q, strlen(q), 5));
         exchange_take(&x, strlen(q), &first_at, &last_at);

@@ -522,7 +522,7 @@ static void test_in_flight(void) {
         struct exchange x = {};
         __u64 first_at, last_at;
 
-        exchange_arrive(&x, 5, 0, 12, 0, 65536, &e);
+        exchange_arrive(&x, 5, &(struct exchange_segment) { 0, 12, 0, 65536 }, &e);
         check(e.in_flight == 1);
         ask(&t, &piece, "PING\r\nPING\r\n", 12, 5);
         check(e.in_flight + pipeline_extra(&t) == 2);
@@ -542,7 +542,7 @@ static void test_in_flight(void) {
         check(e.in_flight == 0 && x.open_at == 0);
 
         /* Given up in the middle: as if there had been no parser */
-        exchange_arrive(&x, 15, 12, 30, 12, 65536, &e);
+        exchange_arrive(&x, 15, &(struct exchange_segment) { 12, 30, 12, 65536 }, &e);
         ask(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 15);
         e.in_flight += pipeline_extra(&t);
         check(e.in_flight == 3);
@@ -684,7 +684,7 @@ static void test_excluded_in_flight(void) {
         __u64 first_at, last_at;
 
         exclude(words, 1);
-        exchange_arrive(&x, 5, 0, strlen(brpop), 0, 65536, &e);
+        exchange_arrive(&x, 5, &(struct exchange_segment) { 0, strlen(brpop), 0, 65536 }, &e);
         check(e.in_flight == 1);
         pipeline_feed_questions(&t, &piece, brpop, strlen(brpop) - 3, &times, 0);
         pipeline_commit(&t, &x, 6, 1, &e);

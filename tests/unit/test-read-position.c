@@ -167,8 +167,11 @@ static void content(Connection *c, uint32_t n) {
 static void apply(Connection *c, uint32_t unsent) {
         struct exchange_effect e = {};
 
-        read_apply(&c->x, c->x.flags & EXCHANGE_PARSED ? &c->t : NULL, c->x.flags & EXCHANGE_H2 ? c->h :
-                   NULL, c->x.flags & EXCHANGE_TLS ? &c->s : NULL, c->now, IN + c->copied, unsent, &e);
+        read_apply(&c->x, &(struct read_parsers) {
+                                   c->x.flags & EXCHANGE_PARSED ? &c->t : NULL,
+                                   c->x.flags & EXCHANGE_H2 ? c->h : NULL,
+                                   c->x.flags & EXCHANGE_TLS ? &c->s : NULL },
+                   c->now, IN + c->copied, unsent, &e);
         account(c, &e);
 }
 
@@ -287,8 +290,10 @@ static void play(Connection *c, Speaks speaks, const Event *story, size_t n, uns
                 case COMES:
                         check(c->arrived + e->size <= sizeof(c->in));
                         memcpy(c->in + c->arrived, e->data, e->size);
-                        exchange_arrive(&c->x, c->now, IN + c->arrived, IN + c->arrived + (uint32_t) e->size,
-                                        IN + c->arrived, IN + c->arrived + 65536, &effect);
+                        exchange_arrive(&c->x, c->now,
+                                        &(struct exchange_segment) {
+                                                IN + c->arrived, IN + c->arrived + (uint32_t) e->size,
+                                                IN + c->arrived, IN + c->arrived + 65536 }, &effect);
                         c->arrived += e->size;
                         account(c, &effect);
                         break;
@@ -680,8 +685,8 @@ static void test_peeked(void) {
         struct exchange x = {};
 
         exchange_begin(&x, IN, IN, OUT);
-        exchange_arrive(&x, 10, IN, IN + 64, IN, IN + 65536, &e);
-        read_apply(&x, NULL, NULL, NULL, 20, IN + 64, 0, &e);
+        exchange_arrive(&x, 10, &(struct exchange_segment) { IN, IN + 64, IN, IN + 65536 }, &e);
+        read_apply(&x, &(struct read_parsers) {}, 20, IN + 64, 0, &e);
         read_again(&x, NULL, 50, IN + 32);
         check(x.read_at == 20); /* a part of it */
         read_again(&x, NULL, 60, IN + 64);
@@ -693,10 +698,10 @@ static void test_peeked(void) {
         x = (struct exchange) {};
         exchange_begin(&x, IN, IN, OUT);
         x.flags |= EXCHANGE_PARSED;
-        exchange_arrive(&x, 10, IN, IN + sizeof(two) - 1, IN, IN + 65536, &e);
+        exchange_arrive(&x, 10, &(struct exchange_segment) { IN, IN + sizeof(two) - 1, IN, IN + 65536 }, &e);
         pipeline_feed_questions(&t, &piece, two, one, &times, IN);
         t.in_pos = IN + one;
-        read_apply(&x, &t, NULL, NULL, 20, IN + one, 0, &e);
+        read_apply(&x, &(struct read_parsers) { .pipeline = &t }, 20, IN + one, 0, &e);
         check(t.asked == 1 && pipeline_newest(&t)->read_at == 20);
         read_again(&x, &t, 30, IN + one);
         check(pipeline_newest(&t)->read_at == 30);
@@ -704,7 +709,7 @@ static void test_peeked(void) {
         /* The first byte of the second one, twice */
         pipeline_feed_questions(&t, &piece, two + one, 1, &times, IN + one);
         t.in_pos = IN + one + 1;
-        read_apply(&x, &t, NULL, NULL, 40, IN + one + 1, 0, &e);
+        read_apply(&x, &(struct read_parsers) { .pipeline = &t }, 40, IN + one + 1, 0, &e);
         read_again(&x, &t, 50, IN + one + 1);
         check(t.asked == 1 && pipeline_newest(&t)->read_at == 30);
 }
