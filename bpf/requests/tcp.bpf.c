@@ -641,16 +641,209 @@ static __always_inline __u32 tls_failed_cell(const struct tls *t, __u32 cell) {
         return t->failed & TLS_FAILED_CLIENT ? QOS_COUNTER_CLIENT_ABORTS : cell;
 }
 
+/* The end of the handshake. */
+static __always_inline int connection_established(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                                  struct tcp_sock *tp, __u32 copied) {
+        __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
+        struct exchange_effect effect = {};
+        __u64 now = bpf_ktime_get_ns();
+        struct attribution p;
+        struct handoff *h;
+
+        h = bpf_map_lookup_elem(&accept_handoffs, &zero);
+        window_advance(u, now);
+        window_count(u, QOS_COUNTER_ACCEPTED, 1);
+
+        /* Possibly not the first data: segments overtake each other, and the acknowledgement */
+        if (h && (h->at == 0 || h->client_port != sk->__sk_common.skc_dport ||
+                  exchange_distance(h->seq, copied) < 0 || exchange_distance(window_end, h->end) < 0))
+                h = NULL;
+
+        if (c->kind == CONN_LISTENER)
+                conn_accept(c, u, tp, copied, h ? h->at : now);
+
+        /* Also if a segment on another CPU has initialized the connection before */
+        if (h) {
+                bpf_spin_lock(&c->lock);
+                exchange_arrive(&c->x, h->at,
+                                &(struct exchange_segment) { .seq = h->seq, .end = h->end, .rcv_nxt = copied,
+                                                             .window_end = window_end }, &effect);
+                p = conn_commit(c, &effect);
+                bpf_spin_unlock(&c->lock);
+                h->at = 0;
+
+                u = attribution_resolve(u, &p);
+                if (!u)
+                        return 0;
+                record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_IN), QOS_ENTRY_SUM_BYTES_IN,
+                           effect.bytes);
+                record_effect(u, p.target, &effect);
+        }
+
+        conn_count(c, u, true, now);
+        return 0;
+}
+
+/* The unit closes a connection, or it has ended. */
+struct connection_end {
+        __u64 now;
+        __u64 by_unit;                  /* ~0: the unit ends it; as end_cell() */
+        __u32 unsent;                   /* bytes written by the application that have not left */
+        bool gone;                      /* it has ended */
+        /* State of its parser, as far as there is any */
+        struct pipeline *t;
+        struct h2_conn *h;
+        struct tls_conn *s;
+        struct tls_plaintext *o;
+        bool muxed;                     /* the plaintext is HTTP/2 */
+        bool missed;                    /* parts of its requests were not seen */
+        bool not_understood;
+};
+
+static __always_inline void end_find_parsers(struct sock *sk, struct conn *c, struct connection_end *e) {
+        if (c->x.flags & EXCHANGE_PARSED)
+                e->t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_H2)
+                e->h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_TLS || c->tries >= TRIES_MAX || e->gone) {
+                e->s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+                e->o = e->s && e->s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &e->s->key) : NULL;
+                if (e->o && e->o->sock != (__u64) (long) sk)
+                        e->o = NULL;
+                if (e->o && e->o->pipeline.protocol != PROTOCOL_PLAIN &&
+                    e->o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(e->o)) {
+                        e->t = &e->o->pipeline;
+                        /* A response that was sent while another program had the lock */
+                        e->t->missed |= e->o->missed_at != 0;
+                }
+        }
+        e->muxed = e->o && e->o->pipeline.protocol == PROTOCOL_HTTP2;
+        e->missed = (e->t && e->t->missed) || (e->h && e->h->in.synced != H2_SYNCED);
+        e->not_understood = e->t && e->t->not_understood & PIPELINE_REQUESTS;
+}
+
+/* The lock is held. */
+static __always_inline void end_settle(struct conn *c, const struct connection_end *e, __u32 copied,
+                                       struct exchange_effect *effect) {
+        struct pipeline *t = e->t;
+        struct h2_conn *h = e->h;
+        __u32 asked;
+
+        if (e->s && t) {
+                /* Open requests are known by the parser. Unread data is mostly close_notify of the client */
+                if (c->x.in_end - copied <= TLS_FAREWELL_SIZE)
+                        c->x.n_marks = 0;
+                pipeline_commit(t, &c->x, e->now, e->unsent == 0, effect);
+        } else if (e->s && e->o && e->o->pipeline.protocol != PROTOCOL_PLAIN)
+                exchange_shut(&c->x, effect); /* another program has the lock, or it is HTTP/2 */
+        else if (e->s)
+                tls_end(&c->x, &e->s->tls, e->gone, e->unsent, effect);
+        asked = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
+        /* Unread frames may be no request (GOAWAY) */
+        if ((h && asked == 0) || e->muxed)
+                exchange_shut(&c->x, effect);
+        if (t && !e->gone)
+                pipeline_half_close(t, &c->x, e->now, e->unsent, effect);
+        exchange_end(&c->x, e->gone, asked, e->unsent, effect);
+        if (e->s && c->x.flags & EXCHANGE_TLS && (e->gone || e->unsent == 0))
+                tls_fail(&e->s->tls, effect);
+        if (t && effect->unanswered) {
+                effect->unanswered = pipeline_get_failed(t, &c->x, effect->unanswered, e->by_unit);
+                pipeline_reset(t);
+                effect->in_flight += pipeline_extra(t);
+        }
+        if (h && effect->unanswered) {
+                effect->unanswered = h2_get_failed(h, effect->unanswered);
+                h->open = 0;
+                effect->in_flight += h2_extra(h);
+        }
+        if (e->gone)
+                effect->in_flight = -c->in_flight; /* also while another program has the lock */
+}
+
+/* Ends what is known of the connection besides struct conn. */
+static __always_inline void end_parsers(struct sock *sk, const struct connection_end *e,
+                                        struct exchange_effect *effect) {
+        if (e->h && effect->unanswered)
+                h2_clear(e->h, h2_conn_more(sk, e->h, NULL));
+        if (e->o && e->t)
+                tls_plaintext_unlock(e->o);
+
+        if (e->o && e->gone)
+                bpf_map_delete_elem(&plaintext, &e->s->key);
+        if (e->muxed && (e->gone || e->unsent == 0))
+                effect->unanswered = tls_plaintext_h2_drop(&e->s->key) ?: effect->unanswered;
+        else if (e->muxed)
+                tls_plaintext_h2_commit(e->o);
+        if (e->o && e->gone)
+                e->s->key.ssl = 0;
+}
+
+/* Counts the requests that have no response at the end of the connection. */
+static __always_inline void end_record(struct sock *sk, struct qos_unit_map *u, __u32 target, int old_state,
+                                       const struct connection_end *e, __u32 unanswered) {
+        __u32 cell;
+
+        if (unanswered == 0 || e->not_understood)
+                return; /* possibly no request, and no lost run */
+        if (e->missed) {
+                /* missed data may have been no request */
+                window_count(u, QOS_COUNTER_DROPS, unanswered);
+                return;
+        }
+        cell = end_cell(sk->sk_err, old_state);
+        if (e->s && e->s->tls.failed & TLS_FAILED_COUNTED)
+                cell = tls_failed_cell(&e->s->tls, cell);
+        /* A client of a server without responses has aborted nothing when it closes */
+        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || target_has_responded(u, target))
+                record_count(u, target, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET,
+                             unanswered);
+}
+
+static __always_inline int connection_ends(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                           struct tcp_sock *tp, __u32 copied, __u64 states) {
+        int old_state = states >> 32, new_state = (__u32) states;
+        struct connection_end e = {
+                .now = bpf_ktime_get_ns(),
+                .by_unit = histogram_if_zero(sk->sk_err) &
+                           ~histogram_if_zero((old_state ^ TCP_CLOSE_WAIT) * (old_state ^ TCP_LAST_ACK) *
+                                              (old_state ^ TCP_CLOSING)),
+                .unsent = tp->write_seq - tp->snd_nxt,
+                .gone = new_state == TCP_CLOSE,
+        };
+        struct exchange_effect effect = {};
+        struct attribution p;
+
+        if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
+                read_missed(sk, c, u, copied);
+        end_find_parsers(sk, c, &e);
+
+        bpf_spin_lock(&c->lock);
+        end_settle(c, &e, copied, &effect);
+        p = conn_commit(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        end_parsers(sk, &e, &effect);
+
+        u = attribution_resolve(u, &p);
+        if (!u)
+                return 0;
+        window_advance(u, e.now);
+        end_record(sk, u, p.target, old_state, &e, effect.unanswered);
+        /* Includes one that could not be sent, which not all kernels trace */
+        conn_count_retransmits(c, tp->total_retrans, u);
+        record_effect(u, p.target, &effect);
+        if (e.gone)
+                conn_count(c, u, false, e.now);
+        return 0;
+}
+
 static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state,
                                               struct overhead *overhead) {
-        struct exchange_effect effect = {};
         struct qos_owner owner;
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct conn *c;
-        struct attribution p;
         __u32 copied;
-        __u64 now;
 
         if (new_state == TCP_LISTEN) {
                 if (!task_owner(&owner))
@@ -708,155 +901,11 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 return 0;
         }
 
-        now = bpf_ktime_get_ns();
-
-        if (new_state == TCP_ESTABLISHED && old_state == TCP_SYN_RECV) {
-                __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
-                struct handoff *h = bpf_map_lookup_elem(&accept_handoffs, &zero);
-
-                window_advance(u, now);
-                window_count(u, QOS_COUNTER_ACCEPTED, 1);
-
-                /* Possibly not the first data: segments overtake each other, and the acknowledgement */
-                if (h && (h->at == 0 || h->client_port != sk->__sk_common.skc_dport ||
-                          exchange_distance(h->seq, copied) < 0 ||
-                          exchange_distance(window_end, h->end) < 0))
-                        h = NULL;
-
-                if (c->kind == CONN_LISTENER)
-                        conn_accept(c, u, tp, copied, h ? h->at : now);
-
-                /* Also if a segment on another CPU has initialized the connection before */
-                if (h) {
-                        bpf_spin_lock(&c->lock);
-                        exchange_arrive(&c->x, h->at,
-                                        &(struct exchange_segment) { .seq = h->seq, .end = h->end,
-                                                .rcv_nxt = copied, .window_end = window_end }, &effect);
-                        p = conn_commit(c, &effect);
-                        bpf_spin_unlock(&c->lock);
-                        h->at = 0;
-
-                        u = attribution_resolve(u, &p);
-                        if (!u)
-                                return 0;
-                        record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_IN),
-                                   QOS_ENTRY_SUM_BYTES_IN,
-                                   effect.bytes);
-                        record_effect(u, p.target, &effect);
-                }
-
-                conn_count(c, u, true, now);
-                return 0;
-        }
-
-        if (new_state == TCP_FIN_WAIT1 || new_state == TCP_LAST_ACK || new_state == TCP_CLOSE) {
-                __u32 unsent = tp->write_seq - tp->snd_nxt, asked;
-                /* As end_cell() */
-                __u64 by_unit = histogram_if_zero(sk->sk_err) &
-                        ~histogram_if_zero((old_state ^ TCP_CLOSE_WAIT) * (old_state ^ TCP_LAST_ACK) *
-                                           (old_state ^ TCP_CLOSING));
-                bool gone = new_state == TCP_CLOSE;
-                struct tls_plaintext *o = NULL;
-                struct pipeline *t = NULL;
-                struct tls_conn *s = NULL;
-                struct h2_conn *h = NULL;
-                bool muxed, missed, not_understood;
-
-                if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
-                        read_missed(sk, c, u, copied);
-                if (c->x.flags & EXCHANGE_PARSED)
-                        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-                else if (c->x.flags & EXCHANGE_H2)
-                        h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
-                else if (c->x.flags & EXCHANGE_TLS || c->tries >= TRIES_MAX || gone) {
-                        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-                        o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &s->key) : NULL;
-                        if (o && o->sock != (__u64) (long) sk)
-                                o = NULL;
-                        if (o && o->pipeline.protocol != PROTOCOL_PLAIN &&
-                            o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(o)) {
-                                t = &o->pipeline;
-                                /* A response that was sent while another program had the lock */
-                                t->missed |= o->missed_at != 0;
-                        }
-                }
-                muxed = o && o->pipeline.protocol == PROTOCOL_HTTP2;
-                missed = (t && t->missed) || (h && h->in.synced != H2_SYNCED);
-                not_understood = t && t->not_understood & PIPELINE_REQUESTS;
-
-                bpf_spin_lock(&c->lock);
-                if (s && t) {
-                        /* Open requests are known by the parser. Unread data is mostly close_notify of
-                         * the client */
-                        if (c->x.in_end - copied <= TLS_FAREWELL_SIZE)
-                                c->x.n_marks = 0;
-                        pipeline_commit(t, &c->x, now, unsent == 0, &effect);
-                } else if (s && o && o->pipeline.protocol != PROTOCOL_PLAIN)
-                        exchange_shut(&c->x, &effect); /* another program has the lock, or it is HTTP/2 */
-                else if (s)
-                        tls_end(&c->x, &s->tls, gone, unsent, &effect);
-                asked = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
-                /* Unread frames may be no request (GOAWAY) */
-                if ((h && asked == 0) || muxed)
-                        exchange_shut(&c->x, &effect);
-                if (t && !gone)
-                        pipeline_half_close(t, &c->x, now, unsent, &effect);
-                exchange_end(&c->x, gone, asked, unsent, &effect);
-                if (s && c->x.flags & EXCHANGE_TLS && (gone || unsent == 0))
-                        tls_fail(&s->tls, &effect);
-                if (t && effect.unanswered) {
-                        effect.unanswered = pipeline_get_failed(t, &c->x, effect.unanswered, by_unit);
-                        pipeline_reset(t);
-                        effect.in_flight += pipeline_extra(t);
-                }
-                if (h && effect.unanswered) {
-                        effect.unanswered = h2_get_failed(h, effect.unanswered);
-                        h->open = 0;
-                        effect.in_flight += h2_extra(h);
-                }
-                if (gone)
-                        effect.in_flight = -c->in_flight; /* also while another program has the lock */
-                p = conn_commit(c, &effect);
-                bpf_spin_unlock(&c->lock);
-                if (h && effect.unanswered)
-                        h2_clear(h, h2_conn_more(sk, h, NULL));
-                if (o && t)
-                        tls_plaintext_unlock(o);
-
-                if (o && gone)
-                        bpf_map_delete_elem(&plaintext, &s->key);
-                if (muxed && (gone || unsent == 0))
-                        effect.unanswered = tls_plaintext_h2_drop(&s->key) ?: effect.unanswered;
-                else if (muxed)
-                        tls_plaintext_h2_commit(o);
-                if (o && gone)
-                        s->key.ssl = 0;
-                u = attribution_resolve(u, &p);
-                if (!u)
-                        return 0;
-                window_advance(u, now);
-                if (effect.unanswered && not_understood)
-                        effect.unanswered = 0; /* possibly no request, and no lost run */
-                else if (effect.unanswered && missed)
-                        /* missed data may have been no request */
-                        window_count(u, QOS_COUNTER_DROPS, effect.unanswered);
-                else if (effect.unanswered) {
-                        __u32 cell = end_cell(sk->sk_err, old_state);
-
-                        /* A client of a server without responses has aborted nothing when it closes */
-                        if (s && s->tls.failed & TLS_FAILED_COUNTED)
-                                cell = tls_failed_cell(&s->tls, cell);
-                        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 ||
-                            target_has_responded(u, p.target))
-                                record_count(u, p.target, cell, cell - QOS_COUNTER_ERRORS_RESET +
-                                             QOS_ENTRY_ERRORS_RESET, effect.unanswered);
-                }
-                /* Includes one that could not be sent, which not all kernels trace */
-                conn_count_retransmits(c, tp->total_retrans, u);
-                record_effect(u, p.target, &effect);
-                if (gone)
-                        conn_count(c, u, false, now);
-        }
+        if (new_state == TCP_ESTABLISHED && old_state == TCP_SYN_RECV)
+                return connection_established(sk, c, u, tp, copied);
+        if (new_state == TCP_FIN_WAIT1 || new_state == TCP_LAST_ACK || new_state == TCP_CLOSE)
+                return connection_ends(sk, c, u, tp, copied,
+                                       (__u64) (__u32) old_state << 32 | (__u32) new_state);
         return 0;
 }
 
