@@ -23,7 +23,7 @@ typedef enum HistoryLevel {
  * history_put(). */
 #define HISTORY_SIZE_MAX (64U * 1024U)
 
-/* Metrics with a value per step. test-history fails if dbus/ defines more. */
+/* Metrics with a value per step. test-history fails if metrics/ defines more. */
 #define HISTORY_VALUES_MAX 64U
 
 #define HISTORY_DISTRIBUTIONS 2U

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The metric table, generated from the interfaces in dbus/. The name of a metric is its path in the JSON of
- * a snapshot. */
+/* The metric table, generated from the interfaces in metrics/. The name of a metric is its path in the JSON
+ * of a snapshot. */
 
 #include <stddef.h>
 #include <stdint.h>

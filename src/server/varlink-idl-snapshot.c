@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Types of what a reading has measured, from dbus/. */
+/* Types of what a reading has measured, from metrics/. */
 
 #include "varlink-idl.h"
 

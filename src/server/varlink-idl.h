@@ -2,7 +2,7 @@
 #pragma once
 
 /* Symbols of the interface org.qosd.QoS, a file for each subject. Types of a snapshot are generated from
- * dbus/. */
+ * metrics/. */
 
 #include <systemd/sd-varlink-idl.h>
 

@@ -34,7 +34,7 @@ def metrics(root, interfaces):
             if a.get("name") == METRIC:
                 names.append(a.get("value"))
 
-    types = ElementTree.parse(root / "dbus/metric-types.xml").getroot()
+    types = ElementTree.parse(root / "metrics/metric-types.xml").getroot()
     members = {t.get("name"): {m.get("name") for m in t} for t in types.iter("type")}
     extends = {t.get("name"): t.get("extends") for t in types.iter("type")}
     shown = {name: name for name in names}

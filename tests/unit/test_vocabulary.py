@@ -128,7 +128,7 @@ def check_dialect(root):
             sys.exit(f"{good!r} is found")
 
     n = 0
-    for path in sorted(p for d in ("src", "bpf", "dbus", "docs", "tests")
+    for path in sorted(p for d in ("src", "bpf", "dbus", "metrics", "docs", "tests")
                        for p in (root / d).rglob("*")) + [root / "README.md"]:
         name = str(path.relative_to(root))
         if name.startswith(UNWRITTEN) or "fuzz" in path.parts and not path.suffix or not path.is_file() or \
@@ -168,7 +168,7 @@ def main():
         sys.exit("Retired phrases are not found")
 
     root, n = Path(sys.argv[1]), 0
-    for directory in "src", "bpf", "dbus", "docs":
+    for directory in "src", "bpf", "dbus", "metrics", "docs":
         for path in sorted((root / directory).rglob("*")):
             if path.suffix not in (".c", ".h", ".xml", ".md", ".build") or "bench" in path.parts:
                 continue
